@@ -48,7 +48,7 @@ using clock_type = std::chrono::steady_clock;
 
 using request = ps::record<ps::field<"x", float, 4>>;
 constexpr std::uint64_t requests_each_turn = 100'000;
-constexpr std::size_t most = 32;
+constexpr std::size_t max = 32;
 
 void write(ps::sample<request> out, std::uint64_t tag) {
   for (float& value : ps::get<"x">(out).flat()) value = static_cast<float>(tag);
@@ -70,7 +70,7 @@ void share(std::size_t threads, Submit submit, Consume consume) {
 }
 
 void submit_batcher(benchmark::State& state) {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = most, .fill = 2ms, .depth = 4}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = max, .fill = 2ms, .depth = 4}};
   for (auto _ : state) {
     share(
         static_cast<std::size_t>(state.range(0)),
@@ -98,7 +98,7 @@ void submit_mutex(benchmark::State& state) {
   std::condition_variable changed;
   std::condition_variable room;
   std::deque<entry> waiting;
-  std::array<entry, most> batch;
+  std::array<entry, max> batch;
   for (auto _ : state) {
     share(
         static_cast<std::size_t>(state.range(0)),
@@ -107,7 +107,7 @@ void submit_mutex(benchmark::State& state) {
           one.x.fill(static_cast<float>(tag));
           {
             std::unique_lock lock{mutex};
-            room.wait(lock, [&] { return waiting.size() < 4 * most; });
+            room.wait(lock, [&] { return waiting.size() < 4 * max; });
             waiting.push_back(one);
           }
           changed.notify_one();
@@ -115,7 +115,7 @@ void submit_mutex(benchmark::State& state) {
         [&] {
           for (std::uint64_t left = requests_each_turn; left != 0;) {
             std::unique_lock lock{mutex};
-            const auto wanted = std::min<std::uint64_t>(most, left);
+            const auto wanted = std::min<std::uint64_t>(max, left);
             changed.wait(lock, [&] { return waiting.size() >= wanted; });
             std::copy_n(waiting.begin(), wanted, batch.begin());
             waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(wanted));
@@ -130,13 +130,13 @@ void submit_mutex(benchmark::State& state) {
 }
 
 void floor_written(benchmark::State& state) {
-  const ps::batch_layout<request> layout{{{}}, most};
+  const ps::batch_layout<request> layout{{{}}, max};
   std::vector<std::byte> slab(layout.bytes());
   std::byte* data = slab.data();
   benchmark::DoNotOptimize(data);
   for (auto _ : state) {
     for (std::uint64_t tag = 0; tag < requests_each_turn; ++tag) {
-      write({data, layout, tag % most}, tag);
+      write({data, layout, tag % max}, tag);
       benchmark::ClobberMemory();  // each of them
     }
   }
@@ -146,7 +146,7 @@ void floor_written(benchmark::State& state) {
 constexpr auto fill = 2ms;
 constexpr std::size_t requests_each = 2'000;
 
-void note_above(benchmark::State& state, std::vector<double>& above) {
+void record_above(benchmark::State& state, std::vector<double>& above) {
   std::sort(above.begin(), above.end());
   state.counters["above_p50"] = above[above.size() / 2];
   state.counters["above_p99"] = above[above.size() * 99 / 100];
@@ -184,7 +184,8 @@ void wait_above_fill(benchmark::State& state) {
   const std::chrono::microseconds spin{state.range(0)};
   const awake_cores cores{state.range(1) != 0};
   const bool is_exact = state.range(2) != 0;
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = most, .fill = fill, .spin = spin}};
+  ps::batcher<request> requests{ps::cpu_device{},
+                                {.max_batch_size = max, .fill = fill, .spin = spin}};
   std::vector<double> above;
   for (auto _ : state) {
     std::atomic<std::size_t> served{0};
@@ -206,7 +207,7 @@ void wait_above_fill(benchmark::State& state) {
     }
     consumer.join();
   }
-  note_above(state, above);
+  record_above(state, above);
 }
 
 void floor_sleep(benchmark::State& state) {
@@ -226,7 +227,7 @@ void floor_sleep(benchmark::State& state) {
     }
   }
   be_exact(false);
-  note_above(state, above);
+  record_above(state, above);
 }
 
 }  // namespace

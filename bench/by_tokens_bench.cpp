@@ -59,14 +59,13 @@ constexpr quantiles prose{
 
 struct corpus {
   std::string name;
-  std::uint64_t most;
+  std::uint64_t max;
   std::vector<std::uint32_t> lengths;
 };
 
 // Returns `samples` lengths of the distribution with these quantiles, interpolated linearly.
-corpus drawn(const std::string& name, const quantiles& of, std::uint64_t most,
-             std::size_t samples) {
-  corpus made{name + '/' + std::to_string(samples), most, {}};
+corpus drawn(const std::string& name, const quantiles& of, std::uint64_t max, std::size_t samples) {
+  corpus made{name + '/' + std::to_string(samples), max, {}};
   for (std::size_t i = 0; i < samples; ++i) {
     ps::sample_generator gen{{.seed = 7}, i};
     const double at = ps::uniform(gen, 0.0, 1.0) * (quantiles{}.size() - 1);
@@ -79,7 +78,8 @@ corpus drawn(const std::string& name, const quantiles& of, std::uint64_t most,
 }
 
 ps::by_tokens order_of(const corpus& of, bool padded, std::uint64_t step) {
-  return {of.lengths, {.seed = 1, .most = of.most, .batches_per_step = step, .padded = padded}};
+  return {of.lengths,
+          {.seed = 1, .max_tokens = of.max_tokens, .batches_per_step = step, .padded = padded}};
 }
 
 std::uint64_t cost_of(const corpus& of, std::span<const std::uint64_t> batch, bool padded) {
@@ -107,19 +107,19 @@ planned planned_for(const corpus& of, bool padded, std::uint64_t step) {
   double slowest = 0;
   double mean = 0;
   for (std::uint64_t begin = 0; begin < made.order.batches(); begin += step) {
-    std::uint64_t most = 0;
+    std::uint64_t max = 0;
     std::uint64_t all = 0;
     for (std::uint64_t batch = begin; batch < begin + step; ++batch) {
-      const auto some = std::span{row}.first(epoch.batch_extent(batch));
+      const auto some = std::span{row}.first(epoch.batch_size(batch));
       epoch.fill(batch * row.size(), some);
       const std::uint64_t cost = cost_of(of, some, padded);
-      most = std::max(most, cost);
+      max = std::max(max, cost);
       all += cost;
     }
     const double each = static_cast<double>(all) / static_cast<double>(step);
-    slowest += static_cast<double>(most);
+    slowest += static_cast<double>(max);
     mean += each;
-    made.worst = std::max(made.worst, static_cast<double>(most) / each - 1);
+    made.worst = std::max(made.worst, static_cast<double>(max) / each - 1);
   }
   made.imbalance = slowest / mean - 1;
   return made;
@@ -131,7 +131,7 @@ void plan(benchmark::State& state, const corpus& of, const planned& made) {
   std::uint64_t batch = 0;
   std::uint64_t samples = 0;
   for (auto _ : state) {
-    const auto some = std::span{row}.first(epoch.batch_extent(batch));
+    const auto some = std::span{row}.first(epoch.batch_size(batch));
     epoch.fill(batch * row.size(), some);
     benchmark::DoNotOptimize(std::accumulate(some.begin(), some.end(), std::uint64_t{0}));
     samples += some.size();

@@ -25,7 +25,7 @@
 # and the wide workload has fused kernels.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-most_bytes=55000000
+max_bytes=55000000
 
 refuse() {
   printf 'gpu_pack: %s; --help tells more\n' "$*" >&2
@@ -171,4 +171,4 @@ bytes=$(du -sb "$dir" | cut -f 1)
 cat "$dir/pack.txt"
 du -sh "$dir"/*
 echo "gpu_pack: $((bytes / 1000000)) MB in $dir"
-[ "$bytes" -lt $most_bytes ] || refuse "more than $((most_bytes / 1000000)) MB: fewer --arch"
+[ "$bytes" -lt $max_bytes ] || refuse "more than $((max_bytes / 1000000)) MB: fewer --arch"

@@ -8,7 +8,8 @@
 // read_many/<rate>      two threads read the blobs with `http_store::read_many`, 256 ranges per
 //                       call
 // blobs/<rate>/<n>      an epoch of a loader with two workers over `stored_blobs` over
-//                       `http_store`, with 64 MiB of `ahead.bytes` and n `.threads`, each with 16
+//                       `http_store`, with 64 MiB of `lookahead_bytes` and n `.threads`, each with
+//                       16
 //                       blobs in flight
 // second/<tier>         eight epochs over a `cached_store` over `http_store`, after a first epoch
 //                       has stored all blocks in memory, or on the disk and thus in the page cache
@@ -186,7 +187,7 @@ void read_epochs(benchmark::State& state, const ps::stored_blobs<Store&>& blobs,
   const bench::blob_samples<const ps::stored_blobs<Store&>&, blob_bytes> data{blobs};
   ps::loader loader{data,
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 16, .workers = 2, .ahead = {.bytes = std::uint64_t{64} << 20}}};
+                    {.batch_size = 16, .workers = 2, .lookahead_bytes = std::uint64_t{64} << 20}};
   std::uint64_t epoch = 0;
   const auto run = [&] {
     for (auto& batch : loader.epoch(epoch)) benchmark::DoNotOptimize(batch.size());

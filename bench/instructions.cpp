@@ -82,7 +82,7 @@ std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
 }
 
 ps::loader_options guarded(ps::loader_options options) {
-  options.faults.on_error = {.retries = 3, .action = ps::error_action::substitute};
+  options.faults.on_error = {.retries = 3, .action = ps::error_action::replace};
   options.faults.stall_warning = std::chrono::minutes{1};
   options.faults.timeout = std::chrono::minutes{10};
   options.stop = std::stop_source{}.get_token();

@@ -52,11 +52,11 @@ constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // epochs
 
 constexpr std::size_t pixels = 28 * 28;
 constexpr std::size_t digit_count = 60'000;
-constexpr std::size_t most_bytes = std::size_t{256} << 20;
+constexpr std::size_t max_bytes = std::size_t{256} << 20;
 
 std::span<const std::uint8_t> noise(std::size_t bytes) {
   static const std::vector<std::uint8_t> made = [] {
-    std::vector<std::uint8_t> values(most_bytes);
+    std::vector<std::uint8_t> values(max_bytes);
     std::uint32_t state = 1;
     for (auto& value : values) {
       value = static_cast<std::uint8_t>((state = state * 1664525U + 1013904223U) >> 24);
@@ -125,7 +125,7 @@ struct to_bytes {
 template <std::size_t Bytes>
 struct rows_of {
   using value_type = std::uint8_t;
-  static constexpr std::size_t samples = std::min(digit_count, most_bytes / Bytes);
+  static constexpr std::size_t samples = std::min(digit_count, max_bytes / Bytes);
   static constexpr std::size_t row_bytes = Bytes;
   static constexpr std::size_t values = Bytes;
   static constexpr std::size_t bytes = Bytes;

@@ -6,7 +6,7 @@
 //
 // An item is a loop. A repetition runs all of them and counts as a second.
 //
-// right    the verdict names the slowest part of the model. If two parts are equally slow, either
+// right    the diagnosis names the slowest part of the model. If two parts are equally slow, either
 //          is right, and so is "mixed".
 // near     the promised gain of more workers, a deeper ring or more prefetching is, with these
 //          options, within a tenth of the loop's actual time.
@@ -102,7 +102,7 @@ struct samples {
 
 struct judged {
   double time = 0;  // seconds per batch
-  ps::verdict said;
+  ps::diagnosis said;
 };
 
 /// Returns the units per batch if nothing disturbs the loop and no sample is slow.
@@ -146,28 +146,28 @@ judged run_once(const loop& how) {
 /// Runs the loop. If the machine stops a thread for long, `diagnose` judges a different loop than
 /// the model's; the run is then repeated, a few times at most.
 judged run(const loop& how) {
-  const double most = (1 + 1.0 / 12) * std::chrono::duration<double>{of(modelled(how))}.count();
+  const double max = (1 + 1.0 / 12) * std::chrono::duration<double>{of(modelled(how))}.count();
   auto found = run_once(how);
-  for (int again = 0; again < 4 && found.time > most && how.slow_every == 0; ++again) {
+  for (int again = 0; again < 4 && found.time > max && how.slow_every == 0; ++again) {
     const auto next = run_once(how);
     if (next.time < found.time) found = next;
   }
   return found;
 }
 
-bool is_reading(ps::loop_limit limit) {
-  return limit == ps::loop_limit::storage || limit == ps::loop_limit::workers;
+bool is_reading(ps::bottleneck limit) {
+  return limit == ps::bottleneck::storage || limit == ps::bottleneck::workers;
 }
 
-/// Returns true if the verdict names the slowest part. Parts within a tenth of it count as equally
-/// slow.
-bool is_right(const loop& how, ps::loop_limit said) {
+/// Returns true if the diagnosis names the slowest part. Parts within a tenth of it count as
+/// equally slow.
+bool is_right(const loop& how, ps::bottleneck said) {
   const double load = how.load / static_cast<double>(how.workers);
   const double longest = 0.9 * std::max({load, how.copy, how.body});
-  if (said == ps::loop_limit::step) return how.body >= longest;
-  if (said == ps::loop_limit::copy) return how.copy >= longest;
-  if (said == ps::loop_limit::device) return (std::max)(how.copy, how.body) >= longest;
-  if (said == ps::loop_limit::mixed) {
+  if (said == ps::bottleneck::step) return how.body >= longest;
+  if (said == ps::bottleneck::copy) return how.copy >= longest;
+  if (said == ps::bottleneck::device) return (std::max)(how.copy, how.body) >= longest;
+  if (said == ps::bottleneck::mixed) {
     return (load >= longest) + (how.copy >= longest) + (how.body >= longest) >= 2;
   }
   return is_reading(said) && load >= longest;
@@ -220,7 +220,7 @@ void add_grid(tally& count) {
 }
 
 void add_others(tally& count) {
-  const auto expect = [&](const loop& how, ps::loop_limit limit) {
+  const auto expect = [&](const loop& how, ps::bottleneck limit) {
     auto found = run(how);
     count.judge(how, found, found.said.limit == limit);
     return found;
@@ -228,17 +228,17 @@ void add_others(tally& count) {
   const loop shallow{.load = 0.3, .copy = 2, .body = 2, .depth = 1};
   loop deeper = shallow;
   deeper.depth = 3;
-  count.promise(shallow, expect(shallow, ps::loop_limit::depth), deeper);
+  count.promise(shallow, expect(shallow, ps::bottleneck::depth), deeper);
 
   const loop uneven{.load = 2, .copy = 0.1, .body = 2, .workers = 8, .slow_every = 320, .slow = 60};
   loop ahead = uneven;
   ahead.prefetch = 64;
-  count.promise(uneven, expect(uneven, ps::loop_limit::slow_samples), ahead);
+  count.promise(uneven, expect(uneven, ps::bottleneck::slow_samples), ahead);
 
-  expect({.load = 0.3, .copy = 0.1, .body = 3, .workers = 8}, ps::loop_limit::step);
-  expect({.load = 40, .copy = 0.1, .body = 1, .workers = 4}, ps::loop_limit::storage);
-  expect({.load = 4, .copy = 0.1, .body = 1, .workers = 1, .burns = true}, ps::loop_limit::workers);
-  expect({.load = 2, .copy = 12, .body = 1, .workers = 2}, ps::loop_limit::copy);
+  expect({.load = 0.3, .copy = 0.1, .body = 3, .workers = 8}, ps::bottleneck::step);
+  expect({.load = 40, .copy = 0.1, .body = 1, .workers = 4}, ps::bottleneck::storage);
+  expect({.load = 4, .copy = 0.1, .body = 1, .workers = 1, .burns = true}, ps::bottleneck::workers);
+  expect({.load = 2, .copy = 12, .body = 1, .workers = 2}, ps::bottleneck::copy);
 }
 
 void count_of(benchmark::State& state, int tally::*what) {

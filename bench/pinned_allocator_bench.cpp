@@ -80,14 +80,14 @@ struct bare_pages {
     locked = ::mlock(data, bytes) == 0;
     return data;
   }
-  static void give_back(void* data, std::size_t bytes) { ::munmap(data, bytes); }
+  static void release(void* data, std::size_t bytes) { ::munmap(data, bytes); }
   static inline bool locked = false;
 };
 
 template <class Allocator>
 struct by_allocator {
   static void* take(std::size_t bytes) { return Allocator{}.allocate(bytes); }
-  static void give_back(void* data, std::size_t bytes) {
+  static void release(void* data, std::size_t bytes) {
     Allocator{}.deallocate(static_cast<std::byte*>(data), bytes);
   }
 };
@@ -98,7 +98,7 @@ struct by_aligned_alloc {
     if (data == nullptr) throw std::bad_alloc{};
     return data;
   }
-  static void give_back(void* data, std::size_t) { std::free(data); }
+  static void release(void* data, std::size_t) { std::free(data); }
 };
 
 template <class Way>
@@ -107,7 +107,7 @@ void take(benchmark::State& state) {
   for (auto _ : state) {
     void* data = Way::take(bytes);
     touch(data, bytes);
-    Way::give_back(data, bytes);
+    Way::release(data, bytes);
   }
   state.SetItemsProcessed(state.iterations());
   if constexpr (requires { Way::locked; }) state.counters["locked"] = Way::locked ? 1 : 0;
@@ -208,7 +208,7 @@ void write(benchmark::State& state) {
     std::memcpy(to, from.data(), bytes);
     benchmark::ClobberMemory();
   }
-  Way::give_back(to, bytes);
+  Way::release(to, bytes);
   state.SetItemsProcessed(state.iterations());
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }

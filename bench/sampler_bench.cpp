@@ -48,10 +48,10 @@ namespace ps = penstock;
 
 constexpr std::size_t block = 64;
 constexpr std::int64_t trillion = 1'000'000'000'000;
-constexpr std::int64_t most = 0;  // represents 2^63, which does not fit an axis
+constexpr std::int64_t max = 0;  // represents 2^63, which does not fit an axis
 
 std::uint64_t samples_of(std::int64_t axis) {
-  return axis == most ? std::uint64_t{1} << 63 : static_cast<std::uint64_t>(axis);
+  return axis == max ? std::uint64_t{1} << 63 : static_cast<std::uint64_t>(axis);
 }
 
 std::uint64_t sum_of(std::span<const std::uint64_t> indices) {
@@ -64,13 +64,13 @@ void count_indices(benchmark::State& state, double bytes) {
 }
 
 std::size_t last_level_cache() {
-  std::size_t most_bytes = 0;
+  std::size_t max_bytes = 0;
   for (const auto& cache : benchmark::CPUInfo::Get().caches) {
     if (cache.type != "Instruction" && cache.size > 0) {
-      most_bytes = std::max(most_bytes, static_cast<std::size_t>(cache.size));
+      max_bytes = std::max(max_bytes, static_cast<std::size_t>(cache.size));
     }
   }
-  return most_bytes;
+  return max_bytes;
 }
 
 const std::vector<std::uint64_t>& permutation() {
@@ -290,7 +290,7 @@ int main(int argc, char** argv) {
   add("shuffle_permutation", shuffle_permutation)->Unit(benchmark::kMillisecond);
   add_sized("sequential", fill_blocks<ps::sequential, in_order>, {trillion});
   add_sized("shuffled", fill_blocks<ps::shuffled, in_order>,
-            {1'000, 60'000, 1'000'000, 1'000'000'000, trillion, most});
+            {1'000, 60'000, 1'000'000, 1'000'000'000, trillion, max});
   add_sized("shuffled_blocks", fill_blocks<ps::shuffled, anywhere>, {trillion});
   add_sized("shuffled_index", shuffled_index, {trillion});
   for (const std::int64_t parts : {3, 16, 64}) {

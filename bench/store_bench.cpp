@@ -13,7 +13,7 @@
 // far/hints, far/ahead      an epoch of 512 shuffled blobs of 4 KiB, in batches of 16 with two
 //                           workers, from a store in memory whose calls take 5 ms each. `hints`:
 //                           workers prefetch the run that they read; `ahead`: the loader's
-//                           `ahead.bytes` also announces later samples; items are blobs
+//                           `lookahead_bytes` also announces later samples; items are blobs
 //
 // The file is in the folder for temporary files (TMPDIR). If that is in memory, nothing is cold.
 
@@ -171,7 +171,7 @@ void read_far(benchmark::State& state, std::uint64_t read_ahead) {
   const bench::blob_samples<ps::stored_blobs<far_away>, far_bytes> data{far_blobs(512)};
   ps::loader loader{data,
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 16, .workers = 2, .ahead = {.bytes = read_ahead}}};
+                    {.batch_size = 16, .workers = 2, .lookahead_bytes = read_ahead}};
   std::uint64_t samples = 0;
   std::uint64_t epoch = 0;
   for (auto _ : state) {

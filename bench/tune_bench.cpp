@@ -126,7 +126,7 @@ std::size_t by_search(const problem& of, std::uint64_t seed) {
   const ps::detail::search_grid grid{of.space};
   const double enough = good_enough(of, grid);
   std::mt19937 random{static_cast<std::mt19937::result_type>(seed)};
-  ps::option_search search{of.space, {.seed = seed, .trials = grid.size(), .least_gain = 0}};
+  ps::option_search search{of.space, {.seed = seed, .trials = grid.size(), .min_gain = 0}};
   while (const auto options = search.next()) {
     search.note(*options, of.trial(*options, random));
     if (of.truth(search.best()) <= enough) return search.trials().size();
@@ -139,14 +139,14 @@ std::size_t in_order(const problem& of, const std::vector<std::size_t>& order, s
   const ps::detail::search_grid grid{of.space};
   const double enough = good_enough(of, grid);
   std::mt19937 random{static_cast<std::mt19937::result_type>(seed)};
-  double least = std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::infinity();
   std::size_t trials = 0;
   for (const std::size_t point : order) {
     const auto options = grid.at(point);
     ++trials;
     const double cost = of.trial(options, random);
-    if (cost >= least) continue;
-    least = cost;
+    if (cost >= min) continue;
+    min = cost;
     if (of.truth(options) <= enough) break;
   }
   return trials;
@@ -176,10 +176,10 @@ std::size_t by_grid(const problem& of, std::uint64_t seed) {
 /// of time, because a thread without a core makes no turns.
 struct running_loop {
   const char* name;
-  int read = 0;          // turns per sample
-  int slow = 0;          // turns of one sample in 64
-  int wait = 0;          // microseconds per sample
-  std::size_t most = 2;  // workers
+  int read = 0;         // turns per sample
+  int slow = 0;         // turns of one sample in 64
+  int wait = 0;         // microseconds per sample
+  std::size_t max = 2;  // workers
 };
 
 void turn(int times) {
@@ -216,7 +216,7 @@ double seconds_with_workers(const running_loop& loop, std::size_t workers) {
 
 std::size_t best_workers(const running_loop& loop) {
   std::vector<std::pair<double, std::size_t>> all;
-  for (std::size_t workers = 1; workers <= loop.most; ++workers) {
+  for (std::size_t workers = 1; workers <= loop.max; ++workers) {
     std::vector<double> times;
     for (int round = 0; round < 3; ++round) times.push_back(seconds_with_workers(loop, workers));
     std::sort(times.begin(), times.end());
@@ -231,7 +231,8 @@ void add_running(const running_loop& loop) {
       [loop](benchmark::State& state) {
         for (auto _ : state) {
           state.SetIterationTime(seconds_running(
-              loop, {.batch_size = 16, .workers = ps::automatic, .tuning = {.cpus = loop.most}}));
+              loop,
+              {.batch_size = 16, .workers = ps::automatic, .tuning = {.max_workers = loop.max}}));
         }
       })
       ->UseManualTime()
@@ -283,7 +284,7 @@ int main(int argc, char** argv) {
   add_running({.name = "light", .read = 10'000, .slow = 10'000});
   add_running({.name = "heavy", .read = 60'000, .slow = 60'000});
   add_running({.name = "heavy_tailed", .read = 10'000, .slow = 2'000'000});
-  add_running({.name = "waiting", .wait = 60, .most = 6});
+  add_running({.name = "waiting", .wait = 60, .max = 6});
 
   using enum bench::goal::kind;
   return bench::run(

@@ -7,10 +7,10 @@
 #error "compile with PENSTOCK_COMPILED=1, as the CMake target penstock::compiled does"
 #endif
 
-template std::string penstock::detail::joined<void>(
-    std::initializer_list<penstock::detail::text_piece>);
+template std::string penstock::detail::str_cat<void>(
+    std::initializer_list<penstock::detail::str_cat_arg>);
 template void penstock::detail::refuse_option<void>(
-    std::string_view, std::initializer_list<penstock::detail::text_piece>);
+    std::string_view, std::initializer_list<penstock::detail::str_cat_arg>);
 template std::uint64_t penstock::uniform(penstock::sample_generator&, std::uint64_t, std::uint64_t);
 template struct penstock::detail::delete_outside_of_work<penstock::cpu_stream_ref>;
 PENSTOCK_LOADERS_ON(template, penstock::cpu_device)

@@ -23,10 +23,10 @@ int main() {
   ps::loader loader{images{},
                     ps::shuffled{.seed = 7},
                     {.batch_size = 48,
-                     .workers = 2,                          // 0: read in the loop itself
-                     .prefetch = 4,                         // batches ahead, in total
-                     .last_batch = ps::partial_batch::pad,  // all batches have one size
-                     .pinned = false}};                     // no GPU copies from them
+                     .workers = 2,                       // 0: read in the loop itself
+                     .prefetch = 4,                      // batches ahead, in total
+                     .last_batch = ps::last_batch::pad,  // all batches have one size
+                     .pinned = false}};                  // no GPU copies from them
   const auto taken = loader.footprint();
   std::cout << taken.slot_count << " slots of " << taken.slot_bytes << " bytes, "
             << (taken.pinned ? "" : "not ") << "pinned; " << loader.batches_per_epoch()

@@ -49,7 +49,7 @@ void read_all(const Dataset& pictures, const Sampler& order, const tool_options&
   ps::loader_options options{
       .batch_size = chosen.batch, .workers = chosen.workers, .prefetch = 2, .seed = chosen.seed};
   if (chosen.skip_bad) {
-    options.faults.on_error = {.action = ps::error_action::skip, .largest_share = 1};
+    options.faults.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1};
   }
   ps::loader loader{pictures, order, options};
   const std::uint64_t expected = pictures.size() * chosen.epochs;

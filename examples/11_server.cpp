@@ -42,7 +42,8 @@ int main() {
 
   ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};
   ps::batcher<features> requests{
-      ps::cpu_device{}, {.most = 16, .fill = 2ms, .on_unserved = refuse, .stop = ctrl_c.token()}};
+      ps::cpu_device{},
+      {.max_batch_size = 16, .fill = 2ms, .on_unserved = refuse, .stop = ctrl_c.token()}};
 
   std::atomic<int> answered{0};
   std::vector<std::thread> clients;
@@ -72,7 +73,7 @@ int main() {
       answers[done.tags()[i]].set_value(ps::get<"score">(done)(i));
   };
   ps::results<scores> out{ps::cpu_device{}, 16, answer};
-  for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
     for (std::size_t i = 0; i < batch.size(); ++i)
       ps::get<"score">(slot)(i) = model(batch.view()[i]);
   }

@@ -56,8 +56,8 @@ ps::any_loader<point> make_loader(const flags& chosen) {
       .batch_size = 50,
       .workers = 2,
       .faults = {.on_error = {.action = ps::error_action::skip,
-                              .quarantined = ps::read_quarantine(list)}},
-      .observe = {.indices = true}};
+                              .quarantine_list = ps::read_quarantine(list)}},
+      .instrumentation = {.indices = true}};
   ps::any_dataset<point> data = line{};
   if (chosen.augment) {
     data = data | ps::map([](ps::sample<point> p, ps::sample_generator& rng) {

@@ -92,8 +92,8 @@ int main(int argc, char** argv) try {
   const seen first = read_all(files, {.action = ps::error_action::skip});
   std::cout << first.bad;
   std::istringstream list{first.bad};
-  const seen second =
-      read_all(files, {.action = ps::error_action::skip, .quarantined = ps::read_quarantine(list)});
+  const seen second = read_all(
+      files, {.action = ps::error_action::skip, .quarantine_list = ps::read_quarantine(list)});
 
   const bool is_same = first.count[0] == second.count[0] && first.light[0] == second.light[0] &&
                        first.light[1] == second.light[1] && second.reads_failed == 0;

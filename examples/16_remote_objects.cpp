@@ -50,7 +50,7 @@ int main(int argc, char** argv) try {
     }
     read_all(bucket, names);
   } else {
-    const ps::http_store folder{arguments[0], {.most_in_flight = 64}};
+    const ps::http_store folder{arguments[0], {.max_in_flight = 64}};
     read_all(folder, {arguments.begin() + 1, arguments.end()});
   }
 } catch (const std::exception& problem) {

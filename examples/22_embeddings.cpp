@@ -41,8 +41,8 @@ std::string content_of(const std::string& path) {
 // `killed_after`: the last batch whose rows are written.
 void embed(const std::string& folder, const std::string& out, std::uint64_t killed_after = ~0ULL) {
   const ps::image_folder files{folder};
-  ps::loader_options options{.batch_size = 8, .observe = {.indices = true}};
-  options.faults.on_error = {.action = ps::error_action::skip, .largest_share = 1};
+  ps::loader_options options{.batch_size = 8, .instrumentation = {.indices = true}};
+  options.faults.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1};
   ps::loader loader{files | ps::decode_images<images::pnm_decoder>(ps::center_crop{24}),
                     ps::sequential{}, options};
   ps::transfer feed{loader};
@@ -72,7 +72,7 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
   auto at = loader.state_at({0, 0});
   const std::string state = content_of(out + ".state");
   if (!state.empty()) at = ps::from_text<ps::loader_state>(state);
-  for (auto& [batch, slot] : ps::joined(feed.resume(at, 1), results)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.resume(at, 1), results)) {
     const auto image = ps::get<"image">(batch);
     const auto vector = ps::get<"vector">(slot);
     for (std::size_t i = 0; i < batch.size(); ++i) {

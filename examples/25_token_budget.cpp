@@ -38,7 +38,7 @@ int main() {
   const texts data;
   const ps::by_tokens order{data.size(),
                             [&](std::uint64_t index) { return data.length(index); },
-                            {.seed = 1, .most = 16'384, .batches_per_step = 4}};
+                            {.seed = 1, .max_tokens = 16'384, .batches_per_step = 4}};
   std::cout << order.batches() << " batches of at most " << order.batch_size() << " texts, "
             << static_cast<int>(100 * order.fill()) << " % of the budget\n";
 
@@ -57,7 +57,7 @@ int main() {
                         share,
                         {.batch_size = order.batch_size(),
                          .workers = 2,
-                         .memory = {.values_per_batch = order.most()}}};
+                         .memory = {.max_values_per_batch = order.max_tokens()}}};
       if (saved.batch == 0) saved = loader.state_at({0, 0});
       const auto ranks = static_cast<std::uint64_t>(world);
       for (auto& batch : loader.resume(saved, 1)) {
@@ -72,8 +72,8 @@ int main() {
   }
   require(std::count(read.begin(), read.end(), 1) == 20'000, "a text was lost or came twice");
   for (const auto& [step, all] : tokens) {
-    const auto [least, most] = std::minmax_element(all.begin(), all.end());
-    require(all.size() == 4 && *most <= 16'384 && *least > *most * 9 / 10, "a step is uneven");
+    const auto [min, max] = std::minmax_element(all.begin(), all.end());
+    require(all.size() == 4 && *max <= 16'384 && *min > *max * 9 / 10, "a step is uneven");
   }
   std::cout << "each text once, on 4, 2 and 1 ranks; " << tokens.size() << " even steps\n";
 }

@@ -29,8 +29,8 @@ inline constexpr std::size_t pixels = 28 * 28;
 // (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes this.
 inline constexpr float scale = 1.0F / (255.0F * 0.3081F);
 inline constexpr float shift = -0.1307F / 0.3081F;
-inline constexpr double least_seconds = 0.5;
-inline constexpr std::size_t least_epochs = 2;
+inline constexpr double min_seconds = 0.5;
+inline constexpr std::size_t min_epochs = 2;
 
 // ---- the data
 
@@ -150,7 +150,7 @@ inline std::string number(double value) {
 template <class Make, class Run>
 std::string load(Make make, Run run) {
   const double before = memory_mib();
-  double most = before;
+  double max = before;
   double cold = 0;
   std::size_t number_of = 0;
   seen checked;
@@ -159,7 +159,7 @@ std::string load(Make make, Run run) {
   run(loader, 0, [&](auto&& add) {  // the warm-up epoch, which is also the checked epoch
     add(checked);
     if (number_of == 0) cold = now() - made_at;
-    if (number_of == 1 || number_of == 450) most = std::max(most, memory_mib());
+    if (number_of == 1 || number_of == 450) max = std::max(max, memory_mib());
     ++number_of;
   });
 
@@ -168,7 +168,7 @@ std::string load(Make make, Run run) {
   std::size_t epochs = 0;
   const double cpu_before = cpu_seconds();
   const double start = now();
-  while (epochs < least_epochs || now() - start < least_seconds) {
+  while (epochs < min_epochs || now() - start < min_seconds) {
     const double began = now();
     bool is_first = true;
     run(loader, ++epochs, [&](auto&& add) {
@@ -178,12 +178,12 @@ std::string load(Make make, Run run) {
   }
   const double seconds = now() - start;
   const double cpu = cpu_seconds() - cpu_before;
-  most = std::max(most, memory_mib());
+  max = std::max(max, memory_mib());
   const auto e = static_cast<double>(epochs);
   return R"("group": "load", "items_per_second": )" +
          number(static_cast<double>(timed.samples) / seconds) + R"(, "nanoseconds": )" +
          number(seconds / e * 1e9) + R"(, "cpu_seconds": )" + number(cpu / e) +
-         R"(, "peak_mib": )" + number(most) + R"(, "loader_mib": )" + number(most - before) +
+         R"(, "peak_mib": )" + number(max) + R"(, "loader_mib": )" + number(max - before) +
          R"(, "first_batch_cold_ms": )" + number(cold * 1e3) + R"(, "first_batch_warm_ms": )" +
          number(median(warm) * 1e3) + R"(, "epochs": )" + std::to_string(epochs) +
          R"(, "checked": {"samples": )" + std::to_string(checked.samples) + R"(, "values": )" +

@@ -136,8 +136,8 @@ using slab = ps::detail::slab<ps::cuda_device>;
 
 void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
-  const std::size_t most = std::size_t{quick ? 1U : 256U} << 20;
-  for (std::size_t bytes = 4096; bytes <= most; bytes *= 4) {
+  const std::size_t max = std::size_t{quick ? 1U : 256U} << 20;
+  for (std::size_t bytes = 4096; bytes <= max; bytes *= 4) {
     const std::size_t ring = padded(bytes) * slots;
     // About 20 ms at 50 GB/s, and enough copies to reach a steady state.
     std::uint64_t count = std::max<std::uint64_t>(6, (std::uint64_t{1} << 30) / bytes);
@@ -343,13 +343,13 @@ void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
 /// Measures page-locked memory from the runtime's calls and from the library: the default, and
 /// mapped at any size.
 void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto timed = [](auto take, auto give_back) {
+  const auto timed = [](auto take, auto release) {
     return [=] {
       return std::function<double()>{[=] {
         const auto begin = clock_type::now();
         void* const data = take();
         const double taken = bench::seconds_since(begin);
-        give_back(data);
+        release(data);
         return taken;
       }};
     };
@@ -832,7 +832,7 @@ void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
     out.add("fed", "fed, max(copy, step) as floor, " + of, size, fed, "us/batch",
             longer_of(resident, copies));
     auto source = ready(device, host.data(), bytes, count * (quick ? 16 : 4));
-    ps::transfer feed{source, stream, {.depth = slots, .observe = {.time_device = true}}};
+    ps::transfer feed{source, stream, {.depth = slots, .instrumentation = {.time_device = true}}};
     for (auto& batch : feed.epoch(0)) {
       static_cast<void>(batch);
       step();

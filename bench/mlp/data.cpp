@@ -34,8 +34,8 @@ digit_set read_set(const fs::path& directory, const std::string& part) {
 
 }  // namespace
 
-ps::memory_dataset<ps::digit_record> digit_set::first(std::uint64_t most) const {
-  const std::size_t count = most == 0 ? labels.size() : std::min<std::size_t>(most, labels.size());
+ps::memory_dataset<ps::digit_record> digit_set::first(std::uint64_t max) const {
+  const std::size_t count = max == 0 ? labels.size() : std::min<std::size_t>(max, labels.size());
   if (count == 0) throw std::runtime_error("there are no samples to train or to test on");
   return ps::memory_dataset<ps::digit_record>{std::span{images.data(), count * pixels},
                                               std::span{labels.data(), count}};

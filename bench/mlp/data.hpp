@@ -18,9 +18,9 @@ struct digit_set {
   std::vector<std::uint8_t> images;
   std::vector<std::uint8_t> labels;
 
-  /// Returns the first `most` samples without copying them; 0: all. Throws `std::runtime_error` if
+  /// Returns the first `max` samples without copying them; 0: all. Throws `std::runtime_error` if
   /// there are none.
-  [[nodiscard]] penstock::memory_dataset<penstock::digit_record> first(std::uint64_t most) const;
+  [[nodiscard]] penstock::memory_dataset<penstock::digit_record> first(std::uint64_t max) const;
 };
 
 /// The digits for training and for testing, with the name to print.

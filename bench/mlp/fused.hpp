@@ -98,7 +98,7 @@ struct first_layer {
 /// memory.
 struct sample_gradients {
   static constexpr unsigned threads = 256;
-  static constexpr unsigned most_blocks = 512;
+  static constexpr unsigned max_blocks = 512;
   static constexpr unsigned hidden1 = shape::hidden1;
   static constexpr unsigned hidden2 = shape::hidden2;
   static constexpr unsigned classes = shape::classes;
@@ -129,7 +129,7 @@ struct sample_gradients {
   unsigned count;
   bool activates;  // hidden1 has sums without bias and ReLU
 
-  MLP_KERNEL unsigned blocks() const { return count < most_blocks ? count : most_blocks; }
+  MLP_KERNEL unsigned blocks() const { return count < max_blocks ? count : max_blocks; }
   MLP_KERNEL unsigned phases(unsigned block) const {
     return phases_a_sample * ((count - block + blocks() - 1) / blocks());
   }

@@ -41,11 +41,11 @@ std::optional<double> step_of(const options& chosen, const results& found, techn
 
 /// Returns how far the overlapped loop is above the bound: 0.02 is 2 %.
 std::optional<double> above_bound(const options& chosen, const results& found,
-                                  const std::optional<bound>& least) {
+                                  const std::optional<bound>& min) {
   const auto seconds = seconds_of(found, technique::overlapped);
-  if (!seconds || !least) return std::nullopt;
+  if (!seconds || !min) return std::nullopt;
   const double batch = *seconds * 1e6 / static_cast<double>(steps(chosen, found));
-  return batch / least->microseconds - 1.0;
+  return batch / min->microseconds - 1.0;
 }
 
 std::optional<bound> least_of(const options& chosen, const results& found) {
@@ -134,12 +134,12 @@ void print_report(std::ostream& out, const options& chosen, const results& found
   }
 
   out << '\n';
-  if (const auto least = least_of(chosen, found)) {
+  if (const auto min = least_of(chosen, found)) {
     out << "per batch, each alone: load " << fixed(found.costs->load, 1, " us") << ", copy "
         << fixed(found.costs->copy, 1, " us") << ", compute "
         << fixed(found.costs->compute, 1, " us") << "\nno loop is faster than "
-        << fixed(least->microseconds, 1, " us") << " a batch, for " << least->limit;
-    if (const auto above = above_bound(chosen, found, least)) {
+        << fixed(min->microseconds, 1, " us") << " a batch, for " << min->limit;
+    if (const auto above = above_bound(chosen, found, min)) {
       out << "; overlapped takes " << fixed(step_of(chosen, found, technique::overlapped), 1, " us")
           << ", " << fixed(100.0 * *above, 1, " %") << " above";
     }
@@ -160,7 +160,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
     return text.empty() ? json{} : json(text);
   };
 
-  const auto least = least_of(chosen, found);
+  const auto min = least_of(chosen, found);
   std::optional<double> one_batch;
   if (!found.one_batch.empty()) one_batch = median(found.one_batch);
   const json floor{{"seconds", or_null(one_batch)}, {"seconds_of_runs", found.one_batch}};
@@ -181,12 +181,12 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
          {"test_accuracy", mode.accuracy}});
   }
   json stages;
-  if (least) {
+  if (min) {
     stages = {{"load", found.costs->load},
               {"copy", found.costs->copy},
               {"compute", found.costs->compute},
-              {"bound", least->microseconds},
-              {"bound_by", least->limit}};
+              {"bound", min->microseconds},
+              {"bound_by", min->limit}};
   }
   json refused = json::array();
   for (const refusal& one : found.refused)
@@ -229,7 +229,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
               {"modes", modes},
               {"one_batch", floor},
               {"batch_microseconds", stages},
-              {"overlapped_above_bound", or_null(above_bound(chosen, found, least))}};
+              {"overlapped_above_bound", or_null(above_bound(chosen, found, min))}};
 }
 
 /// Writes a new file and renames it: if the process is killed, the earlier content remains.

@@ -86,9 +86,9 @@ struct bound {
 [[nodiscard]] inline bound bound_of(const stage_costs& cost, std::size_t workers, std::size_t cores,
                                     core_use on_cores = core_use::everything) {
   const auto readers = static_cast<double>(std::clamp<std::size_t>(workers, 1, cores));
-  bound most{cost.load / readers, "load"};
+  bound max{cost.load / readers, "load"};
   const auto consider = [&](double microseconds, std::string_view limit) {
-    if (microseconds > most.microseconds) most = {microseconds, limit};
+    if (microseconds > max.microseconds) max = {microseconds, limit};
   };
   consider(cost.copy, "copy");
   consider(cost.compute, "compute");
@@ -96,7 +96,7 @@ struct bound {
     const double copy = on_cores == core_use::everything ? cost.copy : 0;
     consider((cost.load + copy + cost.compute) / static_cast<double>(cores), "cores");
   }
-  return most;
+  return max;
 }
 
 /// A mode, or an additional measurement, that failed, and the reason.

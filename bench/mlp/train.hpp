@@ -42,7 +42,7 @@ template <class Loop>
           .workers = chosen.workers,
           .prefetch = chosen.prefetch,
           .seed = chosen.seed,
-          .last_batch = penstock::partial_batch::keep,
+          .last_batch = penstock::last_batch::keep,
           .tuning = {.chunk = chosen.chunk}};
 }
 
@@ -98,7 +98,7 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
 /// The seconds of the overlapped loop, and its bottleneck.
 struct fed_run {
   double seconds = 0.0;
-  penstock::verdict said{};
+  penstock::diagnosis said{};
 };
 
 /// Workers read into pinned slots, and the next batches are copied during the current step.
@@ -119,7 +119,7 @@ fed_run train_overlapped(const Data& data, const typename Backend::device_type& 
       if (++rehearsed == chosen.depth) break;
     }
   });
-  // Measures the steps alone, for the verdict. The learned parameters are discarded.
+  // Measures the steps alone, for the diagnosis. The learned parameters are discarded.
   if (chosen.costs) {
     const std::uint64_t steps = (data.size() + chosen.batch - 1) / chosen.batch;
     for (auto& batch : feed.replay({0, 0}, ps::batch_count{std::min<std::uint64_t>(steps, 100)})) {

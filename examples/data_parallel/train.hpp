@@ -152,7 +152,7 @@ result train(const Data& data, const penstock::world& w, const Device& device,
                     {.batch_size = order.batch_size(),
                      .workers = chosen.workers,
                      .seed = chosen.seed,
-                     .observe = {.indices = true}}};
+                     .instrumentation = {.indices = true}}};
   const auto exchange = [&](auto mine, auto all) { ranks.gather(mine, all); };
   ps::require_same_run(w, loader, exchange);
 

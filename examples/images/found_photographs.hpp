@@ -41,10 +41,10 @@ inline std::vector<std::filesystem::path> folders_of_photographs() {
 }
 
 /// Returns the first eight JPEG files at any depth below `folders`, in the order of their paths,
-/// that are at least `least` large and have at most 16 MiB. Skips files that cannot be decoded. The
+/// that are at least `min` large and have at most 16 MiB. Skips files that cannot be decoded. The
 /// result may be empty.
 inline std::vector<photograph> found_photographs(
-    const penstock::image_size& least,
+    const penstock::image_size& min,
     const std::vector<std::filesystem::path>& folders = folders_of_photographs()) {
   namespace fs = std::filesystem;
   std::vector<fs::path> files;
@@ -69,7 +69,7 @@ inline std::vector<photograph> found_photographs(
     photograph one{file.string(), {std::istreambuf_iterator<char>{opened}, {}}, {}};
     try {
       one.size = decoder.info(one.bytes(), one.path).size;
-      if (one.size.width < least.width || one.size.height < least.height) continue;
+      if (one.size.width < min.width || one.size.height < min.height) continue;
       // Decodes the last pixel: this shows that everything before it is complete.
       std::uint8_t last[3];
       decoder.decode(one.bytes(), one.path, {one.size.width - 1, one.size.height - 1, {1, 1}},

@@ -36,16 +36,16 @@ struct digit_data {
   digit_set test;
 };
 
-/// Reads the first `most` samples of two MNIST files, plain or with the extension .gz. Throws the
+/// Reads the first `max` samples of two MNIST files, plain or with the extension .gz. Throws the
 /// errors derived from `penstock::file_error`.
 [[nodiscard]] inline digit_set read_digits(const std::filesystem::path& folder,
-                                           const std::string& part, std::size_t most) {
+                                           const std::string& part, std::size_t max) {
   const std::string images = (folder / (part + "-images-idx3-ubyte")).string();
   const std::string labels = (folder / (part + "-labels-idx1-ubyte")).string();
   const auto digits = std::filesystem::exists(images + ".gz")
                           ? penstock::idx_dataset{penstock::gzip, images + ".gz", labels + ".gz"}
                           : penstock::idx_dataset{images, labels};
-  const std::size_t count = std::min<std::size_t>(most, digits.size());
+  const std::size_t count = std::min<std::size_t>(max, digits.size());
   digit_set copy;
   if (count == 0) return copy;
   const auto first = digits.view(0);  // all samples are contiguous
@@ -103,18 +103,18 @@ struct digit_data {
   return drawn;
 }
 
-/// Loads MNIST from `folder` or $MNIST_DIR, or makes random digits: the first `most` samples of the
+/// Loads MNIST from `folder` or $MNIST_DIR, or makes random digits: the first `max` samples of the
 /// training set and of the test set.
-[[nodiscard]] inline digit_data find_digits(std::string folder, std::size_t most) {
+[[nodiscard]] inline digit_data find_digits(std::string folder, std::size_t max) {
   if (const char* set = std::getenv("MNIST_DIR"); folder.empty() && set != nullptr) folder = set;
   if (!folder.empty()) {
-    return {folder, read_digits(folder, "train", most), read_digits(folder, "t10k", most)};
+    return {folder, read_digits(folder, "train", max), read_digits(folder, "t10k", max)};
   }
   constexpr std::size_t train_size = 60'000;
   constexpr std::size_t test_size = 10'000;
   return {"random digits (--data and $MNIST_DIR name no MNIST)",
-          random_digits(std::min(most, train_size), 0),
-          random_digits(std::min(most, test_size), train_size)};
+          random_digits(std::min(max, train_size), 0),
+          random_digits(std::min(max, test_size), train_size)};
 }
 
 /// Rotates a 28 x 28 image by up to 15 degrees and shifts it by up to two pixels in each direction,

@@ -68,18 +68,18 @@ double train_serially(const Data& data, training<Backend>& trained, const loop_o
 }
 
 /// Workers read into pinned slots, and the next batches are copied during the current step. Returns
-/// the seconds of the loop. Sets `verdict` to the bottleneck of the loop.
+/// the seconds of the loop. Sets `diagnosis` to the bottleneck of the loop.
 template <class Data, class Backend>
 double train_overlapped(const Data& data, training<Backend>& trained, const loop_options& how,
-                        ps::trace_recorder* trace, std::string& verdict) {
+                        ps::trace_recorder* trace, std::string& diagnosis) {
   ps::loader loader{data,
                     ps::shuffled{.seed = how.seed},
                     trained.device,
                     {.batch_size = how.batch,
                      .workers = how.workers,
                      .seed = how.seed,
-                     .observe = {.trace = trace}}};
-  ps::transfer feed{loader, trained.stream, {.observe = {.trace = trace}}};
+                     .instrumentation = {.trace = trace}}};
+  ps::transfer feed{loader, trained.stream, {.instrumentation = {.trace = trace}}};
   trained.restart();
   const auto before = feed.stats();
 
@@ -87,7 +87,7 @@ double train_overlapped(const Data& data, training<Backend>& trained, const loop
     for (auto& batch : feed.epochs(0, how.epochs)) trained.step(batch);
     trained.device.synchronize(trained.stream);
   });
-  verdict = ps::diagnose(before, feed.stats()).str();
+  diagnosis = ps::diagnose(before, feed.stats()).str();
   return seconds;
 }
 

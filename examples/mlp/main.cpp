@@ -56,13 +56,13 @@ inline std::optional<options> parsed(int count, const char* const* arguments) {
     if (i + 1 == count) throw bad_option(std::string{arguments[i]} + " needs a value");
     return arguments[++i];
   };
-  const auto number = [&](std::size_t least) {
+  const auto number = [&](std::size_t min) {
     const std::string name = arguments[i];
     const std::string value = text();
     std::size_t found = 0;
     const auto [end, wrong] = std::from_chars(value.data(), value.data() + value.size(), found);
-    if (wrong == std::errc{} && *end == 0 && found >= least) return found;
-    throw bad_option(name + " " + value + ": expected a number, at least " + std::to_string(least));
+    if (wrong == std::errc{} && *end == 0 && found >= min) return found;
+    throw bad_option(name + " " + value + ": expected a number, at least " + std::to_string(min));
   };
   const std::map<std::string, std::function<void()>> known{
       {"--data", [&] { chosen.data = text(); }},
@@ -191,12 +191,12 @@ inline void print_bound(const stage_clock& stages, const run& overlapped, const 
   if (step_takes_core) {
     limits.push_back({(read + copy + step) / static_cast<double>(cores), "the cores"});
   }
-  const limit least = *std::max_element(limits.begin(), limits.end(),
-                                        [](auto& a, auto& b) { return a.time < b.time; });
+  const limit min = *std::max_element(limits.begin(), limits.end(),
+                                      [](auto& a, auto& b) { return a.time < b.time; });
   std::printf(
       "A batch alone: read %.0f us, copy %.0f us, step %.0f us. A loop takes about\n"
       "%.0f us a batch at least, for %s; the overlapped one takes %.0f us.\n",
-      read, copy, step, least.time, least.words, of_a_batch(overlapped));
+      read, copy, step, min.time, min.words, of_a_batch(overlapped));
 }
 
 /// Writes the trace, with the serial loop as one more thread next to those of the overlapped loop.
@@ -227,17 +227,17 @@ void experiment(const Backend& backend, const Data& data, const digit_set& test,
     require_same(runs.front(), runs.back());
   };
   stage_clock stages;
-  std::string verdict;
+  std::string diagnosis;
   std::optional<ps::trace_recorder> recorder;
   if (!chosen.trace.empty()) recorder.emplace();
   add("serial", train_serially(data, trained, chosen, stages));
   add("overlapped",
-      train_overlapped(data, trained, chosen, recorder ? &*recorder : nullptr, verdict));
+      train_overlapped(data, trained, chosen, recorder ? &*recorder : nullptr, diagnosis));
   add("resident", train_resident(data, trained, chosen));
 
   print_table(runs, chosen.epochs);
   print_bound(stages, runs[1], runs[2], chosen.workers, cores, Backend::shares_cores);
-  std::printf("The overlapped loop is %s\n", verdict.c_str());
+  std::printf("The overlapped loop is %s\n", diagnosis.c_str());
   if (recorder) write_trace(*recorder, stages, chosen.trace);
 }
 

@@ -29,13 +29,13 @@ struct token_feed::parts {
 
   parts(const std::string& path, std::size_t batch_size, std::size_t length,
         ps::cuda_stream_ref stream)
-      : feed(ps::transfer{
-            ps::loader{ps::token_windows{path, {.length = length}} |
-                           ps::map<ints>(widen, {{length}, {length}}),
-                       ps::shuffled{.seed = 1},
-                       stream.device(),
-                       {.batch_size = batch_size, .last_batch = ps::partial_batch::drop}},
-            stream}) {}
+      : feed(
+            ps::transfer{ps::loader{ps::token_windows{path, {.length = length}} |
+                                        ps::map<ints>(widen, {{length}, {length}}),
+                                    ps::shuffled{.seed = 1},
+                                    stream.device(),
+                                    {.batch_size = batch_size, .last_batch = ps::last_batch::drop}},
+                         stream}) {}
 };
 
 token_feed::token_feed(const std::string& path, std::size_t batch_size, std::size_t length,

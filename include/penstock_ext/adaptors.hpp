@@ -5,8 +5,8 @@
 /// at run time.
 
 #include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 #include <penstock_ext/adaptors/interleave.hpp>
 #include <penstock_ext/adaptors/map_batch.hpp>
 #include <penstock_ext/adaptors/with_index.hpp>
-#include <penstock_ext/adaptors/without.hpp>
 #include <penstock_ext/adaptors/zip.hpp>

@@ -3,7 +3,7 @@
 
 /// Token files: windows, shards, documents, packing, and a cache of lengths.
 
-#include <penstock_ext/text/kept_lengths.hpp>
+#include <penstock_ext/text/length_cache.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>
 #include <penstock_ext/text/packed_documents.hpp>
 #include <penstock_ext/text/token_documents.hpp>

@@ -215,7 +215,7 @@ void address_on_a_stream_behind_its_lease() {
 }
 
 void address_read_in_a_batch_of_requests() {
-  ps::batcher<pictures::record_type> requests{ps::cpu_device{}, {.most = 1, .depth = 1}};
+  ps::batcher<pictures::record_type> requests{ps::cpu_device{}, {.max_batch_size = 1, .depth = 1}};
   requests.submit(0, [](auto out) { ps::get<"label">(out) = 1; });
   const auto* const image = ps::get<"image">(requests.next()).data();
   seen = *image;
@@ -225,7 +225,7 @@ void address_read_of_results() {
   const float* kept = nullptr;
   ps::results<record> out{ps::cpu_device{}, 4,
                           [&](auto& done) { kept = ps::get<"x">(done).data(); }};
-  out.take(ps::batch_info{.epoch = 0, .batch = 0, .size = 4, .valid_size = 4}).send();
+  out.acquire(ps::batch_info{.epoch = 0, .batch = 0, .size = 4, .valid_size = 4}).send();
   out.finish();
   seen = *kept;
 }

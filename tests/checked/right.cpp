@@ -357,7 +357,7 @@ void results_of_steps_on_a_stream(std::size_t depth) {
   std::promise<void> gate;
   auto opened = std::make_shared<std::future<void>>(gate.get_future());
   stream.launch([opened] { opened->wait(); });  // steps run after their slots are sent or dropped
-  for (auto& [batch, slot] : ps::joined(feed.epochs(0, 2), out)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.epochs(0, 2), out)) {
     stream.launch([x = ps::get<"x">(batch), to = ps::get<"sum">(slot)] {
       for (std::size_t i = 0; i < x.extent(0); ++i) {
         to.flat()[i] = 0;

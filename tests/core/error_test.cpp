@@ -44,9 +44,9 @@ TEST_CASE("a failure is one line for a log", "[core]") {
 TEST_CASE("a message is put together of texts and whole numbers", "[core]") {
   using limits = std::numeric_limits<std::int64_t>;
   const std::string owned = "found ";
-  CHECK(ps::detail::joined({owned, -1, ", ", (limits::min)(), ", ", (limits::max)(),
-                            std::string_view{", "}, std::numeric_limits<std::uint64_t>::max(), "",
-                            std::string_view{}, 0U}) ==
+  CHECK(ps::detail::str_cat({owned, -1, ", ", (limits::min)(), ", ", (limits::max)(),
+                             std::string_view{", "}, std::numeric_limits<std::uint64_t>::max(), "",
+                             std::string_view{}, 0U}) ==
         "found -1, -9223372036854775808, 9223372036854775807, 184467440737095516150");
-  CHECK(ps::detail::joined({}).empty());
+  CHECK(ps::detail::str_cat({}).empty());
 }

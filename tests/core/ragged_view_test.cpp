@@ -158,8 +158,8 @@ TEST_CASE("lengths and batches that no layout can have are refused, and said", "
   CHECK(test::has(refused({.longest = 4}, 0x7fffffff), "batch_size must be below 2^31 - 1"));
   CHECK(test::has(refused({.longest = 0}, 3),
                   "the longest sample must have at least 1 value, but has 0"));
-  CHECK(test::has(refused({.longest = 4, .values_per_batch = 3}, 3),
-                  "values_per_batch is 3, but the longest sample has 4: raise it"));
+  CHECK(test::has(refused({.longest = 4, .max_values_per_batch = 3}, 3),
+                  "max_values_per_batch is 3, but the longest sample has 4: raise it"));
   CHECK(test::has(refused({.longest = 1 << 30}, 3),
                   "3 samples of up to 1073741824 values exceed 32-bit offsets"));
 }
@@ -182,15 +182,15 @@ TEST_CASE("offsets that are none never say more bytes than the slab has",
 }
 
 TEST_CASE("a batch may have room for fewer values than its longest samples take", "[core]") {
-  const ps::batch_layout<sentence> layout{{{.longest = 100, .values_per_batch = 1000}, {}}, 64};
+  const ps::batch_layout<sentence> layout{{{.longest = 100, .max_values_per_batch = 1000}, {}}, 64};
   CHECK(layout.capacity<0>() == 1000);
-  const ps::batch_layout<sentence> roomy{{{.longest = 100, .values_per_batch = 9000}, {}}, 64};
+  const ps::batch_layout<sentence> roomy{{{.longest = 100, .max_values_per_batch = 9000}, {}}, 64};
   CHECK(roomy.capacity<0>() == 6400);  // more than that is never used
 }
 
 TEST_CASE("a sample that has no room is not placed", "[core][promise:bounded-5]") {
   ragged_slab<speech> memory{
-      .layout = {{{.longest = 5, .values_per_batch = 8}, {}, {.longest = 5}}, 3}};
+      .layout = {{{.longest = 5, .max_values_per_batch = 8}, {}, {.longest = 5}}, 3}};
   const auto batch = memory.view(3);
   CHECK(ps::place_sample(batch, 0, {5, 1}) == speech::size);
   const auto offsets = ps::get<"wave">(batch).offsets();
@@ -208,14 +208,14 @@ TEST_CASE("a layout whose ragged bounds can't be is refused", "[core][fault:samp
                        Catch::Matchers::Message("batch_layout: field \"tokens\": the longest "
                                                 "sample must have at least 1 value, but has 0"));
   CHECK_THROWS_MATCHES(
-      (ps::batch_layout<sentence>{{{.longest = 9, .values_per_batch = 8}, {}}, 4}),
+      (ps::batch_layout<sentence>{{{.longest = 9, .max_values_per_batch = 8}, {}}, 4}),
       ps::layout_error,
-      Catch::Matchers::Message("batch_layout: field \"tokens\": values_per_batch is 8, but the "
+      Catch::Matchers::Message("batch_layout: field \"tokens\": max_values_per_batch is 8, but the "
                                "longest sample has 9: raise it to at least that"));
   CHECK_THROWS_WITH((ps::batch_layout<sentence>{{{.longest = 1U << 20}, {}}, 1U << 11}),
-                    Catch::Matchers::Contains("set a smaller values_per_batch"));
+                    Catch::Matchers::Contains("set a smaller max_values_per_batch"));
   CHECK_NOTHROW(ps::batch_layout<sentence>{
-      {{.longest = 1U << 20, .values_per_batch = 1U << 30}, {}}, 1U << 11});
+      {{.longest = 1U << 20, .max_values_per_batch = 1U << 30}, {}}, 1U << 11});
   constexpr std::size_t huge = static_cast<std::size_t>(-1);
   CHECK_THROWS_AS((ps::batch_layout<sentence>{{{.longest = huge}, {}}, 3}), ps::layout_error);
   CHECK_THROWS_AS((ps::batch_layout<sentence>{{{.longest = 1}, {}}, huge}), ps::layout_error);

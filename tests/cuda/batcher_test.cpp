@@ -42,8 +42,8 @@ auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
 void serve(const ps::cuda_device& device, std::uint64_t count, ps::trace_recorder* recorder,
            fates& known, std::atomic<std::uint64_t>& right) {
   const auto stream = device.make_stream();
-  cuda_batcher requests{device, {.most = 4, .depth = 2, .on_unserved = known.noting()}};
-  ps::transfer feed{requests, stream, {.depth = 2, .observe = {.trace = recorder}}};
+  cuda_batcher requests{device, {.max_batch_size = 4, .depth = 2, .on_unserved = known.noting()}};
+  ps::transfer feed{requests, stream, {.depth = 2, .instrumentation = {.trace = recorder}}};
   std::thread submitter{[&] {
     for (std::uint64_t tag = 0; tag < count; ++tag) requests.submit(tag, written(tag));
     requests.close();
@@ -79,7 +79,7 @@ TEST_CASE("requests arrive on the GPU as they were written, whenever the device 
 TEST_CASE("a batcher on the GPU takes pinned memory, and its batches are traced", "[cuda]") {
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
-  CHECK(cuda_batcher{device, {.most = 4}}.host_bytes() == 4 * 512);
+  CHECK(cuda_batcher{device, {.max_batch_size = 4}}.host_bytes() == 4 * 512);
   ps::trace_recorder recorder;
   fates known{20};
   std::atomic<std::uint64_t> right{0};
@@ -98,7 +98,7 @@ TEST_CASE("small batches of requests that are ready share the records of their c
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
-  cuda_batcher requests{device, {.most = 1, .depth = 4}};
+  cuda_batcher requests{device, {.max_batch_size = 1, .depth = 4}};
   for (std::uint64_t tag = 0; tag < 4; ++tag) requests.submit(tag, written(tag));
   requests.close();
   ps::transfer feed{requests, stream, {.depth = 4}};
@@ -115,7 +115,7 @@ TEST_CASE("requests whose copy CUDA refuses come back", "[cuda][promise:honest-1
   const auto stream = device.make_stream();
   fates known{8};
   {
-    cuda_batcher requests{device, {.most = 2, .depth = 4, .on_unserved = known.noting()}};
+    cuda_batcher requests{device, {.max_batch_size = 2, .depth = 4, .on_unserved = known.noting()}};
     for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
     ps::transfer feed{requests, stream, {.depth = 2}};
     fake_cuda::fail_call_of("cudaMemcpyAsync", 1, cudaErrorUnknown);
@@ -137,7 +137,7 @@ TEST_CASE("a batch of requests that ends under its stream's capture is reported,
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
-  cuda_batcher requests{device, {.most = 1, .depth = 2}};
+  cuda_batcher requests{device, {.max_batch_size = 1, .depth = 2}};
   const auto end_one_under_capture = [&](std::uint64_t tag) {
     requests.submit(tag, written(tag));
     auto batch = requests.next();
@@ -163,7 +163,7 @@ TEST_CASE("no request is written, and no memory freed, under a copy that can't b
   const auto stream = device.make_stream();
   void* const to = device.allocate(512);
   {
-    cuda_batcher requests{device, {.most = 1, .depth = 2}};
+    cuda_batcher requests{device, {.max_batch_size = 1, .depth = 2}};
     requests.submit(1, written(1));
     auto batch = requests.next();
     const std::byte* const read = batch.data();

@@ -126,10 +126,10 @@ TEST_CASE("memory is mapped above the limit and not at the limit", "[cuda]") {
 }
 
 TEST_CASE("sizes near 2^64 do not wrap", "[cuda]") {
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
   const ps::detail::pinned_sizes sizes{.page = page};
-  for (const std::size_t bytes : {most - page, most / 2, most / 3}) {
-    for (const std::size_t unit : {most, most / 2 + 2, most / 4 + 3, most / 4096, std::size_t{1}}) {
+  for (const std::size_t bytes : {max - page, max / 2, max / 3}) {
+    for (const std::size_t unit : {max, max / 2 + 2, max / 4 + 3, max / 4096, std::size_t{1}}) {
       CAPTURE(bytes, unit);
       const auto plan = ps::detail::plan_pinned(bytes, unit, sizes);
       CHECK(plan.length >= bytes);
@@ -477,9 +477,9 @@ TEST_CASE("an error that is no refusal keeps its type", "[cuda]") {
 
 TEST_CASE("impossible sizes are refused without a call", "[cuda]") {
   const clean_runtime runtime;
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
   const auto before = fake_cuda::calls();
-  for (const std::size_t bytes : {std::size_t{0}, most, most - 4094}) {
+  for (const std::size_t bytes : {std::size_t{0}, max, max - 4094}) {
     CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, bytes, 0), ps::out_of_memory);
   }
   CHECK(fake_cuda::calls() == before);

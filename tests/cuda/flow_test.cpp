@@ -304,7 +304,8 @@ TEST_CASE("the device's times of some batches come with no wait and no error", "
     const auto stream = device.make_stream();
     ps::loader loader{
         digits_flow::digits{1600}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
-    ps::transfer feed{loader, stream, {.depth = ps::automatic, .observe = {.time_device = true}}};
+    ps::transfer feed{
+        loader, stream, {.depth = ps::automatic, .instrumentation = {.time_device = true}}};
     if (fails) fake_cuda::fail_call_of("cudaEventElapsedTime", 0, cudaErrorInvalidValue);
     std::uint64_t batches = 0;
     for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {

@@ -25,10 +25,10 @@ using ragged_pair =
 /// position.
 struct ragged_pairs {
   using record_type = ragged_pair;
-  std::uint64_t most_weights = 3;
+  std::uint64_t max_weights = 3;
   [[nodiscard]] std::uint64_t size() const { return 61; }
   [[nodiscard]] ps::record_extents<record_type> extents() const {
-    return {{.longest = 10}, {}, {.longest = most_weights}};
+    return {{.longest = 10}, {}, {.longest = max_weights}};
   }
   [[nodiscard]] ps::sample_lengths<record_type> lengths(std::uint64_t index) const {
     return {index * 7 % 11, index % 4};

@@ -57,7 +57,7 @@ void batches_requests(const ps::cuda_device& device, const ps::cuda_stream& stre
                       const std::function<void()>& refuse) {
   void* const to = device.allocate(512);
   {
-    ps::batcher<word, ps::cuda_device> requests{device, {.most = 1, .depth = 2}};
+    ps::batcher<word, ps::cuda_device> requests{device, {.max_batch_size = 1, .depth = 2}};
     requests.submit(1, [](ps::sample<word> out) { ps::get<"x">(out) = 1; });
     auto batch = requests.next();
     device.copy_to_device(to, batch.data(), 8, stream);

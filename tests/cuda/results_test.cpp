@@ -38,7 +38,7 @@ void run(const way& how, digits_flow::outcome& found) {
   ps::loader loader{digits_flow::digits{how.batches * 16},
                     ps::shuffled{.seed = 2},
                     device,
-                    {.batch_size = 16, .workers = 1, .observe = {.indices = true}}};
+                    {.batch_size = 16, .workers = 1, .instrumentation = {.indices = true}}};
   ps::transfer feed{loader, stream};
   sums_of out{device,
               stream,
@@ -56,7 +56,7 @@ void run(const way& how, digits_flow::outcome& found) {
                 ++(is_right ? found.right : found.wrong);
               },
               {.depth = how.depth, .workers = how.workers}};
-  for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
     const auto work = [images = ps::get<"image">(batch).flat(), sum = ps::get<"sum">(slot).flat()] {
       for (std::size_t n = 0; n < sum.size(); ++n) {
         sum[n] = 0;
@@ -93,7 +93,7 @@ TEST_CASE("the way back costs the loop one record and one question a batch",
   const auto stream = device.make_stream();
   sums_of out{device, stream, 16, [](const auto&) {}};
   const auto batch = [&](std::uint64_t number) {
-    out.take({.batch = number, .size = 16, .valid_size = 16}).send();
+    out.acquire({.batch = number, .size = 16, .valid_size = 16}).send();
   };
   for (std::uint64_t i = 0; i < 20; ++i) batch(i);
   out.finish();
@@ -128,7 +128,7 @@ TEST_CASE("results are sent after a capture, and not within one",
   std::uint64_t got = 0;
   sums_of out{
       device, stream, 16, [&](const auto& done) { got = ps::get<"sum">(done)(0); }, {.depth = 1}};
-  auto slot = out.take({.size = 1, .valid_size = 1});
+  auto slot = out.acquire({.size = 1, .valid_size = 1});
   CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
   CHECK_THROWS_AS(slot.send(), ps::capture_in_progress);
   cudaGraph_t graph = nullptr;
@@ -157,21 +157,22 @@ TEST_CASE("a slot that is dropped within a capture is taken again after it",
         digits_flow::digits{32}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
     ps::transfer feed{loader, stream};
     const auto loop = [&] {
-      for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+      for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
         batch = {};  // a feed refuses to end within a capture
         begin();
       }
     };
     CHECK_THROWS_AS(loop(), ps::capture_in_progress);
   } else {
-    auto slot = out.take({.size = 1, .valid_size = 1});
+    auto slot = out.acquire({.size = 1, .valid_size = 1});
     begin();
   }
-  CHECK_THROWS_AS((void)out.take({.batch = 7, .size = 1, .valid_size = 1}), ps::leases_exhausted);
+  CHECK_THROWS_AS((void)out.acquire({.batch = 7, .size = 1, .valid_size = 1}),
+                  ps::leases_exhausted);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);  // the capture has survived
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-  CHECK(out.take({.batch = 7, .size = 1, .valid_size = 1}).send());
+  CHECK(out.acquire({.batch = 7, .size = 1, .valid_size = 1}).send());
   out.finish();
 }
 
@@ -235,7 +236,7 @@ TEST_CASE("results on another stream or device than the feed's are refused",
     const ps::detail::scoped_device current{of.ordinal()};
     sums_of out{of, computed, 16, [](const auto&) {}};
     try {
-      for (auto& [batch, slot] : ps::joined(from.epoch(0), out)) static_cast<void>(slot);
+      for (auto& [batch, slot] : ps::zip_results(from.epoch(0), out)) static_cast<void>(slot);
     } catch (const ps::results_error& error) {
       return std::string{error.what()};
     }

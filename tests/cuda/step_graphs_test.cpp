@@ -548,7 +548,7 @@ TEST_CASE("a padded batch has a graph of its own, as a step may pass its number 
     ps::loader loader{numbered{10},
                       ps::sequential{},
                       device,
-                      {.batch_size = 4, .workers = 1, .last_batch = ps::partial_batch::pad}};
+                      {.batch_size = 4, .workers = 1, .last_batch = ps::last_batch::pad}};
     ps::transfer feed{loader, stream, {.depth = 1}};
     ps::step_graphs graphs{device};
     for (auto& batch : feed.epoch(0)) {

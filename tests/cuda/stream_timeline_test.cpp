@@ -134,15 +134,15 @@ TEST_CASE("a refused wait is thrown, and its point counts as not reached",
     CHECK(on.done == 0);
   }
   fake_cuda::fail_call_of("cudaEventQuery", 0, cudaErrorUnknown);
-  CHECK(on.timeline.settle(end.at));  // the query is repeated
+  CHECK(on.timeline.try_synchronize(end.at));  // the query is repeated
   CHECK(on.done == 1);
   on.launch();
   const auto next = on.timeline.mark();
   for (std::uint64_t k = 0; k < 2; ++k) {
     fake_cuda::fail_call_of("cudaEventQuery", k, cudaErrorUnknown);
   }
-  CHECK_FALSE(on.timeline.settle(next.at));
-  CHECK(on.timeline.settle(next.at));
+  CHECK_FALSE(on.timeline.try_synchronize(next.at));
+  CHECK(on.timeline.try_synchronize(next.at));
 }
 
 TEST_CASE("after the loss of the device marks are lost, and memory may be freed",
@@ -158,5 +158,5 @@ TEST_CASE("after the loss of the device marks are lost, and memory may be freed"
   CHECK_THROWS_AS(lost.rethrow_refusal(), ps::cuda_context_lost);
   CHECK_THROWS_AS(timeline.wait(before.at), ps::cuda_context_lost);
   CHECK_THROWS_AS(timeline.reached(before.at), ps::cuda_context_lost);
-  CHECK(timeline.settle(before.at));  // the lost device runs no more work
+  CHECK(timeline.try_synchronize(before.at));  // the lost device runs no more work
 }

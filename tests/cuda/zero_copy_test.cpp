@@ -234,15 +234,18 @@ TEST_CASE("a host slot whose end nothing tells is never refilled, and a capture 
 TEST_CASE("a loader that has lost all its host slots says so",
           "[cuda][zero_copy][fault:devices-7]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1});
-  const auto when_held = GENERATE(ps::held_action::fail, ps::held_action::wait);
-  CAPTURE(workers, when_held);
+  const auto on_slots_exhausted = GENERATE(ps::exhausted_action::fail, ps::exhausted_action::wait);
+  CAPTURE(workers, on_slots_exhausted);
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{digits{320},
                     ps::sequential{},
                     device,
-                    {.batch_size = 16, .workers = workers, .prefetch = 2, .when_held = when_held}};
+                    {.batch_size = 16,
+                     .workers = workers,
+                     .prefetch = 2,
+                     .on_slots_exhausted = on_slots_exhausted}};
   std::size_t lost = 0;
   const auto loop = [&] {
     for (auto& batch : loader.epoch(0)) {

@@ -40,7 +40,7 @@ void* take(Ref& from, std::size_t bytes, std::size_t alignment) {
   return from.allocate_sync(bytes, alignment);
 }
 template <class Ref>
-void give_back(Ref& to, void* data, std::size_t bytes, std::size_t alignment) {
+void release(Ref& to, void* data, std::size_t bytes, std::size_t alignment) {
   to.deallocate_sync(data, bytes, alignment);
 }
 #else
@@ -56,7 +56,7 @@ void* take(Ref& from, std::size_t bytes, std::size_t alignment) {
   return from.allocate(bytes, alignment);
 }
 template <class Ref>
-void give_back(Ref& to, void* data, std::size_t bytes, std::size_t alignment) {
+void release(Ref& to, void* data, std::size_t bytes, std::size_t alignment) {
   to.deallocate(data, bytes, alignment);
 }
 #endif
@@ -118,10 +118,10 @@ TEST_CASE("pinned memory is taken through a reference of cuda::mr, and comes bac
   any_host narrowed = any;
   void* const two = take(narrowed, 24, 8);
   CHECK(pinned.bytes() == 1024);
-  give_back(any, one, 1000, 64);
+  release(any, one, 1000, 64);
   CHECK(pinned.bytes() == 24);
-  give_back(any, two, 24, 8);
-  give_back(narrowed, nothing, 0, 1);
+  release(any, two, 24, 8);
+  release(narrowed, nothing, 0, 1);
   CHECK(pinned.bytes() == 0);
   CHECK(fake_cuda::live().pinned_blocks == 0);
 }
@@ -151,7 +151,7 @@ TEST_CASE("memory through a reference of cuda::mr has the alignment asked for",
     void* const data = take(any, 3, alignment);
     CHECK(reinterpret_cast<std::uintptr_t>(data) % alignment == 0);
     std::memset(data, 1, 3);
-    give_back(any, data, 3, alignment);
+    release(any, data, 3, alignment);
   }
   CHECK_THROWS_AS(take(any, 3, 24), ps::out_of_memory);
   CHECK(pinned.bytes() == 0);
@@ -172,8 +172,8 @@ TEST_CASE("a reference of cuda::mr throws out_of_memory, and nothing is counted"
     CHECK(std::string{error.what()}.find("ulimit -l") != std::string::npos);
   }
   CHECK(pinned.bytes() == 8'000);
-  give_back(any, fits, 8'000, 8);
-  give_back(any, take(any, 3'000, 8), 3'000, 8);
+  release(any, fits, 8'000, 8);
+  release(any, take(any, 3'000, 8), 3'000, 8);
   CHECK(pinned.bytes() == 0);
 }
 
@@ -207,7 +207,7 @@ TEST_CASE("large pinned memory has one address for the host and for kernels",
   cudaPointerAttributes known{};
   CHECK(cudaPointerGetAttributes(&known, data) == cudaSuccess);
   CHECK(known.devicePointer == data);
-  give_back(any, data, large, 8);
+  release(any, data, large, 8);
   CHECK(fake_cuda::live().registrations == 0);
 }
 
@@ -222,7 +222,7 @@ TEST_CASE("where kernels reach registered memory elsewhere, none is registered",
   cudaPointerAttributes known{};
   CHECK(cudaPointerGetAttributes(&known, data) == cudaSuccess);
   CHECK(known.devicePointer == data);
-  give_back(any, data, large, 8);
+  release(any, data, large, 8);
   CHECK(pinned.bytes() == 0);
 }
 
@@ -254,7 +254,7 @@ TEST_CASE("memory for one GPU is taken while another thread captures, and no oth
     ps::pinned_resource pinned{ps::cuda_device{1}};
     ps::pinned_resource_ref memory{pinned};
     any_both any = memory;
-    give_back(any, take(any, 100, 8), 100, 8);
+    release(any, take(any, 100, 8), 100, 8);
   }}.join();
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
@@ -273,7 +273,7 @@ TEST_CASE("memory of the CPU device goes where the host alone uses it",
   void* const data = take(any, 5'000, 128);
   std::memset(data, 1, 5'000);
   CHECK(pinned.bytes() == 5'000);
-  give_back(any, data, 5'000, 128);
+  release(any, data, 5'000, 128);
   CHECK(pinned.bytes() == 0);
   CHECK(fake_cuda::calls() == before);
 }

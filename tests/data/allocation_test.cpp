@@ -11,9 +11,9 @@
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 #include <penstock_ext/adaptors/interleave.hpp>
 #include <penstock_ext/adaptors/with_index.hpp>
-#include <penstock_ext/adaptors/without.hpp>
 #include <penstock_ext/adaptors/zip.hpp>
 
 #include "data/read_batch.hpp"
@@ -73,7 +73,7 @@ TEST_CASE("reading allocates nothing, through every adaptor", "[data][promise:bo
   CHECK(allocations_while_reading(data | ps::subset({1, 2, 3, 4, 99})) == 0);
   CHECK(allocations_while_reading(ps::concat(data, data | ps::map(brighter)) |
                                   ps::map<input>(convert) | ps::subset(10, 190)) == 0);
-  CHECK(allocations_while_reading(data | ps::without({7, 8, 50})) == 0);
+  CHECK(allocations_while_reading(data | ps::exclude({7, 8, 50})) == 0);
   CHECK(allocations_while_reading(ps::any_dataset{data} | ps::map(brighter)) == 0);
   CHECK(allocations_while_reading(ps::interleave({.weights = {3, 2}}, data, data)) == 0);
   CHECK(allocations_while_reading(ps::zip(data, data | ps::map<scalar>(measure)) |

@@ -119,10 +119,10 @@ TEST_CASE("parts of different extents are refused", "[data]") {
 }
 
 TEST_CASE("more samples than 64 bits count are refused", "[data]") {
-  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-  CHECK(ps::concat(counting_source{most - 5, 0}, counting_source{5, 0}).size() == most);
+  constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
+  CHECK(ps::concat(counting_source{max - 5, 0}, counting_source{5, 0}).size() == max);
   const auto problem = test::error_of<ps::concat_mismatch>(
-      [] { (void)ps::concat(counting_source{most - 5, 0}, counting_source{6, 0}); });
+      [] { (void)ps::concat(counting_source{max - 5, 0}, counting_source{6, 0}); });
   CHECK(problem.part() == 1);
 }
 
@@ -179,12 +179,12 @@ TEST_CASE("a list of parts has the samples of its parts in sequence",
 }
 
 TEST_CASE("a list of parts refuses what a concatenation does, and an empty list", "[data]") {
-  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
   const auto part_of = [](std::vector<counting_source> parts) {
     return test::error_of<ps::concat_mismatch>([&] { (void)ps::concat(std::move(parts)); }).part();
   };
   CHECK(part_of({}) == 0);
-  CHECK(part_of({{1, 0}, {most - 5, 0}, {0, 0}, {5, 0}}) == 3);
+  CHECK(part_of({{1, 0}, {max - 5, 0}, {0, 0}, {5, 0}}) == 3);
   const numbers n(2);
   const numbers wide(10);
   const numbers narrow(8);

@@ -192,12 +192,12 @@ TEST_CASE("a stratified part has its share of each class", "[data]") {
       CAPTURE(size, classes);
       const sorted_by_class data{size, classes};
       const auto count = classes_in(ps::random_split(data, {1.0}, 1)[0], data);
-      const auto within = [&](const auto& part, double most) {
+      const auto within = [&](const auto& part, double max) {
         const double share = static_cast<double>(part.size()) / static_cast<double>(size);
         const auto found = classes_in(part, data);
         for (std::size_t one = 0; one < classes; ++one) {
           const double due = share * static_cast<double>(count[one]);
-          CHECK(std::abs(static_cast<double>(found[one]) - due) < most);
+          CHECK(std::abs(static_cast<double>(found[one]) - due) < max);
         }
       };
       for (const auto& part : ps::random_split(data, {0.8, 0.2}, 3, ps::stratified<"label">())) {

@@ -197,13 +197,13 @@ TEST_CASE("in a forked child memory is freed without a wait for the parent's str
   device.record(used, stream);
   CHECK(test::in_child([&] {
           const ps::cpu_stream_ref work = stream;
-          return ps::detail::settle_before_free(device, used) &&
-                         ps::detail::settle_before_free(device, work)
+          return ps::detail::synchronize_before_free(device, used) &&
+                         ps::detail::synchronize_before_free(device, work)
                      ? 7
                      : 1;
         }) == 7);
   go.store(1);
-  CHECK(ps::detail::settle_before_free(device, used));
+  CHECK(ps::detail::synchronize_before_free(device, used));
 }
 
 TEST_CASE("a thread that has entered flushes denormals to zero", "[device]") {

@@ -25,7 +25,7 @@ struct stream_ref {
 struct event {};
 
 /// The smallest device: it has only the members of the concept, and does nothing.
-struct least {
+struct min {
   using stream_type = stream;
   using stream_ref = ::stream_ref;
   using event_type = event;
@@ -44,15 +44,15 @@ struct least {
   void deallocate_pinned(void*, std::size_t) const noexcept {}
   void make_current() const {}
 };
-static_assert(ps::device<least>);
+static_assert(ps::device<min>);
 
 // Each of these lacks one member.
-struct not_copyable : least {
+struct not_copyable : min {
   not_copyable() = default;
   not_copyable(not_copyable&&) = default;
   not_copyable& operator=(not_copyable&&) = default;
 };
-struct copyable_streams : least {
+struct copyable_streams : min {
   struct stream_type {};
   struct stream_ref {
     stream_ref(stream_type&) {}  // NOLINT: implicit by intent
@@ -65,25 +65,25 @@ struct copyable_streams : least {
   void synchronize(const event_type&) const {}
   void copy_async(void*, const void*, std::size_t, stream_ref) const {}
 };
-struct deallocate_throws : least {
+struct deallocate_throws : min {
   void deallocate(void*, std::size_t) const {}
 };
-struct pinned_is_only_a_pointer : least {
+struct pinned_is_only_a_pointer : min {
   [[nodiscard]] void* allocate_pinned(std::size_t) const { return nullptr; }
 };
-struct no_threads : least {
+struct no_threads : min {
   void make_current() const = delete;
 };
-struct record_is_not_const : least {
+struct record_is_not_const : min {
   void record(event_type&, stream_ref) {}
 };
-struct takes_any_stream : least {
+struct takes_any_stream : min {
   void require_usable(stream_ref) const = delete;
 };
-struct synchronizes_no_event : least {
+struct synchronizes_no_event : min {
   void synchronize(stream_ref) const {}
 };
-struct completion_is_a_number : least {
+struct completion_is_a_number : min {
   [[nodiscard]] int is_complete(const event_type&) const { return 1; }
 };
 static_assert(!ps::device<not_copyable>);

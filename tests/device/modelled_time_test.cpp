@@ -60,7 +60,7 @@ TEST_CASE("the ends of the last 256 operations are known, before that a later on
   ps::detail::stream_time time;
   for (std::uint64_t i = 0; i < remembered + 10; ++i) {
     time.busy_until(moment{std::chrono::microseconds{i}});
-    time.note_end(i);
+    time.on_end(i);
   }
   CHECK(time.end_of(remembered + 9) == moment{265us});
   CHECK(time.end_of(10) == moment{10us});

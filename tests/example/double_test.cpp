@@ -34,7 +34,7 @@ TEST_CASE("the three loops have the same losses on a GPU, and nearly those of th
   const auto digits = example::random_digits(150, 0);
   const auto data = digits.samples() | penstock::map<penstock::digit_record>(example::augment{});
   const example::loop_options how{.epochs = 2, .batch = 32, .workers = 2, .seed = 3};
-  std::string verdict;
+  std::string diagnosis;
 
   example::stage_clock stages;
   const auto expected = losses_of(example::cpu_backend{}, how, data.size(), [&](auto& trained) {
@@ -48,7 +48,7 @@ TEST_CASE("the three loops have the same losses on a GPU, and nearly those of th
       (void)example::train_serially(data, trained, how, stages);
     });
     const auto overlapped = losses_of(gpu, how, data.size(), [&](auto& trained) {
-      (void)example::train_overlapped(data, trained, how, nullptr, verdict);
+      (void)example::train_overlapped(data, trained, how, nullptr, diagnosis);
     });
     const auto resident = losses_of(gpu, how, data.size(), [&](auto& trained) {
       (void)example::train_resident(data, trained, how);

@@ -199,13 +199,13 @@ TEST_CASE("the three loops train the same bits, with any number of workers", "[e
       CHECK_NOTHROW(example::require_same(runs.front(), runs.back()));
     };
     example::stage_clock stages;
-    std::string verdict;
+    std::string diagnosis;
     add("serial", example::train_serially(data, trained, how, stages));
-    add("overlapped", example::train_overlapped(data, trained, how, nullptr, verdict));
+    add("overlapped", example::train_overlapped(data, trained, how, nullptr, diagnosis));
     add("resident", example::train_resident(data, trained, how));
     CHECK(runs[0].losses.size() == 10);  // five batches per epoch; the last has eight samples
     CHECK(stages.events().size() == 30);
-    CHECK_FALSE(verdict.empty());
+    CHECK_FALSE(diagnosis.empty());
     // Each epoch has other pictures, because the warp is drawn again.
     CHECK(runs[0].losses[0] != runs[0].losses[5]);
   }
@@ -294,8 +294,8 @@ TEST_CASE("three epochs of MNIST give 97 %, where MNIST is", "[example]") {
   const example::cpu_backend cpu;
   const example::loop_options how{.epochs = 3};
   example::training<example::cpu_backend> trained{cpu, how, digits.train.labels.size()};
-  std::string verdict;
-  (void)example::train_overlapped(digits.train.samples(), trained, how, nullptr, verdict);
+  std::string diagnosis;
+  (void)example::train_overlapped(digits.train.samples(), trained, how, nullptr, diagnosis);
   const example::test_digits<example::cpu_backend> tested{cpu, digits.test, how.batch};
   CHECK(tested.accuracy(trained.net()) > 0.97);
 }

@@ -20,7 +20,7 @@ bool is_done(const mark& place) {
 }
 
 // The range of priorities on GPUs: smaller numbers are higher.
-constexpr int least_priority = 0;
+constexpr int min_priority = 0;
 constexpr int greatest_priority = -5;
 
 cudaError_t make_stream(const char* name, cudaStream_t* stream, unsigned int flags,
@@ -30,7 +30,7 @@ cudaError_t make_stream(const char* name, cudaStream_t* stream, unsigned int fla
   if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
   if (stream == nullptr || flags > cudaStreamNonBlocking) return call.done(cudaErrorInvalidValue);
   const auto made = call.now().make_stream(call.thread().device(), flags);
-  made->priority = std::clamp(priority, greatest_priority, least_priority);
+  made->priority = std::clamp(priority, greatest_priority, min_priority);
   *stream = made.get();
   return cudaSuccess;
 }
@@ -185,10 +185,10 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
   return make_stream("cudaStreamCreateWithPriority", stream, flags, priority);
 }
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* min, int* greatest) {
   api_call call{"cudaDeviceGetStreamPriorityRange"};
   if (call.failed()) return call.result();
-  if (least != nullptr) *least = least_priority;
+  if (min != nullptr) *min = min_priority;
   if (greatest != nullptr) *greatest = greatest_priority;
   return cudaSuccess;
 }

@@ -127,12 +127,12 @@ void watch_faults() {
 
 unsigned char* take_device_memory(std::size_t bytes) {
   constexpr std::size_t page = std::size_t{64} << 10;  // the largest page size in use
-  constexpr std::size_t least = std::size_t{4} << 20;
+  constexpr std::size_t min = std::size_t{4} << 20;
   const std::lock_guard lock{memory().mutex};
   auto& chunks = memory().chunks;
   if (chunks.empty() || chunks.back().bytes - chunks.back().used < bytes) {
     chunk made;
-    made.bytes = std::max(least, (bytes + page - 1) / page * page);
+    made.bytes = std::max(min, (bytes + page - 1) / page * page);
     const int file = ::memfd_create("fake_cuda", MFD_CLOEXEC);
     if (file < 0) throw std::bad_alloc{};
     const bool is_long = ::ftruncate(file, static_cast<off_t>(made.bytes)) == 0;

@@ -36,7 +36,7 @@ TEST_CASE("a default policy propagates every exception at once", "[faults]") {
   CHECK(ps::detail::is_plain({}));
   CHECK_FALSE(ps::detail::is_plain({.retries = 1}));
   CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::skip}));
-  CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::substitute}));
+  CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::replace}));
 }
 
 TEST_CASE("a contradictory policy is refused by the name of its option",
@@ -44,32 +44,33 @@ TEST_CASE("a contradictory policy is refused by the name of its option",
   CHECK(refused({.retries = 100}) == "none");
   CHECK(refused({.retries = 101}) == "faults.on_error.retries");
   CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "faults.on_error.retries");
-  CHECK(refused({.first_wait = 0ms}) == "none");
-  CHECK(refused({.first_wait = -1ms}) == "faults.on_error.first_wait");
-  CHECK(refused({.first_wait = 24h}) == "none");
-  CHECK(refused({.first_wait = 24h + 1ms}) == "faults.on_error.first_wait");
+  CHECK(refused({.initial_backoff = 0ms}) == "none");
+  CHECK(refused({.initial_backoff = -1ms}) == "faults.on_error.initial_backoff");
+  CHECK(refused({.initial_backoff = 24h}) == "none");
+  CHECK(refused({.initial_backoff = 24h + 1ms}) == "faults.on_error.initial_backoff");
   CHECK(refused({.action = static_cast<ps::error_action>(3)}) == "faults.on_error.action");
-  CHECK(refused({.largest_share = 0}) == "none");
-  CHECK(refused({.largest_share = 1}) == "none");
-  CHECK(refused({.largest_share = -0.01}) == "faults.on_error.largest_share");
-  CHECK(refused({.largest_share = 1.01}) == "faults.on_error.largest_share");
-  CHECK(refused({.largest_share = std::nan("")}) == "faults.on_error.largest_share");
+  CHECK(refused({.max_failure_rate = 0}) == "none");
+  CHECK(refused({.max_failure_rate = 1}) == "none");
+  CHECK(refused({.max_failure_rate = -0.01}) == "faults.on_error.max_failure_rate");
+  CHECK(refused({.max_failure_rate = 1.01}) == "faults.on_error.max_failure_rate");
+  CHECK(refused({.max_failure_rate = std::nan("")}) == "faults.on_error.max_failure_rate");
   CHECK_THROWS_MATCHES(
-      ps::detail::require_valid(ps::error_policy{.first_wait = -5ms}), ps::option_error,
+      ps::detail::require_valid(ps::error_policy{.initial_backoff = -5ms}), ps::option_error,
       Catch::Matchers::Message(
-          "faults.on_error.first_wait: must lie between 0 ms and a day, but is -5 ms"));
+          "faults.on_error.initial_backoff: must lie between 0 ms and a day, but is -5 ms"));
 }
 
 TEST_CASE("the wait before a retry doubles up to ten seconds", "[faults]") {
-  const ps::error_policy policy{.retries = 100, .first_wait = 3s};
+  const ps::error_policy policy{.retries = 100, .initial_backoff = 3s};
   CHECK(ps::detail::wait_before(policy, 1) == 3s);
   CHECK(ps::detail::wait_before(policy, 2) == 6s);
   CHECK(ps::detail::wait_before(policy, 3) == 10s);
   CHECK(ps::detail::wait_before(policy, 100) == 10s);
-  const ps::error_policy patient{.retries = 100, .first_wait = 24h};  // longer than `max_backoff`
+  const ps::error_policy patient{.retries = 100,
+                                 .initial_backoff = 24h};  // longer than `max_backoff`
   CHECK(ps::detail::wait_before(patient, 1) == 24h);
   CHECK(ps::detail::wait_before(patient, 100) == 24h);
-  const ps::error_policy at_once{.retries = 100, .first_wait = 0ms};
+  const ps::error_policy at_once{.retries = 100, .initial_backoff = 0ms};
   CHECK(ps::detail::wait_before(at_once, 100) == 0ms);
 }
 

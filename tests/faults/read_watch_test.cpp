@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests of a watch and its readers. tests/flow/hang_test.cpp tests a loader with a watch.
-#include <penstock/load/detail/read_guard.hpp>
+#include <penstock/load/detail/read_supervisor.hpp>
 
 #include <array>
 #include <atomic>
@@ -26,7 +26,8 @@ using ps::detail::watch_settings;
 using std::chrono::milliseconds;
 
 TEST_CASE("without limits nothing is watched, and a plain policy keeps no books", "[faults]") {
-  ps::detail::read_guard guard{{}, {.size = 10}, {.readers = 2, .batches = 2, .batch_size = 8}};
+  ps::detail::read_supervisor guard{
+      {}, {.size = 10}, {.readers = 2, .batches = 2, .batch_size = 8}};
   CHECK_FALSE(guard.has_thread());
   CHECK(guard.recovery() == nullptr);
   CHECK(guard.progress_of(0) == nullptr);
@@ -46,7 +47,7 @@ TEST_CASE("a watch warns of a hanging reader, then gives up that one only", "[fa
   std::atomic<int> reports{0};
   ps::detail::waitable_counter failed;
   watch_settings settings{.warning = milliseconds{2}, .timeout = milliseconds{20}};
-  settings.report = [&](const ps::stalled_read& read) {
+  settings.report = [&](const ps::stall_report& read) {
     CHECK(read.worker == 1);
     CHECK(read.where.sample == 8);
     ++reports;
@@ -78,7 +79,7 @@ bool is_blamed_for_going_on() {
   std::atomic<bool> has_warned{false};
   std::atomic<bool> is_blamed{false};
   watch_settings settings{.warning = milliseconds{400}};
-  settings.report = [&](const ps::stalled_read& read) {
+  settings.report = [&](const ps::stall_report& read) {
     (read.worker == 0 ? has_warned : is_blamed) = true;
   };
   read_watch watch{std::move(settings), 2, true};

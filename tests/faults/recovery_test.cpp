@@ -74,7 +74,7 @@ TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
   numbers batch;
   ps::batch_info info{0, 3, batch_size, 6};  // the last two are padding
   const auto lose = [&](std::uint64_t position) {
-    skipping.note_loss(1, position, 500 + position, error_of("bad"));
+    skipping.record_loss(1, position, 500 + position, error_of("bad"));
   };
   SECTION("single ones and neighbours") {
     lose(4);
@@ -110,32 +110,32 @@ TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
 
 TEST_CASE("the batch that passes the limit gives the exception of its first lost sample",
           "[faults]") {
-  auto books = of({.action = ps::error_action::substitute, .most_failures = 2, .largest_share = 1});
+  auto books = of({.action = ps::error_action::replace, .max_failures = 2, .max_failure_rate = 1});
   const ps::batch_info info{4, 9, batch_size, batch_size};
   ps::failure where;
-  books.note_loss(0, 5, 55, error_of("of 55"));
-  books.note_loss(0, 6, 56, error_of("of 56"));
+  books.record_loss(0, 5, 55, error_of("of 55"));
+  books.record_loss(0, 6, 56, error_of("of 56"));
   CHECK(books.check_limits(0, info, where) == nullptr);
   books.begin_batch(0);
-  books.note_loss(0, 7, 77, error_of("of 77"));
+  books.record_loss(0, 7, 77, error_of("of 77"));
   CHECK(text_of(books.check_limits(0, info, where)) == "of 77");
   books.begin_batch(0);
-  books.note_loss(0, 6, 66, error_of("of 66"));
-  books.note_loss(0, 1, 11, error_of("of 11"));
-  books.note_loss(0, 3, 33, error_of("of 33"));
+  books.record_loss(0, 6, 66, error_of("of 66"));
+  books.record_loss(0, 1, 11, error_of("of 11"));
+  books.record_loss(0, 3, 33, error_of("of 33"));
   CHECK(text_of(books.check_limits(0, info, where)) == "of 11");
   CHECK(where.str() ==
         "stage read, epoch 4, batch 9, sample 11 (position 1 of the batch); passed on: 6 of 24 "
-        "samples could not be read, and faults.on_error.most_failures is 2");
+        "samples could not be read, and faults.on_error.max_failures is 2");
   // A later batch without a loss is delivered.
   CHECK(books.check_limits(1, info, where) == nullptr);
 }
 
 TEST_CASE("the share of lost samples counts from a hundred on", "[faults]") {
-  auto books = of({.action = ps::error_action::substitute, .largest_share = 0.05});
+  auto books = of({.action = ps::error_action::replace, .max_failure_rate = 0.05});
   const ps::batch_info info{0, 0, batch_size, batch_size};
   ps::failure where;
-  books.note_loss(0, 0, 1, error_of("bad"));
+  books.record_loss(0, 0, 1, error_of("bad"));
   for (int batch = 0; batch < 12; ++batch) {  // 1 of 8, 2 of 16: far above the share
     INFO("batch " << batch);
     CHECK(books.check_limits(0, info, where) == nullptr);
@@ -147,7 +147,7 @@ TEST_CASE("the share of lost samples counts from a hundred on", "[faults]") {
 
 TEST_CASE("a wait for a retry ends by itself, and early where the range is over", "[faults]") {
   using std::chrono::hours;
-  auto patient = of({.retries = 1, .first_wait = hours{24}});
+  auto patient = of({.retries = 1, .initial_backoff = hours{24}});
   CHECK_FALSE(patient.wait(1, [] { return true; }));
   std::atomic<bool> is_over{false};
   bool goes_on = true;
@@ -157,40 +157,40 @@ TEST_CASE("a wait for a retry ends by itself, and early where the range is over"
     patient.interrupt();
   }
   CHECK_FALSE(goes_on);
-  auto hasty = of({.retries = 1, .first_wait = milliseconds{0}});
+  auto hasty = of({.retries = 1, .initial_backoff = milliseconds{0}});
   CHECK(hasty.wait(1, [] { return false; }));
 }
 
 TEST_CASE("substitutes are listed in the order of their places, in whichever they were read",
           "[faults]") {
   ps::detail::sample_lists lists{2, batch_size};
-  auto guard = of({.action = ps::error_action::substitute});
+  auto guard = of({.action = ps::error_action::replace});
   guard.list_to(lists);
   numbers batch;
   ps::batch_info info{0, 0, batch_size, batch_size};
   for (int turn = 0; turn < 2; ++turn) {  // the second batch in the slot starts clean
     guard.begin_batch(1);
     for (const std::uint64_t place : {5U, 2U, 7U}) {
-      guard.note_substitute(1, place, 100 + place);
-      guard.note_loss(1, place, place, error_of("bad"));
+      guard.record_replacement(1, place, 100 + place);
+      guard.record_loss(1, place, place, error_of("bad"));
     }
     guard.end_batch(1, batch.memory.data(), batch.layout, info);
-    const auto found = lists.substituted(1);
+    const auto found = lists.replaced(1);
     CHECK((std::vector(found.begin(), found.end()) == std::vector<std::uint64_t>{2, 5, 7}));
     CHECK(lists.indices(1, batch_size)[5] == 105);
   }
 }
 
 TEST_CASE("a loss that was expected counts to no limit", "[faults]") {
-  auto guard = of({.action = ps::error_action::skip, .most_failures = 1, .quarantined = {3}});
+  auto guard = of({.action = ps::error_action::skip, .max_failures = 1, .quarantine_list = {3}});
   CHECK(guard.knows_bad());
-  CHECK(guard.is_known_bad({3, 0}));
-  CHECK_FALSE(guard.is_known_bad({4, 0}));
+  CHECK(guard.is_quarantined({3, 0}));
+  CHECK_FALSE(guard.is_quarantined({4, 0}));
   numbers batch;
   ps::batch_info info{0, 0, batch_size, batch_size};
   guard.begin_batch(0);
-  guard.note_loss(0, 5, 5, error_of("bad"));
-  guard.note_expected_loss(0, 3);
+  guard.record_loss(0, 5, 5, error_of("bad"));
+  guard.record_expected_loss(0, 3);
   guard.end_batch(0, batch.memory.data(), batch.layout, info);
   CHECK(info.skipped == 2);
   CHECK(batch.first(6) == std::vector<int>{0, 1, 2, 4, 6, 7});

@@ -76,13 +76,13 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
                         {.batch_size = 32,
                          .workers = workers,
                          .in_order = in_order,
-                         .observe = {.indices = in_order, .trace = trace},
+                         .instrumentation = {.indices = in_order, .trace = trace},
                          .tuning = {.chunk = 5}}};
       CHECK(allocated_in(loader.epochs(0, 2)) == 0);
-      ps::transfer feed{loader, stream, {.observe = {.trace = trace}}};
+      ps::transfer feed{loader, stream, {.instrumentation = {.trace = trace}}};
       CHECK(allocated_in(feed.epochs(0, 2)) == 0);
       ps::transfer inline_feed{
-          loader, device.inline_stream(), {.depth = 1, .observe = {.trace = trace}}};
+          loader, device.inline_stream(), {.depth = 1, .instrumentation = {.trace = trace}}};
       CHECK(allocated_in(inline_feed.epochs(0, 2)) == 0);
     }
   }
@@ -96,7 +96,7 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
   ps::loader loader{numbered{320},
                     ps::sequential{},
                     device,
-                    {.batch_size = 32, .workers = 1, .observe = {.indices = true}}};
+                    {.batch_size = 32, .workers = 1, .instrumentation = {.indices = true}}};
   ps::transfer feed{loader, stream};
   CHECK(allocated_in(feed.epochs(0, 2)) == 0);
   const std::size_t workers = GENERATE(std::size_t{1}, std::size_t{3});
@@ -126,8 +126,10 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
 
 TEST_CASE("a loader that tunes itself allocates nothing either", "[flow][promise:bounded-4]") {
   if (ps::detail::checked) return;  // records leases
-  const ps::loader_options options{
-      .batch_size = 10, .workers = ps::automatic, .prefetch = ps::automatic, .tuning = {.cpus = 4}};
+  const ps::loader_options options{.batch_size = 10,
+                                   .workers = ps::automatic,
+                                   .prefetch = ps::automatic,
+                                   .tuning = {.max_workers = 4}};
   ps::loader loader{numbered{1000}, ps::shuffled{.seed = 1}, options};
   CHECK(allocated_in(loader.epochs(0, 5)) == 0);
   ps::transfer feed{loader};
@@ -140,7 +142,7 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
   const auto workers = GENERATE(count{0}, count{1}, count{16}, ps::automatic);
   const auto prefetch = GENERATE(count{0}, count{1}, count{100}, ps::automatic);
   const auto batch_size = GENERATE(std::size_t{1}, std::size_t{100});
-  const auto then = GENERATE(ps::error_action::propagate, ps::error_action::skip);
+  const auto then = GENERATE(ps::error_action::rethrow, ps::error_action::skip);
   INFO("workers " << workers.value() << ", prefetch " << prefetch.value() << ", batches of "
                   << batch_size << (then == ps::error_action::skip ? ", skips" : ""));
   const ps::loader_options options{
@@ -148,8 +150,8 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
       .workers = workers,
       .prefetch = prefetch,
       .faults = {.on_error = {.action = then}},
-      .observe = {.indices = batch_size == 100},
-      .tuning = {.cpus = workers == ps::automatic ? 16 : ps::automatic}};
+      .instrumentation = {.indices = batch_size == 100},
+      .tuning = {.max_workers = workers == ps::automatic ? 16 : ps::automatic}};
   const auto unchanged = ps::on_stream<numbered::record_type>(
       [](ps::const_batch_view<numbered::record_type>, ps::batch_view<numbered::record_type>,
          ps::cpu_stream_ref) {});

@@ -36,7 +36,7 @@ struct counted {
 
   struct shared {
     std::atomic<std::size_t> readers{0};
-    std::atomic<std::size_t> most_readers{0};
+    std::atomic<std::size_t> max_readers{0};
   };
   std::uint64_t turns = 0;
   std::shared_ptr<shared> state = std::make_shared<shared>();
@@ -44,8 +44,8 @@ struct counted {
   [[nodiscard]] std::uint64_t size() const { return 2000; }
   void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
     const std::size_t now = ++state->readers;
-    for (std::size_t most = state->most_readers;
-         most < now && !state->most_readers.compare_exchange_weak(most, now);) {
+    for (std::size_t max = state->max_readers;
+         max < now && !state->max_readers.compare_exchange_weak(max, now);) {
     }
     std::atomic<std::uint64_t> spent = 0;
     for (std::uint64_t i = 0; i < turns * (index % 3); ++i) spent.fetch_add(1);
@@ -69,7 +69,7 @@ const ps::loader_options tuned{.batch_size = 10,
                                .workers = ps::automatic,
                                .prefetch = ps::automatic,
                                .seed = 5,
-                               .tuning = {.cpus = 4}};
+                               .tuning = {.max_workers = 4}};
 
 }  // namespace
 
@@ -80,13 +80,13 @@ TEST_CASE("automatic workers and prefetch give the same bits as fixed ones",
   const counted data{turns};
   ps::loader fixed{data, ps::shuffled{.seed = 3}, {.batch_size = 10, .workers = 0, .seed = 5}};
   const auto expected = all_of(fixed, 2);
-  data.state->most_readers = 0;
+  data.state->max_readers = 0;
 
   ps::loader loader{data, ps::shuffled{.seed = 3}, tuned};
   CHECK(all_of(loader, 2) == expected);
   ps::transfer feed{loader};
   CHECK(all_of(feed, 2) == expected);
-  CHECK(data.state->most_readers <= 4);
+  CHECK(data.state->max_readers <= 4);
 
   ps::loader ahead{data,
                    ps::shuffled{.seed = 3},
@@ -103,7 +103,7 @@ TEST_CASE("a loader says what it has come to, and stays within what it was given
   CHECK(loader.tuning().now.workers == 1);
   CHECK(loader.tuning().count == 0);
   const auto slots = loader.footprint().slot_count;
-  CHECK(slots == loader.footprint().slots_asked);
+  CHECK(slots == loader.footprint().slots_requested);
   CHECK(slots == ps::footprint<drawn_record>({}, tuned).slot_count);
   CHECK(loader.tuning().now.prefetch <= slots - 1);
 
@@ -142,7 +142,7 @@ TEST_CASE("a loader says what it has come to, and stays within what it was given
 TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
   ps::trace_recorder recorder;
   auto options = tuned;
-  options.observe.trace = &recorder;
+  options.instrumentation.trace = &recorder;
   ps::loader loader{counted{20}, ps::shuffled{.seed = 1}, options};
   const auto before_all = recorder.snapshot().taken;
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
@@ -210,11 +210,11 @@ TEST_CASE("no more is read ahead than the setting says, whatever the slots",
   auto it = range.begin();
   // A waiting opener is woken when it may open half of the batches to read ahead.
   for (std::size_t taken = 1; taken < ahead / 2; ++taken) ++it;
-  const auto most = static_cast<std::uint32_t>(10 * (ahead / 2 + ahead));
-  data.state->arrived.wait([&](std::uint32_t count) { return count >= most; });
+  const auto max = static_cast<std::uint32_t>(10 * (ahead / 2 + ahead));
+  data.state->arrived.wait([&](std::uint32_t count) { return count >= max; });
   // The opener waits because it may not open another batch.
   while (loader.stats().wait_for_slot.count == 0) std::this_thread::yield();
-  CHECK(data.state->arrived.load() == most);
+  CHECK(data.state->arrived.load() == max);
   while (it->number() < 24) ++it;
 }
 
@@ -320,9 +320,9 @@ TEST_CASE("automatic takes what the budget grants, and refuses what leaves nothi
   CHECK_THROWS_AS(with_room_for(1, tuned), ps::pinned_budget_exceeded);
 
   ps::loader_options workers_only{
-      .batch_size = 10, .workers = ps::automatic, .tuning = {.cpus = 2}};
+      .batch_size = 10, .workers = ps::automatic, .tuning = {.max_workers = 2}};
   CHECK_THROWS_AS(with_room_for(2, workers_only), ps::pinned_budget_exceeded);
-  workers_only.memory.when_over_budget = ps::budget_action::fewer_slots;
+  workers_only.memory.on_budget_exceeded = ps::budget_action::fewer_slots;
   CHECK(with_room_for(2, workers_only).footprint().slot_count == 2);
   CHECK_THROWS_AS(with_room_for(1, workers_only), ps::pinned_budget_exceeded);
 }

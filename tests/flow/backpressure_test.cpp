@@ -59,11 +59,11 @@ TEST_CASE("a stalled consumer holds back its copies and its source", "[flow][pro
   auto it = range.begin();
   // Only the consumer issues copies. The loader reads at most as many batches as fit in its slots,
   // in addition to the copied batches: together at most the slots of both.
-  constexpr std::uint32_t most = 10 * (4 + 3);
+  constexpr std::uint32_t max = 10 * (4 + 3);
   data.state->arrived.wait([](std::uint32_t count) { return count >= 40; });
   CHECK(come_to_rest(new_threads(before)));
   const auto arrived = data.state->arrived.load();
-  CHECK(arrived <= most);
+  CHECK(arrived <= max);
   CHECK(arrived >= 40);
   std::uint64_t batches = 1;
   for (++it; it != range.end(); ++it) ++batches;

@@ -47,7 +47,7 @@ using batch_labels = std::vector<std::uint64_t>;
 ps::by_tokens budget(std::uint64_t step = 12) {
   return {samples,
           [](std::uint64_t index) { return texts{}.length(index); },
-          {.seed = 3, .most = 160, .window = 400, .batches_per_step = step}};
+          {.seed = 3, .max_tokens = 160, .window = 400, .batches_per_step = step}};
 }
 ps::sharded<ps::by_tokens> share_of(int rank, int world) {
   return {budget(), {.rank = rank, .world = world}};
@@ -58,7 +58,7 @@ ps::loader<texts, ps::sharded<ps::by_tokens>> loader_of(int rank, int world, std
   return {texts{}, share,
           ps::loader_options{.batch_size = share.batch_size(),
                              .workers = workers,
-                             .memory = {.values_per_batch = 160},
+                             .memory = {.max_values_per_batch = 160},
                              .tuning = {.chunk = run}}};
 }
 
@@ -87,7 +87,7 @@ std::vector<batch_labels> planned_batches(std::uint64_t epoch) {
   const auto order = sampler.order(samples, epoch);
   std::vector<batch_labels> all(sampler.batches());
   for (std::size_t b = 0; b < all.size(); ++b) {
-    all[b].resize(order.batch_extent(b));
+    all[b].resize(order.batch_size(b));
     order.fill(b * sampler.batch_size(), all[b]);
   }
   return all;
@@ -222,7 +222,7 @@ TEST_CASE("skipped samples leave batches by tokens shorter", "[flow][promise:exa
   };
   const auto order = budget();
   ps::loader_options options{.batch_size = order.batch_size(), .workers = 2};
-  options.faults.on_error = {.action = ps::error_action::skip, .largest_share = 1};
+  options.faults.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1};
   ps::loader loader{some_bad{}, order, options};
   std::vector<batch_labels> expected = planned_batches(0);
   for (auto& batch : expected) {
@@ -238,14 +238,14 @@ TEST_CASE("a dataset is told of the samples of batches by tokens, and of no othe
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i % 17);
     return all;
   }();
-  const ps::by_tokens order{lengths, {.seed = 1, .most = 60}};
+  const ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 60}};
   for (const std::size_t workers : {0U, 2U}) {
     const planned data{203};
     ps::loader loader{data,
                       order,
                       {.batch_size = order.batch_size(),
                        .workers = workers,
-                       .ahead = {.bytes = ~std::uint64_t{0}}}};
+                       .lookahead_bytes = ~std::uint64_t{0}}};
     const std::vector<std::uint64_t> read = labels_in(loader.epoch(0));
     CHECK(read.size() == 203);
     const auto told = data.seen->told();
@@ -266,7 +266,7 @@ TEST_CASE("packed rows come in batches by tokens as well", "[packed][promise:exa
   const auto rows = ps::pack_documents<std::uint32_t>(documents, {.length = 64, .seed = 2});
   const ps::by_tokens order{rows.size(),
                             [](std::uint64_t) { return 64; },
-                            {.seed = 1, .most = 512, .batches_per_step = 2}};
+                            {.seed = 1, .max_tokens = 512, .batches_per_step = 2}};
   CHECK(order.batch_size() == 8);
   ps::loader loader{rows, order, {.batch_size = order.batch_size(), .workers = 2}};
   std::uint64_t tokens = 0;

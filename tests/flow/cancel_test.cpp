@@ -165,14 +165,14 @@ TEST_CASE("a stop request ends the wait for a retry", "[flow][fault:hangs-4]") {
   data.state->bad.store(5);
   std::stop_source source;
   constexpr std::chrono::hours long_wait{20};
-  ps::loader loader{
-      data,
-      ps::sequential{},
-      {.batch_size = 10,
-       .workers = 1,
-       .stop = source.get_token(),
-       .faults = {
-           .on_error = {.retries = 3, .first_wait = long_wait, .action = ps::error_action::skip}}}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 1,
+                     .stop = source.get_token(),
+                     .faults = {.on_error = {.retries = 3,
+                                             .initial_backoff = long_wait,
+                                             .action = ps::error_action::skip}}}};
   loader.start({0, 0}, 1);
   data.state->arrived.wait([](std::uint32_t now) { return now >= 6; });
   source.request_stop();

@@ -17,8 +17,8 @@
 #include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 #include <penstock_ext/adaptors/map_batch.hpp>
-#include <penstock_ext/adaptors/without.hpp>
 #include <penstock_ext/quarantine/quarantine.hpp>
 
 #include "support/catch.hpp"
@@ -62,7 +62,7 @@ indices all_bad(std::uint64_t end = partly_bad::count) {
 struct batch_seen {
   indices labels;
   indices indices_said;
-  indices substituted;
+  indices replaced;
   std::size_t skipped;
   friend bool operator==(const batch_seen&, const batch_seen&) = default;
 };
@@ -71,7 +71,7 @@ template <class Range>
 std::vector<batch_seen> look_at_all(Range range) {
   std::vector<batch_seen> all;
   for (const auto& batch : range) {
-    all.push_back({labels_of(batch), list_of(batch.indices()), list_of(batch.substituted()),
+    all.push_back({labels_of(batch), list_of(batch.indices()), list_of(batch.replaced()),
                    batch.info().skipped});
   }
   return all;
@@ -82,7 +82,7 @@ ps::loader_options listing(std::size_t workers, const ps::error_policy& policy =
           .workers = workers,
           .seed = 4,
           .faults = {.on_error = policy},
-          .observe = {.indices = true}};
+          .instrumentation = {.indices = true}};
 }
 
 }  // namespace
@@ -91,12 +91,12 @@ TEST_CASE("a batch says which samples it has, on the host and on the device",
           "[flow][promise:honest-3]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   auto options = listing(workers);
-  options.last_batch = GENERATE(ps::partial_batch::keep, ps::partial_batch::pad);
+  options.last_batch = GENERATE(ps::last_batch::keep, ps::last_batch::pad);
   ps::loader loader{numbered{.count = 101}, ps::shuffled{.seed = 3}, options};
   std::size_t batches = 0;
   for (const auto& batch : loader.epochs(0, 2)) {
     CHECK(list_of(batch.indices()) == labels_of(batch));
-    CHECK(batch.substituted().empty());
+    CHECK(batch.replaced().empty());
     ++batches;
   }
   CHECK(batches == 14);
@@ -125,10 +125,10 @@ TEST_CASE("without the option no batch says its samples", "[flow]") {
 
 TEST_CASE("a batch names substitutes, and leaves out what was skipped",
           "[flow][promise:honest-3]") {
-  const auto action = GENERATE(ps::error_action::skip, ps::error_action::substitute);
+  const auto action = GENERATE(ps::error_action::skip, ps::error_action::replace);
   const bool is_skipped = action == ps::error_action::skip;
   const auto seen = [&](std::size_t workers, std::size_t run) {
-    auto options = listing(workers, {.action = action, .largest_share = 1});
+    auto options = listing(workers, {.action = action, .max_failure_rate = 1});
     options.tuning.chunk = run;
     ps::loader loader{partly_bad{}, ps::shuffled{.seed = 3}, options};
     auto all = look_at_all(loader.epochs(0, 2));
@@ -140,9 +140,9 @@ TEST_CASE("a batch names substitutes, and leaves out what was skipped",
   std::size_t lost = 0;
   for (const auto& one : expected) {
     CHECK(one.indices_said == one.labels);
-    CHECK(std::is_sorted(one.substituted.begin(), one.substituted.end()));
+    CHECK(std::is_sorted(one.replaced.begin(), one.replaced.end()));
     CHECK((one.skipped == 0 || is_skipped));
-    lost += one.skipped + one.substituted.size();
+    lost += one.skipped + one.replaced.size();
   }
   CHECK(lost == 2 * all_bad().size());
   for (const std::size_t workers : {1U, 4U}) {
@@ -152,13 +152,13 @@ TEST_CASE("a batch names substitutes, and leaves out what was skipped",
 
 TEST_CASE("samples that are known to be bad are not read, and all others stay as they are",
           "[flow][promise:honest-3]") {
-  const auto action = GENERATE(ps::error_action::skip, ps::error_action::substitute);
+  const auto action = GENERATE(ps::error_action::skip, ps::error_action::replace);
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   const auto part = [](std::atomic<std::uint64_t>* reads) {
     return partly_bad{reads} | ps::subset(50, 450);
   };
   ps::loader learning{part(nullptr), ps::shuffled{.seed = 3},
-                      listing(0, {.action = action, .largest_share = 1})};
+                      listing(0, {.action = action, .max_failure_rate = 1})};
   const auto expected = look_at_all(learning.epochs(0, 2));
   std::stringstream list;
   learning.failures().write_quarantine(list);
@@ -167,14 +167,14 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
   ps::loader loader{part(&bad_reads), ps::shuffled{.seed = 3},
                     listing(workers, {.retries = 3,
                                       .action = action,
-                                      .most_failures = 0,  // known bad samples do not count
-                                      .quarantined = ps::read_quarantine(list)})};
+                                      .max_failures = 0,  // known bad samples do not count
+                                      .quarantine_list = ps::read_quarantine(list)})};
   CHECK(loader.state() == learning.state_at({}));
   CHECK((look_at_all(loader.epochs(0, 2)) == expected));
   CHECK(bad_reads == 0);
   const auto report = loader.failures();
   CHECK(report.failed_reads == 0);
-  CHECK(report.skipped + report.substituted == 2 * 16);
+  CHECK(report.skipped + report.replaced == 2 * 16);
   // The new list includes the old list.
   std::stringstream again;
   report.write_quarantine(again);
@@ -184,7 +184,8 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
 TEST_CASE("a known bad sample is an error where nothing else was asked for",
           "[flow][promise:honest-3]") {
   const std::size_t workers = GENERATE(0U, 2U);
-  ps::loader loader{partly_bad{}, ps::sequential{}, listing(workers, {.quarantined = {37, 21}})};
+  ps::loader loader{partly_bad{}, ps::sequential{},
+                    listing(workers, {.quarantine_list = {37, 21}})};
   std::size_t batches = 0;
   const auto loop = [&] {
     for (auto& batch : loader.epoch(0)) batches += batch ? 1U : 0U;
@@ -193,13 +194,13 @@ TEST_CASE("a known bad sample is an error where nothing else was asked for",
   CHECK_THROWS_AS(loop(), bad_sample);
   CHECK(batches == 0);
   ps::loader other{numbered{.count = 100}, ps::sequential{},
-                   listing(workers, {.quarantined = {37, 21}})};
+                   listing(workers, {.quarantine_list = {37, 21}})};
   const auto problem = test::error_of<ps::quarantined_sample>([&] {
     for (auto& batch : other.epoch(0)) batches += batch ? 1U : 0U;
   });
   CHECK(problem.index() == 21);
   CHECK_THAT(problem.what(), Catch::Matchers::Contains(
-                                 "sample 21 of the dataset is in faults.on_error.quarantined"));
+                                 "sample 21 of the dataset is in faults.on_error.quarantine_list"));
   CHECK(batches == 1);
   REQUIRE(other.last_failure());
   CHECK(other.last_failure()->str() ==
@@ -211,7 +212,7 @@ TEST_CASE("a list of bad samples that is not of the dataset is refused",
   const auto why = [](auto data, indices known) -> std::string {
     try {
       const ps::loader loader{std::move(data), ps::sequential{},
-                              listing(0, {.quarantined = std::move(known)})};
+                              listing(0, {.quarantine_list = std::move(known)})};
       return "none";
     } catch (const ps::option_error& problem) {
       return problem.what();
@@ -220,11 +221,12 @@ TEST_CASE("a list of bad samples that is not of the dataset is refused",
   CHECK(why(partly_bad{}, {499}) == "none");
   CHECK(why(partly_bad{} | ps::subset(0, 10), {499}) == "none");
   CHECK(why(partly_bad{}, {500, 3}) ==
-        "faults.on_error.quarantined: sample 500 is not in the dataset of 500 samples: check that "
+        "faults.on_error.quarantine_list: sample 500 is not in the dataset of 500 samples: check "
+        "that "
         "the list belongs to this dataset");
   CHECK_THAT(why(ps::concat(partly_bad{}, partly_bad{}), {3}),
              Catch::Matchers::StartsWith(
-                 "faults.on_error.quarantined: the list does not specify which of the 2 "));
+                 "faults.on_error.quarantine_list: the list does not specify which of the 2 "));
 }
 
 TEST_CASE("map_batch sees whole batches, and is the same for any workers",
@@ -244,8 +246,8 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers",
   const auto last_label = [](ps::batch_view<pair> all) {
     ps::get<"label">(all)(0) = ps::get<"label">(all)(all.size() - 1);
   };
-  const auto seen = [&](std::size_t workers, ps::partial_batch last) {
-    auto options = listing(workers, {.action = ps::error_action::skip, .largest_share = 1});
+  const auto seen = [&](std::size_t workers, ps::last_batch last) {
+    auto options = listing(workers, {.action = ps::error_action::skip, .max_failure_rate = 1});
     options.last_batch = last;
     options.tuning.chunk = workers == 4 ? 3 : 0;
     ps::loader loader{
@@ -265,7 +267,7 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers",
     }
     return all;
   };
-  for (const auto last : {ps::partial_batch::keep, ps::partial_batch::pad}) {
+  for (const auto last : {ps::last_batch::keep, ps::last_batch::pad}) {
     const auto expected = seen(0, last);
     CHECK(expected.size() == 64);
     indices draws;
@@ -330,7 +332,7 @@ const auto twice = [](ps::sample<label_record> s, ps::sample_generator& rng) {
 };
 
 ps::any_loader<label_record> make_any(const flags& chosen) {
-  ps::any_dataset<label_record> data = partly_bad{} | ps::without(all_bad());
+  ps::any_dataset<label_record> data = partly_bad{} | ps::exclude(all_bad());
   if (chosen.augment) data = data | ps::map(twice);
   const auto options = listing(chosen.workers);
   if (chosen.shuffle) return ps::loader{data, ps::shuffled{.seed = 3}, options};
@@ -346,7 +348,7 @@ TEST_CASE("a loader of a type chosen at run time gives the batches of the one in
                      .workers = GENERATE(0U, 2U)};
   const auto expected = [&] {
     const auto all = [&](auto loader) { return look_at_all(loader.epochs(0, 2)); };
-    const auto good = partly_bad{} | ps::without(all_bad());
+    const auto good = partly_bad{} | ps::exclude(all_bad());
     if (chosen.augment)
       return all(ps::loader{good | ps::map(twice), ps::shuffled{.seed = 3}, listing(0)});
     return all(ps::loader{good, ps::shuffled{.seed = 3}, listing(0)});

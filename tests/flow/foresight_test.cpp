@@ -105,7 +105,7 @@ auto loader_over(const any_blobs& blobs, const std::vector<std::uint64_t>& chose
   return ps::loader{first_bytes{&blobs} | ps::subset(chosen), ps::shuffled{.seed = 3}, options};
 }
 ps::loader_options one_by_one(std::size_t workers) {
-  return {.batch_size = 1, .workers = workers, .ahead = {.bytes = as_far_as_known}};
+  return {.batch_size = 1, .workers = workers, .lookahead_bytes = as_far_as_known};
 }
 
 template <class Range>
@@ -216,15 +216,15 @@ TEST_CASE("workers and threads that fetch read the same beside what is foreseen"
   // quarter of all blocks fits in it. A cache that evicts the least recently used block would read
   // nearly all blocks again. Threads that are delayed at a wrong moment also cost blocks, so the
   // test uses the best of up to ten ranges.
-  constexpr int most = 8 * 120 * 85 / 100;
+  constexpr int max = 8 * 120 * 85 / 100;
   int misses = 8 * 120;
-  for (std::uint64_t epoch = 8; epoch < 88 && misses >= most; epoch += 8) {
+  for (std::uint64_t epoch = 8; epoch < 88 && misses >= max; epoch += 8) {
     const int before = of.store.reads;
     CHECK(bytes_in(loader.epochs(epoch, epoch + 8)).size() == 8 * 120);
     misses = std::min(misses, of.store.reads - before);
   }
   CAPTURE(misses);
-  CHECK(misses < most);
+  CHECK(misses < max);
 }
 
 TEST_CASE("two loaders over one cache take back what they foresaw themselves",

@@ -37,8 +37,8 @@ namespace {
 /// Collects the reports of a loader.
 class reports {
  public:
-  [[nodiscard]] std::function<void(const ps::stalled_read&)> sink() {
-    return [this](const ps::stalled_read& read) {
+  [[nodiscard]] std::function<void(const ps::stall_report&)> sink() {
+    return [this](const ps::stall_report& read) {
       {
         const std::lock_guard lock{mutex_};
         all_.push_back(read);
@@ -46,7 +46,7 @@ class reports {
       count_.advance();
     };
   }
-  [[nodiscard]] std::vector<ps::stalled_read> wait_for(std::uint32_t count) {
+  [[nodiscard]] std::vector<ps::stall_report> wait_for(std::uint32_t count) {
     count_.wait([count](std::uint32_t now) { return now >= count; });
     const std::lock_guard lock{mutex_};
     return all_;
@@ -55,7 +55,7 @@ class reports {
 
  private:
   std::mutex mutex_;
-  std::vector<ps::stalled_read> all_;
+  std::vector<ps::stall_report> all_;
   ps::detail::waitable_counter count_;
 };
 
@@ -129,7 +129,7 @@ TEST_CASE("a hanging read is reported again each time its duration has doubled",
       ps::sequential{},
       {.batch_size = 1,
        .workers = 1,
-       .faults = {.stall_warning = milliseconds{5}, .on_stall = [&](const ps::stalled_read& read) {
+       .faults = {.stall_warning = milliseconds{5}, .on_stall = [&](const ps::stall_report& read) {
                     if (read.where.stage != "order") note(read);  // a delayed thread
                   }}}};
   loader.start({0, 0}, 1);
@@ -182,7 +182,7 @@ TEST_CASE("what a map_batch does for long is no read that hangs", "[flow][fault:
                      .workers = 2,
                      .faults = {.stall_warning = milliseconds{20},
                                 .on_stall =
-                                    [&](const ps::stalled_read& read) {
+                                    [&](const ps::stall_report& read) {
                                       if (mapping.load() != 0) note(read);
                                     }},
                      .tuning = {.chunk = 8}}};
@@ -206,7 +206,7 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                     ps::sequential{},
                     {.batch_size = 8,
                      .workers = 1,
-                     .faults = {.stall_warning = late, .on_stall = [&](const ps::stalled_read&) {
+                     .faults = {.stall_warning = late, .on_stall = [&](const ps::stall_report&) {
                                   if (++reports == 2)
                                     around->release();  // the first ended the range
                                   throw std::domain_error("enough");
@@ -298,12 +298,12 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
           "[flow][fault:hangs-7]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const auto around = std::make_shared<hanging::outside>();
-  std::optional<ps::stalled_read> seen;
+  std::optional<ps::stall_report> seen;
   ps::loader loader{hanging_length{{around, 40, {13}}},
                     ps::sequential{},
                     {.batch_size = 8,
                      .workers = workers,
-                     .faults = {.stall_warning = soon, .on_stall = [&](const ps::stalled_read& it) {
+                     .faults = {.stall_warning = soon, .on_stall = [&](const ps::stall_report& it) {
                                   if (it.where.stage != "lengths") return;  // a delayed thread
                                   if (!seen) seen = it;
                                   around->release();
@@ -360,7 +360,7 @@ TEST_CASE("a report may ask the loader where it stands and what has failed", "[f
                  ps::loader_options{
                      .batch_size = 8,
                      .workers = 1,
-                     .faults = {.stall_warning = soon, .on_stall = [&](const ps::stalled_read&) {
+                     .faults = {.stall_warning = soon, .on_stall = [&](const ps::stall_report&) {
                                   const bool is_right =
                                       loader->state().epoch == 0 && loader->state().batch <= 1 &&
                                       !loader->last_failure() && loader->abandoned_readers() == 0;
@@ -421,16 +421,16 @@ TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
   const numbered data{20};
   data.state->bad.store(7);
   reports seen;
-  ps::loader loader{
-      data,
-      ps::sequential{},
-      {.batch_size = 10,
-       .workers = 1,
-       .faults = {
-           .on_error = {.retries = 1, .first_wait = 4 * soon, .action = ps::error_action::skip},
-           .stall_warning = 2 * soon,
-           .timeout = 3 * soon,
-           .on_stall = seen.sink()}}};
+  ps::loader loader{data,
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 1,
+                     .faults = {.on_error = {.retries = 1,
+                                             .initial_backoff = 4 * soon,
+                                             .action = ps::error_action::skip},
+                                .stall_warning = 2 * soon,
+                                .timeout = 3 * soon,
+                                .on_stall = seen.sink()}}};
   CHECK(samples_in(loader.epoch(0)) == 19);
   CHECK(seen.count() == 0);
 }

@@ -136,7 +136,7 @@ TEST_CASE("the last host lease may end in work that a copy out of another slot w
       stream.launch([own = std::make_unique<loader_type::batch_type>(std::move(lease)), &gate] {
         block_on(gate);
       });
-      slots->give_back_after(*two, stream);
+      slots->release_after(*two, stream);
     }
     gate.store(1);
   }

@@ -21,7 +21,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 #include <penstock_ext/quarantine/quarantine.hpp>
 
 #include "support/catch.hpp"
@@ -158,8 +158,8 @@ ps::loader_options with(const shape& how, const ps::error_policy& policy) {
 
 const std::set<std::uint64_t> some_bad = {0, 7, 8, 9, 41, 76, 99};
 
-constexpr ps::error_policy skips{.action = ps::error_action::skip, .largest_share = 1};
-constexpr ps::error_policy substitutes{.action = ps::error_action::substitute, .largest_share = 1};
+constexpr ps::error_policy skips{.action = ps::error_action::skip, .max_failure_rate = 1};
+constexpr ps::error_policy substitutes{.action = ps::error_action::replace, .max_failure_rate = 1};
 
 /// Returns the message of the exception that a consumer of `epochs` epochs gets. Sets `batches` to
 /// the number of batches before it.
@@ -215,7 +215,7 @@ TEST_CASE("a substitute depends on seed, epoch and index alone, and batches keep
     CHECK(batches_of(loader, 2) == expected);
     ps::loader of_runs{flaky_runs{data}, ps::shuffled{.seed = 5}, with(how, substitutes)};
     CHECK(batches_of(of_runs, 2) == expected);
-    CHECK(loader.failures().substituted == 2 * some_bad.size());
+    CHECK(loader.failures().replaced == 2 * some_bad.size());
   }
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow][
     INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
     const flaky data{.at_first = {{3, 1}, {4, 2}, {50, 2}, {99, 1}}};
     ps::loader loader{data, ps::shuffled{.seed = 5},
-                      with(how, {.retries = 2, .first_wait = at_once})};
+                      with(how, {.retries = 2, .initial_backoff = at_once})};
     CHECK(batches_of(loader, 1) == expected);
     const auto report = loader.failures();
     CHECK(report.failed_reads == 6);
@@ -240,18 +240,18 @@ TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow][
 TEST_CASE("a sample is read once and once per retry before the action is taken",
           "[flow][promise:honest-3]") {
   const auto then =
-      GENERATE(ps::error_action::propagate, ps::error_action::substitute, ps::error_action::skip);
+      GENERATE(ps::error_action::rethrow, ps::error_action::replace, ps::error_action::skip);
   for (const shape& how : all_shapes()) {
     INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
     const flaky data{.always = {41}};
     ps::loader loader{data, ps::sequential{},
-                      with(how, {.retries = 3, .first_wait = at_once, .action = then})};
+                      with(how, {.retries = 3, .initial_backoff = at_once, .action = then})};
     std::uint64_t batches = 0;
     const std::string message = message_of(loader, 1, batches);
     CHECK(data.state->attempts[41].load() == 4);
     CHECK(loader.failures().failed_reads == 4);
     CHECK(loader.failures().samples.front().given_up == 1);
-    if (then == ps::error_action::propagate) {
+    if (then == ps::error_action::rethrow) {
       CHECK(message == "sample 41 is bad");
       CHECK(batches == 2);
       CHECK(loader.last_failure()->str() ==
@@ -280,7 +280,8 @@ TEST_CASE("retries and substitutes use the random bits of the sample they read",
   ps::loader sound{flaky{} | ps::map(draw), ps::sequential{}, with({2, 4, 2}, {})};
   const auto right = drawn_of(sound);
   ps::loader retrying{flaky{.at_first = {{5, 1}, {6, 1}, {60, 1}}} | ps::map(draw),
-                      ps::sequential{}, with({2, 4, 2}, {.retries = 1, .first_wait = at_once})};
+                      ps::sequential{},
+                      with({2, 4, 2}, {.retries = 1, .initial_backoff = at_once})};
   CHECK(drawn_of(retrying) == right);
   ps::loader substituting{flaky{.always = some_bad} | ps::map(draw), ps::sequential{},
                           with({2, 4, 2}, substitutes)};
@@ -363,12 +364,13 @@ struct silent_runs {
 
 template <class Data>
 std::set<std::uint64_t> lost_of(const Data& data, std::size_t run, std::size_t workers) {
-  ps::loader loader{data,
-                    ps::sequential{},
-                    {.batch_size = 128,
-                     .workers = workers,
-                     .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}},
-                     .tuning = {.chunk = run}}};
+  ps::loader loader{
+      data,
+      ps::sequential{},
+      {.batch_size = 128,
+       .workers = workers,
+       .faults = {.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1}},
+       .tuning = {.chunk = run}}};
   std::set<std::uint64_t> lost;
   for (std::uint64_t i = 0; i < 128; ++i) lost.insert(i);
   for (const std::uint64_t label : labels_in(loader.epoch(0))) lost.erase(label);
@@ -392,7 +394,7 @@ TEST_CASE("a good sample is never lost with a run, whatever adaptor is between",
       CAPTURE(run, workers);
       CHECK(lost_of(cut_off_runs{}, run, workers).empty());
       CHECK(lost_of(cut_off_runs{} | ps::subset(0, 128), run, workers).empty());
-      CHECK(lost_of(cut_off_runs{} | ps::without(nobody), run, workers).empty());
+      CHECK(lost_of(cut_off_runs{} | ps::exclude(nobody), run, workers).empty());
       const std::set<std::uint64_t> bad{70};
       CHECK(lost_of(silent_runs{}, run, workers) == bad);
       CHECK(lost_of(silent_runs{} | ps::subset(0, 128), run, workers) == bad);
@@ -430,7 +432,7 @@ TEST_CASE("what propagates after retries is the first exception", "[flow]") {
   ps::loader loader{
       counting{},
       ps::sequential{},
-      {.batch_size = 1, .faults = {.on_error = {.retries = 2, .first_wait = at_once}}}};
+      {.batch_size = 1, .faults = {.on_error = {.retries = 2, .initial_backoff = at_once}}}};
   CHECK_THROWS_WITH(samples_in(loader.epoch(0)), "attempt 1");
 }
 
@@ -472,18 +474,18 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
     {  // four in the first batches; the fifth is in batch 4
       ps::loader loader{
           flaky{.always = {1, 2, 20, 36, 70, 71, 90}}, ps::sequential{},
-          with(how, {.action = ps::error_action::skip, .most_failures = 4, .largest_share = 1})};
+          with(how, {.action = ps::error_action::skip, .max_failures = 4, .max_failure_rate = 1})};
       CHECK(message_of(loader, 1, batches) == "sample 70 is bad");
       CHECK(batches == 4);
       CHECK(loader.last_failure()->str() ==
             "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
-            "samples could not be read, and faults.on_error.most_failures is 4");
+            "samples could not be read, and faults.on_error.max_failures is 4");
     }
     {  // over the life of the loader: three per epoch
       ps::loader loader{
           flaky{.always = {1, 2, 20}}, ps::sequential{},
           with(how,
-               {.action = ps::error_action::substitute, .most_failures = 7, .largest_share = 1})};
+               {.action = ps::error_action::replace, .max_failures = 7, .max_failure_rate = 1})};
       CHECK(message_of(loader, 1, batches) == "none");
       CHECK(message_of(loader, 1, batches) == "none");
       CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
@@ -492,7 +494,7 @@ TEST_CASE("the sample that passes a limit is the same for any workers, run and p
     {  // 3 of the first 16 exceed the share, but it is not checked before 100
       ps::loader loader{flaky{.count = 200, .always = {0, 1, 2, 150, 151, 152, 153}},
                         ps::sequential{},
-                        with(how, {.action = ps::error_action::skip, .largest_share = 0.03})};
+                        with(how, {.action = ps::error_action::skip, .max_failure_rate = 0.03})};
       CHECK(message_of(loader, 1, batches) == "sample 150 is bad");
       CHECK(batches == 9);
     }
@@ -507,7 +509,7 @@ TEST_CASE("a limit given as a share applies from the hundredth sample on", "[flo
         ps::sequential{},
         {.batch_size = batch_size,
          .workers = workers,
-         .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 0.005}}}};
+         .faults = {.on_error = {.action = ps::error_action::skip, .max_failure_rate = 0.005}}}};
     std::uint64_t batches = 0;
     return message_of(loader, 1, batches);
   };
@@ -519,14 +521,14 @@ TEST_CASE("a limit of zero ends the range at the first failed sample, retries do
           "[flow]") {
   std::uint64_t batches = 0;
   ps::loader none{flaky{.always = {50}}, ps::sequential{},
-                  with({2, 0, 2}, {.action = ps::error_action::skip, .most_failures = 0})};
+                  with({2, 0, 2}, {.action = ps::error_action::skip, .max_failures = 0})};
   CHECK(message_of(none, 1, batches) == "sample 50 is bad");
   ps::loader retried{flaky{.at_first = {{50, 1}, {51, 1}}}, ps::sequential{},
                      with({2, 0, 2}, {.retries = 1,
-                                      .first_wait = at_once,
+                                      .initial_backoff = at_once,
                                       .action = ps::error_action::skip,
-                                      .most_failures = 0,
-                                      .largest_share = 0})};
+                                      .max_failures = 0,
+                                      .max_failure_rate = 0})};
   CHECK(message_of(retried, 1, batches) == "none");
 }
 
@@ -577,7 +579,7 @@ TEST_CASE("skips shorten a padded batch: valid and padding samples are counted a
                     ps::sequential{},
                     {.batch_size = 4,
                      .workers = workers,
-                     .last_batch = ps::partial_batch::pad,
+                     .last_batch = ps::last_batch::pad,
                      .faults = {.on_error = skips},
                      .tuning = {.chunk = 1}}};
   CHECK(batches_of(loader, 1) == std::vector<seen>{{0, 0, 3, 1, {0, 2, 3}},
@@ -593,18 +595,18 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
     CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // the first batch after 100
     REQUIRE(loader.last_failure()->reason);
-    CHECK(loader.last_failure()->reason->option == "faults.on_error.largest_share");
+    CHECK(loader.last_failure()->reason->option == "faults.on_error.max_failure_rate");
     CHECK_THAT(loader.last_failure()->str(),
                Catch::Matchers::EndsWith("; passed on: 7 of 100 samples could not be read, and "
-                                         "faults.on_error.largest_share is 0.05"));
+                                         "faults.on_error.max_failure_rate is 0.05"));
   }
   SECTION("the number") {
     ps::loader loader{
         flaky{.always = {1, 2}}, ps::sequential{},
-        with({workers, 0, 2}, {.action = ps::error_action::substitute, .most_failures = 1})};
+        with({workers, 0, 2}, {.action = ps::error_action::replace, .max_failures = 1})};
     CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
     REQUIRE(loader.last_failure()->reason);
-    CHECK(loader.last_failure()->reason->option == "faults.on_error.most_failures");
+    CHECK(loader.last_failure()->reason->option == "faults.on_error.max_failures");
     CHECK(loader.last_failure()->reason->value == 1);
     CHECK(loader.last_failure()->reason->lost == 2);
     CHECK(loader.last_failure()->reason->asked == 16);
@@ -634,7 +636,7 @@ TEST_CASE("the ledger keeps failed substitutes apart from the samples they repla
   ps::loader loader{flaky{.always = some_bad}, ps::sequential{}, with({2, 3, 2}, substitutes)};
   (void)batches_of(loader, 1);
   const auto report = loader.failures();
-  CHECK(report.substituted == some_bad.size());
+  CHECK(report.replaced == some_bad.size());
   CHECK(report.skipped == 0);
   REQUIRE(report.samples.size() == some_bad.size());
   std::uint64_t failures = 0;
@@ -674,7 +676,7 @@ struct telling {
 TEST_CASE("a worker that waits for a retry ends with the range or the loader",
           "[flow][fault:samples-4]") {
   // The wait takes a day, so the test ends only if the wait ends early.
-  const ps::error_policy patient{.retries = 1, .first_wait = 24h};
+  const ps::error_policy patient{.retries = 1, .initial_backoff = 24h};
   const telling data;
   std::optional<ps::loader<telling, ps::sequential>> loader;
   loader.emplace(telling{data}, ps::sequential{}, with({2, 4, 3}, patient));
@@ -692,7 +694,7 @@ TEST_CASE("a range may be left while samples fail, and the next one is right", "
   ps::loader loader{
       flaky{.always = some_bad}, ps::shuffled{.seed = 5},
       with({3, 2, 4},
-           {.action = ps::error_action::skip, .most_failures = 1'000'000, .largest_share = 1})};
+           {.action = ps::error_action::skip, .max_failures = 1'000'000, .max_failure_rate = 1})};
   const auto expected = expected_of(100, 16, 1, [](std::uint64_t, std::uint64_t sample) {
     return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
   });
@@ -710,15 +712,15 @@ TEST_CASE("behind a feed the limits count the batches that the loop gets, each o
           "[flow][promise:exact-9][fault:samples-4]") {
   // Each batch has a bad sample. The second limit is exceeded in a batch that is taken ahead of the
   // break, so its exception is dropped.
-  for (const std::uint64_t most : {50U, 22U}) {
+  for (const std::uint64_t max : {50U, 22U}) {
     for (const std::size_t depth : {1U, 2U, 8U}) {
-      INFO("at most " << most << ", depth " << depth);
+      INFO("at most " << max << ", depth " << depth);
       flaky data{.count = 1000};
       for (std::uint64_t i = 3; i < 1000; i += 10) data.always.insert(i);
       ps::loader loader{
           data, ps::sequential{},
           with({2, 0, 8},
-               {.action = ps::error_action::skip, .most_failures = most, .largest_share = 1})};
+               {.action = ps::error_action::skip, .max_failures = max, .max_failure_rate = 1})};
       REQUIRE(loader.options().batch_size == 16);
       ps::transfer feed{loader, {.depth = depth}};
       // Batch b of 16 samples loses the samples 10 i + 3 in [16 b, 16 b + 16).
@@ -740,8 +742,8 @@ TEST_CASE("behind a feed the limits count the batches that the loop gets, each o
       };
       CHECK_THROWS_AS(again(), bad_sample);
       const std::uint64_t lost_next = lost_before(batches + 1) - lost_before(batches);
-      CHECK(lost <= most);
-      CHECK(lost + lost_next > most);
+      CHECK(lost <= max);
+      CHECK(lost + lost_next > max);
       REQUIRE(feed.last_failure().has_value());
       CHECK(feed.last_failure()->batch == batches);
       REQUIRE(feed.last_failure()->reason);
@@ -759,7 +761,7 @@ TEST_CASE("batches from a transform's exception on do not count towards the limi
     ps::loader loader{
         data, ps::sequential{},
         with({2, 0, 8},
-             {.action = ps::error_action::skip, .most_failures = 50, .largest_share = 1})};
+             {.action = ps::error_action::skip, .max_failures = 50, .max_failure_rate = 1})};
     std::uint64_t calls = 0;
     ps::transfer feed{
         loader,

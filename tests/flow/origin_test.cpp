@@ -33,7 +33,7 @@ struct mostly_good {
 };
 
 const auto same = [](auto&&) {};
-constexpr ps::error_policy skip{.action = ps::error_action::skip, .largest_share = 1};
+constexpr ps::error_policy skip{.action = ps::error_action::skip, .max_failure_rate = 1};
 
 }  // namespace
 
@@ -123,14 +123,14 @@ TEST_CASE("a list names the dataset at the bottom, whatever is between it and th
 
 TEST_CASE("a hanging read is named at the bottom of the pipeline too", "[flow][promise:honest-2]") {
   const auto around = std::make_shared<hanging::outside>();
-  ps::stalled_read seen;
+  ps::stall_report seen;
   {
     ps::loader loader{hanging{around, 40, {13}} | ps::subset(10, 40),
                       ps::sequential{},
                       {.batch_size = 8,
                        .workers = 1,
                        .faults = {.stall_warning = std::chrono::milliseconds{300},
-                                  .on_stall = [&](const ps::stalled_read& read) {
+                                  .on_stall = [&](const ps::stall_report& read) {
                                     seen = read;
                                     around->release();
                                   }}}};

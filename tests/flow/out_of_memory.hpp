@@ -113,7 +113,7 @@ inline std::size_t sweep_skipping() {
         ps::sequential{},
         {.batch_size = 8,
          .workers = workers,
-         .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}}}};
+         .faults = {.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1}}}};
     all += sweep([&] {
       std::uint64_t samples = 0;
       for (auto& batch : loader.epoch(0)) samples += batch.size();

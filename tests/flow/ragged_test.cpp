@@ -18,9 +18,9 @@
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 #include <penstock_ext/adaptors/interleave.hpp>
 #include <penstock_ext/adaptors/map_batch.hpp>
-#include <penstock_ext/adaptors/without.hpp>
 
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -50,7 +50,7 @@ struct sentences {
 
   [[nodiscard]] std::uint64_t size() const { return count; }
   [[nodiscard]] ps::record_extents<record_type> extents() const {
-    return {{.longest = longest, .values_per_batch = room}, {}};
+    return {{.longest = longest, .max_values_per_batch = room}, {}};
   }
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
     if (index == without_length) throw std::runtime_error("no length");
@@ -125,17 +125,16 @@ TEST_CASE("every sample of a ragged field arrives whole and at its place",
 }
 
 TEST_CASE("ragged batches are the same for any workers and runs", "[flow][promise:exact-12]") {
-  const auto batches = [](std::size_t workers, std::size_t run, ps::partial_batch last) {
+  const auto batches = [](std::size_t workers, std::size_t run, ps::last_batch last) {
     ps::loader loader{
         sentences{},
         ps::shuffled{.seed = 3},
         {.batch_size = 16, .workers = workers, .last_batch = last, .tuning = {.chunk = run}}};
     return contents_of(loader.epochs(0, 2));
   };
-  for (const auto last :
-       {ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad}) {
+  for (const auto last : {ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad}) {
     const auto expected = batches(0, 0, last);
-    CHECK(expected.size() == (last == ps::partial_batch::drop ? 12 : 14));
+    CHECK(expected.size() == (last == ps::last_batch::drop ? 12 : 14));
     CHECK(batches(1, 1, last) == expected);
     CHECK(batches(3, 1, last) == expected);
     CHECK(batches(4, 5, last) == expected);
@@ -164,9 +163,10 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
           "[flow][promise:bounded-5][fault:samples-5]") {
   for (const std::size_t workers : {0U, 3U}) {
     CAPTURE(workers);
-    ps::loader loader{sentences{},
-                      ps::sequential{},
-                      {.batch_size = 8, .workers = workers, .memory = {.values_per_batch = 41}}};
+    ps::loader loader{
+        sentences{},
+        ps::sequential{},
+        {.batch_size = 8, .workers = workers, .memory = {.max_values_per_batch = 41}}};
     std::size_t batches = 0;
     // Samples 8 to 15 have 1, 8, 4, 0, 7, 3, 10 and 6 tokens, together 39. The samples of the next
     // batch have 2, 9, 5, 1, 8, 4, 0 and 7, and so on. Finds the first sample with which a batch
@@ -184,7 +184,7 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
     CHECK(e.needed() == sum);
     CHECK(e.capacity() == 41);
     CHECK(batches == (index - 1) / 8);
-    CHECK_THAT(e.what(), Catch::Matchers::Contains("raise memory.values_per_batch"));
+    CHECK_THAT(e.what(), Catch::Matchers::Contains("raise memory.max_values_per_batch"));
     REQUIRE(loader.last_failure());
     CHECK(loader.last_failure()->stage == "length");
     CHECK(loader.last_failure()->sample == index - 1);
@@ -230,7 +230,7 @@ TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow][promise:exac
         ps::sequential{},
         {.batch_size = 8,
          .workers = workers,
-         .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}},
+         .faults = {.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1}},
          .tuning = {.chunk = 1}}};
     std::vector<std::vector<std::uint32_t>> all;
     std::vector<std::size_t> sizes;
@@ -248,17 +248,16 @@ TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow][promise:exac
 }
 
 TEST_CASE("no other sample is put in the place of a ragged one", "[flow][fault:samples-5]") {
-  CHECK_THROWS_WITH(
-      (ps::loader{sentences{},
-                  ps::sequential{},
-                  {.faults = {.on_error = {.action = ps::error_action::substitute}}}}),
-      Catch::Matchers::Contains("choose error_action::skip"));
+  CHECK_THROWS_WITH((ps::loader{sentences{},
+                                ps::sequential{},
+                                {.faults = {.on_error = {.action = ps::error_action::replace}}}}),
+                    Catch::Matchers::Contains("choose error_action::skip"));
 }
 
 TEST_CASE("room for values is refused where no field is ragged", "[flow][fault:samples-5]") {
   const std::vector<int> values(4);
   const ps::memory_dataset<ps::record<ps::field<"x", int>>> data{values};
-  CHECK_THROWS_AS((ps::loader{data, ps::sequential{}, {.memory = {.values_per_batch = 4}}}),
+  CHECK_THROWS_AS((ps::loader{data, ps::sequential{}, {.memory = {.max_values_per_batch = 4}}}),
                   ps::option_error);
 }
 
@@ -325,14 +324,14 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-1
     auto expected = of(20, 60);
     CHECK(sequence(part) == expected);
     expected.erase(expected.begin() + 5);
-    CHECK(sequence(part | ps::without({25})) == expected);
+    CHECK(sequence(part | ps::exclude({25})) == expected);
   }
   SECTION("concat of datasets with different longest samples") {
     auto expected = of(0, 3);
     for (const auto& one : of(0, 103)) expected.push_back(one);
     const auto both = ps::concat(sentences{.count = 3, .longest = 8}, sentences{.room = 50});
     CHECK(both.extents().at<0>().longest == 10);
-    CHECK(both.extents().at<0>().values_per_batch == 0);
+    CHECK(both.extents().at<0>().max_values_per_batch == 0);
     CHECK(sequence(both) == expected);
   }
   SECTION("interleave") {
@@ -442,7 +441,7 @@ TEST_CASE("a device transform may read ragged fields", "[flow][promise:exact-12]
 TEST_CASE("the footprint counts the offsets and the room for ragged values",
           "[flow][promise:bounded-5]") {
   const ps::loader_options options{
-      .batch_size = 16, .workers = 1, .memory = {.values_per_batch = 3000}};
+      .batch_size = 16, .workers = 1, .memory = {.max_values_per_batch = 3000}};
   const sentences some{.count = 16, .longest = 1000};
   const auto need = ps::footprint<ragged_text>(some.extents(), options);
   CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels; 6000 bytes of values; in pages

@@ -47,7 +47,7 @@ TEST_CASE("batches are the same however far the dataset is told ahead",
       const planned told{203};
       ps::loader loader{told,
                         ps::shuffled{.seed = 3},
-                        {.batch_size = 16, .workers = workers, .ahead = {.bytes = read_ahead}}};
+                        {.batch_size = 16, .workers = workers, .lookahead_bytes = read_ahead}};
       CHECK(labels_in(loader.epochs(0, 3)) == expected);
       for (auto& batch : loader.epoch(7)) {  // left after the first batch
         CHECK(batch.size() == 16);
@@ -63,11 +63,11 @@ TEST_CASE("batches are the same however far the dataset is told ahead",
 // as hinted and not read. lookahead_thread_test tests the lookahead thread.
 TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bounded-12]") {
   const planned data{300};
-  ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .ahead = {.bytes = 250}}};
+  ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .lookahead_bytes = 250}};
   CHECK(labels_in(loader.epochs(0, 3)).size() == 900);
   const std::lock_guard lock{data.seen->mutex};
-  CHECK(data.seen->most <= 250);
-  CHECK(data.seen->most > 0);
+  CHECK(data.seen->max <= 250);
+  CHECK(data.seen->max > 0);
 }
 
 TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
@@ -90,7 +90,7 @@ TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
   CHECK(other.seen->foreseen.empty());
   ps::loader loader{kept | ps::with_index<"row">() | ps::map_batch([](auto) {}),
                     ps::sequential{},
-                    {.batch_size = 10, .workers = 1, .ahead = {.bytes = all_that_comes}}};
+                    {.batch_size = 10, .workers = 1, .lookahead_bytes = all_that_comes}};
   one.seen->read_gate.store(1);
   loader.start({0, 0}, 1);
   other.seen->wait_until_told(20);
@@ -144,7 +144,7 @@ TEST_CASE("a dataset that hangs or throws when it is told costs no batch",
   data.seen->gate.store(1);
   data.seen->throws = true;
   ps::loader loader{
-      data, ps::sequential{}, {.batch_size = 8, .workers = workers, .ahead = {.bytes = 200}}};
+      data, ps::sequential{}, {.batch_size = 8, .workers = workers, .lookahead_bytes = 200}};
   // Returns the number of samples in four epochs. After the first batch, waits until more than
   // `told` samples were hinted.
   const auto samples_in = [&](std::uint64_t epoch, std::size_t told) {
@@ -172,7 +172,7 @@ TEST_CASE("a range that is left or cancelled while the dataset is told ends",
   loader.emplace(
       data, ps::sequential{},
       ps::loader_options{
-          .batch_size = 8, .workers = 2, .stop = stop.get_token(), .ahead = {.bytes = 200}});
+          .batch_size = 8, .workers = 2, .stop = stop.get_token(), .lookahead_bytes = 200});
   for (auto& batch : loader->epoch(0)) {
     CHECK(batch.size() == 8);
     break;
@@ -193,7 +193,7 @@ TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hang
     ps::loader loader{
         planned{100, seen},
         ps::sequential{},
-        {.batch_size = 8, .workers = 1, .ahead = {.bytes = 200}, .faults = {.timeout = 1s}}};
+        {.batch_size = 8, .workers = 1, .lookahead_bytes = 200, .faults = {.timeout = 1s}}};
     loader.start({0, 0}, 1);
     seen->wait_until_told(1);
     CHECK(loader.next().size() == 8);
@@ -211,7 +211,7 @@ TEST_CASE("loaders that tell may be destroyed at any moment", "[flow][promise:ex
                       ps::shuffled{},
                       {.batch_size = 4,
                        .workers = 2,
-                       .ahead = {.bytes = static_cast<std::uint64_t>(40 + 30 * (round % 5))}}};
+                       .lookahead_bytes = static_cast<std::uint64_t>(40 + 30 * (round % 5))}};
     if (round % 4 == 0) continue;
     loader.start({0, 0}, 2);
     for (int taken = 0; taken < round % 7; ++taken) CHECK(loader.next().size() == 4);

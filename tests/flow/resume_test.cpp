@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <penstock/penstock.hpp>
-#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 
 #include "support/catch.hpp"
 
@@ -49,7 +49,7 @@ values all_of(Range range) {
 }
 
 ps::loader_options with(std::size_t workers, std::size_t prefetch = 0,
-                        ps::partial_batch last = ps::partial_batch::keep) {
+                        ps::last_batch last = ps::last_batch::keep) {
   return {.batch_size = 8, .workers = workers, .prefetch = prefetch, .seed = 5, .last_batch = last};
 }
 
@@ -91,8 +91,7 @@ class asking {
 
 TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth",
           "[flow][promise:exact-6]") {
-  for (const auto last :
-       {ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad}) {
+  for (const auto last : {ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad}) {
     ps::loader whole{numbers{}, ps::shuffled{.seed = 3}, with(0, 0, last)};
     const values expected = all_of(whole.epochs(0, last_epoch));
     const std::uint64_t batches = whole.batches_per_epoch() * last_epoch;
@@ -190,7 +189,7 @@ TEST_CASE("a state of other data, batches or seeds is refused with the differenc
         begins + "batch_size: 9 in the state, 8 here");
   CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, {.batch_size = 8, .seed = 6}}) ==
         begins + "seed: 6 in the state, 5 here");
-  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(1, 0, ps::partial_batch::drop)})
+  CHECK(problem(ps::loader{numbers{}, ps::shuffled{.seed = 3}, with(1, 0, ps::last_batch::drop)})
             .ends_with("last: drop in the state, keep here"));
 
   auto nowhere = loader.state();
@@ -265,7 +264,7 @@ TEST_CASE("a step that fails is done again: the state of its batch's own positio
 
 TEST_CASE("a state of other choices below the sampler is refused", "[flow][promise:exact-7]") {
   const auto without = [](std::vector<std::uint64_t> out) {
-    return ps::loader{numbers{} | ps::without(std::move(out)), ps::sequential{}, with(0)};
+    return ps::loader{numbers{} | ps::exclude(std::move(out)), ps::sequential{}, with(0)};
   };
   auto loader = without({3, 90});
   CHECK_NOTHROW((void)loader.resume(without({90, 3}).state(), 1));

@@ -51,7 +51,7 @@ constexpr auto wanted = std::to_array<std::string_view>({"batch",
 TEST_CASE("whatever is done to a loader and its transfers, the next batch is the right one",
           "[flow][promise:bounded-6][fault:consumers-1]") {
   constexpr std::uint64_t usual_seeds = 5;
-  constexpr std::uint64_t most_seeds = 50;
+  constexpr std::uint64_t max_seeds = 50;
   constexpr std::uint64_t usual_steps = 2000;
   constexpr std::uint64_t often = 10;
   const auto seed_alone = test::number_in_environment("PENSTOCK_STRESS_SEED", 0);
@@ -69,7 +69,7 @@ TEST_CASE("whatever is done to a loader and its transfers, the next batch is the
   if (steps < usual_steps) return;
   // The counts depend on timing: runs more seeds until each event has happened.
   const auto is_missing = [&](std::string_view what) { return counts[what] < often; };
-  while (seed <= most_seeds && std::any_of(wanted.begin(), wanted.end(), is_missing)) run(seed++);
+  while (seed <= max_seeds && std::any_of(wanted.begin(), wanted.end(), is_missing)) run(seed++);
   for (const std::string_view what : wanted) {
     INFO(what);
     CHECK(counts[what] >= often);

@@ -82,7 +82,7 @@ TEST_CASE("a loader's consumer waits for leases that end on other threads",
                     {.batch_size = 10,
                      .workers = workers,
                      .prefetch = prefetch,
-                     .when_held = ps::held_action::wait}};
+                     .on_slots_exhausted = ps::exhausted_action::wait}};
   CHECK(consume(loader, prefetch + 1) == all_ten);
   CHECK(consume(loader, prefetch + 1) == all_ten);
 }
@@ -94,8 +94,9 @@ TEST_CASE("a transfer's consumer waits for leases that end on other threads",
   const ps::cpu_device device;
   ps::loader loader{
       numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = workers}};
-  ps::transfer feed{
-      loader, device.inline_stream(), {.depth = depth, .when_held = ps::held_action::wait}};
+  ps::transfer feed{loader,
+                    device.inline_stream(),
+                    {.depth = depth, .on_slots_exhausted = ps::exhausted_action::wait}};
   CHECK(consume(feed, depth) == all_ten);
   CHECK(consume(feed, depth) == all_ten);
 }
@@ -105,8 +106,9 @@ TEST_CASE("leases may end at any time while a consumer waits for them",
   const ps::cpu_device device;
   ps::loader loader{
       numbered{5000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 3}};
-  ps::transfer feed{
-      loader, device.inline_stream(), {.depth = 2, .when_held = ps::held_action::wait}};
+  ps::transfer feed{loader,
+                    device.inline_stream(),
+                    {.depth = 2, .on_slots_exhausted = ps::exhausted_action::wait}};
   using lease = decltype(feed)::batch_type;
   // Two places that are passed back and forth: neither thread knows the progress of the other.
   std::vector<lease> places(2);
@@ -142,7 +144,7 @@ TEST_CASE("a stop request ends the wait for a lease", "[flow][fault:consumers-2]
                     {.batch_size = 10,
                      .workers = workers,
                      .prefetch = 1,
-                     .when_held = ps::held_action::wait,
+                     .on_slots_exhausted = ps::exhausted_action::wait,
                      .stop = source.get_token()}};
   const auto hoard = [&](auto& feed) {
     std::vector<typename std::remove_reference_t<decltype(feed)>::batch_type> held;
@@ -153,8 +155,9 @@ TEST_CASE("a stop request ends the wait for a lease", "[flow][fault:consumers-2]
     }
   };
   if (is_feed) {
-    ps::transfer feed{
-        loader, device.inline_stream(), {.depth = 2, .when_held = ps::held_action::wait}};
+    ps::transfer feed{loader,
+                      device.inline_stream(),
+                      {.depth = 2, .on_slots_exhausted = ps::exhausted_action::wait}};
     CHECK_THROWS_AS(hoard(feed), ps::cancelled);
   } else {
     CHECK_THROWS_AS(hoard(loader), ps::cancelled);
@@ -165,8 +168,9 @@ TEST_CASE("a release that loses its slot ends the wait with the device's error",
           "[flow][fault:consumers-2]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10}};
-  ps::transfer feed{
-      loader, device.inline_stream(), {.depth = 1, .when_held = ps::held_action::wait}};
+  ps::transfer feed{loader,
+                    device.inline_stream(),
+                    {.depth = 1, .on_slots_exhausted = ps::exhausted_action::wait}};
   auto range = feed.epoch(0);
   auto it = range.begin();
   auto held = std::move(*it);
@@ -182,8 +186,8 @@ TEST_CASE("a release that loses its slot ends the wait with the device's error",
 TEST_CASE("the end of a range waits for no lease", "[flow]") {
   const ps::cpu_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
-  const auto when = GENERATE(ps::held_action::fail, ps::held_action::wait);
-  ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .when_held = when}};
+  const auto when = GENERATE(ps::exhausted_action::fail, ps::exhausted_action::wait);
+  ps::transfer feed{loader, device.inline_stream(), {.depth = 2, .on_slots_exhausted = when}};
   std::vector<decltype(feed)::batch_type> held;
   for (auto& batch : feed.epoch(0)) held.push_back(std::move(batch));
   CHECK(held.size() == 2);

@@ -67,8 +67,8 @@ ps::loader_options listing(std::size_t workers, std::size_t prefetch) {
   return {.batch_size = 10,
           .workers = workers,
           .prefetch = prefetch,
-          .last_batch = ps::partial_batch::pad,
-          .observe = {.indices = true}};
+          .last_batch = ps::last_batch::pad,
+          .instrumentation = {.indices = true}};
 }
 
 /// Returns the batches of three epochs. Work on a separate stream reads each batch and then
@@ -122,8 +122,8 @@ TEST_CASE("without a copy the loop's body may be the step", "[flow][zero_copy]")
     std::vector<std::vector<copied_batch>> found;
     for (const auto zero_copy : {use::never, use::always}) {
       ps::loader loader{numbered{95}, ps::shuffled{.seed = 5}, listing(workers, 2)};
-      ps::transfer feed{loader,
-                        {.observe = {.time_device = true}, .tuning = {.zero_copy = zero_copy}}};
+      ps::transfer feed{
+          loader, {.instrumentation = {.time_device = true}, .tuning = {.zero_copy = zero_copy}}};
       auto& all = found.emplace_back();
       for (const auto& batch : feed.epochs(0, 20)) all.push_back(seen_of<"values">(batch));
       CHECK(feed.stats().device.batches != 0);

@@ -20,7 +20,7 @@ void tell() {
   std::fflush(stderr);
 }
 
-unsigned long long most_bytes() {
+unsigned long long max_bytes() {
   const char* const text = std::getenv("BYTES");
   return text == nullptr ? ~0ULL : std::strtoull(text, nullptr, 10);
 }
@@ -28,14 +28,14 @@ unsigned long long most_bytes() {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const unsigned long long most = [] {
+  static const unsigned long long max = [] {
     std::atexit(tell);
-    return most_bytes();
+    return max_bytes();
   }();
   const int result = penstock_counted_input(data, size);
   bytes += size;
   ++inputs;
-  if (bytes >= most) {
+  if (bytes >= max) {
     tell();
     std::_Exit(0);  // libFuzzer would report std::exit as a target that ends the program
   }

@@ -42,13 +42,13 @@ std::vector<std::uint8_t> packed(std::span<const std::uint8_t> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const fuzz::scratch_file file;
   const std::span bytes{data, size};
-  constexpr std::size_t most = std::size_t{1} << 20;
+  constexpr std::size_t max = std::size_t{1} << 20;
   try {
     file.write(std::as_bytes(bytes));
     ps::gzip_source source{file.path()};
-    (void)ps::detail::read_bytes(source, most);
+    (void)ps::detail::read_bytes(source, max);
   } catch (const ps::file_error& error) {
-    fuzz::require(error.offset() <= (size < most ? most : size), "an error points into the file");
+    fuzz::require(error.offset() <= (size < max ? max : size), "an error points into the file");
   }
   // Uses these bytes as content for one input in sixteen, because packing is slow.
   if (size % 16 == 0) {

@@ -17,7 +17,7 @@ namespace ps = penstock;
 
 namespace {
 
-constexpr std::uint64_t most = 1 << 16;
+constexpr std::uint64_t max = 1 << 16;
 
 void decode_parts(ps::jpeg_decoder& decoder, std::span<const std::byte> bytes,
                   const std::uint8_t* four, unsigned denominator, bool compare) {
@@ -49,8 +49,8 @@ void decode_parts(ps::jpeg_decoder& decoder, std::span<const std::byte> bytes,
 
 // The last four bytes choose the box and the scale.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static ps::jpeg_decoder strict{{.orientation = true, .most_pixels = most, .most_scans = 60}};
-  static ps::jpeg_decoder lenient{{.strict = false, .most_pixels = most, .most_scans = 60}};
+  static ps::jpeg_decoder strict{{.orientation = true, .max_pixels = max, .max_scans = 60}};
+  static ps::jpeg_decoder lenient{{.strict = false, .max_pixels = max, .max_scans = 60}};
   std::array<std::uint8_t, 4> four{};
   if (size >= four.size()) std::memcpy(four.data(), data + size - four.size(), four.size());
   const std::span bytes{reinterpret_cast<const std::byte*>(data), size};

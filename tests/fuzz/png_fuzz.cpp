@@ -58,8 +58,8 @@ void decode_parts(ps::png_decoder& decoder, std::span<const std::byte> bytes,
 
 // The last four bytes choose the box.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static ps::png_decoder decoder{{.most_pixels = 1 << 16}};
-  static ps::png_decoder clipping{{.clip_grey = true, .most_pixels = 1 << 16}};
+  static ps::png_decoder decoder{{.max_pixels = 1 << 16}};
+  static ps::png_decoder clipping{{.clip_grey = true, .max_pixels = 1 << 16}};
   std::array<std::uint8_t, 4> four{};
   if (size >= four.size()) std::memcpy(four.data(), data + size - four.size(), four.size());
   const auto* begin = reinterpret_cast<const std::byte*>(data);

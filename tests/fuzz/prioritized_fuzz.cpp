@@ -24,7 +24,7 @@ void load(std::span<const std::byte> state) {
   constexpr std::array weights{1.0F, 0.0F, 2.5F, 0.25F, 3.0F};
   const ps::prioritized order{weights, {.seed = 7, .batch_size = 4, .lag = 3}};
   try {
-    const ps::training_place at = order.load(state);
+    const ps::training_position at = order.load(state);
     const auto again = order.save(at);
     fuzz::require(order.load(again) == at, "what is saved can be loaded");
     fuzz::require(order.save(at) == again, "and is saved as the same");

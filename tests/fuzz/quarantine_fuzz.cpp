@@ -52,8 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   // Uses this text as the reason of a failure for one input in sixteen, because a ledger is large.
   if (size % 16 == 0) {
     ps::detail::failure_ledger ledger;
-    ledger.note_failure(7, std::make_exception_ptr(std::runtime_error(text)), {7, 0});
-    ledger.note_outcome(7, ps::read_outcome::skipped);
+    ledger.record_failure(7, std::make_exception_ptr(std::runtime_error(text)), {7, 0});
+    ledger.record_outcome(7, ps::read_outcome::skipped);
     std::ostringstream out;
     ledger.report().write_quarantine(out);
     fuzz::require(indices_in(out.str()) == std::vector<std::uint64_t>{7}, "a reason is no index");

@@ -21,13 +21,13 @@ namespace ps = penstock;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const fuzz::scratch_file file;
   const auto bytes = std::as_bytes(std::span{data, size});
-  constexpr std::size_t most = std::size_t{1} << 20;
+  constexpr std::size_t max = std::size_t{1} << 20;
   try {
     file.write(bytes);
     ps::zstd_source source{file.path()};
-    (void)ps::detail::read_bytes(source, most);
+    (void)ps::detail::read_bytes(source, max);
   } catch (const ps::file_error& error) {
-    fuzz::require(error.offset() <= std::max(size, most), "an error points into the file");
+    fuzz::require(error.offset() <= std::max(size, max), "an error points into the file");
   }
   // Uses these bytes as content for one input in sixteen, because packing is slow.
   if (size % 16 == 0) {

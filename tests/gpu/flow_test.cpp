@@ -89,7 +89,7 @@ TEST_CASE("results come back whole from slow steps on a GPU", "[gpu]") {
   ps::loader loader{gpu::digits{samples},
                     ps::shuffled{.seed = 5},
                     device,
-                    {.batch_size = 64, .workers = 2, .observe = {.indices = true}}};
+                    {.batch_size = 64, .workers = 2, .instrumentation = {.indices = true}}};
   ps::transfer feed{loader, stream};
   std::atomic<std::uint64_t> right{0};
   const auto consume = [&](const auto& done) {
@@ -100,7 +100,7 @@ TEST_CASE("results come back whole from slow steps on a GPU", "[gpu]") {
   };
   ps::results<next_label, ps::cuda_device> out{
       device, stream, 64, consume, {.depth = depth, .workers = workers}};
-  for (auto& [batch, slot] : ps::joined(feed.epochs(0, 3), out)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.epochs(0, 3), out)) {
     auto* const next = ps::get<"next">(slot).data();
     gpu::delay(stream.get(), long_enough);
     device.copy_async(next, ps::get<"label">(batch).data(), batch.size(), stream);

@@ -76,13 +76,13 @@ TEST_CASE("pictures are decoded into a GPU's memory, in the order of the stream"
   }
   device.synchronize(ps::cuda_stream_ref{stream});
   ps::jpeg_decoder jpeg;
-  double most = 0;
+  double max = 0;
   for (std::size_t i = 0; i < 2 * count; ++i) {
     const auto expected = test::part_of(jpeg, encoded[i % count], {0, 0, size});
     const auto* const found =
         reinterpret_cast<const std::uint8_t*>(here.data()) + i * picture_bytes;
-    most = std::max(most, difference(found, expected.data()));
+    max = std::max(max, difference(found, expected.data()));
   }
   // Back ends differ in the last bits and in their upsampling of chroma.
-  CHECK(most < (which == backend::cpu ? 0.01 : 4.0));
+  CHECK(max < (which == backend::cpu ? 0.01 : 4.0));
 }

@@ -145,7 +145,7 @@ TEST_CASE("requests arrive on a GPU as they were written", "[gpu]") {
   std::vector<std::uint64_t> tags;
   fates known{count};
   ps::batcher<request, ps::cuda_device> requests{
-      device, {.most = 8, .depth = 2, .on_unserved = known.noting()}};
+      device, {.max_batch_size = 8, .depth = 2, .on_unserved = known.noting()}};
   ps::transfer feed{requests, stream, {.depth = 2}};
   std::thread submitter{[&] {
     for (std::uint64_t tag = 0; tag < count; ++tag) requests.submit(tag, written(tag));
@@ -257,8 +257,10 @@ TEST_CASE("a GPU's own clock tells what copies, transforms and steps take", "[gp
   };
   ps::loader loader{gpu::digits{1280}, ps::sequential{}, device, {.batch_size = 64, .workers = 2}};
   const gpu::checker checker{device, stream, gpu::order_of(ps::sequential{}, 1280, 6)};
-  ps::transfer feed{
-      loader, stream, ps::on_stream<digits>(copy), {.depth = 2, .observe = {.time_device = true}}};
+  ps::transfer feed{loader,
+                    stream,
+                    ps::on_stream<digits>(copy),
+                    {.depth = 2, .instrumentation = {.time_device = true}}};
   for (auto& batch : feed.epochs(0, 6)) {
     gpu::delay(stream.get(), step_time);
     checker.check(batch, stream);

@@ -56,15 +56,15 @@ struct sitters {
 
 TEST_CASE("active_workers are open by number, and an open one is not waited for", "[load]") {
   active_workers all{4, 2};
-  CHECK(all.is_open(0));
-  CHECK(all.is_open(1));
-  CHECK_FALSE(all.is_open(2));
+  CHECK(all.is_active(0));
+  CHECK(all.is_active(1));
+  CHECK_FALSE(all.is_active(2));
   all.wait(1);
   all.open(4);
   all.wait(3);
   all.open(1);
-  CHECK(all.is_open(0));
-  CHECK_FALSE(all.is_open(1));
+  CHECK(all.is_active(0));
+  CHECK_FALSE(all.is_active(1));
 }
 
 TEST_CASE("a worker without a seat sleeps until it is opened, and no other one is woken",
@@ -102,7 +102,7 @@ TEST_CASE("batches come in order however active_workers open and close under the
       {.batch_size = 6,
        .workers = ps::automatic,  // the test is the consumer, so no tuner runs
        .prefetch = 2,
-       .tuning = {.cpus = 4, .chunk = 1}});
+       .tuning = {.max_workers = 4, .chunk = 1}});
   const auto [to_schedule, to_delivery, to_seats, to_slots, to_work] = members_of(parts_of_core{});
   auto& core = flow->core();
   auto& schedule = core.*to_schedule;
@@ -116,6 +116,6 @@ TEST_CASE("batches come in order however active_workers open and close under the
     const auto slot = delivery.wait(k);
     REQUIRE(slot);
     REQUIRE((core.*to_work)[*slot].info.batch == k);
-    (core.*to_slots)->give_back(*slot);
+    (core.*to_slots)->release(*slot);
   }
 }

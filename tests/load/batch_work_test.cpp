@@ -24,7 +24,7 @@ void note(work& batch, std::size_t position) {
   try {
     throw std::runtime_error(std::to_string(position));
   } catch (...) {
-    batch.note_failed({std::current_exception(), ps::failure{"read", 0, 0, position, position}});
+    batch.record_failed({std::current_exception(), ps::failure{"read", 0, 0, position, position}});
   }
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("the error of the lowest position is kept, and taken once", "[load][fa
 TEST_CASE("a padded batch continues at the start of its epoch, for any number of samples",
           "[load]") {
   const std::uint64_t samples = GENERATE(~std::uint64_t{0}, std::uint64_t{25}, std::uint64_t{3});
-  const ps::detail::epoch_plan plan{samples, 10, ps::partial_batch::pad};
+  const ps::detail::epoch_plan plan{samples, 10, ps::last_batch::pad};
   const std::uint64_t last = plan.batches() - 1;
   for (std::size_t begin = 0; begin < 10; ++begin) {
     std::vector<std::uint64_t> found(10 - begin);

@@ -48,7 +48,7 @@ template struct opened<in_slots, &slots::layout_, &slots::memory_, &slots::retur
                        &slots::leased_, &slots::starving_>;
 template struct opened<in_core, &core::options_, &core::schedule_, &core::layout_, &core::slots_,
                        &core::work_, &core::delivery_, &core::cursor_, &core::ordered_for_,
-                       &core::spare_, &core::next_>;
+                       &core::idle_slot_, &core::next_>;
 
 namespace {
 
@@ -76,7 +76,7 @@ int neighbours(const T& one, const Others&... others) {
 
 TEST_CASE("what a run reads of the schedule shares no cache line with what a batch writes",
           "[load]") {
-  const schedule one{{100, 10, ps::partial_batch::keep}};
+  const schedule one{{100, 10, ps::last_batch::keep}};
   const auto [plan, cancelled, mutex, end, next, demand] = members_of(in_schedule{});
   CHECK(neighbours(one.*plan, one.*mutex, one.*end, one.*next, one.*demand) == 0);
   CHECK(neighbours(one.*cancelled, one.*mutex, one.*end, one.*next, one.*demand) == 0);

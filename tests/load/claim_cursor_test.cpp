@@ -118,13 +118,13 @@ TEST_CASE("a batch of one run belongs to its opener alone", "[load]") {
 
 TEST_CASE("the largest slot, run and batch number fit beside each other", "[load]") {
   using cursor_type = ps::detail::claim_cursor<>;
-  cursor_type cursor{ps::detail::most_chunks};
+  cursor_type cursor{ps::detail::max_chunks};
   CHECK(cursor.next().what == kind::open);
   constexpr std::uint32_t last = ~std::uint32_t{0};
-  cursor.publish(last, ps::detail::most_slots - 1);
+  cursor.publish(last, ps::detail::max_slots - 1);
   bool right = true;
-  for (std::uint32_t run = 1; run < ps::detail::most_chunks; ++run) {
-    right = right && is(cursor.next(), kind::work, last, ps::detail::most_slots - 1, run);
+  for (std::uint32_t run = 1; run < ps::detail::max_chunks; ++run) {
+    right = right && is(cursor.next(), kind::work, last, ps::detail::max_slots - 1, run);
   }
   CHECK(right);
   CHECK(cursor.next().what == kind::open);

@@ -150,8 +150,8 @@ TEST_CASE("a worker in exit() is not waited for, by itself or by another thread"
   };
   // Static: the detached worker may still be returning when the test ends.
   static std::array<in_exit, 2> all;
-  const auto wait = [](const ps::detail::waitable_counter& counter, std::uint32_t least) {
-    counter.wait([least](std::uint32_t value) { return value >= least; });
+  const auto wait = [](const ps::detail::waitable_counter& counter, std::uint32_t min) {
+    counter.wait([min](std::uint32_t value) { return value >= min; });
   };
   const bool stops = GENERATE(false, true);
   in_exit& its = all[stops ? 1 : 0];

@@ -15,17 +15,17 @@ namespace {
 struct plan_case {
   std::uint64_t samples;
   std::size_t batch_size;
-  ps::partial_batch last;
+  ps::last_batch last;
   std::uint64_t batches;
   std::size_t last_size;
   std::size_t last_valid;
 };
 
-constexpr auto keep = ps::partial_batch::keep;
-constexpr auto drop = ps::partial_batch::drop;
-constexpr auto pad = ps::partial_batch::pad;
+constexpr auto keep = ps::last_batch::keep;
+constexpr auto drop = ps::last_batch::drop;
+constexpr auto pad = ps::last_batch::pad;
 
-constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace
 
@@ -54,8 +54,8 @@ TEST_CASE("an epoch is cut into batches as the option says", "[load]") {
       {60'000, 64, drop, 937, 64, 64},
       // The plan allocates nothing, so only the range of the numbers is a limit.
       {std::uint64_t{1} << 63, 1000, keep, 9'223'372'036'854'776, 808, 808},
-      {most, 2, keep, (std::uint64_t{1} << 63), 1, 1},
-      {most, 1, keep, most, 1, 1},
+      {max, 2, keep, (std::uint64_t{1} << 63), 1, 1},
+      {max, 1, keep, max, 1, 1},
   };
   for (const auto& one : cases) {
     INFO(one.samples << " samples by " << one.batch_size);
@@ -100,8 +100,8 @@ TEST_CASE("an epoch without samples, or without batches, is refused", "[load]") 
   CHECK_THROWS_MATCHES(
       (ps::detail::epoch_plan{3, 4, drop}), ps::option_error,
       Catch::Matchers::Message(
-          "batch_size: 4 is above the 3 samples of an epoch, and partial_batch::drop leaves no "
-          "batch: lower batch_size, or choose partial_batch::keep"));
+          "batch_size: 4 is above the 3 samples of an epoch, and last_batch::drop leaves no "
+          "batch: lower batch_size, or choose last_batch::keep"));
 }
 
 TEST_CASE("batches are counted from any batch to the start of an epoch", "[load]") {
@@ -122,7 +122,7 @@ TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
   CHECK(plan.normal({5, 3}) == at{6, 0});
   CHECK(plan.normal({5, 2}) == at{5, 2});
   CHECK(plan.normal({5, 4}) == at{5, 4});  // not a position: `count` rejects it
-  CHECK(plan.normal({most, 3}) == at{most, 3});
+  CHECK(plan.normal({max, 3}) == at{max, 3});
 }
 
 TEST_CASE("a position that is no batch, or lies beyond the end, is refused",
@@ -132,7 +132,7 @@ TEST_CASE("a position that is no batch, or lies beyond the end, is refused",
     return test::refusal_of([&] { (void)plan.count(from, last); }).text;
   };
   CHECK(problem({0, 3}, 1) == "epochs: there is no batch 3: an epoch has 3, counted from 0");
-  CHECK(problem({0, most}, 1) ==
+  CHECK(problem({0, max}, 1) ==
         "epochs: there is no batch 18446744073709551615: an epoch has 3, counted from 0");
   CHECK(problem({2, 0}, 1) ==
         "epochs: cannot start at batch 0 of epoch 2: the range ends before epoch 1");
@@ -144,9 +144,9 @@ TEST_CASE("a position that is no batch, or lies beyond the end, is refused",
 }
 
 TEST_CASE("more batches than 64 bits count are refused and not counted wrong", "[load]") {
-  const ps::detail::epoch_plan plan{most, 1, keep};
-  CHECK(plan.count({0, 0}, 1) == most);
-  CHECK(plan.count({0, most - 1}, 1) == 1);
+  const ps::detail::epoch_plan plan{max, 1, keep};
+  CHECK(plan.count({0, 0}, 1) == max);
+  CHECK(plan.count({0, max - 1}, 1) == 1);
   CHECK_THROWS_MATCHES(
       plan.count({0, 0}, 2), ps::option_error,
       Catch::Matchers::Message("epochs: 2 epochs of 18446744073709551615 batches exceed 64 bits"));

@@ -17,8 +17,8 @@
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock_ext/adaptors/any_dataset.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 #include <penstock_ext/adaptors/with_index.hpp>
-#include <penstock_ext/adaptors/without.hpp>
 #include <penstock_ext/adaptors/zip.hpp>
 
 #include "support/catch.hpp"
@@ -76,7 +76,7 @@ TEST_CASE("a loader's footprint is known before it allocates, and equals what it
 TEST_CASE("a footprint is a line for people", "[load]") {
   CHECK(to_text(
             ps::loader_footprint{.slot_count = 4,
-                                 .slots_asked = 4,
+                                 .slots_requested = 4,
                                  .slot_bytes = 768,
                                  .bytes = 3072,
                                  .pinned = true,
@@ -86,11 +86,11 @@ TEST_CASE("a footprint is a line for people", "[load]") {
         "node 1, "
         "cores 8-9");
   CHECK(to_text(ps::loader_footprint{
-            .slot_count = 1, .slots_asked = 9, .slot_bytes = 256, .bytes = 256}) ==
+            .slot_count = 1, .slots_requested = 9, .slot_bytes = 256, .bytes = 256}) ==
         "1 slots of 256 bytes (9 were requested), 256 bytes pageable, at most 0 bytes of "
         "bookkeeping; workers anywhere: the device has no NUMA node");
   CHECK(to_text(ps::loader_footprint{.slot_count = 1,
-                                     .slots_asked = 1,
+                                     .slots_requested = 1,
                                      .slot_bytes = 256,
                                      .bytes = 256,
                                      .registration_refused = true}) ==
@@ -125,11 +125,12 @@ TEST_CASE("over its budget a loader takes the slots that fit, and reports it",
     const ledger_device device;
     const auto budget = ps::memory_budget::bytes(4 * slot_bytes + slot_bytes - 1);
     const auto loader = loader_on(
-        device, {.prefetch = 9,
-                 .pinned = pinned,
-                 .memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}});
+        device,
+        {.prefetch = 9,
+         .pinned = pinned,
+         .memory = {.budget = budget, .on_budget_exceeded = ps::budget_action::fewer_slots}});
     CHECK(loader.footprint().slot_count == 4);
-    CHECK(loader.footprint().slots_asked == 10);
+    CHECK(loader.footprint().slots_requested == 10);
     CHECK(loader.footprint().bytes == 4 * slot_bytes);
     CHECK(device.pinned_bytes() == (pinned ? 4 * slot_bytes : 0));
     CHECK(budget.used() == 4 * slot_bytes);
@@ -154,8 +155,8 @@ TEST_CASE("where not even one slot fits, a loader is refused in any case",
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
   CHECK_THROWS_AS(
-      loader_on(device,
-                {.memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}}),
+      loader_on(device, {.memory = {.budget = budget,
+                                    .on_budget_exceeded = ps::budget_action::fewer_slots}}),
       ps::pinned_budget_exceeded);
   CHECK(device.asked() == 0);
 }
@@ -173,7 +174,7 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load][fault:me
                              .prefetch = 7,
                              .in_order = in_order,
                              .memory = {.budget = ps::memory_budget::bytes(slot_bytes),
-                                        .when_over_budget = ps::budget_action::fewer_slots},
+                                        .on_budget_exceeded = ps::budget_action::fewer_slots},
                              .tuning = {.chunk = 3}});
       REQUIRE(loader.footprint().slot_count == 1);
       CHECK(epochs_of(loader) == expected);  // with one slot only this order is possible
@@ -193,7 +194,7 @@ TEST_CASE("leases_exhausted with a single slot names the budget that had no room
         loader_on(device, {.workers = workers,
                            .prefetch = 7,
                            .memory = {.budget = ps::memory_budget::bytes(slot_bytes),
-                                      .when_over_budget = ps::budget_action::fewer_slots}});
+                                      .on_budget_exceeded = ps::budget_action::fewer_slots}});
     auto range = loader.epoch(0);
     auto it = range.begin();
     const auto kept = std::move(*it);
@@ -209,7 +210,7 @@ TEST_CASE("loaders that are given one budget share it", "[load][promise:bounded-
   const auto budget = ps::memory_budget::bytes(6 * slot_bytes);
   const ps::loader_options options{
       .prefetch = 3,
-      .memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}};
+      .memory = {.budget = budget, .on_budget_exceeded = ps::budget_action::fewer_slots}};
   std::optional first{loader_on(device, options)};
   const auto second = loader_on(device, options);
   CHECK(first->footprint().slot_count == 4);
@@ -264,7 +265,7 @@ TEST_CASE("a footprint has what the datasets below have to say, through each ada
   const auto third = warner{numbered{16}, "third"} |
                      ps::map<flags>([](ps::const_sample<record>, ps::sample<flags>) {});
   const auto both = ps::concat(first, second | ps::subset({1, 2, 3}) | ps::subset(0, 3),
-                               second | ps::without({1, 2, 3, 4, 5, 6, 7}));
+                               second | ps::exclude({1, 2, 3, 4, 5, 6, 7}));
   const ps::loader loader{
       ps::zip(both | ps::map([](ps::sample<record>) {}) | ps::with_index(), third),
       ps::sequential{},
@@ -289,10 +290,10 @@ TEST_CASE("loaders of several threads on one budget take no more than it has", "
         for (int turn = 0; turn < 20; ++turn) {
           try {
             auto loader = loader_on(
-                device,
-                {.workers = 1,
-                 .prefetch = 3,
-                 .memory = {.budget = budget, .when_over_budget = ps::budget_action::fewer_slots}});
+                device, {.workers = 1,
+                         .prefetch = 3,
+                         .memory = {.budget = budget,
+                                    .on_budget_exceeded = ps::budget_action::fewer_slots}});
             ++made;
             if (device.pinned_bytes() > budget.limit()) ++wrong;
             std::uint64_t sum = 0;

@@ -29,10 +29,10 @@ constexpr std::size_t ahead = 16;
 class tuned_loop {
  public:
   tuned_loop(const loop_model& model, std::uint64_t seed, const tuning_setting& start,
-             const tuning_setting& least, const tuning_setting& most)
-      : loop_(model, seed, start), tuner_(start, least, most, 0), most_(most) {}
+             const tuning_setting& min, const tuning_setting& max)
+      : loop_(model, seed, start), tuner_(start, min, max, 0), max_(max) {}
   tuned_loop(const loop_model& model, std::uint64_t seed)
-      : tuned_loop(model, seed, {1, ahead}, {1, ahead}, {model.most, ahead}) {}
+      : tuned_loop(model, seed, {1, ahead}, {1, ahead}, {model.max, ahead}) {}
 
   void run(int batches) {
     for (int i = 0; i < batches; ++i) {
@@ -41,8 +41,8 @@ class tuned_loop {
                                     [&] { return std::optional{ticks(loop_.busy())}; });
       if (said) moves.push_back(*said);
       is_within_ = is_within_ && tuner_.now().workers >= 1 &&
-                   tuner_.now().workers <= most_.workers && tuner_.now().prefetch >= 1 &&
-                   tuner_.now().prefetch <= most_.prefetch;
+                   tuner_.now().workers <= max_.workers && tuner_.now().prefetch >= 1 &&
+                   tuner_.now().prefetch <= max_.prefetch;
       loop_.use(tuner_.now());
     }
   }
@@ -58,7 +58,7 @@ class tuned_loop {
 
   modelled_loop loop_;
   hill_climber tuner_;
-  tuning_setting most_;
+  tuning_setting max_;
   bool is_within_ = true;
 };
 
@@ -72,7 +72,7 @@ double time_with(const loop_model& model, const tuning_setting& setting) {
 /// Returns the time of a batch for each number of workers. The entry for 0 workers is infinite.
 std::vector<double> times_of(const loop_model& model) {
   std::vector<double> all{std::numeric_limits<double>::infinity()};
-  for (std::size_t workers = 1; workers <= model.most; ++workers) {
+  for (std::size_t workers = 1; workers <= model.max; ++workers) {
     all.push_back(time_with(model, {workers, ahead}));
   }
   return all;
@@ -97,14 +97,14 @@ const std::vector<named_model> on_sixteen_cores{
     {"waits for a disk, noisy", {.read = 400, .noise = 0.15, .computes = false}},
 };
 const std::vector<named_model> on_two_cores{
-    {"nothing to read", {.read = 1, .cores = 2, .most = 2}},
-    {"light", {.read = 20, .cores = 2, .most = 2}},
-    {"as long as the step", {.read = 100, .cores = 2, .most = 2}},
-    {"heavy", {.read = 150, .cores = 2, .most = 2}},
-    {"heavier", {.read = 500, .cores = 2, .most = 2}},
-    {"a cap above the cores", {.read = 220, .cores = 2, .most = 8}},
+    {"nothing to read", {.read = 1, .cores = 2, .max = 2}},
+    {"light", {.read = 20, .cores = 2, .max = 2}},
+    {"as long as the step", {.read = 100, .cores = 2, .max = 2}},
+    {"heavy", {.read = 150, .cores = 2, .max = 2}},
+    {"heavier", {.read = 500, .cores = 2, .max = 2}},
+    {"a cap above the cores", {.read = 220, .cores = 2, .max = 8}},
     {"waits for a disk", {.read = 900, .cores = 2, .computes = false}},
-    {"a heavy tail", {.read = 80, .slow_chance = 0.3, .slow = 300, .cores = 2, .most = 2}},
+    {"a heavy tail", {.read = 80, .slow_chance = 0.3, .slow = 300, .cores = 2, .max = 2}},
 };
 
 }  // namespace
@@ -255,8 +255,8 @@ TEST_CASE("where nobody can say what the readers have done, a window ends one ba
 
 TEST_CASE("after the first one a window has 8 to 64 batches, by the time that it should last",
           "[load]") {
-  const auto batches_of_a_window = [](double least_window) {
-    hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, least_window};
+  const auto batches_of_a_window = [](double min_window) {
+    hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, min_window};
     std::uint64_t now = 0;
     const auto batches_until = [&](auto is_there) {
       int batches = 1;

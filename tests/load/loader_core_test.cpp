@@ -203,13 +203,13 @@ TEST_CASE("a run whose failing sample lies outside it is named by its first samp
           "[load][fault:samples-1]") {
   const std::size_t workers = GENERATE(0U, 1U);
   const std::size_t retries = GENERATE(0U, 1U);
-  ps::loader loader{
-      past_its_end{},
-      ps::sequential{},
-      {.batch_size = 10,
-       .workers = workers,
-       .faults = {.on_error = {.retries = retries, .first_wait = std::chrono::milliseconds{0}}},
-       .tuning = {.chunk = 5}}};
+  ps::loader loader{past_its_end{},
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = workers,
+                     .faults = {.on_error = {.retries = retries,
+                                             .initial_backoff = std::chrono::milliseconds{0}}},
+                     .tuning = {.chunk = 5}}};
   loader.start({0, 1}, 1);
   CHECK_THROWS_WITH(loader.next(), "after the last");
   REQUIRE(loader.last_failure());

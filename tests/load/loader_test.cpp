@@ -59,17 +59,16 @@ std::vector<std::uint64_t> all_labels(Range&& range) {
 }  // namespace
 
 TEST_CASE("the last batch is kept, dropped or padded from the epoch's start", "[load]") {
-  const auto last =
-      GENERATE(ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad);
+  const auto last = GENERATE(ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   ps::loader loader{
       numbered{10}, ps::sequential{}, {.batch_size = 4, .workers = workers, .last_batch = last}};
   const auto shapes = shapes_of(loader.epoch(0));
   const auto labels = all_labels(loader.epoch(0));
-  if (last == ps::partial_batch::keep) {
+  if (last == ps::last_batch::keep) {
     CHECK(shapes == std::vector<shape>{{0, 4, 4}, {1, 4, 4}, {2, 2, 2}});
     CHECK(labels == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  } else if (last == ps::partial_batch::drop) {
+  } else if (last == ps::last_batch::drop) {
     CHECK(shapes == std::vector<shape>{{0, 4, 4}, {1, 4, 4}});
     CHECK(labels == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7});
   } else {
@@ -81,10 +80,9 @@ TEST_CASE("the last batch is kept, dropped or padded from the epoch's start", "[
 }
 
 TEST_CASE("a batch larger than the dataset is padded by wrapping as often as it takes", "[load]") {
-  ps::loader loader{
-      numbered{3},
-      ps::sequential{},
-      {.batch_size = 8, .last_batch = ps::partial_batch::pad, .tuning = {.chunk = 2}}};
+  ps::loader loader{numbered{3},
+                    ps::sequential{},
+                    {.batch_size = 8, .last_batch = ps::last_batch::pad, .tuning = {.chunk = 2}}};
   CHECK(all_labels(loader.epoch(0)) == std::vector<std::uint64_t>{0, 1, 2, 0, 1, 2, 0, 1});
 }
 
@@ -112,7 +110,7 @@ TEST_CASE("bad options are refused by name, before a thread starts",
   CHECK(option({.batch_size = 0}) == "batch_size");
   CHECK(option({.batch_size = 1, .workers = 1'000'000}) == "workers");
   CHECK(option({.batch_size = 1, .prefetch = 1'000'000}) == "prefetch");
-  CHECK(option({.batch_size = 11, .last_batch = ps::partial_batch::drop}) == "batch_size");
+  CHECK(option({.batch_size = 11, .last_batch = ps::last_batch::drop}) == "batch_size");
 }
 
 TEST_CASE("an empty dataset is refused", "[load][fault:consumers-5]") {

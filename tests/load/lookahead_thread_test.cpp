@@ -36,12 +36,12 @@ struct fails_once {
 // A `lookahead_thread` that runs on the calling thread, over ten samples in batches of four.
 template <class Sampler = ps::sequential>
 struct telling {
-  explicit telling(std::uint64_t read_ahead, ps::partial_batch last = ps::partial_batch::keep,
+  explicit telling(std::uint64_t read_ahead, ps::last_batch last = ps::last_batch::keep,
                    std::uint64_t keeps = unbounded, std::uint64_t plans = 0)
       : batches(ps::detail::epoch_plan{10, 4, last}) {
     data.keeps = keeps;
     data.plans = plans;
-    options.ahead.bytes = read_ahead;
+    options.lookahead_bytes = read_ahead;
     options.workers = 0;
     lookahead_thread.emplace(data, 10, sampler, batches, layout, options, observer);
   }
@@ -50,7 +50,7 @@ struct telling {
   std::uint64_t open() {
     const auto next = batches.next().value();
     REQUIRE(batches.bind(next));
-    lookahead_thread->note_opened(next.number);
+    lookahead_thread->record_opened(next.number);
     return next.number;
   }
   // Returns the samples that were hinted since the last call.
@@ -82,7 +82,7 @@ TEST_CASE("what comes is told in order, over the ends of epochs, and no further 
   of.open();
   CHECK(of.told().empty());
   const auto seen = of.observer.snapshot().ahead;
-  CHECK(seen.most_bytes == unbounded);
+  CHECK(seen.max_bytes == unbounded);
   CHECK(seen.samples == 12);
   CHECK(seen.bytes == 120);
   CHECK(seen.bytes_now == 120);
@@ -90,7 +90,7 @@ TEST_CASE("what comes is told in order, over the ends of epochs, and no further 
 }
 
 TEST_CASE("samples that fill up a batch are told with it", "[load]") {
-  telling<> of{unbounded, ps::partial_batch::pad};
+  telling<> of{unbounded, ps::last_batch::pad};
   of.batches.begin({0, 0}, 1);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1});
@@ -104,7 +104,7 @@ TEST_CASE("no more is told than the bound allows, and what is read makes room",
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
   of.open();  // batch 1, with four samples hinted
   CHECK(of.told().empty());
-  of.lookahead_thread->note_read(1);
+  of.lookahead_thread->record_read(1);
   of.open();
   CHECK(of.told() == told_samples{0, 1, 2, 3});  // of batch 3, because batch 2 is already opened
   CHECK(of.observer.snapshot().ahead.late == 1);
@@ -112,14 +112,14 @@ TEST_CASE("no more is told than the bound allows, and what is read makes room",
 }
 
 TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load][promise:bounded-12]") {
-  telling<> of{59, ps::partial_batch::keep, 20};
+  telling<> of{59, ps::last_batch::keep, 20};
   of.batches.begin({0, 0}, 2);
   of.open();
   CHECK(of.told() == told_samples{4, 5});
-  CHECK(of.observer.snapshot().ahead.most_bytes == 20);
-  telling<> none{59, ps::partial_batch::keep, 0};
+  CHECK(of.observer.snapshot().ahead.max_bytes == 20);
+  telling<> none{59, ps::last_batch::keep, 0};
   CHECK_FALSE(none.lookahead_thread->is_on());
-  telling<> off{0, ps::partial_batch::keep, 20};
+  telling<> off{0, ps::last_batch::keep, 20};
   CHECK_FALSE(off.lookahead_thread->is_on());
   CHECK(off.observer.snapshot().ahead.source_bytes == 20);
 }
@@ -141,15 +141,15 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read",
   of.batches.begin({0, 0}, 3);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // 8 bytes each, as in a batch
-  of.lookahead_thread->note_values(4, 50);          // then 12 bytes each
+  of.lookahead_thread->record_values(4, 50);        // then 12 bytes each
   of.open();
-  of.lookahead_thread->note_read(1);
+  of.lookahead_thread->record_read(1);
   of.open();
   CHECK(of.told() == told_samples{0, 1});
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
-  of.lookahead_thread->note_values(100, 0);  // even then a sample counts 1 byte
-  of.lookahead_thread->note_read(2);
-  of.lookahead_thread->note_read(3);
+  of.lookahead_thread->record_values(100, 0);  // even then a sample counts 1 byte
+  of.lookahead_thread->record_read(2);
+  of.lookahead_thread->record_read(3);
   of.open();
   CHECK(of.told().size() == 16);
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24 + 16);
@@ -199,19 +199,19 @@ TEST_CASE("a dataset that throws when it is told is told the rest all the same",
 
 TEST_CASE("what is foreseen has a bound of its own, and begins with what is opened",
           "[load][promise:bounded-11]") {
-  telling<> of{unbounded, ps::partial_batch::keep, 20, 120};
+  telling<> of{unbounded, ps::last_batch::keep, 20, 120};
   of.batches.begin({0, 1}, 3);
   of.open();
   CHECK(of.told() == told_samples{8, 9});
   // Four samples of the opened batch, which need no room, and twelve more.
   CHECK(of.data.seen->foreseen == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
-  of.lookahead_thread->note_read(0);
-  of.lookahead_thread->note_read(1);
+  of.lookahead_thread->record_read(0);
+  of.lookahead_thread->record_read(1);
   of.open();
   CHECK(of.data.seen->foreseen.size() == 18);
   CHECK(of.data.seen->foreseen.back() == 1);
-  CHECK(of.observer.snapshot().ahead.most_bytes == 20);
+  CHECK(of.observer.snapshot().ahead.max_bytes == 20);
   // A new range cancels the plan of the previous range, but not the bytes of samples that are being
   // read.
   of.batches.cancel();
@@ -223,7 +223,7 @@ TEST_CASE("what is foreseen has a bound of its own, and begins with what is open
 
 TEST_CASE("without workers a batch waits for a part of what is foreseen",
           "[load][promise:bounded-11]") {
-  telling<> of{unbounded, ps::partial_batch::keep, 20, unbounded};
+  telling<> of{unbounded, ps::last_batch::keep, 20, unbounded};
   of.batches.begin({0, 0}, 100);
   of.open();
   const auto& foreseen = of.data.seen->foreseen;
@@ -237,7 +237,7 @@ TEST_CASE("without workers a batch waits for a part of what is foreseen",
 
 TEST_CASE("a dataset that only takes plans is told them, and nothing to fetch",
           "[load][promise:bounded-11]") {
-  telling<fails_once> of{unbounded, ps::partial_batch::keep, 0, 1000};
+  telling<fails_once> of{unbounded, ps::last_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
   of.open();
   CHECK(of.data.seen->foreseen == told_samples{8, 9});  // epoch 1 has no order
@@ -245,7 +245,7 @@ TEST_CASE("a dataset that only takes plans is told them, and nothing to fetch",
   CHECK(of.data.seen->foreseen.size() == 12);
   CHECK(of.told().empty());
   const auto seen = of.observer.snapshot().ahead;
-  CHECK(seen.most_bytes == 0);
+  CHECK(seen.max_bytes == 0);
   CHECK(seen.samples == 0);
   CHECK(seen.late == 0);
   CHECK(seen.failed == 1);
@@ -271,17 +271,19 @@ TEST_CASE("hints would be draws of prioritized: a loader refuses them, and gives
   const auto refusal_of = [&](const auto& sampler, std::size_t batch_size) {
     return test::refusal_of([&] {
              ps::loader{
-                 data, sampler, {.batch_size = batch_size, .workers = 1, .ahead = {.bytes = 900}}};
+                 data, sampler, {.batch_size = batch_size, .workers = 1, .lookahead_bytes = 900}};
            })
         .text;
   };
   const std::string expected =
-      "ahead.bytes: must be 0, but is 900: hints would draw steps of the sampler before their "
+      "lookahead_bytes: must be 0, but is 900: hints would draw steps of the sampler before their "
       "weights are set";
   CHECK(refusal_of(order, 8) == expected);
   CHECK(refusal_of(share, 4) == expected);
   ps::loader loader{
-      data, order, {.batch_size = 8, .workers = 1, .prefetch = 5, .observe = {.indices = true}}};
+      data,
+      order,
+      {.batch_size = 8, .workers = 1, .prefetch = 5, .instrumentation = {.indices = true}}};
   const std::vector<float> set(8, 2.0F);
   for (const auto& batch : loader.epochs(0, 2)) {
     REQUIRE_NOTHROW(order.set({batch.epoch(), batch.number()}, batch.indices(), set));

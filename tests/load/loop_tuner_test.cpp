@@ -13,7 +13,7 @@ namespace ps = penstock;
 
 TEST_CASE("an opener at its limit sleeps on until half of what is read ahead is taken", "[load]") {
   const ps::loader_options options{.batch_size = 4, .workers = 4, .prefetch = ps::automatic};
-  ps::detail::schedule batches{ps::detail::epoch_plan{1000, 4, ps::partial_batch::keep}};
+  ps::detail::schedule batches{ps::detail::epoch_plan{1000, 4, ps::last_batch::keep}};
   ps::detail::active_workers active{4, 4};
   ps::detail::loader_observer seen{4, 4, 16};
   ps::detail::loop_tuner tuner{{options, 9, std::size_t{1} << 20, batches, active, seen}};

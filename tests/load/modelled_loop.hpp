@@ -22,8 +22,8 @@ struct loop_model {
   double slow_chance = 0;  // probability of a batch with a slow sample
   double slow = 0;         // extra time of a slow sample
   double cores = 16;
-  bool computes = true;   // a reader keeps a core busy
-  std::size_t most = 16;  // number of readers
+  bool computes = true;  // a reader keeps a core busy
+  std::size_t max = 16;  // number of readers
 };
 
 /// A model of readers that share each batch, a ring of slots, and a consumer that takes the batches
@@ -32,7 +32,7 @@ class modelled_loop {
  public:
   modelled_loop(const loop_model& model, std::uint64_t seed,
                 const penstock::tuning_setting& setting)
-      : model_(model), random_(seed), free_at_(model.most), settings_{{0.0, setting}} {}
+      : model_(model), random_(seed), free_at_(model.max), settings_{{0.0, setting}} {}
 
   /// Changes the model of all later batches.
   void become(const loop_model& other) { model_ = other; }
@@ -55,7 +55,7 @@ class modelled_loop {
       if (chance_(random_) < model_.slow_chance / runs) time += model_.slow;
       std::size_t first = 0;
       double begins = std::numeric_limits<double>::infinity();
-      for (std::size_t worker = 0; worker < model_.most; ++worker) {
+      for (std::size_t worker = 0; worker < model_.max; ++worker) {
         const double can = open_from(worker, (std::max)(free_at_[worker], slot_at));
         if (can < begins) begins = can, first = worker;
       }

@@ -26,8 +26,8 @@ std::size_t slots_for(std::size_t workers, ps::count_or_automatic prefetch,
                                   slot_bytes);
 }
 
-constexpr std::size_t most_slots = ps::detail::most_slots;
-constexpr std::size_t most_chunks = ps::detail::most_chunks;
+constexpr std::size_t max_slots = ps::detail::max_slots;
+constexpr std::size_t max_chunks = ps::detail::max_chunks;
 
 /// Returns the number of chunks in a batch.
 std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size + run - 1) / run; }
@@ -45,12 +45,12 @@ TEST_CASE("automatic is no number, and its cap is at least one worker and has a 
   CHECK(refused({.workers = automatic}) == "none");
   CHECK(refused({.workers = automatic, .prefetch = automatic}) == "none");
   CHECK(refused({.workers = 0, .prefetch = automatic}) == "none");
-  CHECK(refused({.workers = automatic, .tuning = {.cpus = 1}}) == "none");
-  CHECK(refused({.workers = automatic, .tuning = {.cpus = 4096}}) == "none");
-  CHECK(refused({.workers = automatic, .tuning = {.cpus = 0}}) == "tuning.cpus");
-  CHECK(refused({.workers = automatic, .tuning = {.cpus = 4097}}) == "tuning.cpus");
-  CHECK(refused({.workers = 4, .tuning = {.cpus = 4}}) == "tuning.cpus");
-  CHECK(refused({.workers = 4, .tuning = {.cpus = 0}}) == "tuning.cpus");
+  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 1}}) == "none");
+  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 4096}}) == "none");
+  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 0}}) == "tuning.max_workers");
+  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 4097}}) == "tuning.max_workers");
+  CHECK(refused({.workers = 4, .tuning = {.max_workers = 4}}) == "tuning.max_workers");
+  CHECK(refused({.workers = 4, .tuning = {.max_workers = 0}}) == "tuning.max_workers");
 }
 
 TEST_CASE("automatic workers are the cores that may be used, less one for the step",
@@ -64,7 +64,7 @@ TEST_CASE("automatic workers are the cores that may be used, less one for the st
   CHECK(workers(2) == 1);
   CHECK(workers(1) == 1);
   CHECK(workers(100'000) == 4096);
-  CHECK(resolved({.workers = automatic, .tuning = {.cpus = 5}}, 2).workers == 5);
+  CHECK(resolved({.workers = automatic, .tuning = {.max_workers = 5}}, 2).workers == 5);
   CHECK(resolved({.workers = 3}, 2).workers == 3);
   CHECK(resolved({.workers = automatic}).workers.value() >= 1);
 
@@ -83,7 +83,7 @@ TEST_CASE("automatic prefetch takes slots for twice what is usual", "[load]") {
   CHECK(slots_for(16, automatic) == 33);
   CHECK(slots_for(1, automatic, 16) == 17);
   CHECK(slots_for(1, automatic) == 5);
-  CHECK(slots_for(4096, automatic) == most_slots);
+  CHECK(slots_for(4096, automatic) == max_slots);
   CHECK(slots_for(0, automatic) == 2);
 }
 
@@ -91,8 +91,8 @@ TEST_CASE("the error policy is an option like the others", "[load]") {
   CHECK(refused({.faults = {.on_error = {.retries = 3, .action = ps::error_action::skip}}}) ==
         "none");
   CHECK(refused({.faults = {.on_error = {.retries = 1000}}}) == "faults.on_error.retries");
-  CHECK(refused({.faults = {.on_error = {.largest_share = -1}}}) ==
-        "faults.on_error.largest_share");
+  CHECK(refused({.faults = {.on_error = {.max_failure_rate = -1}}}) ==
+        "faults.on_error.max_failure_rate");
 }
 
 TEST_CASE("a read limit is a positive time, and a timeout needs a worker thread", "[load]") {
@@ -106,7 +106,7 @@ TEST_CASE("a read limit is a positive time, and a timeout needs a worker thread"
         "none");
   CHECK(refused({.faults = {.stall_warning = milliseconds{3}, .timeout = milliseconds{3}}}) ==
         "faults.stall_warning");
-  const auto ignore = [](const ps::stalled_read&) {};
+  const auto ignore = [](const ps::stall_report&) {};
   CHECK(refused({.faults = {.timeout = milliseconds{3}, .on_stall = ignore}}) == "none");
   CHECK(refused({.faults = {.on_stall = ignore}}) == "faults.on_stall");
 }
@@ -115,8 +115,8 @@ TEST_CASE("an option that can't work is refused by its name", "[load][promise:ho
   CHECK(refused({.batch_size = 0}) == "batch_size");
   CHECK(refused({.workers = 4096}) == "none");
   CHECK(refused({.workers = 4097}) == "workers");
-  CHECK(refused({.prefetch = most_slots - 1}) == "none");
-  CHECK(refused({.prefetch = most_slots}) == "prefetch");
+  CHECK(refused({.prefetch = max_slots - 1}) == "none");
+  CHECK(refused({.prefetch = max_slots}) == "prefetch");
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.batch_size = 0}), ps::option_error,
                        Catch::Matchers::Message("batch_size: must be at least 1, but is 0"));
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = 5000}), ps::option_error,
@@ -132,9 +132,10 @@ TEST_CASE("a negative count is refused at run time, and is never automatic",
   int few = -2;  // not a constant
   CHECK(refused({.workers = few}) == "workers");
   CHECK(refused({.prefetch = -1}) == "prefetch");
-  CHECK(refused({.workers = ps::automatic, .tuning = {.cpus = -1}}) == "tuning.cpus");
+  CHECK(refused({.workers = ps::automatic, .tuning = {.max_workers = -1}}) == "tuning.max_workers");
   few = 4;
-  CHECK(refused({.workers = few == 4 ? ps::automatic : few, .tuning = {.cpus = {few}}}) == "none");
+  CHECK(refused({.workers = few == 4 ? ps::automatic : few, .tuning = {.max_workers = {few}}}) ==
+        "none");
 }
 
 TEST_CASE(
@@ -169,10 +170,10 @@ TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
 }
 
 TEST_CASE("valid options never need more slots than a claim can name", "[load]") {
-  CHECK(slots_for(1, most_slots - 1) == most_slots);
-  CHECK(slots_for(4095, 0) == most_slots);
-  CHECK(slots_for(4096, 0) == most_slots);
-  CHECK(slots_for(4096, 0, 1) == most_slots);
+  CHECK(slots_for(1, max_slots - 1) == max_slots);
+  CHECK(slots_for(4095, 0) == max_slots);
+  CHECK(slots_for(4096, 0) == max_slots);
+  CHECK(slots_for(4096, 0, 1) == max_slots);
 }
 
 TEST_CASE("one worker, or none, takes a whole batch at a time", "[load]") {
@@ -203,11 +204,11 @@ TEST_CASE("a requested run length is used, up to the batch size", "[load]") {
 
 TEST_CASE("no batch is cut into more runs than a claim can count", "[load]") {
   for (const std::size_t batch :
-       {most_chunks, most_chunks + 1, 10 * most_chunks, 10 * most_chunks + 7}) {
+       {max_chunks, max_chunks + 1, 10 * max_chunks, 10 * max_chunks + 7}) {
     const auto run =
         ps::detail::chunk_size_of({.batch_size = batch, .workers = 4, .tuning = {.chunk = 1}}, 1);
     INFO("batch_size " << batch << ", run " << run);
-    CHECK(runs(batch, run) <= most_chunks);
-    CHECK(run <= batch / most_chunks + 1);  // not longer than that requires
+    CHECK(runs(batch, run) <= max_chunks);
+    CHECK(run <= batch / max_chunks + 1);  // not longer than that requires
   }
 }

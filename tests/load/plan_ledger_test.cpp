@@ -13,39 +13,39 @@ using penstock::detail::plan_ledger;
 TEST_CASE("what is told takes room until its batch is read, in whatever order batches are",
           "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
-  CHECK(ledger.note_announced(3, 20));
-  CHECK(ledger.note_announced(3, 10));
-  CHECK(ledger.note_announced(4, 30));
-  CHECK(ledger.note_announced(6, 40));  // nothing of batch 5 was announced
+  CHECK(ledger.record_announced(3, 20));
+  CHECK(ledger.record_announced(3, 10));
+  CHECK(ledger.record_announced(4, 30));
+  CHECK(ledger.record_announced(6, 40));  // nothing of batch 5 was announced
   CHECK(ledger.room() == 0);
-  ledger.note_opened(3);
-  ledger.note_opened(4);
-  ledger.note_read(4);
+  ledger.record_opened(3);
+  ledger.record_opened(4);
+  ledger.record_read(4);
   CHECK(ledger.room() == 30);
-  ledger.note_read(5);
-  ledger.note_read(3);
-  ledger.note_read(3);
+  ledger.record_read(5);
+  ledger.record_read(3);
+  ledger.record_read(3);
   CHECK(ledger.bytes() == 40);
   CHECK(ledger.room() == 60);
 }
 
 TEST_CASE("of a batch that is opened nothing is told any more", "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
-  CHECK(ledger.note_announced(0, 10));
-  ledger.note_opened(1);
-  CHECK_FALSE(ledger.note_announced(1, 10));
+  CHECK(ledger.record_announced(0, 10));
+  ledger.record_opened(1);
+  CHECK_FALSE(ledger.record_announced(1, 10));
   CHECK(ledger.bytes() == 10);
-  CHECK(ledger.note_announced(2, 10));
+  CHECK(ledger.record_announced(2, 10));
   ledger.void_from(2);  // keeps batch 0, which is being read
   CHECK(ledger.bytes() == 10);
-  ledger.note_read(0);
+  ledger.record_read(0);
   CHECK(ledger.bytes() == 0);
 }
 
 TEST_CASE("who tells sleeps until something has moved, and ends for good", "[load]") {
   plan_ledger ledger{100};
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
-  ledger.note_opened(0);
+  ledger.record_opened(0);
   REQUIRE(ledger.wait());  // a batch was opened before
   CHECK_FALSE(ledger.wait_until_silent(std::chrono::milliseconds{0}));
   std::atomic<long> number = 0;
@@ -57,19 +57,19 @@ TEST_CASE("who tells sleeps until something has moved, and ends for good", "[loa
   while (number == 0) std::this_thread::yield();
   wait_until_asleep(number);
   CHECK(rounds == 0);
-  REQUIRE(ledger.note_announced(1, 10));
-  ledger.note_read(1);
+  REQUIRE(ledger.record_announced(1, 10));
+  ledger.record_read(1);
   while (rounds == 0) std::this_thread::yield();
   ledger.end();
   telling.join();
   CHECK(ledger.room() == 0);
-  CHECK_FALSE(ledger.note_announced(7, 1));
+  CHECK_FALSE(ledger.record_announced(7, 1));
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
 }
 
 TEST_CASE("who ends it waits as long as it may, however long that is", "[load][fault:hangs-5]") {
   plan_ledger ledger{100};
-  ledger.note_opened(0);
+  ledger.record_opened(0);
   REQUIRE(ledger.wait());  // from here it counts as announcing
   std::atomic<long> number = 0;
   std::atomic<bool> has_returned = false;

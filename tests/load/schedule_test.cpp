@@ -18,7 +18,7 @@ using ps::detail::schedule;
 namespace {
 
 /// Three batches in an epoch.
-const ps::detail::epoch_plan three{10, 4, ps::partial_batch::keep};
+const ps::detail::epoch_plan three{10, 4, ps::last_batch::keep};
 
 }  // namespace
 

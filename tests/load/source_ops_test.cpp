@@ -179,7 +179,7 @@ TEST_CASE("a loop may be left, and another started, while a sampler still works"
 TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load][fault:hangs-3]") {
   const std::size_t workers = GENERATE(0U, 2U);
   turnstile at_sampler;
-  std::optional<ps::stalled_read> seen;
+  std::optional<ps::stall_report> seen;
   ps::loader loader{
       numbered{100},
       told{[&](std::uint64_t epoch) {
@@ -187,7 +187,7 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
       }},
       {.batch_size = 10,
        .workers = workers,
-       .faults = {.stall_warning = soon, .on_stall = [&](const ps::stalled_read& order) {
+       .faults = {.stall_warning = soon, .on_stall = [&](const ps::stall_report& order) {
                     if (order.where.stage == "read") return;  // a delayed read, not a hang
                     if (!seen) seen = order;
                     at_sampler.open();
@@ -211,7 +211,7 @@ TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]"
                     {.batch_size = 10,
                      .workers = 1,
                      .faults = {.stall_warning = soon,
-                                .on_stall = [&](const ps::stalled_read&) { at_size.open(); }}}};
+                                .on_stall = [&](const ps::stall_report&) { at_size.open(); }}}};
   calls = 1;
   CHECK(count_of(loader.epoch(0)) == 10);
 }
@@ -262,7 +262,7 @@ TEST_CASE("a loader waits for a sampler that borrows", "[load][fault:hangs-3]") 
         ps::sharded{borrowed_order{&at_sampler}, {.rank = 0, .world = 1, .global_batch = 10}},
         {.batch_size = 10,
          .workers = 1,
-         .faults = {.timeout = soon, .on_stall = [&](const ps::stalled_read& order) {
+         .faults = {.timeout = soon, .on_stall = [&](const ps::stall_report& order) {
                       is_waiting = order.blocks_destruction;
                       at_sampler.open();
                     }}}};

@@ -162,7 +162,7 @@ TEST_CASE("workers run anywhere where that was asked for, or nothing else is pos
   };
   const std::vector<way> ways{
       {first,
-       {.workers = 2, .tuning = {.placement = ps::worker_placement::anywhere}},
+       {.workers = 2, .tuning = {.affinity = ps::worker_affinity::anywhere}},
        {.binding = disabled}},
       {first, {.workers = 0}, {.binding = no_workers, .node = 1}},
       {"65535", {.workers = 2}, {.binding = not_in_cpuset, .node = 1}},
@@ -190,9 +190,9 @@ TEST_CASE("a device without a node has workers anywhere, and so says the footpri
       watched{},
       ps::sequential{},
       device,
-      {.workers = 1, .tuning = {.placement = ps::worker_placement::anywhere}}};
+      {.workers = 1, .tuning = {.affinity = ps::worker_affinity::anywhere}}};
   const auto also = ps::footprint<watched::record_type>(
-      {}, {.workers = 1, .tuning = {.placement = ps::worker_placement::anywhere}});
+      {}, {.workers = 1, .tuning = {.affinity = ps::worker_affinity::anywhere}});
   CHECK(also == free_to_go.footprint());
 }
 

@@ -48,12 +48,11 @@ TEST_CASE("a block that could not be locked says so, aligned or not", "[memory]"
 TEST_CASE("an alignment that is no power of two, and a sum that wraps, ask the device for nothing",
           "[memory]") {
   const ledger_device device;
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
   for (const std::size_t alignment : {std::size_t{0}, std::size_t{3}, std::size_t{768}}) {
     CHECK_THROWS_AS(ps::detail::allocate_aligned_pinned(device, 10, alignment), ps::out_of_memory);
   }
-  CHECK_THROWS_AS(ps::detail::allocate_aligned_pinned(device, most - 4095, 4096),
-                  ps::out_of_memory);
+  CHECK_THROWS_AS(ps::detail::allocate_aligned_pinned(device, max - 4095, 4096), ps::out_of_memory);
   CHECK(device.asked() == 0);
 }
 

@@ -16,7 +16,7 @@ using test::machine;
 
 namespace {
 
-constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t mib = 1 << 20;
 
 std::string bytes_of(std::uint64_t count) { return std::to_string(count * mib) + "\n"; }
@@ -24,9 +24,9 @@ std::string bytes_of(std::uint64_t count) { return std::to_string(count * mib) +
 }  // namespace
 
 TEST_CASE("an unknown memory size is the largest number", "[memory]") {
-  CHECK(machine{}.available() == most);
-  CHECK(machine{}.file("/proc/meminfo", "MemTotal: 5 kB\n").available() == most);
-  CHECK(machine{}.file("/proc/self/cgroup", "garbage\n0:\n\n::\n").available() == most);
+  CHECK(machine{}.available() == max);
+  CHECK(machine{}.file("/proc/meminfo", "MemTotal: 5 kB\n").available() == max);
+  CHECK(machine{}.file("/proc/self/cgroup", "garbage\n0:\n\n::\n").available() == max);
 }
 
 TEST_CASE("without a control group what the system has left counts", "[memory]") {

@@ -72,21 +72,21 @@ TEST_CASE("an invalid share is refused by name", "[memory]") {
 }
 
 TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]") {
-  const ps::detail::slot_demand twelve{.slot_count = 12, .least = 12, .slot_bytes = 100};
+  const ps::detail::slot_demand twelve{.slot_count = 12, .min = 12, .slot_bytes = 100};
   const auto whole = ps::memory_budget::bytes(1200).reserve(twelve);
   CHECK(whole.slot_count() == 12);
-  CHECK(whole.asked() == 12);
+  CHECK(whole.requested() == 12);
   CHECK(whole.bytes() == 1200);
   CHECK_THROWS_AS(static_cast<void>(ps::memory_budget::bytes(1199).reserve(twelve)),
                   ps::pinned_budget_exceeded);
 }
 
 TEST_CASE("a caller that accepts fewer slots gets as many as fit, down to its least", "[memory]") {
-  const ps::detail::slot_demand flexible{.slot_count = 12, .least = 2, .slot_bytes = 100};
+  const ps::detail::slot_demand flexible{.slot_count = 12, .min = 2, .slot_bytes = 100};
   const auto granted = [&](std::uint64_t limit) {
     const auto budget = ps::memory_budget::bytes(limit);
     const auto part = budget.reserve(flexible);
-    CHECK(part.asked() == 12);
+    CHECK(part.requested() == 12);
     CHECK(part.bytes() == 100 * part.slot_count());
     CHECK(budget.used() == part.bytes());
     return part.slot_count();
@@ -101,7 +101,7 @@ TEST_CASE("a caller that accepts fewer slots gets as many as fit, down to its le
 }
 
 TEST_CASE("a reservation ends once, may outlive the budget, and moves", "[memory]") {
-  const ps::detail::slot_demand one{.slot_count = 1, .least = 1, .slot_bytes = 100};
+  const ps::detail::slot_demand one{.slot_count = 1, .min = 1, .slot_bytes = 100};
   std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(250);
   const ps::memory_budget copy = *budget;
   {
@@ -136,7 +136,7 @@ TEST_CASE("threads that share a budget never take more than there is",
         for (int turn = 0; turn < 5000; ++turn) {
           try {
             const auto part =
-                budget.reserve({.slot_count = 5, .least = 2, .slot_bytes = 70 + thread});
+                budget.reserve({.slot_count = 5, .min = 2, .slot_bytes = 70 + thread});
             if (held.fetch_add(part.bytes()) + part.bytes() > limit) too_much = true;
             if (budget.used() > limit) too_much = true;
             ++granted;
@@ -154,7 +154,7 @@ TEST_CASE("threads that share a budget never take more than there is",
 
 TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[memory]") {
   const auto budget = ps::memory_budget::bytes(std::uint64_t{2} << 30);
-  const auto alone = refusal(budget, {.slot_count = 12, .least = 12, .slot_bytes = 273 * mebi});
+  const auto alone = refusal(budget, {.slot_count = 12, .min = 12, .slot_bytes = 273 * mebi});
   CHECK(std::string{alone.what()} ==
         "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
         "prefetch or batch_size, raise memory.budget, or choose budget_action::fewer_slots");
@@ -162,8 +162,8 @@ TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[me
   CHECK(alone.limit() == std::uint64_t{2} << 30);
   CHECK(alone.used() == 0);
 
-  const auto other = budget.reserve({.slot_count = 2, .least = 2, .slot_bytes = 900 * mebi});
-  const auto shared = refusal(budget, {.slot_count = 12, .least = 1, .slot_bytes = 273 * mebi});
+  const auto other = budget.reserve({.slot_count = 2, .min = 2, .slot_bytes = 900 * mebi});
+  const auto shared = refusal(budget, {.slot_count = 12, .min = 1, .slot_bytes = 273 * mebi});
   CHECK(std::string{shared.what()} ==
         "pinned_budget_exceeded: 273.0 MiB needed for at least 1 slot of 273.0 MiB, limit 2.0 GiB, "
         "of which 1.8 GiB are already in use: lower batch_size, or raise memory.budget");
@@ -174,12 +174,12 @@ TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[me
 
 TEST_CASE("a need beyond 64 bits is the largest number and not a small one", "[memory]") {
   constexpr std::uint64_t huge = std::uint64_t{1} << 40;
-  CHECK(refusal(ps::memory_budget::bytes(1000),
-                {.slot_count = huge, .least = huge, .slot_bytes = huge})
-            .need() == unlimited);
+  CHECK(
+      refusal(ps::memory_budget::bytes(1000), {.slot_count = huge, .min = huge, .slot_bytes = huge})
+          .need() == unlimited);
   const auto all = ps::memory_budget::bytes(unlimited);
-  CHECK(refusal(all, {.slot_count = huge, .least = huge, .slot_bytes = huge}).need() == unlimited);
+  CHECK(refusal(all, {.slot_count = huge, .min = huge, .slot_bytes = huge}).need() == unlimited);
   CHECK(all.used() == 0);
-  CHECK(all.reserve({.slot_count = huge, .least = 1, .slot_bytes = huge}).slot_count() ==
+  CHECK(all.reserve({.slot_count = huge, .min = 1, .slot_bytes = huge}).slot_count() ==
         (1 << 24) - 1);
 }

@@ -94,7 +94,7 @@ TEST_CASE("every slot is handed out once until it comes back", "[memory]") {
   for (int i = 0; i < 4; ++i) taken.insert(*slots->try_acquire());
   CHECK(taken == std::set<std::uint32_t>{0, 1, 2, 3});
   CHECK_FALSE(slots->try_acquire().has_value());
-  slots->give_back(2);
+  slots->release(2);
   CHECK(slots->acquire() == 2U);
   CHECK_FALSE(slots->try_acquire().has_value());
 }
@@ -102,7 +102,7 @@ TEST_CASE("every slot is handed out once until it comes back", "[memory]") {
 TEST_CASE("slots come back in the order they were given", "[memory]") {
   const auto slots = make_ring({}, 3);
   for (int i = 0; i < 3; ++i) CHECK(slots->acquire().has_value());
-  for (const std::uint32_t slot : {1U, 2U, 0U}) slots->give_back(slot);
+  for (const std::uint32_t slot : {1U, 2U, 0U}) slots->release(slot);
   for (const std::uint32_t slot : {1U, 2U, 0U}) CHECK(slots->acquire() == slot);
 }
 
@@ -271,18 +271,18 @@ TEST_CASE(
   }};
   test::happens(acquired);  // so that the worker usually sleeps
   if (how == 0) {
-    slots->give_back(3);
-    slots->give_back(1);
+    slots->release(3);
+    slots->release(1);
   } else if (how == 1) {
-    slots->give_back(3);
+    slots->release(3);
     slots->set_starving(true);
   } else if (how == 2) {
     slots->set_starving(true);
     test::happens(acquired);  // so that the worker usually sleeps again
-    slots->give_back(3);
+    slots->release(3);
     slots->set_starving(false);
   } else {
-    slots->give_back(3);
+    slots->release(3);
     slots->wake_if_free();
   }
   worker.join();

@@ -89,11 +89,11 @@ TEST_CASE("more elements than an address can count are refused before the device
           "[memory]") {
   const ledger_device device;
   ps::pinned_allocator<std::uint64_t, ledger_device> allocator{device};
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-  CHECK_THROWS_AS(allocator.allocate(most / 8 + 1), std::bad_array_new_length);
-  CHECK_THROWS_AS(allocator.allocate(most), std::bad_array_new_length);
+  constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
+  CHECK_THROWS_AS(allocator.allocate(max / 8 + 1), std::bad_array_new_length);
+  CHECK_THROWS_AS(allocator.allocate(max), std::bad_array_new_length);
   CHECK(device.asked() == 0);
-  CHECK_THROWS_AS(allocator.allocate(most / 8), ps::out_of_memory);
+  CHECK_THROWS_AS(allocator.allocate(max / 8), ps::out_of_memory);
   CHECK(device.asked() == 1);
 }
 

@@ -23,22 +23,22 @@ TEST_CASE("lists hold what each slot's batch has", "[memory]") {
   lists.note(1, 2, std::array<std::uint64_t, 2>{30, 40});
   lists.note(1, 0, std::array<std::uint64_t, 2>{10, 20});
   lists.note(0, 0, std::array<std::uint64_t, 1>{99});
-  lists.note_substitute(1, 3, 41);
-  lists.note_substitute(1, 0, 11);
+  lists.record_replacement(1, 3, 41);
+  lists.record_replacement(1, 0, 11);
   lists.end_batch(1);
   sample_lists elsewhere;
-  elsewhere.take(0, lists.indices(1, 4), lists.substituted(1));
+  elsewhere.take(0, lists.indices(1, 4), lists.replaced(1));
   CHECK(all_of_list(lists.indices(1, 4)) == some{11, 20, 30, 41});
-  CHECK(all_of_list(lists.substituted(1)) == some{0, 3});
+  CHECK(all_of_list(lists.replaced(1)) == some{0, 3});
   CHECK(all_of_list(lists.indices(0, 1)) == some{99});
   CHECK(elsewhere.indices(0, 4).empty());
 
   sample_lists other{3, 4};
-  other.take(2, lists.indices(1, 4), lists.substituted(1));
+  other.take(2, lists.indices(1, 4), lists.replaced(1));
   lists.begin_batch(1);
-  CHECK(lists.substituted(1).empty());
+  CHECK(lists.replaced(1).empty());
   CHECK(all_of_list(other.indices(2, 4)) == some{11, 20, 30, 41});
-  CHECK(all_of_list(other.substituted(2)) == some{0, 3});
+  CHECK(all_of_list(other.replaced(2)) == some{0, 3});
 }
 
 TEST_CASE("what is skipped leaves a list, and later samples move up", "[memory]") {
@@ -53,9 +53,9 @@ TEST_CASE("lists that are off take all calls and hold nothing", "[memory]") {
   CHECK_FALSE(lists.is_on());
   lists.begin_batch(7);
   lists.note(7, 3, std::array<std::uint64_t, 1>{1});
-  lists.note_substitute(7, 3, 1);
+  lists.record_replacement(7, 3, 1);
   lists.end_batch(7);
   lists.close_gaps(7, std::array<std::uint8_t, 1>{1});
   CHECK(lists.indices(7, 1).empty());
-  CHECK(lists.substituted(7).empty());
+  CHECK(lists.replaced(7).empty());
 }

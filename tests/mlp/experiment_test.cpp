@@ -57,7 +57,7 @@ TEST_CASE("the experiment is tested on fewer samples, and without the stages' co
   const auto found = mlp::run_experiment(chosen, mlp::random_data(300, 50));
   CHECK(found.test_samples == 20);
   CHECK_FALSE(found.costs);
-  CHECK_FALSE(found.modes[0].limit.empty());  // the verdict depends on the machine
+  CHECK_FALSE(found.modes[0].limit.empty());  // the diagnosis depends on the machine
   CHECK(found.one_batch.empty());             // there is no resident set
 }
 

@@ -100,12 +100,12 @@ way any_way() {
 }
 
 double farthest(const std::vector<float>& a, const float* b) {
-  double most = 0.0;
+  double max = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double distance = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(distance <= most)) most = distance;  // also if the distance is NaN
+    if (!(distance <= max)) max = distance;  // also if the distance is NaN
   }
-  return most;
+  return max;
 }
 
 }  // namespace
@@ -132,16 +132,16 @@ TEST_CASE("a fused step has the losses and the gradients of the plain network", 
   CHECK(std::isnan(net.losses[count]));
   double gradient = 0.0;
   double steepest = 0.0;
-  double least_error = 0.0;
+  double min_error = 0.0;
   for (std::size_t i = 0; i < shape::parameters; ++i) {
     // The first moment after one step is a tenth of the gradient.
     const double expected = plain.net.gradients().data()[i];
     const double found = static_cast<double>(net.first[i]) / 0.1;
     gradient = std::fmax(gradient, std::abs(found - expected));
     steepest = std::fmax(steepest, std::abs(expected));
-    if (std::isnan(found)) least_error = 1.0;
+    if (std::isnan(found)) min_error = 1.0;
   }
-  CHECK(least_error == 0.0);
+  CHECK(min_error == 0.0);
   CHECK(steepest > 1e-3);
   CHECK(gradient < 2e-6);
 }
@@ -157,7 +157,7 @@ TEST_CASE("a fused step updates every parameter as Adam does", "[mlp]") {
   for (int t = 1; t <= 3; ++t) {
     const auto before = net.first;
     step(net, data, count, how);
-    double most = 0.0;
+    double max = 0.0;
     for (std::size_t i = 0; i < shape::parameters; ++i) {
       // Computes the gradient from the moment that includes it.
       const double g = (static_cast<double>(net.first[i]) - 0.9 * before[i]) / 0.1;
@@ -166,10 +166,10 @@ TEST_CASE("a fused step updates every parameter as Adam does", "[mlp]") {
       const double m = first[i] / (1.0 - std::pow(0.9, t));
       const double v = second[i] / (1.0 - std::pow(0.999, t));
       parameters[i] -= 1e-3 * m / (std::sqrt(v) + 1e-8);
-      most = std::fmax(most, std::abs(parameters[i] - net.parameters[i]));
+      max = std::fmax(max, std::abs(parameters[i] - net.parameters[i]));
     }
     CAPTURE(t);
-    CHECK(most < 4e-6);
+    CHECK(max < 4e-6);
   }
 }
 

@@ -55,12 +55,12 @@ void train_on(mixed_trainer& trained, const std::vector<Pixel>& images,
 }
 
 double farthest(const std::vector<float>& a, const std::vector<float>& b) {
-  double most = a.size() == b.size() ? 0.0 : 1e9;
+  double max = a.size() == b.size() ? 0.0 : 1e9;
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     const double apart = std::abs(double{a[i]} - double{b[i]});
-    if (!(apart <= most)) most = apart;
+    if (!(apart <= max)) max = apart;
   }
-  return most;
+  return max;
 }
 
 /// Returns the outputs of a layer in double precision, from operands rounded by `round`.

@@ -96,9 +96,9 @@ TEST_CASE("the initial parameters fill their ranges, and differ between seeds", 
   REQUIRE(values.size() == shape::parameters);
   CHECK(values != mlp::initial_parameters(2));
   const auto largest = [&](std::size_t first, std::size_t last) {
-    float most = 0.0F;
-    for (std::size_t i = first; i < last; ++i) most = std::max(most, std::abs(values[i]));
-    return most;
+    float max = 0.0F;
+    for (std::size_t i = first; i < last; ++i) max = std::max(max, std::abs(values[i]));
+    return max;
   };
   CHECK(largest(shape::weight1, shape::weight2) <= 1.0F / 28.0F);
   CHECK(largest(shape::weight1, shape::weight2) > 0.99F / 28.0F);

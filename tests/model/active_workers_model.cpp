@@ -44,7 +44,7 @@ struct ended : model::scenario<ended, 3> {
   void thread(unsigned index) {
     if (index == 0) return all.open(1);
     if (index == 1) return all.close();
-    if (!all.is_open(1)) all.wait(1);
+    if (!all.is_active(1)) all.wait(1);
   }
 };
 
@@ -60,7 +60,7 @@ struct left_by : model::scenario<Scenario, 3> {
 
   void thread(unsigned index) {
     while (!is_over.load(std::memory_order_acquire)) {
-      if (!all.is_open(index)) {
+      if (!all.is_active(index)) {
         hand_out.pass_on();
         all.wait(index);
         continue;

@@ -11,7 +11,7 @@ struct payloads {
   std::array<model::plain<std::uint32_t>, Tickets> written{};
   std::array<model::plain<bool>, Tickets> is_popped{};
 
-  void note_pop(std::uint32_t ticket) {
+  void record_pop(std::uint32_t ticket) {
     model::require(ticket < Tickets && written[ticket].get() == ticket + 1,
                    "what was written before the push is there");
     model::require(!is_popped[ticket].get(), "no ticket is popped twice");
@@ -82,7 +82,7 @@ struct flow : model::scenario<Scenario, Producers + Consumers> {
       for (std::uint32_t i = 0; i != Tickets / Consumers; ++i) {
         const auto ticket = tickets.pop();
         model::require(ticket.has_value(), "an open queue gives a ticket");
-        known.note_pop(*ticket);
+        known.record_pop(*ticket);
       }
     }
   }
@@ -112,7 +112,7 @@ struct closing : model::scenario<Scenario, 1 + Consumers> {
       }
       tickets.close();
     } else {
-      while (const auto ticket = tickets.pop()) known.note_pop(*ticket);
+      while (const auto ticket = tickets.pop()) known.record_pop(*ticket);
     }
   }
   void after() { known.require_all(); }
@@ -149,7 +149,7 @@ struct quiet_pushes : model::scenario<quiet_pushes, 2> {
       } else {
         const auto ticket = tickets.pop();
         model::require(ticket == i, "tickets come in order");
-        known.note_pop(*ticket);
+        known.record_pop(*ticket);
       }
     }
     if (index == 0) tickets.wake_poppers();
@@ -172,15 +172,15 @@ struct pop_gives_up : model::scenario<pop_gives_up, 3> {
     } else if (index == 1) {
       const auto ticket = tickets.pop();
       model::require(ticket.has_value(), "an open queue gives a ticket");
-      known.note_pop(*ticket);
+      known.record_pop(*ticket);
     } else {
       const auto got = tickets.pop_until(whenever);
       model::require(!got.closed(), "an open queue is not closed");
-      if (got) known.note_pop(*got);
+      if (got) known.record_pop(*got);
     }
   }
   void after() {
-    while (const auto ticket = tickets.try_pop()) known.note_pop(*ticket);
+    while (const auto ticket = tickets.try_pop()) known.record_pop(*ticket);
     known.require_all();
   }
 };
@@ -200,7 +200,7 @@ struct push_gives_up : model::scenario<push_gives_up, 3> {
       for (int i = 0; i != 2; ++i) {
         const auto ticket = tickets.pop();
         model::require(ticket.has_value(), "an open queue gives a ticket");
-        known.note_pop(*ticket);
+        known.record_pop(*ticket);
       }
     } else if (index == 1) {
       known.written[1].set(2);
@@ -213,7 +213,7 @@ struct push_gives_up : model::scenario<push_gives_up, 3> {
     }
   }
   void after() {
-    while (const auto ticket = tickets.try_pop()) known.note_pop(*ticket);
+    while (const auto ticket = tickets.try_pop()) known.record_pop(*ticket);
     model::require(known.is_popped[2].get() == is_in.get(), "what was not pushed is not there");
     model::require(known.is_popped[0].get() && known.is_popped[1].get(), "every ticket is popped");
   }
@@ -233,8 +233,8 @@ struct closed_for_a_while : model::scenario<closed_for_a_while, 2> {
     }
     const auto got = tickets.pop_until(whenever);
     model::require(!got.closed(), "a closed queue gives what is left");
-    if (got) known.note_pop(*got);
-    if (got.timed_out()) known.note_pop(*tickets.pop());
+    if (got) known.record_pop(*got);
+    if (got.timed_out()) known.record_pop(*tickets.pop());
     model::require(tickets.pop_until(whenever).status() != penstock::wait_status::done,
                    "nothing is popped twice");
   }

@@ -122,29 +122,29 @@ class atomic {
   void store(T value, std::memory_order order = std::memory_order_seq_cst,
              const place& where = {}) {
     value_.store(value, relacys(order), where);
-    note_write();
+    record_write();
   }
   T exchange(T value, std::memory_order order = std::memory_order_seq_cst,
              const place& where = {}) {
     const T before = value_.rmw(rl::rmw_type_t<rl::rmw_type_swap>{}, value, relacys(order), where);
-    note_write();
+    record_write();
     return before;
   }
   bool compare_exchange_strong(T& expected, T value, std::memory_order success,
                                std::memory_order failure, const place& where = {}) {
     const bool is_swapped = value_.compare_exchange_strong(expected, value, relacys(success), where,
                                                            relacys(failure), where);
-    if (is_swapped) note_write();
+    if (is_swapped) record_write();
     return is_swapped;
   }
   T fetch_add(T by, std::memory_order order = std::memory_order_seq_cst, const place& where = {}) {
     const T before = value_.fetch_add(by, relacys(order), where);
-    note_write();
+    record_write();
     return before;
   }
   T fetch_sub(T by, std::memory_order order = std::memory_order_seq_cst, const place& where = {}) {
     const T before = value_.fetch_sub(by, relacys(order), where);
-    note_write();
+    record_write();
     return before;
   }
 
@@ -201,7 +201,7 @@ class atomic {
     return rl::mo_seq_cst;
   }
 
-  void note_write() { values_[++writes_ % values_.size()] = value_.debug_value(); }
+  void record_write() { values_[++writes_ % values_.size()] = value_.debug_value(); }
 
   /// Returns true if `old` is the value at the last notification, or a later value.
   bool was_since_notified(T old) const {

@@ -34,7 +34,7 @@ struct held : model::scenario<Scenario, Threads> {
   }
   void release(std::size_t slot) {
     user[slot].set(1);
-    slots.give_back(slot);
+    slots.release(slot);
   }
   [[nodiscard]] std::optional<std::size_t> free_slot() const {
     for (std::size_t slot = 0; slot != 2; ++slot) {
@@ -92,7 +92,7 @@ struct filled_together : model::scenario<filled_together, 3> {
     } else {
       slots.wait_for_copy(index, model::device::stream_ref{});
       static_cast<void>(slots.hand_out(index, model::device::stream_ref{}));
-      slots.give_back(index);
+      slots.release(index);
     }
   }
   void after() {

@@ -127,7 +127,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
       model::require(run.get() == next_batch + 1, "every run of the batch is read");
     }
     ++next_batch;
-    slots.give_back(slot);
+    slots.release(slot);
   }
   void stop() {
     std::uint32_t last = 0;
@@ -137,7 +137,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
       end.set(last);
       cancelled.store(last, std::memory_order_release);
     }
-    for (; next_batch != last; ++next_batch) slots.give_back(wait_for_any());
+    for (; next_batch != last; ++next_batch) slots.release(wait_for_any());
   }
 };
 

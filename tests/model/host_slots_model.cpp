@@ -24,13 +24,13 @@ struct ring : model::scenario<Scenario, Threads> {
       model::require(slots.acquire().has_value(), "there is a slot");
     }
   }
-  void give_back(std::uint32_t slot) {
+  void release(std::uint32_t slot) {
     user[slot].set(1);
-    slots.give_back(slot);
+    slots.release(slot);
   }
-  void give_back_behind_copy(std::uint32_t slot) {
+  void release_behind_copy(std::uint32_t slot) {
     user[slot].set(1);
-    slots.give_back_after(slot, model::device::stream_ref{});
+    slots.release_after(slot, model::device::stream_ref{});
   }
   /// Takes a slot. The caller then owns its memory and its event.
   void acquire() {
@@ -47,7 +47,7 @@ struct starving : ring<starving, 2> {
 
   void thread(unsigned index) {
     if (index == 0) {
-      give_back(1);
+      release(1);
       slots.set_starving(true);
       batch.wait([](std::uint32_t now) { return now == 1; });
       slots.set_starving(false);
@@ -71,7 +71,7 @@ struct starving_for_another : ring<starving_for_another, 3> {
       acquire();
       batch.store(1);
     } else {
-      give_back_behind_copy(2);
+      release_behind_copy(2);
     }
   }
 };
@@ -84,7 +84,7 @@ struct reads_itself : ring<reads_itself, 2> {
       model::require(slot.has_value(), "an open ring gives a slot");
       model::require(user[*slot].get() == 1, "what its user did is there");
     } else {
-      give_back(1);
+      release(1);
     }
   }
 };
@@ -106,7 +106,7 @@ struct half_come_back : ring<half_come_back, 3> {
     if (index == 0) {
       acquire();
     } else {
-      index == 1 ? give_back(1) : give_back_behind_copy(2);
+      index == 1 ? release(1) : release_behind_copy(2);
     }
   }
 };
@@ -117,7 +117,7 @@ struct closing : ring<closing, 2> {
     if (index == 0) {
       if (slots.acquire()) model::require(user[3].get() == 1, "what its user did is there");
     } else {
-      give_back(3);
+      release(3);
       slots.close();
     }
   }
@@ -136,8 +136,8 @@ struct marked_together : ring<marked_together, 2> {
       user[1].set(1);
       const auto end = copies->mark();
       model::require(end.at == 1, "the first point");
-      slots.give_back_at(0, copies, end.at);
-      slots.give_back_at(1, copies, end.at);
+      slots.release_at(0, copies, end.at);
+      slots.release_at(1, copies, end.at);
       static_cast<void>(copies->mark());
       slots.set_starving(true);
     } else {
@@ -152,11 +152,11 @@ struct come_back_at_once : ring<come_back_at_once, 3, 3> {
   void before() {
     ring::before();
     for (int i = 0; i != 2; ++i) {  // four cells, and two pops that no producer has noticed
-      give_back(0);
+      release(0);
       model::require(slots.try_acquire().has_value(), "there is a slot");
     }
   }
-  void thread(unsigned index) { give_back(index); }
+  void thread(unsigned index) { release(index); }
   void after() {
     for (int i = 0; i != 3; ++i) {
       model::require(slots.try_acquire().has_value(), "every slot has come back");
@@ -172,7 +172,7 @@ struct rounds : ring<rounds, 2> {
   void thread(unsigned index) {
     for (std::uint32_t round = 1; round != 4; ++round) {
       if (index == 0) {
-        round % 2 == 0 ? give_back(1) : give_back_behind_copy(1);
+        round % 2 == 0 ? release(1) : release_behind_copy(1);
         slots.set_starving(true);
         batch.wait([round](std::uint32_t now) { return now == round; });
         slots.set_starving(false);

@@ -17,12 +17,12 @@ using ring_of_tickets = penstock::detail::ticket_ring<ticket, model::atomics>;
 template <class Scenario, unsigned Producers, unsigned Consumers, std::uint64_t Each,
           std::size_t Capacity, int Pops = 2>
 struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers)> {
-  static constexpr std::uint64_t most = Producers * Each;
+  static constexpr std::uint64_t max = Producers * Each;
 
   ring_of_tickets ring{Capacity, ~std::uint64_t{0}};
-  std::array<model::plain<bool>, most> is_pushed{};
-  std::array<model::plain<bool>, most> is_popped{};
-  std::array<bool, most> is_accepted{};  // written by the producer, read at the end
+  std::array<model::plain<bool>, max> is_pushed{};
+  std::array<model::plain<bool>, max> is_popped{};
+  std::array<bool, max> is_accepted{};  // written by the producer, read at the end
   std::array<std::array<std::uint64_t, Producers>, Consumers + 1> next{};
 
   bool push(std::uint64_t name) {
@@ -32,13 +32,13 @@ struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers
   bool pop(unsigned consumer) {
     ticket got{};
     if (!ring.try_pop(got)) return false;
-    model::require(got.name < most && got.again == ~got.name && is_pushed[got.name].get(),
+    model::require(got.name < max && got.again == ~got.name && is_pushed[got.name].get(),
                    "a ticket comes as it was pushed");
     model::require(!is_popped[got.name].get(), "no ticket is popped twice");
     is_popped[got.name].set(true);
-    std::uint64_t& least = next[consumer][got.name / Each];
-    model::require(got.name % Each >= least, "a producer's tickets come in order");
-    least = got.name % Each + 1;
+    std::uint64_t& min = next[consumer][got.name / Each];
+    model::require(got.name % Each >= min, "a producer's tickets come in order");
+    min = got.name % Each + 1;
     return true;
   }
 
@@ -54,7 +54,7 @@ struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers
     while (pop(Consumers)) ++left;
     model::require(left <= Capacity, "no more than the capacity is in the ring");
     model::require(ring.was_empty(), "a ring whose pops fail is empty");
-    for (std::uint64_t name = 0; name != most; ++name) {
+    for (std::uint64_t name = 0; name != max; ++name) {
       model::require(is_accepted[name] == is_popped[name].get(),
                      "every ticket is popped, no other");
     }

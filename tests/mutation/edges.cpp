@@ -153,7 +153,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
                                          },
                                          {.depth = 1 + round % 3, .workers = 1 + round / 3 % 2}};
   const auto step = [&](std::uint64_t number) {
-    auto slot = out.take({.batch = number, .size = 8, .valid_size = 8});
+    auto slot = out.acquire({.batch = number, .size = 8, .valid_size = 8});
     const auto work = [sum = ps::get<"sum">(slot).flat(), number, expected] {
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = expected(number, i);
     };
@@ -168,7 +168,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   out.close();
   // Frees the memory while a step that nobody waits for still uses it.
   auto last = ps::results<sums, ps::cuda_device>{device, stream, 8, [](const auto&) {}};
-  auto slot = last.take({.size = 8, .valid_size = 8});
+  auto slot = last.acquire({.size = 8, .valid_size = 8});
   fake_cuda::launch(stream.get(), [sum = ps::get<"sum">(slot).flat()] { sum[0] = 1; },
                     {slot.data()});
 }

@@ -274,10 +274,12 @@ TEST_CASE("a worker whose slot is still being copied waits for the copy", "[obse
 }
 
 TEST_CASE("a consumer that reads itself waits for the end of a lease", "[observe]") {
-  ps::loader loader{
-      numbered{100},
-      ps::sequential{},
-      {.batch_size = 10, .workers = 0, .prefetch = 1, .when_held = ps::held_action::wait}};
+  ps::loader loader{numbered{100},
+                    ps::sequential{},
+                    {.batch_size = 10,
+                     .workers = 0,
+                     .prefetch = 1,
+                     .on_slots_exhausted = ps::exhausted_action::wait}};
   loader.start({0, 0}, 1);
   auto first = loader.next();
   auto second = loader.next();
@@ -403,7 +405,7 @@ TEST_CASE("a consumer whose device slots are leased waits for one", "[observe]")
   ps::cpu_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
-  ps::transfer feed{loader, stream, {.depth = 1, .when_held = ps::held_action::wait}};
+  ps::transfer feed{loader, stream, {.depth = 1, .on_slots_exhausted = ps::exhausted_action::wait}};
   auto range = feed.epoch(0);
   auto it = range.begin();
   std::thread holder{[&, held = std::move(*it)]() mutable {
@@ -530,9 +532,9 @@ TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
   CHECK(std::array{more.samples, more.bytes, more.late, more.failed} ==
         std::array<std::uint64_t, 4>{4, 50, 4, 1});
   // Current values, not differences.
-  CHECK((more.most_bytes == 100 && more.bytes_now == 30 && more.source_bytes == 400));
+  CHECK((more.max_bytes == 100 && more.bytes_now == 30 && more.source_bytes == 400));
   const auto twice = (told + told).ahead;
-  CHECK(std::array{twice.most_bytes, twice.samples, twice.bytes, twice.bytes_now, twice.late,
+  CHECK(std::array{twice.max_bytes, twice.samples, twice.bytes, twice.bytes_now, twice.late,
                    twice.failed} == std::array<std::uint64_t, 6>{200, 14, 140, 60, 10, 4});
   CHECK(twice.source_bytes == 400);
   CHECK_THROWS_AS(both - one.stats(), ps::stats_mismatch);

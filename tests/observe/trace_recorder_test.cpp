@@ -115,11 +115,12 @@ TEST_CASE("every batch can be followed from its reads to its release",
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   INFO("workers " << workers);
   ps::trace_recorder recorder;
-  ps::loader loader{numbered{103},
-                    ps::shuffled{.seed = 1},
-                    {.batch_size = 10, .workers = workers, .observe = {.trace = &recorder}}};
+  ps::loader loader{
+      numbered{103},
+      ps::shuffled{.seed = 1},
+      {.batch_size = 10, .workers = workers, .instrumentation = {.trace = &recorder}}};
   ps::transfer feed{
-      loader, ps::cpu_device{}, unchanged, {.depth = 2, .observe = {.trace = &recorder}}};
+      loader, ps::cpu_device{}, unchanged, {.depth = 2, .instrumentation = {.trace = &recorder}}};
   for (auto& batch : feed.epochs(0, 2)) static_cast<void>(batch);
 
   const auto trace = recorder.snapshot();
@@ -149,7 +150,7 @@ TEST_CASE("a loop over a loader has its steps and its leases recorded", "[observ
   ps::trace_recorder recorder;
   ps::loader loader{numbered{30},
                     ps::sequential{},
-                    {.batch_size = 10, .workers = 1, .observe = {.trace = &recorder}}};
+                    {.batch_size = 10, .workers = 1, .instrumentation = {.trace = &recorder}}};
   for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   auto all = by_batch(recorder.snapshot());
   REQUIRE(all.size() == 3);
@@ -173,7 +174,7 @@ TEST_CASE("a lease that another thread ends is recorded when it ends", "[observe
   ps::loader loader{
       numbered{20},
       ps::sequential{},
-      {.batch_size = 10, .workers = 1, .prefetch = 3, .observe = {.trace = &recorder}}};
+      {.batch_size = 10, .workers = 1, .prefetch = 3, .instrumentation = {.trace = &recorder}}};
   std::vector<decltype(loader)::batch_type> kept;
   for (auto& batch : loader.epoch(0)) kept.push_back(std::move(batch));
   const auto leases = [&] {
@@ -192,8 +193,8 @@ TEST_CASE("loader, feed and leases may outlive their recorder", "[observe]") {
   std::optional<ps::trace_recorder> recorder{std::in_place};
   ps::loader loader{numbered{30},
                     ps::sequential{},
-                    {.batch_size = 10, .workers = 2, .observe = {.trace = &*recorder}}};
-  ps::transfer feed{loader, {.observe = {.trace = &*recorder}}};
+                    {.batch_size = 10, .workers = 2, .instrumentation = {.trace = &*recorder}}};
+  ps::transfer feed{loader, {.instrumentation = {.trace = &*recorder}}};
   auto range = feed.epochs(0, 2);
   auto batch = range.begin();
   recorder.reset();
@@ -209,7 +210,7 @@ TEST_CASE("waits are recorded with the batch that they were for", "[observe][pro
   ps::loader loader{
       data,
       ps::sequential{},
-      {.batch_size = 10, .workers = 1, .prefetch = 1, .observe = {.trace = &recorder}}};
+      {.batch_size = 10, .workers = 1, .prefetch = 1, .instrumentation = {.trace = &recorder}}};
   auto range = loader.epoch(0);
   std::thread opens{[&] {
     look_until([&] { return loader.stats().wait_for_ready.count == 1; });
@@ -235,13 +236,13 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   trace_writer writer{"one", 1, 32, clock};
   std::vector<ps::detail::traced_event> events;
   const ps::batch_info third{.epoch = 1, .batch = 3, .size = 10};
-  writer.note_wait(stage::wait_for_batch, 10, 20);
+  writer.record_wait(stage::wait_for_batch, 10, 20);
   CHECK(writer.ring().copy_to(events) == 0);
   CHECK(events.empty());
   writer.leave();
-  writer.note_wait(stage::wait_for_opener, 30, 35);
-  writer.note_wait(stage::wait_for_opener, 36, 40);  // one wait, interrupted for a check
-  writer.note_wait(stage::wait_for_slot, 50, 60);
+  writer.record_wait(stage::wait_for_opener, 30, 35);
+  writer.record_wait(stage::wait_for_opener, 36, 40);  // one wait, interrupted for a check
+  writer.record_wait(stage::wait_for_slot, 50, 60);
   writer.work_on(third);
   writer.ring().copy_to(events);
   REQUIRE(events.size() == 3);
@@ -253,16 +254,16 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events[2].epoch == 1);
   // More different waits than the buffer holds: they are recorded, but without a batch.
   for (std::uint64_t i = 0; i < 6; ++i) {
-    writer.note_wait(stage::wait_for_demand, 100 + i, 101 + i);
-    writer.note_wait(stage::wait_for_slot, 100 + i, 101 + i);
+    writer.record_wait(stage::wait_for_demand, 100 + i, 101 + i);
+    writer.record_wait(stage::wait_for_slot, 100 + i, 101 + i);
   }
   writer.work_on(third);
   writer.ring().copy_to(events);
   REQUIRE(events.size() == 3 + 12);
   // A worker's waits are separate from its sleep while it is inactive.
-  writer.note_wait(stage::wait_for_opener, 200, 210);
-  writer.note_wait(stage::wait_while_inactive, 210, 300);
-  writer.note_wait(stage::wait_for_opener, 300, 310);
+  writer.record_wait(stage::wait_for_opener, 200, 210);
+  writer.record_wait(stage::wait_while_inactive, 210, 300);
+  writer.record_wait(stage::wait_for_opener, 300, 310);
   writer.work_on(third);
   writer.ring().copy_to(events);
   REQUIRE(events.size() == 3 + 12 + 3);
@@ -298,7 +299,7 @@ TEST_CASE("a ring keeps the newest events, and says how many it has lost",
   ps::trace_recorder recorder{{.capacity = 16}};
   ps::loader loader{numbered{1000},
                     ps::sequential{},
-                    {.batch_size = 10, .workers = 1, .observe = {.trace = &recorder}}};
+                    {.batch_size = 10, .workers = 1, .instrumentation = {.trace = &recorder}}};
   for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   const auto trace = recorder.snapshot();
   const auto& consumer = track_of(trace, "penstock consumer");
@@ -364,8 +365,8 @@ TEST_CASE("snapshots are taken while four workers run", "[observe][promise:hones
   ps::trace_recorder recorder{{.capacity = 16}};
   ps::loader loader{numbered{4000},
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 10, .workers = 4, .observe = {.trace = &recorder}}};
-  ps::transfer feed{loader, {.observe = {.trace = &recorder}}};
+                    {.batch_size = 10, .workers = 4, .instrumentation = {.trace = &recorder}}};
+  ps::transfer feed{loader, {.instrumentation = {.trace = &recorder}}};
   std::atomic<bool> is_over{false};
   std::uint64_t wrong = 0;
   std::thread looks{[&] {
@@ -395,12 +396,13 @@ TEST_CASE("snapshots are taken while four workers run", "[observe][promise:hones
 
 TEST_CASE("two loaders of one recorder have tracks and batches of their own", "[observe]") {
   ps::trace_recorder recorder;
-  const ps::loader_options options{.batch_size = 10, .workers = 1, .observe = {.trace = &recorder}};
+  const ps::loader_options options{
+      .batch_size = 10, .workers = 1, .instrumentation = {.trace = &recorder}};
   ps::loader train{numbered{30}, ps::sequential{}, options};
   ps::loader test{numbered{30}, ps::sequential{}, options};
-  ps::transfer feed{test, {.depth = 1, .observe = {.trace = &recorder}}};
+  ps::transfer feed{test, {.depth = 1, .instrumentation = {.trace = &recorder}}};
   ps::loader other{numbered{30}, ps::sequential{}, {.batch_size = 10}};
-  const ps::transfer alone{other, {.depth = 1, .observe = {.trace = &recorder}}};
+  const ps::transfer alone{other, {.depth = 1, .instrumentation = {.trace = &recorder}}};
   const auto trace = recorder.snapshot();
   CHECK(track_of(trace, "penstock worker 0").flow == 1);
   CHECK(track_of(trace, "penstock worker 0 (2)").flow == 2);
@@ -422,7 +424,7 @@ TEST_CASE("times of a trace are those of the steady clock", "[observe]") {
   const auto before = std::chrono::steady_clock::now().time_since_epoch();
   ps::trace_recorder recorder;
   ps::loader loader{
-      numbered{30}, ps::sequential{}, {.batch_size = 10, .observe = {.trace = &recorder}}};
+      numbered{30}, ps::sequential{}, {.batch_size = 10, .instrumentation = {.trace = &recorder}}};
   look_until([&] { return std::chrono::steady_clock::now().time_since_epoch() - before > 5ms; });
   for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
   const auto trace = recorder.snapshot();

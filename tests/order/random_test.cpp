@@ -227,8 +227,8 @@ TEST_CASE("uniform refuses a reversed, unbounded or undefined interval", "[order
   CHECK_THROWS_AS(ps::uniform(gen, infinity, infinity), std::invalid_argument);
   CHECK_THROWS_AS(ps::uniform(gen, nan, 1.0), std::invalid_argument);
   CHECK_THROWS_AS(ps::uniform(gen, 0.0f, std::nanf("")), std::invalid_argument);
-  const double most = std::numeric_limits<double>::max();
-  CHECK_THROWS_AS(ps::uniform(gen, -most, most), std::invalid_argument);
+  const double max = std::numeric_limits<double>::max();
+  CHECK_THROWS_AS(ps::uniform(gen, -max, max), std::invalid_argument);
   CHECK_THROWS_MATCHES(
       ps::uniform(gen, 2, 1), std::invalid_argument,
       Catch::Matchers::Message("uniform: expected low <= high, found low = 2, high = 1"));

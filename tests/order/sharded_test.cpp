@@ -32,11 +32,11 @@ constexpr int worlds_of_24[] = {1, 2, 3, 4, 6, 8, 12, 24};
 /// way.
 template <ps::sampler Sampler>
 std::vector<indices> global_batches(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch,
-                                    std::size_t size, ps::shard_tail tail) {
+                                    std::size_t size, ps::remainder_policy tail) {
   const indices all = epoch_of(sampler, n, epoch);
   std::vector<indices> batches;
   for (std::size_t begin = 0; begin < all.size(); begin += size) {
-    if (tail == ps::shard_tail::drop && begin + size > all.size()) break;
+    if (tail == ps::remainder_policy::drop && begin + size > all.size()) break;
     indices batch;
     for (std::size_t k = begin; k < begin + size; ++k) batch.push_back(all[k % all.size()]);
     batches.push_back(batch);
@@ -68,7 +68,7 @@ std::string problem_of(const ps::shard_options& options, std::uint64_t n = 100) 
 
 TEMPLATE_TEST_CASE("step s over all ranks is the same global batch for every world",
                    "[order][promise:exact-8]", ps::sequential, ps::shuffled, ps::block_shuffled) {
-  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
+  const auto tail = GENERATE(ps::remainder_policy::wrap, ps::remainder_policy::drop);
   const std::uint64_t n = GENERATE(24u, 25u, 47u, 48u, 100u, 1000u);
   CAPTURE(n, tail);
   const TestType sampler{};
@@ -77,9 +77,9 @@ TEMPLATE_TEST_CASE("step s over all ranks is the same global batch for every wor
     for (const int world : worlds_of_24) {
       CAPTURE(world);
       for (std::uint64_t step = 0; step < expected.size(); ++step) {
-        REQUIRE(
-            union_of(sampler, n, epoch, step, {.world = world, .global_batch = 24, .tail = tail}) ==
-            expected[static_cast<std::size_t>(step)]);
+        REQUIRE(union_of(sampler, n, epoch, step,
+                         {.world = world, .global_batch = 24, .remainder = tail}) ==
+                expected[static_cast<std::size_t>(step)]);
       }
     }
   }
@@ -89,7 +89,7 @@ TEST_CASE("the draws of a weighted sampler are sharded as well", "[order][promis
   std::vector<double> weights(50);
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(i);
   const ps::weighted sampler{weights, {.seed = 3, .draws = 130}};
-  const auto expected = global_batches(sampler, 50, 1, 24, ps::shard_tail::wrap);
+  const auto expected = global_batches(sampler, 50, 1, 24, ps::remainder_policy::wrap);
   REQUIRE(expected.size() == 6);
   for (const int world : worlds_of_24) {
     for (std::uint64_t step = 0; step < expected.size(); ++step) {
@@ -101,7 +101,7 @@ TEST_CASE("the draws of a weighted sampler are sharded as well", "[order][promis
 
 TEST_CASE("all ranks have the same number of full batches, whatever the size",
           "[order][promise:exact-8]") {
-  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop);
+  const auto tail = GENERATE(ps::remainder_policy::wrap, ps::remainder_policy::drop);
   struct split {
     int world;
     std::size_t global_batch;
@@ -110,14 +110,14 @@ TEST_CASE("all ranks have the same number of full batches, whatever the size",
                                               split{4, 8}, split{8, 64}, split{6, 300});
   CAPTURE(tail, world, global_batch);
   for (std::uint64_t n = 1; n <= 200; ++n) {
-    const bool wraps = tail == ps::shard_tail::wrap;
+    const bool wraps = tail == ps::remainder_policy::wrap;
     const std::uint64_t steps =
         n / global_batch + (wraps && n % global_batch != 0 ? std::uint64_t{1} : 0);
     indices read;
     for (int rank = 0; rank < world; ++rank) {
       const ps::sharded shard{
           ps::shuffled{.seed = n},
-          {.rank = rank, .world = world, .global_batch = global_batch, .tail = tail}};
+          {.rank = rank, .world = world, .global_batch = global_batch, .remainder = tail}};
       if (steps == 0) {
         REQUIRE_THROWS_AS(shard.size(n), ps::option_error);
         continue;
@@ -162,7 +162,7 @@ TEST_CASE("runs of a rank's order put together are the rank's order", "[order]")
 TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order][promise:exact-8]") {
   const numbered data{.count = 1000};
   const ps::shuffled sampler{.seed = 9};
-  const auto expected = global_batches(sampler, 1000, 2, 48, ps::shard_tail::wrap);
+  const auto expected = global_batches(sampler, 1000, 2, 48, ps::remainder_policy::wrap);
   const std::uint64_t stopped_at = 11;
 
   std::vector<indices> seen(expected.size());
@@ -187,21 +187,22 @@ TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order][prom
 
 TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order][promise:exact-8]") {
   const numbered data{.count = 1000};
-  const auto loader_of = [&](int rank, int world, ps::shard_tail tail) {
+  const auto loader_of = [&](int rank, int world, ps::remainder_policy tail) {
     const ps::sharded shard{ps::shuffled{.seed = 9},
-                            {.rank = rank, .world = world, .global_batch = 48, .tail = tail}};
+                            {.rank = rank, .world = world, .global_batch = 48, .remainder = tail}};
     return ps::loader{data, shard, {.batch_size = shard.batch_size()}};
   };
-  auto before = loader_of(5, 8, ps::shard_tail::wrap);
+  auto before = loader_of(5, 8, ps::remainder_policy::wrap);
   for (auto& batch : before.epoch(2)) {
     if (batch.number() == 10) break;
   }
   const ps::loader_state state = before.state();
   CHECK(state.batch == 11);
   CHECK(state.batch_size == 48);
-  const auto expected = global_batches(ps::shuffled{.seed = 9}, 1000, 2, 48, ps::shard_tail::wrap);
+  const auto expected =
+      global_batches(ps::shuffled{.seed = 9}, 1000, 2, 48, ps::remainder_policy::wrap);
   for (int rank = 0; rank < 4; ++rank) {
-    auto after = loader_of(rank, 4, ps::shard_tail::wrap);
+    auto after = loader_of(rank, 4, ps::remainder_policy::wrap);
     std::size_t step = 11;
     for (auto& batch : after.resume(state, 3)) {
       const auto from = expected[step++].begin() + 12 * rank;
@@ -209,7 +210,7 @@ TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order][promise:ex
     }
     CHECK(step == expected.size());
   }
-  auto other = loader_of(0, 4, ps::shard_tail::drop);
+  auto other = loader_of(0, 4, ps::remainder_policy::drop);
   CHECK_THROWS_AS(other.resume(state, 3), ps::state_mismatch);
 }
 
@@ -251,19 +252,23 @@ TEST_CASE("options that can't be sharded are refused by name", "[order][promise:
         "leaves "
         "1: take 18446744073709551614");
   CHECK(problem_of({.rank = 3, .world = 4, .global_batch = 8}) == "none");
-  CHECK(problem_of({.world = 4, .global_batch = 104, .tail = ps::shard_tail::drop}) ==
-        "global_batch: 104 is above the 100 samples of an epoch, and shard_tail::drop leaves no "
+  CHECK(problem_of({.world = 4, .global_batch = 104, .remainder = ps::remainder_policy::drop}) ==
+        "global_batch: 104 is above the 100 samples of an epoch, and remainder_policy::drop leaves "
+        "no "
         "batch");
-  CHECK(problem_of({.world = 4, .global_batch = 100, .tail = ps::shard_tail::drop}) == "none");
-  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-  CHECK(problem_of({.world = 2, .global_batch = 8}, most - 6) ==
+  CHECK(problem_of({.world = 4, .global_batch = 100, .remainder = ps::remainder_policy::drop}) ==
+        "none");
+  const std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
+  CHECK(problem_of({.world = 2, .global_batch = 8}, max - 6) ==
         "global_batch: 18446744073709551609 samples and up to 7 repeated samples exceed 64 bits");
-  CHECK(problem_of({.world = 2, .global_batch = 8}, most - 7) == "none");
+  CHECK(problem_of({.world = 2, .global_batch = 8}, max - 7) == "none");
 }
 
 TEST_CASE("an empty epoch is empty for every rank", "[order]") {
-  const auto tail = GENERATE(ps::shard_tail::wrap, ps::shard_tail::drop, ps::shard_tail::keep);
-  CHECK(ps::sharded{ps::sequential{}, {.world = 2, .global_batch = 8, .tail = tail}}.size(0) == 0);
+  const auto tail =
+      GENERATE(ps::remainder_policy::wrap, ps::remainder_policy::drop, ps::remainder_policy::keep);
+  CHECK(ps::sharded{ps::sequential{}, {.world = 2, .global_batch = 8, .remainder = tail}}.size(0) ==
+        0);
 }
 
 TEST_CASE("with keep, all ranks together read every sample exactly once",
@@ -276,17 +281,17 @@ TEST_CASE("with keep, all ranks together read every sample exactly once",
       const ps::shuffled sampler{.seed = n};
       const indices all = epoch_of(sampler, n, 1);
       std::vector<indices> steps(static_cast<std::size_t>((n + global_batch - 1) / global_batch));
-      std::uint64_t most = 0;
+      std::uint64_t max = 0;
       for (int rank = 0; rank < world; ++rank) {
         const ps::sharded shard{sampler,
                                 {.rank = rank,
                                  .world = world,
                                  .global_batch = global_batch,
-                                 .tail = ps::shard_tail::keep}};
+                                 .remainder = ps::remainder_policy::keep}};
         REQUIRE(shard.total_size(n) == n);
-        if (rank == 0) most = shard.size(n);
-        REQUIRE(shard.size(n) <= most);
-        REQUIRE(most - shard.size(n) <= 1);
+        if (rank == 0) max = shard.size(n);
+        REQUIRE(shard.size(n) <= max);
+        REQUIRE(max - shard.size(n) <= 1);
         const indices mine = epoch_of(shard, n, 1);
         for (std::size_t k = 0; k < mine.size(); ++k) steps[k / batch].push_back(mine[k]);
       }
@@ -304,9 +309,11 @@ TEST_CASE("a sampler that repeats or cuts batches loses nothing with keep",
   const auto union_over_ranks = [&](const auto& sampler, std::uint64_t n, std::size_t global) {
     indices all;
     for (int rank = 0; rank < world; ++rank) {
-      const ps::sharded shard{
-          sampler,
-          {.rank = rank, .world = world, .global_batch = global, .tail = ps::shard_tail::keep}};
+      const ps::sharded shard{sampler,
+                              {.rank = rank,
+                               .world = world,
+                               .global_batch = global,
+                               .remainder = ps::remainder_policy::keep}};
       const indices mine = epoch_of(shard, n, 1);
       all.insert(all.end(), mine.begin(), mine.end());
     }
@@ -323,7 +330,7 @@ TEST_CASE("a sampler that repeats or cuts batches loses nothing with keep",
   const std::vector<std::uint32_t> lengths{7, 3, 9, 1, 4, 4, 8, 2, 6, 5, 3, 1, 9};
   const ps::bucketed bucketed{lengths, {.seed = 1, .batch_size = 8, .window = 2}};
   CHECK(union_over_ranks(bucketed, 13, 8) == sorted(epoch_of(bucketed, 13, 1)));
-  const ps::by_tokens cut{lengths, {.seed = 1, .most = 12, .batches_per_step = 8}};
+  const ps::by_tokens cut{lengths, {.seed = 1, .max_tokens = 12, .batches_per_step = 8}};
   CHECK(union_over_ranks(cut, 13, 0) == sorted(epoch_of(cut, 13, 1)));
 }
 
@@ -331,12 +338,13 @@ TEST_CASE("loaders with keep deliver every sample once, also with ranks that hav
           "[order][promise:exact-26]") {
   const int world = GENERATE(1, 3, 8);
   const std::uint64_t n = GENERATE(1u, 2u, 7u, 8u, 25u, 64u, 65u);
-  const auto last = GENERATE(ps::partial_batch::keep, ps::partial_batch::pad);
+  const auto last = GENERATE(ps::last_batch::keep, ps::last_batch::pad);
   CAPTURE(world, n, last);
   const numbered data{.count = n};
-  const auto loader_of = [&](int rank, int ranks, ps::shard_tail tail = ps::shard_tail::keep) {
+  const auto loader_of = [&](int rank, int ranks,
+                             ps::remainder_policy tail = ps::remainder_policy::keep) {
     const ps::sharded shard{ps::shuffled{.seed = 4},
-                            {.rank = rank, .world = ranks, .global_batch = 24, .tail = tail}};
+                            {.rank = rank, .world = ranks, .global_batch = 24, .remainder = tail}};
     return ps::loader{
         data, shard, {.batch_size = shard.batch_size(), .workers = 1, .last_batch = last}};
   };
@@ -379,25 +387,26 @@ TEST_CASE("loaders with keep deliver every sample once, also with ranks that hav
     CHECK(rest == indices(all.begin() + std::ptrdiff_t((steps - 1) * 24), all.end()));
   }
   if (n % 24 != 0) {
-    auto other = loader_of(0, world, ps::shard_tail::wrap);
+    auto other = loader_of(0, world, ps::remainder_policy::wrap);
     CHECK_THROWS_AS(other.resume(after, 4), ps::state_mismatch);
   }
 }
 
 TEST_CASE("with keep, an empty dataset and a loader that drops batches are refused", "[order]") {
-  const auto tail = ps::shard_tail::keep;
+  const auto tail = ps::remainder_policy::keep;
   const ps::sharded shard{ps::sequential{},
-                          {.rank = 1, .world = 2, .global_batch = 8, .tail = tail}};
+                          {.rank = 1, .world = 2, .global_batch = 8, .remainder = tail}};
   CHECK(shard.size(0) == 0);
-  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-  CHECK(shard.size(most) == most / 8 * 4 + 3);
+  const std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
+  CHECK(shard.size(max) == max / 8 * 4 + 3);
   CHECK_THROWS_AS((ps::loader{numbered{.count = 0}, shard, {.batch_size = 4}}), ps::empty_dataset);
   CHECK_THROWS_MATCHES(
       (ps::loader{
-          numbered{.count = 9}, shard, {.batch_size = 4, .last_batch = ps::partial_batch::drop}}),
+          numbered{.count = 9}, shard, {.batch_size = 4, .last_batch = ps::last_batch::drop}}),
       ps::option_error,
-      Catch::Matchers::Message("last_batch: must not be drop if the sampler has shard_tail::keep, "
-                               "because no other rank reads the samples of the short last batch"));
+      Catch::Matchers::Message(
+          "last_batch: must not be drop if the sampler has remainder_policy::keep, "
+          "because no other rank reads the samples of the short last batch"));
 }
 
 TEST_CASE("a shard is a sampler, and its order plain bytes", "[order]") {
@@ -409,5 +418,5 @@ TEST_CASE("a shard is a sampler, and its order plain bytes", "[order]") {
   CHECK(shard.options().rank == 1);
   CHECK(shard.world() == 2);
   CHECK(shard.global().size(7) == 7);
-  CHECK(shard.options().tail == ps::shard_tail::wrap);
+  CHECK(shard.options().remainder == ps::remainder_policy::wrap);
 }

@@ -60,7 +60,7 @@
 #include <penstock_ext/serve/batcher.hpp>
 #include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/local_store.hpp>
-#include <penstock_ext/text/kept_lengths.hpp>
+#include <penstock_ext/text/length_cache.hpp>
 #include <penstock_ext/text/token_shards.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG

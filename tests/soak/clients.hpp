@@ -129,8 +129,8 @@ class clients {
   static void require(bool holds, const char* what) {
     if (!holds) throw std::runtime_error(what);
   }
-  static void wait_a_bit(std::mt19937_64& random, std::uint64_t most) {
-    for (auto turns = random() % most; turns != 0; --turns) std::this_thread::yield();
+  static void wait_a_bit(std::mt19937_64& random, std::uint64_t max) {
+    for (auto turns = random() % max; turns != 0; --turns) std::this_thread::yield();
   }
 
   static void write(std::uint64_t tag, ps::sample<request> out) {
@@ -178,7 +178,7 @@ class clients {
   void look(const Batch& batch, const Tags& tags) {
     const auto numbers = ps::get<"number">(batch.view());
     const auto values = ps::get<"values">(batch.view());
-    bool is_right = tags.size() == batch.size() && batch.size() <= how_.options.most;
+    bool is_right = tags.size() == batch.size() && batch.size() <= how_.options.max_batch_size;
     for (std::size_t i = 0; is_right && i < batch.size(); ++i) {
       is_right = numbers(i) == tags[i];
       for (std::size_t k = 0; k < 3; ++k) {
@@ -270,11 +270,11 @@ inline clients_config draw_clients(std::mt19937_64& random) {
   how.leaves_after = below(3) == 0 ? 1 + below(10) : 0;
   how.end = below(2) == 0 ? 0 : static_cast<int>(below(4));
   constexpr std::array fills{0, 20, 500};
-  how.options = {.most = 1 + below(9),
+  how.options = {.max_batch_size = 1 + below(9),
                  .fill = std::chrono::microseconds{fills.at(below(3))},
                  .spin = std::chrono::microseconds{below(3) == 0 ? 30 : 0},
                  .depth = 1 + below(5)};
-  how.transfer = {.depth = 1 + below(4), .when_held = ps::held_action::wait};
+  how.transfer = {.depth = 1 + below(4), .on_slots_exhausted = ps::exhausted_action::wait};
   if (below(4) == 0) how.transfer.depth = ps::automatic;
   return how;
 }
@@ -284,7 +284,7 @@ inline std::string describe(const clients_config& how) {
          " requests, " + std::to_string(how.takers) + (how.by_feed ? " feeds" : " takers") +
          (how.on_stream ? " on streams" : "") + ", throws_in " + std::to_string(how.throws_in) +
          ", leaves_after " + std::to_string(how.leaves_after) + ", end " + std::to_string(how.end) +
-         ", most " + std::to_string(how.options.most) + ", depth " +
+         ", max_batch_size " + std::to_string(how.options.max_batch_size) + ", depth " +
          std::to_string(how.options.depth) + ", fill " + std::to_string(how.options.fill.count()) +
          " ns";
 }

@@ -140,10 +140,9 @@ struct expected {
 /// Returns the sample that is read in place of a bad sample, if there is one.
 std::optional<std::uint64_t> substitute_of(const config& how, std::uint64_t index,
                                            std::uint64_t epoch) {
-  if (how.options.faults.on_error.action != ps::error_action::substitute || how.samples < 2)
-    return {};
+  if (how.options.faults.on_error.action != ps::error_action::replace || how.samples < 2) return {};
   ps::detail::substitutes others{{.seed = how.options.seed, .epoch = epoch}, index, how.samples};
-  for (int turn = 0; turn < ps::detail::substitutes::most; ++turn) {
+  for (int turn = 0; turn < ps::detail::substitutes::max; ++turn) {
     const std::uint64_t other = others.next();
     if (!is_one(how, other, 100, how.bad_in)) return other;
   }
@@ -158,7 +157,7 @@ expected expect(const config& how, const Sampler& sampler, const ps::batch_posit
   const auto order = sampler.order(how.samples, at.epoch);
   const std::uint64_t begin = at.batch * how.options.batch_size;
   const std::uint64_t full = begin + how.options.batch_size;
-  const bool pads = how.options.last_batch == ps::partial_batch::pad;
+  const bool pads = how.options.last_batch == ps::last_batch::pad;
   for (std::uint64_t k = begin; k < (pads ? full : (std::min)(full, drawn)); ++k) {
     std::uint64_t index = 0;
     order.fill(k % drawn, std::span{&index, 1});
@@ -264,14 +263,14 @@ class flow {
       auto options = how_.options;
       if (loop > 0) {  // continues with other values of workers and prefetch
         options.workers = below(4);
-        options.tuning.cpus = ps::automatic;
+        options.tuning.max_workers = ps::automatic;
         options.prefetch = below(5);
         if (options.workers == 0) options.faults.timeout = {};
       }
       const std::uint64_t way = below(6);
       auto transfer = how_.transfer;
       if (way == 3 || way == 4) {  // only this thread holds leases, so no wait could end
-        options.when_held = transfer.when_held = ps::held_action::fail;
+        options.on_slots_exhausted = transfer.on_slots_exhausted = ps::exhausted_action::fail;
       }
       std::unique_ptr<const soak::shelf::blobs_type> blobs;
       std::optional<std::jthread> visitor;  // reads while the loader reads, with false access plans
@@ -356,7 +355,7 @@ class flow {
     const std::uint64_t last = next.epoch + 2;
     const std::uint64_t drawn = sampler_.size(how_.samples);
     const std::uint64_t size = how_.options.batch_size;
-    const bool has_rest = drawn % size != 0 && how_.options.last_batch != ps::partial_batch::drop;
+    const bool has_rest = drawn % size != 0 && how_.options.last_batch != ps::last_batch::drop;
     const std::uint64_t batches = drawn / size + (has_rest ? 1 : 0);
     const std::uint64_t leave_after = below(3) == 0 ? below(2 * batches + 1) : ~std::uint64_t{0};
     const auto normal = [&] {
@@ -551,20 +550,19 @@ config draw(std::mt19937_64& random) {
       .workers = below(5),
       .prefetch = below(6),
       .seed = below(1000),
-      .last_batch =
-          one_of(ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad),
+      .last_batch = one_of(ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad),
       .in_order = below(4) != 0,
-      .when_held = ps::held_action::wait,
-      .ahead = {.bytes = one_of(std::uint64_t{0}, std::uint64_t{200}, ~std::uint64_t{0})},
+      .on_slots_exhausted = ps::exhausted_action::wait,
+      .lookahead_bytes = one_of(std::uint64_t{0}, std::uint64_t{200}, ~std::uint64_t{0}),
       .faults = {.on_error = {.retries = below(3),
-                              .first_wait = std::chrono::milliseconds{0},
-                              .action = one_of(ps::error_action::propagate, ps::error_action::skip),
-                              .most_failures = ~std::uint64_t{0},
-                              .largest_share = 1}},
+                              .initial_backoff = std::chrono::milliseconds{0},
+                              .action = one_of(ps::error_action::rethrow, ps::error_action::skip),
+                              .max_failures = ~std::uint64_t{0},
+                              .max_failure_rate = 1}},
       .tuning = {.chunk = one_of(std::size_t{0}, std::size_t{1}, std::size_t{3})}};
   if (below(4) == 0) {
     how.options.workers = ps::automatic;
-    how.options.tuning.cpus = 1 + below(4);
+    how.options.tuning.max_workers = 1 + below(4);
   }
   if (below(5) == 0) how.options.prefetch = ps::automatic;
   if (how.options.faults.on_error.retries == 0) how.flaky_in = 0;
@@ -582,7 +580,7 @@ config draw(std::mt19937_64& random) {
                            .disk_bytes = one_of(600U, 5000U, 100'000U)},
                  .blobs = {.read_ahead = one_of(0U, 50U, 400U, 100'000U), .threads = 1 + below(4)}};
   }
-  how.transfer = {.depth = 1 + below(5), .when_held = ps::held_action::wait};
+  how.transfer = {.depth = 1 + below(5), .on_slots_exhausted = ps::exhausted_action::wait};
   if (below(4) == 0) how.transfer.depth = ps::automatic;
   if (below(3) == 0) {
     how.ranks = 2;
@@ -596,7 +594,7 @@ std::string describe(const config& how) {
   return "samples " + std::to_string(how.samples) + ", batch_size " + std::to_string(o.batch_size) +
          ", workers " + std::to_string(o.workers.value()) + ", prefetch " +
          std::to_string(o.prefetch.value()) + ", chunk " + std::to_string(o.tuning.chunk) +
-         ", hints " + std::to_string(o.ahead.bytes) + ", depth " +
+         ", hints " + std::to_string(o.lookahead_bytes) + ", depth " +
          std::to_string(how.transfer.depth.value()) + ", last " +
          std::to_string(static_cast<int>(o.last_batch)) + ", then " +
          std::to_string(static_cast<int>(o.faults.on_error.action.value())) + ", bad_in " +
@@ -625,7 +623,7 @@ struct numbers {
   }
 };
 void run_substituted(config& how, std::mt19937_64& random) {
-  how.options.faults.on_error.action = ps::error_action::substitute;
+  how.options.faults.on_error.action = ps::error_action::replace;
   how.bad_in = 2 + random() % 12;
   how.options.in_order = true;
   how.samples = (std::max<std::uint64_t>)(how.samples, how.options.batch_size);
@@ -667,7 +665,7 @@ void run_one(std::uint64_t seed) {
   try {
     if (seed % 10 == 1) return run_substituted(how, random);
     if (how.ranks == 1) {
-      if (how.options.last_batch == ps::partial_batch::drop) {
+      if (how.options.last_batch == ps::last_batch::drop) {
         how.samples = (std::max<std::uint64_t>)(how.samples, how.options.batch_size);
       }
       const ps::shuffled order{.seed = how.order_seed};
@@ -677,12 +675,13 @@ void run_one(std::uint64_t seed) {
     how.samples = (std::max<std::uint64_t>)(how.samples, 2 * how.options.batch_size);
     std::vector<double> weights(how.samples);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<double>(1 + i % 4);
-    const bool may_keep = how.options.last_batch != ps::partial_batch::drop && seed % 2 == 0;
-    const ps::sharded order{ps::weighted{weights, {.seed = how.order_seed}},
-                            {.rank = how.rank,
-                             .world = how.ranks,
-                             .global_batch = 2 * how.options.batch_size,
-                             .tail = may_keep ? ps::shard_tail::keep : ps::shard_tail::wrap}};
+    const bool may_keep = how.options.last_batch != ps::last_batch::drop && seed % 2 == 0;
+    const ps::sharded order{
+        ps::weighted{weights, {.seed = how.order_seed}},
+        {.rank = how.rank,
+         .world = how.ranks,
+         .global_batch = 2 * how.options.batch_size,
+         .remainder = may_keep ? ps::remainder_policy::keep : ps::remainder_policy::wrap}};
     flow<std::remove_const_t<decltype(order)>>{how, order, random()}.run();
   } catch (const std::exception& error) {
     throw mismatch("seed " + std::to_string(seed) + ": " + error.what() + "\n  " + describe(how));

@@ -83,22 +83,22 @@ std::size_t resident_bytes() {
 class figure {
  public:
   figure(const char* name, std::size_t allowed) : name_(name), allowed_(allowed) {
-    least_.fill((std::numeric_limits<std::size_t>::max)());
+    min_.fill((std::numeric_limits<std::size_t>::max)());
   }
   /// Adds a value at the time when `share` of the run is over, in [0, 1).
   void add(double share, std::size_t value) {
     if (share < 0.1) return;
     const auto part = static_cast<std::size_t>((share - 0.1) / 0.9 * static_cast<double>(parts));
-    std::size_t& least = least_.at((std::min)(part, parts - 1));
-    least = (std::min)(least, value);
+    std::size_t& min = min_.at((std::min)(part, parts - 1));
+    min = (std::min)(min, value);
   }
   [[nodiscard]] bool grows() const {
-    return least_.back() > least_.front() + allowed_ &&
-           std::adjacent_find(least_.begin(), least_.end(), std::greater_equal<>{}) == least_.end();
+    return min_.back() > min_.front() + allowed_ &&
+           std::adjacent_find(min_.begin(), min_.end(), std::greater_equal<>{}) == min_.end();
   }
   void print() const {
     std::printf("  %-9s least of each fifth:", name_);
-    for (const std::size_t least : least_) std::printf(" %zu", least);
+    for (const std::size_t min : min_) std::printf(" %zu", min);
     std::printf("%s\n", grows() ? "  GROWS" : "");
   }
 
@@ -106,7 +106,7 @@ class figure {
   static constexpr std::size_t parts = 5;
   const char* name_;
   std::size_t allowed_;
-  std::array<std::size_t, parts> least_{};
+  std::array<std::size_t, parts> min_{};
 };
 
 int soak(std::uint64_t rounds, std::uint64_t seed) {

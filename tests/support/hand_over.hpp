@@ -8,16 +8,16 @@
 #include <optional>
 #include <utility>
 
-/// A queue that hands leases from a loop to other threads: first in, first out, at most `most` at a
+/// A queue that hands leases from a loop to other threads: first in, first out, at most `max` at a
 /// time. After `close` the remaining leases can still be popped.
 template <class T>
 class hand_over {
  public:
-  explicit hand_over(std::size_t most) : most_(most) {}
+  explicit hand_over(std::size_t max) : max_(max) {}
 
   void push(T&& value) {
     std::unique_lock lock{mutex_};
-    changed_.wait(lock, [this] { return values_.size() < most_; });
+    changed_.wait(lock, [this] { return values_.size() < max_; });
     values_.push_back(std::move(value));
     changed_.notify_all();
   }
@@ -38,7 +38,7 @@ class hand_over {
   }
 
  private:
-  std::size_t most_;
+  std::size_t max_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<T> values_;

@@ -22,7 +22,7 @@ struct parking_atomics {
       changed_.notify_all();
       changed_.wait(lock, [&] { return may_go_on_; });
     }
-    void note_end() {
+    void on_end() {
       const std::lock_guard lock{mutex_};
       has_ended_ = true;
       changed_.notify_all();
@@ -90,7 +90,7 @@ class parked_thread {
           parking_atomics::steps_left = step;
           call();
           parking_atomics::steps_left = 0;
-          place_.note_end();
+          place_.on_end();
         }) {
     has_stopped_ = place_.wait_for_stop_or_end();
   }

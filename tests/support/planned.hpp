@@ -36,8 +36,8 @@ struct planned {
     std::vector<std::uint64_t> all_told;
     std::map<std::uint64_t, std::uint64_t> ahead;  // hinted and not yet read: how often
     std::vector<std::uint64_t> foreseen;           // plans since the last empty list
-    std::uint64_t bytes = 0;                       // bytes of `ahead`
-    std::uint64_t most = 0;                        // maximum of `bytes`
+    std::uint64_t bytes = 0;                       // bytes of `lookahead_bytes`
+    std::uint64_t max = 0;                         // maximum of `bytes`
     std::map<std::uint64_t, std::uint64_t> sizes;
     std::atomic<bool> throws{false};
     penstock::detail::waitable_counter calls;      // calls of `prefetch_hint` that have been
@@ -74,7 +74,7 @@ struct planned {
         ++seen->ahead[index];
         seen->bytes += storage_size(index);
       }
-      seen->most = (std::max)(seen->most, seen->bytes);
+      seen->max = (std::max)(seen->max, seen->bytes);
     }
     seen->calls.advance();
     seen->gate.wait([](std::uint32_t shut) { return shut == 0; });

@@ -94,10 +94,10 @@ inline double chance_of(const std::vector<double>& counts) {
   return chance_of(counts, std::vector<double>(counts.size(), 1.0));
 }
 
-/// For a distribution with thin tails: a cell with an expected count below `least` is merged with
+/// For a distribution with thin tails: a cell with an expected count below `min` is merged with
 /// its neighbor towards the middle.
 inline double chance_with_ends(std::vector<double> counts, std::vector<double> expected,
-                               double least = 10) {
+                               double min = 10) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);
   const double whole = std::accumulate(expected.begin(), expected.end(), 0.0);
   const auto join = [&](std::size_t from, std::size_t to) {
@@ -106,7 +106,7 @@ inline double chance_with_ends(std::vector<double> counts, std::vector<double> e
     expected[from] = counts[from] = 0;
   };
   const std::size_t size = expected.size();
-  const auto thin = [&](std::size_t i) { return expected[i] * draws / whole < least; };
+  const auto thin = [&](std::size_t i) { return expected[i] * draws / whole < min; };
   for (std::size_t i = 0; i + 1 < size && thin(i); ++i) join(i, i + 1);
   for (std::size_t i = size; --i > 0 && thin(i);) join(i, i - 1);
   return chance_of(counts, expected);

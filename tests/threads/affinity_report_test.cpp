@@ -15,7 +15,7 @@ TEST_CASE("where workers run is told in a sentence, and why", "[threads]") {
   CHECK(to_text(ps::affinity_report{within_node, 0, cores}) ==
         "workers on node 0, cores 8-10, as allowed to the process");
   CHECK(to_text(ps::affinity_report{disabled}) ==
-        "workers anywhere: worker_placement::anywhere was requested");
+        "workers anywhere: worker_affinity::anywhere was requested");
   CHECK(to_text(ps::affinity_report{no_workers, 1}) ==
         "no workers: the consumer thread reads, on any core");
   CHECK(to_text(ps::affinity_report{unknown_cores, 3}) ==

@@ -213,7 +213,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
   std::vector<std::atomic<std::uint8_t>> seen(producers * each);
   std::atomic<std::uint32_t> out_of_order{0};
   std::atomic<std::size_t> inside{0};
-  std::atomic<std::size_t> most_inside{0};
+  std::atomic<std::size_t> max_inside{0};
   std::vector<std::thread> givers;
   std::vector<std::thread> takers;
   for (std::uint32_t p = 0; p < producers; ++p) {
@@ -223,8 +223,8 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
         // Counted after the push, and uncounted after the pop, so the count exceeds the queue only
         // by tickets in pops.
         const std::size_t now = ++inside;
-        for (std::size_t most = most_inside; now > most && now < producers * each;) {
-          if (most_inside.compare_exchange_weak(most, now)) break;
+        for (std::size_t max = max_inside; now > max && now < producers * each;) {
+          if (max_inside.compare_exchange_weak(max, now)) break;
         }
       }
     });
@@ -249,7 +249,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
   CHECK(once == producers * each);
   CHECK(out_of_order == 0);
   // Each consumer may have popped a ticket that it has not counted yet.
-  CHECK(most_inside <= capacity + consumers);
+  CHECK(max_inside <= capacity + consumers);
   CHECK(inside == 0);
 }
 

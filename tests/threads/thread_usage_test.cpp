@@ -58,9 +58,9 @@ TEST_CASE("a thread's time on the run queue is what the kernel says", "[threads]
   penstock::detail::thread_usage usage;
   CHECK(usage.run_queue().count() == 0);
   usage.look(100, 100);
-  const auto least = own();
+  const auto min = own();
   const auto found = usage.run_queue().count();
-  CHECK(found >= least);
+  CHECK(found >= min);
   CHECK(found <= own());
 }
 

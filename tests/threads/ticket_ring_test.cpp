@@ -142,8 +142,8 @@ constexpr std::size_t small = 5;
 // bits.
 void use(ring& of, bookkeeping& book, std::uint64_t turns) {
   bool all = true;
-  constexpr std::uint64_t most_by_hand = 3 * 65'536;
-  const bool is_by_hand = turns <= most_by_hand;
+  constexpr std::uint64_t max_by_hand = 3 * 65'536;
+  const bool is_by_hand = turns <= max_by_hand;
   while (book.pop()) {
   }
   if (!is_by_hand) ps::detail::ticket_ring_access::pass(of, turns);

@@ -66,12 +66,12 @@ struct played_loop {
   std::size_t open_slots = 2;
   std::size_t largest = 2;
 
-  void take(std::uint64_t number, bool is_body) {
-    const std::size_t wanted = tuner.take(now, is_body ? waited : now, open_slots, number);
+  void take(std::uint64_t number, bool runs_inline) {
+    const std::size_t wanted = tuner.take(now, runs_inline ? waited : now, open_slots, number);
     if (wanted == open_slots) return;
     open_slots = wanted;
     largest = (std::max)(largest, wanted);
-    tuner.note_opened(now, wanted);
+    tuner.record_opened(now, wanted);
   }
 };
 struct played_slots {
@@ -82,14 +82,15 @@ struct played_slots {
 // Simulates a loop whose batches take `time(depth)` ticks. The loop waits for all but 1000 of them.
 // The wait is visible only if the loop's body is the step.
 template <class Time>
-std::pair<played_slots, ps::tuning_history> played(Time time, bool is_body, int batches = 3000) {
+std::pair<played_slots, ps::tuning_history> played(Time time, bool runs_inline,
+                                                   int batches = 3000) {
   played_loop loop;
   loop.tuner.begin(loop.now);
   for (int i = 0; i < batches; ++i) {
     const std::uint64_t takes = time(loop.open_slots);
     loop.now += takes;
-    if (is_body) loop.waited += takes - 1000;
-    loop.take(static_cast<std::uint64_t>(i), is_body);
+    if (runs_inline) loop.waited += takes - 1000;
+    loop.take(static_cast<std::uint64_t>(i), runs_inline);
   }
   loop.tuner.end(loop.now);
   return {{loop.open_slots, loop.largest}, loop.tuner.history({1.0})};
@@ -119,20 +120,20 @@ TEST_CASE("a depth has limits, and its cap belongs to automatic", "[transfer]") 
   CHECK(refused({.depth = 0}) == "depth");
   CHECK(refused({.depth = -1}) == "depth");
   CHECK(refused({.depth = 1025}) == "depth");
-  CHECK(refused({.depth = 3, .tuning = {.most_depth = 4}}) == "tuning.most_depth");
+  CHECK(refused({.depth = 3, .tuning = {.max_depth = 4}}) == "tuning.max_depth");
   CHECK(refused(automatic_depth) == "none");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 2}}) == "none");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1}}) == "tuning.most_depth");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = -1}}) == "tuning.most_depth");
-  CHECK(refused({.depth = ps::automatic, .tuning = {.most_depth = 1025}}) == "tuning.most_depth");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.max_depth = 2}}) == "none");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.max_depth = 1}}) == "tuning.max_depth");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.max_depth = -1}}) == "tuning.max_depth");
+  CHECK(refused({.depth = ps::automatic, .tuning = {.max_depth = 1025}}) == "tuning.max_depth");
 }
 
 TEST_CASE("an automatic depth grows while batches come sooner, and no further",
           "[transfer][promise:bounded-4]") {
-  const bool is_body = GENERATE(true, false);
+  const bool runs_inline = GENERATE(true, false);
   // each additional slot saves as much time as is left to save
   const auto better = [](std::size_t depth) { return std::uint64_t{1000 + 4000 / depth}; };
-  auto [ring, history] = played(better, is_body);
+  auto [ring, history] = played(better, runs_inline);
   CHECK(ring.open_slots == 8);
   CHECK(history.now == ps::tuning_setting{.depth = 8});
   REQUIRE(history.moves.size() == 3);  // 3, 5, 8
@@ -144,7 +145,7 @@ TEST_CASE("an automatic depth grows while batches come sooner, and no further",
   const auto until_three = [](std::size_t depth) {
     return std::uint64_t{depth < 3 ? 3000U : 2000U};
   };
-  std::tie(ring, history) = played(until_three, is_body);
+  std::tie(ring, history) = played(until_three, runs_inline);
   CHECK(ring.open_slots == 3);
   CHECK(history.now == ps::tuning_setting{.depth = 3});
   CHECK(ring.largest == 5);  // tried, but not kept
@@ -175,11 +176,12 @@ TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up
   ps::loader loader{depth_data{},
                     ps::sequential{},
                     device,
-                    {.batch_size = 10, .workers = 1, .observe = {.indices = true}}};
+                    {.batch_size = 10, .workers = 1, .instrumentation = {.indices = true}}};
   ps::trace_recorder recorder;
-  ps::transfer feed{
-      loader,
-      {.depth = ps::automatic, .observe = {.trace = &recorder}, .tuning = {.most_depth = 5}}};
+  ps::transfer feed{loader,
+                    {.depth = ps::automatic,
+                     .instrumentation = {.trace = &recorder},
+                     .tuning = {.max_depth = 5}}};
   const std::size_t two = feed.device_bytes();
   CHECK(feed.depth() == 2);
   CHECK(feed.tuning().now == ps::tuning_setting{.depth = 2});
@@ -252,7 +254,7 @@ TEST_CASE("leases that are kept find every slot, also after the depth went back"
   struct ring {
     std::size_t open_slots = 2;
     [[nodiscard]] std::size_t count() const { return open_slots; }
-    [[nodiscard]] static std::size_t most() { return 8; }
+    [[nodiscard]] static std::size_t max() { return 8; }
     void open(std::size_t count) { open_slots = count; }
     [[nodiscard]] static bool is_released(std::size_t slot) { return slot == 4; }
     void wait_for_release(...) const { FAIL("a wait, though there is a slot"); }
@@ -260,7 +262,7 @@ TEST_CASE("leases that are kept find every slot, also after the depth went back"
     static void rethrow_poison() {}
     static void wake() {}
   };
-  for (const auto when : {ps::held_action::fail, ps::held_action::wait}) {
+  for (const auto when : {ps::exhausted_action::fail, ps::exhausted_action::wait}) {
     ring slots;
     CHECK(ps::detail::wait_for_free(slots, 0, when, {}, [] { return 0; }) == 4);
     CHECK(slots.open_slots == 5);
@@ -336,7 +338,7 @@ TEST_CASE("an automatic depth changes no batch, and its moves are in the trace",
     }
   };
   ps::transfer_options options = automatic_depth;
-  options.observe.trace = &recorder;
+  options.instrumentation.trace = &recorder;
   if (transforms) {
     const ps::cpu_device device;
     const auto same = [](auto in, auto out, ps::cpu_stream_ref stream) {
@@ -357,7 +359,7 @@ TEST_CASE("a footprint counts the most that an automatic depth may take", "[tran
   const ps::loader_options load{.batch_size = 10, .workers = 1};
   CHECK(ps::footprint<depth_record>(extents, load, automatic_depth).device_slots == 8);
   CHECK(ps::footprint<depth_record>(extents, load,
-                                    {.depth = ps::automatic, .tuning = {.most_depth = 4}})
+                                    {.depth = ps::automatic, .tuning = {.max_depth = 4}})
             .device_slots == 4);
   CHECK(ps::footprint<depth_record>(extents, load, {.depth = 5}).device_slots == 5);
   const auto bookkeeping = [&](const ps::transfer_options& feed) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// `transfer_options::observe.time_device`.
+// `transfer_options::instrumentation.time_device`.
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
@@ -127,7 +127,7 @@ TEST_CASE("the device times a batch now and then: copy, transform, idling, step"
     }
   };
   {
-    ps::transfer feed{loader, {.depth = 1, .observe = {.time_device = true}}};
+    ps::transfer feed{loader, {.depth = 1, .instrumentation = {.time_device = true}}};
     CHECK(device.played->events == 7);
     run(feed);
     REQUIRE(batches == 200);
@@ -152,8 +152,10 @@ TEST_CASE("the device times a batch now and then: copy, transform, idling, step"
     device.played->now += 1000;
     ps::get<"x">(out)(0, 0) = ps::get<"x">(in)(0, 0);
   };
-  ps::transfer feed{
-      loader, device, ps::on_stream<timed_record>(twice), {.observe = {.time_device = true}}};
+  ps::transfer feed{loader,
+                    device,
+                    ps::on_stream<timed_record>(twice),
+                    {.instrumentation = {.time_device = true}}};
   run(feed);
   CHECK(feed.stats().device.batches == 6);
   CHECK(feed.stats().device.transform == 6 * 1001ms);
@@ -173,7 +175,7 @@ TEST_CASE("without the option nothing is timed, and no event is made for it", "[
 TEST_CASE("a range that ends before its timed batch leaves no wrong time", "[transfer]") {
   const counting_device device;
   ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
-  ps::transfer feed{loader, {.depth = 3, .observe = {.time_device = true}}};
+  ps::transfer feed{loader, {.depth = 3, .instrumentation = {.time_device = true}}};
   for (std::uint64_t epoch = 0; epoch < 40; ++epoch) {
     std::uint64_t batches = 0;
     for (auto& batch : feed.epoch(epoch)) {
@@ -235,7 +237,7 @@ TEST_CASE("the batch that was chosen is timed, and no other one", "[transfer]") 
 TEST_CASE("the time between two ranges is nobody's idling", "[transfer]") {
   const counting_device device;
   ps::loader loader{timed_data{310}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
-  ps::transfer feed{loader, {.depth = 1, .observe = {.time_device = true}}};
+  ps::transfer feed{loader, {.depth = 1, .instrumentation = {.time_device = true}}};
   for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
     for (auto& batch : feed.epoch(epoch)) static_cast<void>(batch);
     device.played->now += 1'000'000;
@@ -250,7 +252,7 @@ TEST_CASE("a device that fails to time is timed no more, and the loop goes on", 
   const counting_device device;
   device.played->fails_at = fails_at;
   ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
-  ps::transfer feed{loader, {.depth = 1, .observe = {.time_device = true}}};
+  ps::transfer feed{loader, {.depth = 1, .instrumentation = {.time_device = true}}};
   std::uint64_t batches = 0;
   for (auto& batch : feed.epoch(0)) batches += batch.size() / 10;
   CHECK(batches == 200);
@@ -262,7 +264,7 @@ TEST_CASE("a device without a clock is refused where it is to time", "[transfer]
   const gated_device device;
   ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10}};
   const auto refused = test::error_of<ps::option_error>([&] {
-    ps::transfer feed{loader, device.inline_stream(), {.observe = {.time_device = true}}};
+    ps::transfer feed{loader, device.inline_stream(), {.instrumentation = {.time_device = true}}};
   });
-  CHECK(refused.option() == "observe.time_device");
+  CHECK(refused.option() == "instrumentation.time_device");
 }

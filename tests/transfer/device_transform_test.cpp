@@ -120,7 +120,7 @@ TEST_CASE("padding samples are transformed as well", "[transfer]") {
   ps::loader loader{numbered{15},
                     ps::sequential{},
                     device,
-                    {.batch_size = 10, .workers = 0, .last_batch = ps::partial_batch::pad}};
+                    {.batch_size = 10, .workers = 0, .last_batch = ps::last_batch::pad}};
   gated_transform transform;
   ps::transfer feed{loader, device.inline_stream(), transform};
   std::vector<std::size_t> valid;

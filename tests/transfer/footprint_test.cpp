@@ -117,7 +117,7 @@ TEST_CASE("a transfer of a loader with a single slot delivers all batches in ord
                          .workers = workers,
                          .prefetch = 7,
                          .memory = {.budget = ps::memory_budget::bytes(slot_bytes),
-                                    .when_over_budget = ps::budget_action::fewer_slots},
+                                    .on_budget_exceeded = ps::budget_action::fewer_slots},
                          .tuning = {.chunk = 3}}};
       REQUIRE(loader.footprint().slot_count == 1);
       std::vector<std::uint64_t> seen;

@@ -67,7 +67,7 @@ TEST_CASE("a replay hands out the first batches again and again, and reads no mo
   CHECK(seen.replay.time > nanoseconds{0});
   CHECK(seen.copies == depth);
   CHECK(seen.step.batches == 0);  // a replay has no training steps
-  CHECK(ps::diagnose(seen - seen, seen).limit == ps::loop_limit::nothing);
+  CHECK(ps::diagnose(seen - seen, seen).limit == ps::bottleneck::nothing);
   CHECK(batches_of_an_epoch(feed) == 10);
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("a lease that is moved out of a replay is missed when its turn comes",
 
 TEST_CASE("a replay leaves the slots alone that the program holds", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)},
-                    {.depth = 3, .when_held = ps::held_action::wait}};
+                    {.depth = 3, .on_slots_exhausted = ps::exhausted_action::wait}};
   ps::transfer<ps::loader<numbered, ps::sequential>>::batch_type held;
   for (auto& batch : feed.epoch(0)) {
     held = std::move(batch);

@@ -71,7 +71,9 @@ TEST_CASE("batches that share calls arrive whole where leases end on other threa
   auto stream = device.make_stream();
   ps::loader loader{numbered{400}, ps::sequential{}, device, ten_each(2)};
   ps::transfer feed{
-      loader, stream, {.depth = depth, .when_held = ps::held_action::wait, .tuning = {.group = 3}}};
+      loader,
+      stream,
+      {.depth = depth, .on_slots_exhausted = ps::exhausted_action::wait, .tuning = {.group = 3}}};
   std::vector<std::uint64_t> seen;
   std::vector<std::thread> others;
   for (auto& batch : feed.epoch(0)) {
@@ -306,7 +308,7 @@ TEST_CASE("a second stream waits for its own lease's copy, though the host slot 
                     {.batch_size = 10,
                      .workers = 1,
                      .memory = {.budget = ps::memory_budget::bytes(768),
-                                .when_over_budget = ps::budget_action::fewer_slots}}};
+                                .on_budget_exceeded = ps::budget_action::fewer_slots}}};
   REQUIRE(loader.footprint().slot_count == 1);
   ps::transfer feed{loader, stream, {.depth = 3}};
   auto range = feed.epoch(0);
@@ -492,9 +494,10 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
           "[transfer][fault:consumers-13]") {
   using any = ps::any_loader<picture>;
   const auto made = [](pictures data, std::size_t batch_size, bool lists = false) {
-    return any{ps::loader{std::move(data),
-                          ps::sequential{},
-                          {.batch_size = batch_size, .workers = 1, .observe = {.indices = lists}}}};
+    return any{ps::loader{
+        std::move(data),
+        ps::sequential{},
+        {.batch_size = batch_size, .workers = 1, .instrumentation = {.indices = lists}}}};
   };
   any loader = made({2, 8}, 4);
   auto stream = ps::cpu_device{}.make_stream();
@@ -528,7 +531,7 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
   loader = made({4, 4}, 4);  // the same number of bytes
   refuses("(pixel: 2 x 8)", "(pixel: 4 x 4)");
   loader = made({2, 8}, 4, true);
-  refuses("another loader", "observe.indices");
+  refuses("another loader", "instrumentation.indices");
   loader = made({2, 8}, 4);
   CHECK(next(feed) == 100);
   CHECK(next(transformed) == 100);

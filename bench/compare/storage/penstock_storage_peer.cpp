@@ -147,7 +147,7 @@ void run(Data data, const Order& order, const wanted& asked) {
   ps::loader_options how{.batch_size = asked.batch,
                          .workers = asked.workers,
                          .prefetch = asked.prefetch,
-                         .last_batch = ps::partial_batch::drop};
+                         .last_batch = ps::last_batch::drop};
   how.memory.budget = ps::memory_budget::share(0.8);
   how.tuning.chunk = asked.chunk;
   ps::loader loader{std::move(data), order, how};

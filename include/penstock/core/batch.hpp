@@ -116,7 +116,7 @@ class ragged_view : detail::lease_tag {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return size_; }
   /// The first value of the batch, from which the offsets count.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
-    tag().note_address();
+    tag().record_address();
     return data_;
   }
   /// The `size() + 1` non-decreasing offsets into `data()`. Sample i starts at offset i, and the
@@ -144,9 +144,9 @@ class ragged_view : detail::lease_tag {
   }
   /// The number of values of the longest sample, or 0 without samples. Reads all offsets.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t max_length() const noexcept {
-    std::size_t most = 0;
-    for (std::size_t i = 0; i < size_; ++i) most = length(i) > most ? length(i) : most;
-    return most;
+    std::size_t max = 0;
+    for (std::size_t i = 0; i < size_; ++i) max = length(i) > max ? length(i) : max;
+    return max;
   }
 
  private:

@@ -15,7 +15,7 @@ struct batch_info {
   std::uint64_t epoch = 0;
   std::uint64_t batch = 0;     ///< the batch within its epoch
   std::size_t size = 0;        ///< the number of samples
-  std::size_t valid_size = 0;  ///< the number of samples without the padding (`partial_batch::pad`)
+  std::size_t valid_size = 0;  ///< the number of samples without the padding (`last_batch::pad`)
   std::size_t skipped = 0;     ///< unreadable samples left out of the batch (`error_action::skip`)
   /// A value for the user of a `batch_source`. The value travels with the batch to the device. The
   /// library does not interpret it, and no saved state includes it.

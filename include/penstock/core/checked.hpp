@@ -154,7 +154,7 @@ class lease_record {
   /// Checks that the copy of lease `serial` is complete. A view calls this when an element is
   /// accessed.
   void require_data(std::uint64_t serial) const noexcept {
-    note_address(serial);
+    record_address(serial);
     if (arrived_.load(std::memory_order_acquire) >= serial) return;
     fail(serial,
          "a view was read before the batch's copy was complete. The feed has a stream: read the "
@@ -164,7 +164,7 @@ class lease_record {
 
   /// Checks that lease `serial` is held, and records that its data was accessed. A view calls this
   /// when the address of the data is taken, perhaps for work on a stream.
-  void note_address(std::uint64_t serial) const noexcept {
+  void record_address(std::uint64_t serial) const noexcept {
     require_alive(serial);
     if (!runs_a_stream() && !was_seen_in_body()) {
       seen_in_body_.store(true, std::memory_order_relaxed);
@@ -210,8 +210,8 @@ class lease_record {
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
     const std::uint64_t index = index_.load(std::memory_order_acquire);
     const bool is_named = named_.load(std::memory_order_relaxed) == serial;
-    checked_failure((is_named ? joined({"batch ", index, " of epoch ", epoch, ": ", what})
-                              : joined({"an earlier batch: ", what}))
+    checked_failure((is_named ? str_cat({"batch ", index, " of epoch ", epoch, ": ", what})
+                              : str_cat({"an earlier batch: ", what}))
                         .c_str());
   }
 
@@ -242,7 +242,7 @@ class lease_records {
   }
 
   /// Begins a lease of batch `index` of `epoch`. Returns its record and its serial number. May
-  /// throw std::bad_alloc. `give_back` never allocates.
+  /// throw std::bad_alloc. `release` never allocates.
   [[nodiscard]] std::pair<lease_record*, std::uint64_t> take(std::uint64_t epoch,
                                                              std::uint64_t index) {
     const std::lock_guard lock{mutex_};
@@ -258,7 +258,7 @@ class lease_records {
   }
 
   /// Returns the record of an ended lease for reuse.
-  void give_back(lease_record* record) noexcept {
+  void release(lease_record* record) noexcept {
     const std::lock_guard lock{mutex_};
     record->next_at_rest_ = nullptr;
     (resting_++ == 0 ? first_ : last_->next_at_rest_) = record;
@@ -303,9 +303,9 @@ class lease_tag {
   }
   /// Checks that the lease is still held, and records that its data was accessed. Called when the
   /// address of the data is taken.
-  PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {
+  PENSTOCK_HOST_DEVICE constexpr void record_address() const noexcept {
 #if !defined(__CUDA_ARCH__)
-    if (is_watched()) record_->note_address(serial_);
+    if (is_watched()) record_->record_address(serial_);
 #endif
   }
 
@@ -358,7 +358,7 @@ class ended_lease {
       if (!record->is_behind_last_stream()) return;
       record->end();
       then();
-      lease_records::all().give_back(record);
+      lease_records::all().release(record);
     };
     // Launch without waiting for room in the queue: the room may depend on the caller's next
     // action.
@@ -367,7 +367,7 @@ class ended_lease {
     } else if constexpr (requires { stream.launch(end); }) {
       stream.launch(end);
     } else if (record_->is_behind_last_stream()) {
-      lease_records::all().give_back(record_);
+      lease_records::all().release(record_);
     }
   }
 
@@ -430,7 +430,7 @@ class lease_guard {
   void end() noexcept {
     if (record_ == nullptr) return;
     record_->end();
-    lease_records::all().give_back(std::exchange(record_, nullptr));
+    lease_records::all().release(std::exchange(record_, nullptr));
   }
 
   /// Ends the lease for the host now. For `streams` streams, the lease ends when they reach the
@@ -488,7 +488,7 @@ class lease_tag {
  public:
   PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {}
   PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {}
-  PENSTOCK_HOST_DEVICE constexpr void note_address() const noexcept {}
+  PENSTOCK_HOST_DEVICE constexpr void record_address() const noexcept {}
 };
 
 inline constexpr bool forbids_memory = false;

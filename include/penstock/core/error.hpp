@@ -23,22 +23,22 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// A piece of a message: an integer in decimal, or a string. The string must outlive the piece.
-class text_piece {
+class str_cat_arg {
  public:
-  text_piece(const char* text) noexcept : text_piece(std::string_view{text}) {}
-  text_piece(const std::string& text) noexcept : text_piece(std::string_view{text}) {}
-  text_piece(std::string_view text) noexcept
+  str_cat_arg(const char* text) noexcept : str_cat_arg(std::string_view{text}) {}
+  str_cat_arg(const std::string& text) noexcept : str_cat_arg(std::string_view{text}) {}
+  str_cat_arg(std::string_view text) noexcept
       : text_(text.data()), value_(text.size()), kind_(kind::text) {}
   template <std::unsigned_integral Number>
-  text_piece(Number whole) noexcept : value_(whole) {}
+  str_cat_arg(Number whole) noexcept : value_(whole) {}
   template <std::signed_integral Number>
-  text_piece(Number whole) noexcept
+  str_cat_arg(Number whole) noexcept
       : value_(whole < 0 ? 0 - static_cast<std::uint64_t>(whole)
                          : static_cast<std::uint64_t>(whole)),
         kind_(whole < 0 ? kind::negative : kind::number) {}
-  text_piece(bool) = delete;
-  text_piece(char) = delete;    // it would convert to a number
-  text_piece(double) = delete;  // the caller must choose the rounding
+  str_cat_arg(bool) = delete;
+  str_cat_arg(char) = delete;    // it would convert to a number
+  str_cat_arg(double) = delete;  // the caller must choose the rounding
 
   void append_to(std::string& all) const {
     if (kind_ == kind::text) {
@@ -61,13 +61,13 @@ class text_piece {
 /// cleanup into every caller. The function is a template so that `penstock::compiled` can contain
 /// it.
 template <class = void>
-[[nodiscard, gnu::noinline]] std::string joined(std::initializer_list<text_piece> pieces) {
+[[nodiscard, gnu::noinline]] std::string str_cat(std::initializer_list<str_cat_arg> pieces) {
   std::string all;
-  for (const text_piece& piece : pieces) piece.append_to(all);
+  for (const str_cat_arg& piece : pieces) piece.append_to(all);
   return all;
 }
 #if PENSTOCK_COMPILED
-extern template std::string joined<void>(std::initializer_list<text_piece>);
+extern template std::string str_cat<void>(std::initializer_list<str_cat_arg>);
 #endif
 
 }  // namespace detail
@@ -92,7 +92,7 @@ class [[gnu::visibility("default")]] cancelled : public error {
 class [[gnu::visibility("default")]] option_error : public error {
  public:
   [[gnu::cold]] option_error(std::string_view option, const std::string& problem)
-      : error(detail::joined({option, ": ", problem})), option_(option) {}
+      : error(detail::str_cat({option, ": ", problem})), option_(option) {}
   /// The option's name.
   [[nodiscard]] const std::string& option() const noexcept { return option_; }
 
@@ -106,11 +106,11 @@ namespace detail {
 /// that `penstock::compiled` can contain it.
 template <class = void>
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_option(
-    std::string_view option, std::initializer_list<text_piece> problem) {
-  throw option_error(option, joined(problem));
+    std::string_view option, std::initializer_list<str_cat_arg> problem) {
+  throw option_error(option, str_cat(problem));
 }
 #if PENSTOCK_COMPILED
-extern template void refuse_option<void>(std::string_view, std::initializer_list<text_piece>);
+extern template void refuse_option<void>(std::string_view, std::initializer_list<str_cat_arg>);
 #endif
 
 /// Prints `error`, which nobody has retrieved and which cannot be thrown. `whose` names its source.
@@ -150,22 +150,22 @@ class [[gnu::visibility("default")]] layout_error : public error {
 class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
   [[gnu::cold]] dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
-      : error(detail::joined({"dataset_changed: the dataset had ", planned,
-                              " samples when its loader was made, and has ", found,
-                              " at the start of epoch ", epoch,
-                              ": do not change the dataset while a loader uses it; make a new "
-                              "loader for new data"})),
+      : error(detail::str_cat({"dataset_changed: the dataset had ", planned,
+                               " samples when its loader was made, and has ", found,
+                               " at the start of epoch ", epoch,
+                               ": do not change the dataset while a loader uses it; make a new "
+                               "loader for new data"})),
         planned_(planned),
         found_(found) {}
   /// Reports changed extents of a dataset of `size` samples. `planned` and `found` describe the
   /// extents as text.
   [[gnu::cold]] dataset_changed(const std::string& planned, const std::string& found,
                                 std::uint64_t size, std::uint64_t epoch)
-      : error(detail::joined({"dataset_changed: the dataset's extents were (", planned,
-                              ") when its loader was made, and are (", found,
-                              ") at the start of epoch ", epoch,
-                              (": do not change the dataset while a loader uses it; make a new "
-                               "loader for new data")})),
+      : error(detail::str_cat({"dataset_changed: the dataset's extents were (", planned,
+                               ") when its loader was made, and are (", found,
+                               ") at the start of epoch ", epoch,
+                               (": do not change the dataset while a loader uses it; make a new "
+                                "loader for new data")})),
         planned_(size),
         found_(size) {}
   /// The number of samples when the loader was made.
@@ -183,7 +183,7 @@ class [[gnu::visibility("default")]] index_error : public error {
  public:
   [[gnu::cold]] index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
       : error(
-            detail::joined({where, ": sample index ", index, " is out of range for size ", size})),
+            detail::str_cat({where, ": sample index ", index, " is out of range for size ", size})),
         index_(index),
         size_(size) {}
   /// Makes an index error with the caller's message.
@@ -209,9 +209,9 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   [[gnu::cold]] ragged_overflow(std::string field, const batch_position& at, std::uint64_t position,
                                 std::uint64_t sample, std::uint64_t needed, std::uint64_t capacity,
                                 const std::string& problem)
-      : error(detail::joined({"ragged_overflow: field \"", field, "\", epoch ", at.epoch,
-                              ", batch ", at.batch, ", sample ", sample, " (position ", position,
-                              " of the batch): ", problem})),
+      : error(detail::str_cat({"ragged_overflow: field \"", field, "\", epoch ", at.epoch,
+                               ", batch ", at.batch, ", sample ", sample, " (position ", position,
+                               " of the batch): ", problem})),
         field_(std::move(field)),
         at_(at),
         position_(position),
@@ -243,7 +243,7 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
 };
 
 /// Thrown if the consumer requests a batch while it holds all leases. Waiting might never end,
-/// unless leases end on other threads (`held_action::wait`).
+/// unless leases end on other threads (`exhausted_action::wait`).
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;
@@ -256,7 +256,7 @@ class [[gnu::visibility("default")]] text_error : public error {
   /// Reports a problem at byte `offset`. `what` names the kind of text: "loader_state".
   text_error(const std::string& what, std::size_t offset, const std::string& expected,
              const std::string& found)
-      : error(detail::joined(
+      : error(detail::str_cat(
             {what, ": at byte ", offset, ": expected ", expected, ", found ", found})),
         offset_(offset) {}
   /// The byte of the text that could not be read.
@@ -278,8 +278,8 @@ struct sample_origin {
 
 /// A limit of an `error_policy` that was exceeded, so that an exception was thrown despite the
 /// policy.
-struct passed_limit {
-  /// The option: "faults.on_error.most_failures" or "faults.on_error.largest_share".
+struct limit_exceeded {
+  /// The option: "faults.on_error.max_failures" or "faults.on_error.max_failure_rate".
   std::string_view option;
   /// Its value.
   double value = 0;
@@ -288,12 +288,12 @@ struct passed_limit {
   /// The number of samples requested so far.
   std::uint64_t asked = 0;
 
-  /// Formats the limit: "8 of 112 samples could not be read, faults.on_error.largest_share is
+  /// Formats the limit: "8 of 112 samples could not be read, faults.on_error.max_failure_rate is
   /// 0.05".
   [[nodiscard, gnu::cold]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
-    return detail::joined(
+    return detail::str_cat(
         {lost, " of ", asked, " samples could not be read, and ", option, " is ", number.data()});
   }
 };
@@ -323,26 +323,26 @@ struct failure {
   bool exact = true;
   /// The sample at the bottom of the pipeline; `std::nullopt` in stages other than "read".
   std::optional<sample_origin> origin = std::nullopt;
-  /// The reason why a sample was not skipped or substituted although the policy specifies it.
+  /// The reason why a sample was not skipped or replaced although the policy specifies it.
   /// Otherwise `std::nullopt`.
-  std::optional<passed_limit> reason = std::nullopt;
+  std::optional<limit_exceeded> reason = std::nullopt;
 
   /// Formats one line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the
   /// batch)". If the index at the bottom of the pipeline differs, it follows: ", 14711 in the
   /// dataset below" or ", 711 in part 1 below". If there is a reason, it follows: "; passed on: 8
   /// of 112 samples could not be read, ...".
   [[nodiscard, gnu::cold]] std::string str() const {
-    using detail::joined;
-    std::string text = joined({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
+    using detail::str_cat;
+    std::string text = str_cat({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
     if (stage != "read" && stage != "length") return text;
-    text += joined({", sample ", sample, " (position ", position, " of the batch",
-                    exact ? ")" : " or after it)"});
+    text += str_cat({", sample ", sample, " (position ", position, " of the batch",
+                     exact ? ")" : " or after it)"});
     if (origin && *origin != sample_origin{sample, 0}) {
-      text += joined({", ", origin->index, " in "});
-      text += origin->part == 0 ? "the dataset" : joined({"part ", origin->part});
+      text += str_cat({", ", origin->index, " in "});
+      text += origin->part == 0 ? "the dataset" : str_cat({"part ", origin->part});
       text += " below";
     }
-    if (reason) text += joined({"; passed on: ", reason->str()});
+    if (reason) text += str_cat({"; passed on: ", reason->str()});
     return text;
   }
 };

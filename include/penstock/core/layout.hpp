@@ -153,19 +153,19 @@ class batch_layout {
   }
 
   template <std::size_t Index>
-  [[noreturn, gnu::cold]] static void refuse(std::initializer_list<detail::text_piece> problem) {
+  [[noreturn, gnu::cold]] static void refuse(std::initializer_list<detail::str_cat_arg> problem) {
     throw layout_error(
-        detail::joined({"batch_layout: field \"", Record::template field_at<Index>::key.str(),
-                        "\": ", detail::joined(problem)}));
+        detail::str_cat({"batch_layout: field \"", Record::template field_at<Index>::key.str(),
+                         "\": ", detail::str_cat(problem)}));
   }
 
   template <std::size_t Index>
   [[noreturn, gnu::cold]] void refuse_size(std::size_t end) const {
     using field = typename Record::template field_at<Index>;
     const auto lengths = lengths_.template at<Index>();
-    std::string text = detail::joined({batch_size_, " samples"});
+    std::string text = detail::str_cat({batch_size_, " samples"});
     for (std::size_t d = 0; d != field::extents_type::rank; ++d)
-      text += detail::joined({" x ", lengths[d]});
+      text += detail::str_cat({" x ", lengths[d]});
     refuse<Index>(
         {text, " x ", sizeof(typename field::value_type), " bytes, after ", end,
          (" bytes of other fields, exceed the address space: lower batch_size or the extents")});
@@ -185,8 +185,8 @@ class batch_layout {
   template <std::size_t Index>
   constexpr void place_head(std::size_t& end) {
     if constexpr (Record::template field_at<Index>::is_ragged) {
-      constexpr std::size_t most = (std::numeric_limits<std::int32_t>::max)();
-      if (batch_size_ >= most) refuse<Index>({"batch_size must be below 2^31 - 1"});
+      constexpr std::size_t max = (std::numeric_limits<std::int32_t>::max)();
+      if (batch_size_ >= max) refuse<Index>({"batch_size must be below 2^31 - 1"});
       ragged_.offsets_at[Record::template ragged_index<Index>()] = end;
       pass<Index>(end, (batch_size_ + 1) * sizeof(std::int32_t));
     } else {
@@ -201,15 +201,15 @@ class batch_layout {
       const auto lengths = lengths_.template at<Index>();
       if (lengths.longest == 0)
         refuse<Index>({"the longest sample must have at least 1 value, but has 0"});
-      if (lengths.values_per_batch != 0 && lengths.values_per_batch < lengths.longest) {
-        refuse<Index>({"values_per_batch is ", lengths.values_per_batch,
+      if (lengths.max_values_per_batch != 0 && lengths.max_values_per_batch < lengths.longest) {
+        refuse<Index>({"max_values_per_batch is ", lengths.max_values_per_batch,
                        ", but the longest sample has ", lengths.longest,
                        ": raise it to at least that"});
       }
       const std::size_t capacity = lengths.size_of_batch(batch_size_);
       if (capacity > std::size_t{(std::numeric_limits<std::int32_t>::max)()}) {
         refuse<Index>({batch_size_, " samples of up to ", lengths.longest,
-                       " values exceed 32-bit offsets: set a smaller values_per_batch"});
+                       " values exceed 32-bit offsets: set a smaller max_values_per_batch"});
       }
       ragged_.capacity[Record::template ragged_index<Index>()] = capacity;
       sample_bytes_[Index] = multiply(sizeof(typename field::value_type), lengths.longest);
@@ -264,14 +264,15 @@ template <record_type Record>
     const auto add = [&]<std::size_t Index>() {
       using field = typename Record::template field_at<Index>;
       const auto of = lengths.template at<Index>();
-      text += joined({Index == 0 ? "" : ", ", field::key.str(), ": "});
+      text += str_cat({Index == 0 ? "" : ", ", field::key.str(), ": "});
       if constexpr (field::is_ragged) {
-        text += joined({"up to ", of.longest});
-        if (of.values_per_batch != 0) text += joined({", ", of.values_per_batch, " per batch"});
+        text += str_cat({"up to ", of.longest});
+        if (of.max_values_per_batch != 0)
+          text += str_cat({", ", of.max_values_per_batch, " per batch"});
       } else {
         if constexpr (field::extents_type::rank == 0) text += '1';
         for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
-          text += joined({d == 0 ? "" : " x ", of[d]});
+          text += str_cat({d == 0 ? "" : " x ", of[d]});
         }
       }
     };

@@ -77,7 +77,7 @@ constexpr void refuse_copy_of_lease() noexcept {
 /// - `slot_number`, the type of a slot's number;
 /// - `data(slot)`, and `layout()`, or `layout_of(slot)` if the slots differ;
 /// - `close_lease(slot, info, guard)`: the host does not use the slot any more;
-/// - `give_back(slot)`: the slot may get another batch, after all work that may still use it;
+/// - `release(slot)`: the slot may get another batch, after all work that may still use it;
 /// - optionally `begin_lease(slot)`; and, if leases are handed to streams, `info(slot)` and
 ///   `hand_out(slot, stream)`, which returns the guard.
 template <class Ring>
@@ -133,7 +133,7 @@ class slot_lease {
   /// The number of samples: `batch_size`, or fewer in the last batch of an epoch or if unreadable
   /// samples are skipped (`error_action::skip`).
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
-  /// The number of samples without padding (`partial_batch::pad`).
+  /// The number of samples without padding (`last_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
   /// The batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
@@ -173,7 +173,7 @@ class slot_lease {
   }
   /// Ends the lease, if it holds a batch.
   void release() noexcept {
-    if (slots_ != nullptr) leave()->give_back(slot_);
+    if (slots_ != nullptr) leave()->release(slot_);
   }
   /// Ends the use of the slot by the host and empties the lease. The caller returns the slot to the
   /// ring.

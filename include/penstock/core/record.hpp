@@ -88,7 +88,7 @@ inline constexpr std::size_t ragged = dyn - 1;
 ///
 ///     record_extents<R> extents() const { return {{.longest = 2048}, {}}; }
 ///     record_extents<R> extents() const {
-///       return {{.longest = 2048, .values_per_batch = 65536}, {}};
+///       return {{.longest = 2048, .max_values_per_batch = 65536}, {}};
 ///     }
 template <>
 class extents<ragged> {
@@ -101,8 +101,8 @@ class extents<ragged> {
   /// The length of the longest sample, at least 1. A longer sample is an error.
   std::size_t longest = 0;
   /// The capacity of a batch in values, at least `longest` and less than 2^31. If it is 0, the
-  /// capacity is `longest` times the batch size. See `loader_options::memory.values_per_batch`.
-  std::size_t values_per_batch = 0;
+  /// capacity is `longest` times the batch size. See `loader_options::memory.max_values_per_batch`.
+  std::size_t max_values_per_batch = 0;
 
   /// Returns `longest` for dimension 0, or 1 for `dimension >= rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
@@ -115,10 +115,10 @@ class extents<ragged> {
   /// Returns the capacity of a batch of `samples` samples, or the largest `std::size_t` if that
   /// overflows.
   [[nodiscard]] constexpr std::size_t size_of_batch(std::size_t samples) const noexcept {
-    constexpr std::size_t most = (std::numeric_limits<std::size_t>::max)();
-    const bool wraps = longest != 0 && samples > most / longest;
-    const std::size_t all = wraps ? most : samples * longest;
-    return values_per_batch == 0 || values_per_batch > all ? all : values_per_batch;
+    constexpr std::size_t max = (std::numeric_limits<std::size_t>::max)();
+    const bool wraps = longest != 0 && samples > max / longest;
+    const std::size_t all = wraps ? max : samples * longest;
+    return max_values_per_batch == 0 || max_values_per_batch > all ? all : max_values_per_batch;
   }
 
   friend constexpr bool operator==(const extents&, const extents&) = default;

@@ -69,7 +69,7 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
 
   /// The first element, in host or device memory, depending on the owner.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
-    tag().note_address();
+    tag().record_address();
     return data_;
   }
   /// The number of elements.

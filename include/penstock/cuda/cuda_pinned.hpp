@@ -60,10 +60,10 @@ class scoped_node {
 /// Returns the number of threads for touching `length` bytes: a core zeroes some GB/s, and a few
 /// cores saturate a node's memory.
 [[nodiscard]] inline std::size_t touching_threads(std::size_t length) noexcept {
-  constexpr std::size_t most = 8;
-  constexpr std::size_t least_bytes = std::size_t{16} << 20;
+  constexpr std::size_t max = 8;
+  constexpr std::size_t min_bytes = std::size_t{16} << 20;
   const std::size_t cores = (std::max)(1U, std::thread::hardware_concurrency());
-  return std::clamp<std::size_t>(length / least_bytes, 1, (std::min)(most, cores));
+  return std::clamp<std::size_t>(length / min_bytes, 1, (std::min)(max, cores));
 }
 
 /// Writes to every page on `threads` threads, including the calling thread, so that pages are
@@ -194,7 +194,7 @@ struct registration_plan {
 
 /// The maximum size of a registration, if boundaries are possible, because some machines refuse 2
 /// or 4 GB.
-inline constexpr std::size_t largest_registration = std::size_t{1} << 30;
+inline constexpr std::size_t max_registration = std::size_t{1} << 30;
 
 /// Above this size, a registration may be refused because of its size alone, with the error code
 /// for a lack of memory.
@@ -252,7 +252,7 @@ enum class pinned_by : std::uint64_t {
   return bytes + sizeof(pinned_by);
 }
 
-inline void note_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
+inline void record_pinned(void* data, std::size_t bytes, pinned_by how) noexcept {
   std::memcpy(static_cast<std::byte*>(data) + bytes, &how, sizeof how);
 }
 
@@ -332,7 +332,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
     const cudaError_t refused = register_pieces(
         plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (refused == cudaSuccess) {
-      note_pinned(pages.data(), bytes, pinned_by::registration);
+      record_pinned(pages.data(), bytes, pinned_by::registration);
       return pages.release();
     }
     // If confidential computing, a sandbox or a limit refuses, pages of the driver may work.
@@ -340,7 +340,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
     before = std::string{"cudaHostRegister gave "} + cudaGetErrorName(refused) + " and ";
   }
   void* const data = cuda_host_alloc(bytes, with_note(bytes), before);
-  note_pinned(data, bytes, pinned_by::allocation);
+  record_pinned(data, bytes, pinned_by::allocation);
   return data;
 }
 
@@ -364,7 +364,7 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
 [[nodiscard]] inline registration_plan plan_registration(const void* data, std::size_t bytes,
                                                          std::size_t unit) noexcept {
   return plan_registration(reinterpret_cast<std::uintptr_t>(data), bytes, unit, pinned_sizes{}.page,
-                           largest_registration);
+                           max_registration);
 }
 
 /// Page-locks existing memory: see `cuda_device::register_memory`.
@@ -389,7 +389,7 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
   if (code == cudaSuccess) return;
   switch (code) {
     case cudaErrorInvalidValue:
-      if (plan.bytes(which) <= largest_registration) throw_cuda_error(code, "cudaHostRegister");
+      if (plan.bytes(which) <= max_registration) throw_cuda_error(code, "cudaHostRegister");
       throw_as<registration_unsupported>(
           code, "cudaHostRegister", "this machine cannot page-lock that much memory in one call",
           "specify the size of one copy (the unit of registered_memory), so that the memory is "

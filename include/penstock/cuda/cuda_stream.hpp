@@ -116,10 +116,10 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
     const detail::scoped_relaxed_capture relaxed;
     cudaStream_t handle = nullptr;
     if (how == stream_priority::highest) {
-      int least = 0;
+      int min = 0;
       int greatest = 0;
       detail::cuda_call("cudaDeviceGetStreamPriorityRange",
-                        [&] { return cudaDeviceGetStreamPriorityRange(&least, &greatest); });
+                        [&] { return cudaDeviceGetStreamPriorityRange(&min, &greatest); });
       detail::cuda_call("cudaStreamCreateWithPriority", [&] {
         return cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, greatest);
       });

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <penstock/core/record.hpp>
-#include <penstock/cuda/detail/made_record.cuh>
+#include <penstock/cuda/detail/transformed_record.cuh>
 #include <penstock/cuda/support/field_transform.cuh>
 
 namespace penstock {

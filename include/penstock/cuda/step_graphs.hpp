@@ -202,12 +202,12 @@ class step_graphs {
   void require_device(const cuda_device& device) const {
     if (device == device_) return;
     throw std::logic_error(
-        detail::joined({"penstock::step_graphs: the batch is on device ", device.ordinal(),
-                        ", but the graphs are for device ", device_.ordinal(),
-                        ": construct step_graphs for the device of the feed"}));
+        detail::str_cat({"penstock::step_graphs: the batch is on device ", device.ordinal(),
+                         ", but the graphs are for device ", device_.ordinal(),
+                         ": construct step_graphs for the device of the feed"}));
   }
   [[noreturn]] void throw_unordered(cuda_stream_ref own, cuda_stream_ref stream) const {
-    throw std::logic_error(detail::joined(
+    throw std::logic_error(detail::str_cat(
         {"penstock::step_graphs: the batch was handed to ", detail::stream_name(device_, own),
          ", but its step is launched on ", detail::stream_name(device_, stream),
          ": launch the step on the feed's stream, or call also_used_on(stream) first"}));

@@ -236,7 +236,7 @@ inline constexpr bool function_borrows<F> = F::borrows;
 /// value; the limits of `loader_options::faults` do not cover it. Exceptions reach the consumer
 /// together with that batch.
 ///
-/// **Hints** about coming reads, for a disk or a network, see `loader_options::ahead`:
+/// **Hints** about coming reads, for a disk or a network, see `loader_options::lookahead_bytes`:
 /// - `prefetch_hint(indices)`: a prefetch hint: these samples will be read next, in this order,
 ///   after those of earlier calls. Starts to fetch them and returns soon. One thread of a loader
 ///   calls it while others read. Exceptions are counted and have no other effect;
@@ -527,7 +527,7 @@ template <class D>
   }
 }
 
-/// Returns a hash of the selections that adaptors make: the lists of `subset` and `without`, the
+/// Returns a hash of the selections that adaptors make: the lists of `subset` and `exclude`, the
 /// weights of `interleave`. Returns 0 without a selection. Part of a `loader_state`.
 template <dataset D>
 [[nodiscard]] std::uint64_t fingerprint_of([[maybe_unused]] const D& data) {

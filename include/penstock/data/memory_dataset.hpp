@@ -25,8 +25,8 @@ inline namespace PENSTOCK_ABI {
 class [[gnu::visibility("default")]] array_mismatch : public error {
  public:
   array_mismatch(std::string field, const std::string& expected, std::uint64_t found)
-      : error(detail::joined({"memory_dataset: field \"", field, "\": expected ", expected,
-                              " elements, found ", found})),
+      : error(detail::str_cat({"memory_dataset: field \"", field, "\": expected ", expected,
+                               " elements, found ", found})),
         field_(std::move(field)),
         found_(found) {}
 
@@ -117,13 +117,14 @@ class memory_dataset {
     const std::size_t elements = layout_.extents().template at<Index>().size();
     if constexpr (Index == 0) {
       if (array.size() % elements != 0) {
-        throw array_mismatch(name_of(), detail::joined({"a multiple of ", elements}), array.size());
+        throw array_mismatch(name_of(), detail::str_cat({"a multiple of ", elements}),
+                             array.size());
       }
       size_ = array.size() / elements;
     } else {
       // Uses a division, since the product could overflow.
       if (array.size() % elements != 0 || array.size() / elements != size_) {
-        throw array_mismatch(name_of(), detail::joined({size_, " x ", elements}), array.size());
+        throw array_mismatch(name_of(), detail::str_cat({size_, " x ", elements}), array.size());
       }
     }
     bases_[Index] = reinterpret_cast<const std::byte*>(array.data());

@@ -63,14 +63,14 @@ class cpu_device {
   void require_usable(stream_ref) const noexcept {}
 
   void record(event_type& event, stream_ref stream) const {
-    if (event.time_ != nullptr) note_time(event, stream);
+    if (event.time_ != nullptr) record_time(event, stream);
     if (event.queue_.get() != stream.queue_) {
       // Null for the calling thread: all its work has ended.
       event.queue_ = stream.queue_ == nullptr ? nullptr : stream.queue_->shared_from_this();
     }
     if (stream.queue_ == nullptr) return;
     event.position_.store(stream.queue_->pushed(), std::memory_order_relaxed);
-    stream.queue_->note_use();
+    stream.queue_->record_use();
   }
 
   /// Returns the time from `begin` to `end`; for modelled streams, the modelled time.
@@ -172,10 +172,10 @@ class cpu_device {
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
     throw out_of_memory(
         "pinned", bytes,
-        detail::joined({"mlock failed: ", reason, "; the process may lock ",
-                        limit.rlim_cur == RLIM_INFINITY ? detail::text_piece{"any number of"}
-                                                        : detail::text_piece{limit.rlim_cur},
-                        " bytes: raise the limit (ulimit -l) or register less"}));
+        detail::str_cat({"mlock failed: ", reason, "; the process may lock ",
+                         limit.rlim_cur == RLIM_INFINITY ? detail::str_cat_arg{"any number of"}
+                                                         : detail::str_cat_arg{limit.rlim_cur},
+                         " bytes: raise the limit (ulimit -l) or register less"}));
   }
   void unregister_memory(void* data, std::size_t bytes) const noexcept { ::munlock(data, bytes); }
 
@@ -197,7 +197,7 @@ class cpu_device {
   }
 
   /// Makes the stream store the time at which it reaches the next record.
-  static void note_time(const event_type& event, stream_ref stream) {
+  static void record_time(const event_type& event, stream_ref stream) {
     const auto now = detail::host_clock::now();
     if (stream.queue_ == nullptr) {
       *event.time_ = now;

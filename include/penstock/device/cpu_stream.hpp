@@ -73,7 +73,7 @@ class stream_time {
 
   /// Records the end of the operation at `position`, which has run. It is published as complete
   /// next.
-  void note_end(std::uint64_t position) noexcept {
+  void on_end(std::uint64_t position) noexcept {
     ends_[position % remembered].store(busy_until_.time_since_epoch().count(),
                                        std::memory_order_relaxed);
   }
@@ -194,13 +194,13 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     const std::lock_guard lock{push_};
     if (pushed_.load(std::memory_order_relaxed) != completed()) return false;
     work();
-    note_use();
+    record_use();
     return true;
   }
 
   /// In a checked build: counts a use that pushes nothing, but from which the host may know the
   /// progress.
-  void note_use() noexcept {
+  void record_use() noexcept {
     if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
   }
   /// The number of operations pushed and of such uses.
@@ -272,7 +272,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
         run(ring_[position % capacity]);
       }
       if (was_abandoned_.load(std::memory_order_relaxed)) return;  // by this thread
-      if (is_modelled()) time_.note_end(position);
+      if (is_modelled()) time_.on_end(position);
       completed_.store(++position, std::memory_order_release);
       completed_signal_.store(static_cast<std::uint32_t>(position));
     }
@@ -312,7 +312,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     std::exception_ptr error;
     {
       const std::lock_guard lock{error_};
-      error = std::exchange(kept_error_, nullptr);
+      error = std::exchange(retained_error_, nullptr);
     }
     if (error) std::rethrow_exception(error);
   }
@@ -359,8 +359,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// Throws in a child process, where a wait would never end.
   [[noreturn, gnu::cold]] void throw_in_child() const {
     throw stream_of_parent(
-        joined({"penstock::cpu_stream: its thread belongs to process ", process_,
-                ", and this process is a child of it by fork(): make the stream in the child"}));
+        str_cat({"penstock::cpu_stream: its thread belongs to process ", process_,
+                 ", and this process is a child of it by fork(): make the stream in the child"}));
   }
 
   [[noreturn, gnu::cold]] static void throw_abandoned() {
@@ -393,7 +393,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       next.run();
     } catch (...) {
       const std::lock_guard lock{error_};
-      if (!kept_error_) kept_error_ = std::current_exception();
+      if (!retained_error_) retained_error_ = std::current_exception();
     }
   }
 
@@ -401,7 +401,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   const ::pid_t process_ = ::getpid();  // the process of the thread
   std::mutex push_;
   std::mutex error_;
-  std::exception_ptr kept_error_;
+  std::exception_ptr retained_error_;
   std::atomic<std::uint64_t> uses_{0};  // only a count: relaxed
   static constexpr std::uint64_t endless = ~std::uint64_t{0};
   std::uint64_t end_ = endless;  // of the stream's thread, which runs operations before this
@@ -503,7 +503,7 @@ class cpu_stream_ref {
   void synchronize() const {
     if (queue_ == nullptr) return;
     queue_->wait_until_completed(queue_->pushed());
-    queue_->note_use();
+    queue_->record_use();
     queue_->rethrow_error();
   }
 
@@ -512,7 +512,7 @@ class cpu_stream_ref {
   [[nodiscard]] bool is_complete() const noexcept {
     if (queue_ == nullptr) return true;
     if (queue_->completed() < queue_->pushed()) return false;
-    queue_->note_use();
+    queue_->record_use();
     return true;
   }
 

@@ -22,7 +22,7 @@ class [[gnu::visibility("default")]] out_of_memory : public error {
  public:
   [[gnu::cold]] out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
       : error(
-            detail::joined({kind, " memory: ", bytes, " bytes could not be allocated: ", reason})),
+            detail::str_cat({kind, " memory: ", bytes, " bytes could not be allocated: ", reason})),
         bytes_(bytes) {}
   /// The number of bytes requested.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -98,7 +98,7 @@ enum class stream_priority {
 /// - `reads_host()`, a `host_access`, for `transfer_options::zero_copy`. Without this member the
 ///   device reads no host memory;
 /// - `host_node`, a `std::optional<int>`: the host's NUMA node next to the device. A loader binds
-///   its workers to this node, see `loader_options::tuning.placement`. The node's cores are looked
+///   its workers to this node, see `loader_options::tuning.affinity`. The node's cores are looked
 ///   up below "/sys", or below `sysfs_root()`, which a device for tests may have;
 /// - `dlpack_kind`, a `static constexpr std::int32_t`, for a device whose batches become tensors of
 ///   other libraries (`to_dlpack`): the DLPack name of its memory. `dlpack_pinned_kind`, if
@@ -160,7 +160,7 @@ void require_still_usable(const Device& device, typename Device::stream_ref stre
 
 /// Returns true if `stream` is the calling thread: then the loop's body is the step.
 template <class Device>
-[[nodiscard]] bool is_body(const Device& device, typename Device::stream_ref stream) noexcept {
+[[nodiscard]] bool runs_inline(const Device& device, typename Device::stream_ref stream) noexcept {
   if constexpr (requires {
                   { stream == device.inline_stream() } -> std::convertible_to<bool>;
                 }) {
@@ -173,7 +173,7 @@ template <class Device>
 /// Returns the name of `stream` in messages.
 template <class Device>
 [[nodiscard]] std::string stream_name(const Device& device, typename Device::stream_ref stream) {
-  if (is_body(device, stream)) return "no stream";
+  if (runs_inline(device, stream)) return "no stream";
   std::string name = "a stream";
   if constexpr (requires {
                   { stream.get() } -> std::convertible_to<const void*>;
@@ -185,7 +185,7 @@ template <class Device>
   if constexpr (requires {
                   { device.ordinal() } -> std::convertible_to<int>;
                 }) {
-    name += joined({" of device ", device.ordinal()});
+    name += str_cat({" of device ", device.ordinal()});
   }
   return name;
 }
@@ -218,7 +218,7 @@ template <class Device>
 
 /// Waits for the work of a stream, or for an event. Returns true if the wait succeeded.
 template <class Device, class StreamOrEvent>
-bool settle(const Device& device, const StreamOrEvent& work) noexcept {
+bool try_synchronize(const Device& device, const StreamOrEvent& work) noexcept {
   try {
     device.synchronize(work);
     return true;
@@ -232,7 +232,8 @@ bool settle(const Device& device, const StreamOrEvent& work) noexcept {
 /// may still run. The caller must then leak the memory. The function does not wait for all work of
 /// the device instead, because that would invalidate a stream capture.
 template <class Device, class... StreamOrEvent>
-[[nodiscard]] bool settle_before_free(const Device& device, const StreamOrEvent&... work) noexcept {
+[[nodiscard]] bool synchronize_before_free(const Device& device,
+                                           const StreamOrEvent&... work) noexcept {
   for (int refusals = 0; refusals < 2; ++refusals) {
     try {
       if constexpr (sizeof...(work) != 0 || requires { device.synchronize(); }) {

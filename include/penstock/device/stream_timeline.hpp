@@ -36,9 +36,9 @@ struct recorded_end {
 /// Calls `record()`, which records the end of queued work in events. If that throws, calls
 /// `wait()`, which waits for the same work instead and returns true if the work has ended. If it
 /// has not, the end of the work can never be known: the caller must not use its memory again, and
-/// may free the memory only after all work of the device (`settle_before_free(device)`). `wait`
-/// must not synchronize the whole device, because that would invalidate a stream capture. Always
-/// inlined, so that the result costs nothing where the record succeeds.
+/// may free the memory only after all work of the device (`synchronize_before_free(device)`).
+/// `wait` must not synchronize the whole device, because that would invalidate a stream capture.
+/// Always inlined, so that the result costs nothing where the record succeeds.
 template <class Record, class Wait>
 [[nodiscard, gnu::always_inline]] inline recorded_end record_or_wait(const Record& record,
                                                                      const Wait& wait) noexcept {
@@ -70,7 +70,7 @@ template <class Device>
         if (check == capture_check::needed) require_still_usable(device, stream);
         device.record(event, stream);
       },
-      [&] { return settle(device, stream); });
+      [&] { return try_synchronize(device, stream); });
 }
 
 /// The lock of a timeline whose calls of `mark` are ordered by the caller.
@@ -138,7 +138,7 @@ class stream_timeline {
           newest_ = at = next;
         },
         [&] {
-          return detail::settle(device_, stream_);
+          return detail::try_synchronize(device_, stream_);
         });  // without the lock: the work may take long
     if (end.is_lost) at = never;
     return {std::move(end), at};
@@ -149,7 +149,7 @@ class stream_timeline {
   [[nodiscard]] bool reached(point at) const {
     if (is_known(at)) return true;
     if (!device_.is_complete(event_of(at))) return false;
-    note_reached(at);
+    record_reached(at);
     return true;
   }
 
@@ -158,7 +158,7 @@ class stream_timeline {
   void wait(point at) const {
     if (is_known(at)) return;
     device_.synchronize(event_of(at));
-    note_reached(at);
+    record_reached(at);
   }
 
   /// Makes later work of `other` wait until this stream has reached `at`. At most one call of the
@@ -182,8 +182,8 @@ class stream_timeline {
 
   /// Waits for `at`, because the memory of that work is freed next. Returns false if the device
   /// refuses: the caller must leak the memory.
-  [[nodiscard]] bool settle(point at) const noexcept {
-    return is_known(at) || settle_before_free(device_, event_of(at));
+  [[nodiscard]] bool try_synchronize(point at) const noexcept {
+    return is_known(at) || synchronize_before_free(device_, event_of(at));
   }
 
  private:
@@ -195,7 +195,7 @@ class stream_timeline {
   [[nodiscard]] bool is_known(point at) const noexcept {
     return at <= reached_.load(std::memory_order_acquire);
   }
-  void note_reached(point at) const noexcept {
+  void record_reached(point at) const noexcept {
     point before = reached_.load(std::memory_order_relaxed);
     while (before < at && !reached_.compare_exchange_strong(before, at, std::memory_order_release,
                                                             std::memory_order_relaxed)) {

@@ -25,9 +25,9 @@ struct recovering;
 
 /// The action on a sample that cannot be read.
 enum class error_action {
-  propagate,   ///< rethrows the dataset's exception with that batch, which ends the range
-  substitute,  ///< replaces it by another sample: every batch, and every rank, keeps its size
-  skip,        ///< shortens the batch; later samples move up, `batch_info::skipped` counts
+  rethrow,  ///< rethrows the dataset's exception with that batch, which ends the range
+  replace,  ///< replaces it by another sample: every batch, and every rank, keeps its size
+  skip,     ///< shortens the batch; later samples move up, `batch_info::skipped` counts
 };
 
 /// The value of a member of `error_policy`. A value that is set adds the code that retries,
@@ -78,7 +78,7 @@ class policy_value {
 /// The reaction of a loader to an exception from a dataset or a `map` function. By default the
 /// exception reaches the consumer unchanged, and `last_failure()` returns its origin.
 ///
-///     {.faults = {.on_error = {.retries = 3, .action = ps::error_action::substitute}}}
+///     {.faults = {.on_error = {.retries = 3, .action = ps::error_action::replace}}}
 ///
 /// The outcome of a deterministic failure does not depend on workers, chunk, prefetch or depth.
 /// Limits are checked batch by batch when the loop gets them (by order of completion if `in_order`
@@ -92,27 +92,27 @@ struct error_policy {
 
   /// The wait before the first retry, at most a day. The wait doubles with each retry, up to ten
   /// seconds. It ends early if the range ends. The waiting worker reads nothing else.
-  std::chrono::milliseconds first_wait{10};
+  std::chrono::milliseconds initial_backoff{10};
 
   /// The action after the last retry.
   ///
-  /// `substitute` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample),
+  /// `replace` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample),
   /// and reads with the random bits of the drawn sample. If the drawn sample fails too, the next
   /// draw follows, without retries; after the eighth draw, the first exception propagates. Use a
   /// `subset` to exclude indices that must never be drawn, such as those of another split.
   ///
   /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that
-  /// `partial_batch::pad` has filled up is not filled again.
+  /// `last_batch::pad` has filled up is not filled again.
   policy_value<error_action> action = {};
 
-  /// Limit of the samples that may be substituted or skipped during the loader's life. A batch that
+  /// Limit of the samples that may be replaced or skipped during the loader's life. A batch that
   /// exceeds the limit is not delivered: the exception of its first such sample propagates. The
   /// same holds for every later batch that has such a sample. A read that succeeds in a retry does
   /// not count.
-  std::uint64_t most_failures = 1000;
+  std::uint64_t max_failures = 1000;
 
   /// The limit as a share of all requested samples, in [0, 1]. Not checked below 100 samples.
-  double largest_share = 0.05;
+  double max_failure_rate = 0.05;
 
   /// Samples that are known to be bad, as returned by `read_quarantine`. They are numbered as in
   /// the dataset at the bottom of the pipeline, below `subset` and `map`, in any order. The loader
@@ -120,26 +120,26 @@ struct error_policy {
   /// exception is a `quarantined_sample`. Therefore order, state and all other samples do not
   /// change, even in the middle of a chunk. They appear in `loader::failures()` and in its
   /// quarantine list, if samples that fail leave room, and count to no limit. Over datasets that
-  /// `concat` joins, the option is refused: use `without`. With ragged fields, the loader still
+  /// `concat` joins, the option is refused: use `exclude`. With ragged fields, the loader still
   /// calls the length function of such a sample, before it reads any sample. If that call throws or
-  /// the length is too large, the range ends; `without` omits the sample completely.
-  policy_value<std::vector<std::uint64_t>> quarantined = {};
+  /// the length is too large, the range ends; `exclude` omits the sample completely.
+  policy_value<std::vector<std::uint64_t>> quarantine_list = {};
 };
 
-/// A sample of `error_policy::quarantined` was requested, and neither skipped nor substituted.
+/// A sample of `error_policy::quarantine_list` was requested, and neither skipped nor replaced.
 class [[gnu::visibility("default")]] quarantined_sample : public error {
  public:
   /// Reports sample `index` of the dataset at the bottom of the pipeline. `has_no_substitute` means
   /// that a search for a substitute failed.
   explicit quarantined_sample(std::uint64_t index, bool has_no_substitute = false)
-      : error(detail::joined(
+      : error(detail::str_cat(
             {"quarantined_sample: sample ", index,
-             " of the dataset is in faults.on_error.quarantined and was not read",
+             " of the dataset is in faults.on_error.quarantine_list and was not read",
              has_no_substitute
                  ? ", and none of the replacements drawn for it could be read: choose "
-                   "error_action::skip, or exclude the sample with without(list)"
-                 : ": choose error_action::skip or substitute, or exclude the sample with "
-                   "without(list)"})),
+                   "error_action::skip, or exclude the sample with exclude(list)"
+                 : ": choose error_action::skip or replace, or exclude the sample with "
+                   "exclude(list)"})),
         index_(index) {}
   /// Returns the sample's index in the dataset at the bottom of the pipeline.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
@@ -153,49 +153,49 @@ namespace detail {
 /// The counts that the limits of an `error_policy` apply to.
 struct judged_samples {
   std::uint64_t asked = 0;  ///< positions of the batches that the consumer got
-  std::uint64_t lost = 0;   ///< positions whose sample was substituted or skipped
+  std::uint64_t lost = 0;   ///< positions whose sample was replaced or skipped
 };
 
 /// Throws `option_error` for an invalid value.
 inline void require_valid(const error_policy& policy) {
-  constexpr std::size_t most_retries = 100;
+  constexpr std::size_t max_retries = 100;
   constexpr std::chrono::milliseconds day = std::chrono::hours{24};
-  if (policy.retries > most_retries) {
-    refuse_option("faults.on_error.retries", {policy.retries.value(), " is above ", most_retries});
+  if (policy.retries > max_retries) {
+    refuse_option("faults.on_error.retries", {policy.retries.value(), " is above ", max_retries});
   }
-  if (policy.first_wait.count() < 0 || policy.first_wait > day) {
-    refuse_option("faults.on_error.first_wait",
-                  {"must lie between 0 ms and a day, but is ", policy.first_wait.count(), " ms"});
+  if (policy.initial_backoff.count() < 0 || policy.initial_backoff > day) {
+    refuse_option("faults.on_error.initial_backoff", {"must lie between 0 ms and a day, but is ",
+                                                      policy.initial_backoff.count(), " ms"});
   }
-  if (policy.action != error_action::propagate && policy.action != error_action::substitute &&
+  if (policy.action != error_action::rethrow && policy.action != error_action::replace &&
       policy.action != error_action::skip) {
-    refuse_option("faults.on_error.action", {"must be propagate, substitute or skip, but is ",
+    refuse_option("faults.on_error.action", {"must be rethrow, replace or skip, but is ",
                                              static_cast<int>(policy.action.value())});
   }
-  if (!(policy.largest_share >= 0 && policy.largest_share <= 1)) {
-    refuse_option("faults.on_error.largest_share",
-                  {"must lie in [0, 1], but is ", std::to_string(policy.largest_share)});
+  if (!(policy.max_failure_rate >= 0 && policy.max_failure_rate <= 1)) {
+    refuse_option("faults.on_error.max_failure_rate",
+                  {"must lie in [0, 1], but is ", std::to_string(policy.max_failure_rate)});
   }
 }
 
 /// Returns true if every exception goes to the consumer at once.
 [[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
-  return policy.retries == 0 && policy.action == error_action::propagate &&
-         policy.quarantined.value().empty();
+  return policy.retries == 0 && policy.action == error_action::rethrow &&
+         policy.quarantine_list.value().empty();
 }
 
 /// Returns the code that `policy` needs, or null for a plain policy.
 [[nodiscard]] inline const recovering* recovering_of(const error_policy& policy) noexcept {
   if (is_plain(policy)) return nullptr;
   if (policy.retries.code() != nullptr) return policy.retries.code();
-  return policy.action.code() != nullptr ? policy.action.code() : policy.quarantined.code();
+  return policy.action.code() != nullptr ? policy.action.code() : policy.quarantine_list.code();
 }
 
 /// Returns the wait before retry `retry`, which counts from 1.
 [[nodiscard]] inline std::chrono::milliseconds wait_before(const error_policy& policy,
                                                            std::size_t retry) noexcept {
   constexpr std::chrono::milliseconds max_backoff{10'000};
-  auto wait = policy.first_wait;
+  auto wait = policy.initial_backoff;
   for (; retry > 1 && wait < max_backoff; --retry) wait = (std::min)(2 * wait, max_backoff);
   return wait;
 }
@@ -203,7 +203,7 @@ inline void require_valid(const error_policy& policy) {
 /// The sequence of samples that may replace `sample`, for a dataset of at least two samples.
 class substitutes {
  public:
-  static constexpr int most = 8;
+  static constexpr int max = 8;
 
   substitutes(const random_key& key, std::uint64_t sample, std::uint64_t dataset_size) noexcept
       : bits_(key.at_stage(substitute_stage), sample), sample_(sample), last_(dataset_size - 2) {}
@@ -223,7 +223,7 @@ class substitutes {
 
 /// A dataset's read, a sampler's `order`, or the lengths of a batch of ragged samples, that takes
 /// too long. The report is made while the call hangs.
-struct stalled_read {
+struct stall_report {
   /// The sample that is being read. In the stage "order", it is the first batch that needs that
   /// order. In the stage "lengths", it is the batch that needs the lengths, and the time is that of
   /// all its lengths. `exact` is false if a dataset reads a whole chunk in one call: then it is the
@@ -239,7 +239,7 @@ struct stalled_read {
 
   /// Returns the report as one line for a log.
   [[nodiscard, gnu::cold]] std::string str() const {
-    return detail::joined(
+    return detail::str_cat(
         {"penstock: ", what(), " has not returned after ", elapsed.count(), " ms in worker ",
          worker, ": ", where.str(),
          blocks_destruction
@@ -260,16 +260,16 @@ struct stalled_read {
 class [[gnu::visibility("default")]] read_timeout : public error {
  public:
   /// Reports the read that hangs.
-  [[gnu::cold]] explicit read_timeout(const stalled_read& what)
-      : error(detail::joined({"read_timeout: worker ", what.worker, " has not returned after ",
-                              what.elapsed.count(), " ms: ", what.where.str(),
-                              "; check the storage, or raise loader_options::faults.timeout"})),
+  [[gnu::cold]] explicit read_timeout(const stall_report& what)
+      : error(detail::str_cat({"read_timeout: worker ", what.worker, " has not returned after ",
+                               what.elapsed.count(), " ms: ", what.where.str(),
+                               "; check the storage, or raise loader_options::faults.timeout"})),
         read_(what) {}
   /// Returns the read that hangs and its time.
-  [[nodiscard]] const stalled_read& read() const noexcept { return read_; }
+  [[nodiscard]] const stall_report& read() const noexcept { return read_; }
 
  private:
-  stalled_read read_;
+  stall_report read_;
 };
 
 }  // namespace PENSTOCK_ABI

@@ -23,16 +23,16 @@ inline namespace PENSTOCK_ABI {
 
 /// The reaction to a sample whose read has failed.
 enum class read_outcome {
-  retrying,     ///< none yet: a retry follows
-  recovered,    ///< a retry has read it
-  substituted,  ///< another sample replaces it
-  skipped,      ///< its batch is shorter
-  propagated,   ///< the exception went to the consumer
+  retrying,    ///< none yet: a retry follows
+  recovered,   ///< a retry has read it
+  replaced,    ///< another sample replaces it
+  skipped,     ///< its batch is shorter
+  propagated,  ///< the exception went to the consumer
 };
 
 /// Returns an outcome as a word for a log.
 [[nodiscard]] constexpr std::string_view name_of(read_outcome outcome) noexcept {
-  constexpr std::array<std::string_view, 5> names{"retrying", "recovered", "substituted", "skipped",
+  constexpr std::array<std::string_view, 5> names{"retrying", "recovered", "replaced", "skipped",
                                                   "propagated"};
   return names[(std::min)(static_cast<std::size_t>(outcome), names.size() - 1)];
 }
@@ -64,7 +64,7 @@ struct failure_report {
   std::vector<failed_sample> samples;
   std::uint64_t failed_reads = 0;  ///< all of them, including retries and drawn substitutes
   std::uint64_t recovered = 0;     ///< samples that a retry has read
-  std::uint64_t substituted = 0;   ///< positions that another sample has filled
+  std::uint64_t replaced = 0;      ///< positions that another sample has filled
   std::uint64_t skipped = 0;       ///< positions that were left out of batches
   std::uint64_t dropped = 0;  ///< failed reads of samples beyond the 256, in no entry of `samples`
   bool misses_known = false;  ///< samples known to be bad are missing in `samples` too
@@ -103,7 +103,8 @@ struct failure_report {
           << " failed reads of other samples were not recorded\n";
     }
     if (misses_known) {
-      out << "# incomplete: samples of faults.on_error.quarantined are not listed here: keep that "
+      out << "# incomplete: samples of faults.on_error.quarantine_list are not listed here: keep "
+             "that "
              "list too\n";
     }
   }
@@ -122,8 +123,8 @@ class failure_ledger {
       : base_sizes_(std::move(base_sizes)), entries_(std::make_unique<entry[]>(capacity)) {}
 
   /// Records that a read of `sample`, which comes from `origin`, has thrown `error`.
-  void note_failure(std::uint64_t sample, const std::exception_ptr& error,
-                    const sample_origin& origin) noexcept {
+  void record_failure(std::uint64_t sample, const std::exception_ptr& error,
+                      const sample_origin& origin) noexcept {
     const std::lock_guard lock{mutex_};
     ++failed_reads_;
     entry* found = enter(sample, origin);
@@ -139,8 +140,8 @@ class failure_ledger {
 
   /// Records that `sample`, which comes from `origin`, was known to be bad and not read, with the
   /// outcome `outcome`.
-  void note_known_bad(std::uint64_t sample, const sample_origin& origin,
-                      read_outcome outcome) noexcept {
+  void record_quarantined(std::uint64_t sample, const sample_origin& origin,
+                          read_outcome outcome) noexcept {
     {
       const std::lock_guard lock{mutex_};
       entry* const found = enter(sample, origin);
@@ -149,16 +150,16 @@ class failure_ledger {
         copy_line("quarantined, not read", found->what);
       }
     }
-    note_outcome(sample, outcome);
+    record_outcome(sample, outcome);
   }
 
-  /// Records the outcome for the sample of the last `note_failure`. `is_place` is true if the
+  /// Records the outcome for the sample of the last `record_failure`. `is_place` is true if the
   /// sample has a position in the batch, and false for a drawn substitute.
-  void note_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
+  void record_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_place) {
       recovered_ += outcome == read_outcome::recovered;
-      substituted_ += outcome == read_outcome::substituted;
+      substituted_ += outcome == read_outcome::replaced;
       skipped_ += outcome == read_outcome::skipped;
     }
     if (entry* found = find(sample)) {
@@ -182,7 +183,7 @@ class failure_ledger {
               [](const failed_sample& a, const failed_sample& b) { return a.sample < b.sample; });
     all.failed_reads = failed_reads_;
     all.recovered = recovered_;
-    all.substituted = substituted_;
+    all.replaced = substituted_;
     all.skipped = skipped_;
     all.dropped = dropped_;
     all.misses_known = misses_known_;

@@ -20,21 +20,21 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 [[noreturn, gnu::cold]] inline void throw_range_is_live(std::string_view what) {
-  throw std::logic_error(joined(
+  throw std::logic_error(str_cat(
       {"penstock::", what, ": a range over this ", what,
        " is still live: leave its loop, or destroy the range, before starting another one"}));
 }
 [[noreturn, gnu::cold]] inline void throw_range_outlives(std::string_view what) {
   throw std::logic_error(
-      joined({"penstock::", what, ": the ", what,
-              " of this range was destroyed: keep it alive as long as its ranges"}));
+      str_cat({"penstock::", what, ": the ", what,
+               " of this range was destroyed: keep it alive as long as its ranges"}));
 }
 
 /// Returns the exception for a loop whose loader or transfer (`what`) was destroyed.
 [[nodiscard, gnu::cold]] inline cancelled cancelled_by_end_of(std::string_view what) {
-  return cancelled(joined({"cancelled: the ", what,
-                           " was destroyed, or assigned to, while a loop over its batches was ",
-                           "running: keep it unchanged until the loop has ended"}));
+  return cancelled(str_cat({"cancelled: the ", what,
+                            " was destroyed, or assigned to, while a loop over its batches was ",
+                            "running: keep it unchanged until the loop has ended"}));
 }
 
 /// Tracks the active range over a loader or a transfer. At most one range is active; its serial

@@ -23,7 +23,7 @@ inline namespace PENSTOCK_ABI {
 /// memory that a loader has taken. A loader takes all of it at construction.
 struct loader_footprint {
   std::size_t slot_count = 0;  ///< host slots
-  std::size_t slots_asked =
+  std::size_t slots_requested =
       0;  ///< requested by the options; more than `slot_count` if the budget had no room
   std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
   std::size_t bytes = 0;       ///< bytes of the slab of all slots, as requested from the device
@@ -36,8 +36,8 @@ struct loader_footprint {
   /// The largest number of bytes that the loader allocates in addition: 32 KiB, 1 KiB for each
   /// slot, 8 KiB for each worker, and 16 bytes for each sample of a worker's chunk. An error policy
   /// adds 64 KiB. A policy that skips samples also adds a byte for each sample of a slot.
-  /// `loader_options::observe.indices` adds 16 bytes for each sample of a slot, and
-  /// `error_policy::quarantined` 32 bytes for each index. Thread stacks, and allocations of the
+  /// `loader_options::instrumentation.indices` adds 16 bytes for each sample of a slot, and
+  /// `error_policy::quarantine_list` 32 bytes for each index. Thread stacks, and allocations of the
   /// dataset, the sampler and transforms, are not counted.
   std::size_t bookkeeping = 0;
 
@@ -62,26 +62,26 @@ namespace detail {
 /// The smallest number of slots. A loop over a loader or a transfer makes progress with one slot:
 /// `++` ends the lease, or hands the slot to its copy, before it requests the next batch. Nothing
 /// is read ahead then.
-inline constexpr std::size_t least_slots = 1;
+inline constexpr std::size_t min_slots = 1;
 /// The smallest number of slots with `automatic`: with a single slot there is nothing to tune.
-inline constexpr std::size_t least_tuned_slots = 2;
+inline constexpr std::size_t min_tuned_slots = 2;
 
 /// Returns `a * b + c`, or the largest number if the result overflows.
 constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c) noexcept {
-  constexpr std::size_t most = (std::numeric_limits<std::size_t>::max)();
+  constexpr std::size_t max = (std::numeric_limits<std::size_t>::max)();
   const auto product = static_cast<std::size_t>(saturating_product(a, b));
-  return product > most - c ? most : product + c;
+  return product > max - c ? max : product + c;
 }
 
 /// See `loader_footprint::bookkeeping`.
-inline std::size_t most_bookkeeping(const loader_options& options, std::size_t slot_count,
-                                    std::size_t chunk) noexcept {
+inline std::size_t max_bookkeeping(const loader_options& options, std::size_t slot_count,
+                                   std::size_t chunk) noexcept {
   constexpr std::size_t kib = 1024;
   const bool skips = options.faults.on_error.action == error_action::skip;
   const std::size_t fixed = (is_plain(options.faults.on_error) ? 32 * kib : 96 * kib) +
-                            32 * options.faults.on_error.quarantined.value().size();
+                            32 * options.faults.on_error.quarantine_list.value().size();
   const std::size_t workers = std::max<std::size_t>(1, options.workers.value());
-  const std::size_t a_sample = (skips ? 1U : 0U) + (options.observe.indices ? 16U : 0U);
+  const std::size_t a_sample = (skips ? 1U : 0U) + (options.instrumentation.indices ? 16U : 0U);
   return saturating_sum(slot_count, saturating_sum(a_sample, options.batch_size, kib),
                         saturating_sum(workers, saturating_sum(16, chunk, 8 * kib), fixed));
 }
@@ -90,14 +90,14 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
 [[nodiscard]] inline loader_footprint footprint_of(std::size_t slot_bytes, std::size_t sample_bytes,
                                                    const loader_options& options,
                                                    std::size_t slot_count) noexcept {
-  const bool anywhere = options.tuning.placement == worker_placement::anywhere;
+  const bool anywhere = options.tuning.affinity == worker_affinity::anywhere;
   const std::size_t chunk = chunk_size_of(options, sample_bytes);
   return {.slot_count = slot_count,
-          .slots_asked = wanted_slots(options, slot_bytes),
+          .slots_requested = wanted_slots(options, slot_bytes),
           .slot_bytes = slot_bytes,
           .bytes = static_cast<std::size_t>(saturating_product(slot_count, slot_bytes)),
           .pinned = options.pinned,
-          .bookkeeping = most_bookkeeping(options, slot_count, chunk),
+          .bookkeeping = max_bookkeeping(options, slot_count, chunk),
           .workers = {.binding = anywhere ? core_binding::disabled : core_binding::no_node},
           .warnings = {}};
 }
@@ -107,13 +107,13 @@ inline std::size_t most_bookkeeping(const loader_options& options, std::size_t s
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
   const std::size_t asked = wanted_slots(options, slot_bytes);
-  const bool may_be_fewer = options.memory.when_over_budget == budget_action::fewer_slots ||
+  const bool may_be_fewer = options.memory.on_budget_exceeded == budget_action::fewer_slots ||
                             options.prefetch.is_automatic();
-  const std::size_t least = has_automatic(options) ? least_tuned_slots : least_slots;
+  const std::size_t min = has_automatic(options) ? min_tuned_slots : min_slots;
   const memory_budget budget =
       options.memory.budget ? *options.memory.budget : memory_budget::share(usual_share);
   return budget.reserve(
-      {.slot_count = asked, .least = may_be_fewer ? least : asked, .slot_bytes = slot_bytes});
+      {.slot_count = asked, .min = may_be_fewer ? min : asked, .slot_bytes = slot_bytes});
 }
 
 }  // namespace detail
@@ -131,21 +131,21 @@ template <record_type Record>
                                          const loader_options& options) {
   detail::require_valid(options);
   const batch_layout<Record> layout{detail::extents_for(extents, options), options.batch_size};
-  const loader_options most = detail::resolved(options);
-  return detail::footprint_of(layout.bytes(), layout.sample_bytes(), most,
-                              detail::wanted_slots(most, layout.bytes()));
+  const loader_options max = detail::resolved(options);
+  return detail::footprint_of(layout.bytes(), layout.sample_bytes(), max,
+                              detail::wanted_slots(max, layout.bytes()));
 }
 
 /// Returns a line of text with the slots, their memory, and the cores of the workers, followed by a
 /// line for each warning of the dataset.
 [[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
-  std::string text = detail::joined({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
-  if (taken.slots_asked > taken.slot_count)
-    text += detail::joined({" (", taken.slots_asked, " were requested)"});
-  text +=
-      detail::joined({", ", taken.bytes, " bytes ", taken.pinned ? "pinned" : "pageable",
-                      taken.registration_refused ? " (registration was refused)" : "", ", at most ",
-                      taken.bookkeeping, " bytes of bookkeeping; ", to_text(taken.workers)});
+  std::string text = detail::str_cat({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
+  if (taken.slots_requested > taken.slot_count)
+    text += detail::str_cat({" (", taken.slots_requested, " were requested)"});
+  text += detail::str_cat({", ", taken.bytes, " bytes ", taken.pinned ? "pinned" : "pageable",
+                           taken.registration_refused ? " (registration was refused)" : "",
+                           ", at most ", taken.bookkeeping, " bytes of bookkeeping; ",
+                           to_text(taken.workers)});
   for (const std::string& warning : taken.warnings) (text += "\nwarning: ") += warning;
   return text;
 }

@@ -32,17 +32,18 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
 
   /// Returns the samples of the batch: their indices in the loader's dataset, in the order of their
   /// places. There are `size()` indices. A sample that was replaced by a substitute is not among
-  /// them. Empty unless `loader_options::observe.indices` is set. Valid until the lease ends.
+  /// them. Empty unless `loader_options::instrumentation.indices` is set. Valid until the lease
+  /// ends.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
     return base::slots_->lists.indices(base::slot_, base::size());
   }
   /// Returns the places whose sample could not be read and was replaced by another sample
-  /// (`error_action::substitute`), in ascending order. Empty unless
-  /// `loader_options::observe.indices` is set. Valid until the lease ends.
-  [[nodiscard]] std::span<const std::uint64_t> substituted() const noexcept {
+  /// (`error_action::replace`), in ascending order. Empty unless
+  /// `loader_options::instrumentation.indices` is set. Valid until the lease ends.
+  [[nodiscard]] std::span<const std::uint64_t> replaced() const noexcept {
     base::use();
-    return base::slots_->lists.substituted(base::slot_);
+    return base::slots_->lists.replaced(base::slot_);
   }
 
   /// Ends the lease without releasing the slot, because work that can't be waited for may still use

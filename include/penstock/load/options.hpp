@@ -28,9 +28,9 @@ inline constexpr std::uint32_t claim_slot_bits = 12;
 
 /// The largest number of chunks in a batch: half the range of the chunk bits. A claim that must
 /// wait also increments the count, once for each waiting worker.
-inline constexpr std::uint32_t most_chunks = 1U << (claim_chunk_bits - 1);
+inline constexpr std::uint32_t max_chunks = 1U << (claim_chunk_bits - 1);
 /// The largest number of host slots of a loader.
-inline constexpr std::uint32_t most_slots = 1U << claim_slot_bits;
+inline constexpr std::uint32_t max_slots = 1U << claim_slot_bits;
 
 struct loop_tuning;
 struct stall_watching;
@@ -73,7 +73,7 @@ class stall_limit {
 };
 
 /// The treatment of a last batch that is not full.
-enum class partial_batch {
+enum class last_batch {
   keep,  ///< delivers a shorter last batch; DataLoader(drop_last=False)
   drop,  ///< omits that batch; DataLoader(drop_last=True)
   pad,   ///< pads with samples from the start of the epoch; `valid()` excludes the padding
@@ -88,14 +88,14 @@ enum class budget_action {
 /// The action when the consumer requests a batch while leases hold every slot. A lease that never
 /// left the consumer's thread can't end while that thread waits. The library can't detect which
 /// leases are on other threads, so the program specifies the action.
-enum class held_action {
+enum class exhausted_action {
   fail,  ///< throws `leases_exhausted`
   wait,  ///< waits until another thread ends a lease; permanently if none does
 };
 
 /// The cores on which the workers run. The consumer and the affinity mask of the process do not
 /// change.
-enum class worker_placement {
+enum class worker_affinity {
   /// The cores next to the device (its NUMA node of the host) that the process may use. Equal to
   /// `anywhere` if the process may use none of those cores, or only those.
   near_device,
@@ -149,10 +149,10 @@ class tunable_count {
 
   // The code of `automatic`; null for a number.
   [[nodiscard]] constexpr const Tuning* tuning() const noexcept { return tuning_; }
-  // Returns `automatic` with `most` as its maximum.
-  [[nodiscard]] constexpr tunable_count up_to(std::size_t most) const noexcept {
+  // Returns `automatic` with `max` as its maximum.
+  [[nodiscard]] constexpr tunable_count up_to(std::size_t max) const noexcept {
     tunable_count resolved = *this;
-    resolved.value_ = most;
+    resolved.value_ = max;
     return resolved;
   }
   // Returns the number for messages, with its sign.
@@ -172,21 +172,9 @@ using count_or_automatic = tunable_count<void>;
 
 /// The value for options that the library chooses. For `loader_options::workers` and `prefetch`,
 /// the library chooses and changes the number while the loop runs, from its statistics; see
-/// `loader::tuning`. For `tuning.cpus`, the number is derived from the cores that the process may
-/// use.
+/// `loader::tuning`. For `tuning.max_workers`, the number is derived from the cores that the
+/// process may use.
 inline constexpr count_or_automatic automatic{count_or_automatic::no_number};
-
-/// The options in `loader_options::ahead`: prefetch hints to the dataset. See docs/stores.md.
-struct loader_ahead_options {
-  /// The distance of prefetch hints ahead of the workers, in stored bytes; 0 means no hints. The
-  /// limit is at most the dataset's `prefetch_capacity`; a cache may plan farther ahead than it
-  /// fetches. Has no effect on the contents of batches and takes no slots.
-  ///
-  /// A thread of the loader calls the dataset. The destructor joins that thread, and waits at most
-  /// `faults.timeout` if that is set. Throws `option_error` for a sampler that counts draws, such
-  /// as `prioritized`, because a hint of a step would count as its draw.
-  std::uint64_t bytes = 0;
-};
 
 /// The options in `loader_options::faults`: the handling of reads that fail or hang. See
 /// docs/faults.md.
@@ -211,7 +199,7 @@ struct loader_fault_options {
   /// the thread that destroys the loader: it must not take a lock that is held there, and must not
   /// destroy the loader. By default, reports are lines on stderr. If it throws, the consumer gets
   /// the exception, and the loader delivers no further batches.
-  std::function<void(const stalled_read&)> on_stall = {};
+  std::function<void(const stall_report&)> on_stall = {};
 };
 
 /// The options in `loader_options::memory`: the amount and the kind of memory for the host slots.
@@ -224,7 +212,7 @@ struct loader_memory_options {
   std::optional<memory_budget> budget = {};
 
   /// The action if the host slots exceed the budget. `footprint()` returns the number of slots.
-  budget_action when_over_budget = budget_action::refuse;
+  budget_action on_budget_exceeded = budget_action::refuse;
 
   /// The action if memory can't be page-locked. False throws `out_of_memory`. True continues with
   /// ordinary memory, which is slower, and sets `footprint().pinned` to false. The CPU device
@@ -235,12 +223,13 @@ struct loader_memory_options {
   /// dataset specifies, else `batch_size` times its longest sample. For a batch with more values,
   /// the consumer gets a `ragged_overflow` when it is the batch's turn; no sample is truncated.
   /// Throws `option_error` if the record has no ragged field. See docs/ragged.md.
-  std::size_t values_per_batch = 0;
+  std::size_t max_values_per_batch = 0;
 };
 
-/// The options in `loader_options::observe`: the information that is recorded about batches.
-struct loader_observe_options {
-  /// Makes batches list their samples: `batch.indices()`, `batch.substituted()`. Takes 16 bytes for
+/// The options in `loader_options::instrumentation`: the information that is recorded about
+/// batches.
+struct loader_instrumentation_options {
+  /// Makes batches list their samples: `batch.indices()`, `batch.replaced()`. Takes 16 bytes for
   /// each sample of a slot.
   bool indices = false;
 
@@ -256,7 +245,7 @@ struct loader_tuning_options {
   /// many threads. `automatic` uses the cores of the affinity mask and of the cgroup's quota, minus
   /// one for the step. For reads that mostly wait, set a larger number. Throws `option_error` if
   /// `workers` is a number.
-  count_or_automatic cpus = automatic;
+  count_or_automatic max_workers = automatic;
 
   /// Samples that a worker claims at a time. 0 chooses: few enough for all workers to share a
   /// batch, and more if samples are small and were measured to be quick to read.
@@ -266,7 +255,7 @@ struct loader_tuning_options {
   /// affinity mask of the thread that makes the loader. Threads that a dataset starts inherit them.
   /// If the system refuses, the workers run unbound: `footprint().workers` reports where the
   /// workers run, and why.
-  worker_placement placement = worker_placement::near_device;
+  worker_affinity affinity = worker_affinity::near_device;
 };
 
 /// The options of a `loader`. The loader's constructor throws `option_error` for bad values,
@@ -283,8 +272,8 @@ struct loader_options {
 
   /// Number of threads that read samples. 0 reads on the consumer's thread, inside `++`. The
   /// workers share the dataset, and all help the batch that is needed first. `automatic` uses as
-  /// many workers as the loop needs, at most `tuning.cpus`; the other threads sleep. A loop that
-  /// only polls `try_next` never waits, so `automatic` adds no workers for it.
+  /// many workers as the loop needs, at most `tuning.max_workers`; the other threads sleep. A loop
+  /// that only polls `try_next` never waits, so `automatic` adds no workers for it.
   /// DataLoader(num_workers).
   tunable_count<detail::loop_tuning> workers = 1;
 
@@ -298,7 +287,7 @@ struct loader_options {
   std::uint64_t seed = 0;
 
   /// The treatment of a last batch that is not full. DataLoader(drop_last).
-  partial_batch last_batch = partial_batch::keep;
+  penstock::last_batch last_batch = penstock::last_batch::keep;
 
   /// Delivers batches in the sampler's order. False delivers the batch that is complete first, in
   /// no exact order. DataLoader(in_order).
@@ -310,7 +299,7 @@ struct loader_options {
   /// The action when the consumer requests a batch while leases, on its thread or moved to other
   /// threads, hold every slot. `wait` is for leases that end on other threads. A stop request ends
   /// the wait.
-  held_action when_held = held_action::fail;
+  exhausted_action on_slots_exhausted = exhausted_action::fail;
 
   /// A request through this token stops the loader. Any thread may make the request. No further
   /// chunk is then started. When the reads in progress have returned, all workers end. The
@@ -318,15 +307,22 @@ struct loader_options {
   /// `tuning.chunk` makes the stop faster.
   std::stop_token stop = {};
 
-  /// Prefetch hints to the dataset.
-  loader_ahead_options ahead = {};
+  /// The distance of prefetch hints ahead of the workers, in stored bytes; 0 sends no hints. The
+  /// limit is at most the dataset's `prefetch_capacity`; a cache may plan farther ahead than it
+  /// fetches. Has no effect on the contents of batches and takes no slots.
+  ///
+  /// A thread of the loader calls the dataset. The destructor joins that thread, and waits at most
+  /// `faults.timeout` if that is set. Throws `option_error` for a sampler that counts draws, such
+  /// as `prioritized`, because a hint of a step would count as its draw. See docs/stores.md.
+  std::uint64_t lookahead_bytes = 0;
+
   /// The handling of reads that fail or hang. DataLoader(timeout), which limits the wait for a
   /// batch.
   loader_fault_options faults = {};
   /// The amount and the kind of memory for the host slots.
   loader_memory_options memory = {};
   /// The information that is recorded about batches.
-  loader_observe_options observe = {};
+  loader_instrumentation_options instrumentation = {};
   /// The distribution of work over threads.
   loader_tuning_options tuning = {};
 };
@@ -334,27 +330,27 @@ struct loader_options {
 namespace detail {
 
 /// The largest number of worker threads of a loader.
-inline constexpr std::size_t most_workers = 4096;
+inline constexpr std::size_t max_workers = 4096;
 
 /// Throws `option_error` for a value that no loader can work with.
 inline void require_valid(const loader_options& options) {
   if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
   const std::size_t workers = options.workers.value();
-  const count_or_automatic cpus = options.tuning.cpus;
-  const auto require_count = [](const char* name, const auto& count, std::size_t most) {
-    if (count.is_automatic() || count.value() <= most) return;
+  const count_or_automatic cap = options.tuning.max_workers;
+  const auto require_count = [](const char* name, const auto& count, std::size_t max) {
+    if (count.is_automatic() || count.value() <= max) return;
     const std::ptrdiff_t written = count.written();
     if (written < 0) refuse_option(name, {"must not be negative, but is ", written});
-    refuse_option(name, {written, " is above ", most});
+    refuse_option(name, {written, " is above ", max});
   };
-  require_count("workers", options.workers, most_workers);
-  require_count("tuning.cpus", cpus, most_workers);
-  if (cpus == 0) refuse_option("tuning.cpus", {"must be at least 1 (one worker), but is 0"});
-  if (cpus != automatic && !options.workers.is_automatic()) {
-    refuse_option("tuning.cpus", {"is the limit of workers = automatic, but workers is ", workers,
-                                  ": omit one of them"});
+  require_count("workers", options.workers, max_workers);
+  require_count("tuning.max_workers", cap, max_workers);
+  if (cap == 0) refuse_option("tuning.max_workers", {"must be at least 1 (one worker), but is 0"});
+  if (cap != automatic && !options.workers.is_automatic()) {
+    refuse_option("tuning.max_workers", {"is the limit of workers = automatic, but workers is ",
+                                         workers, ": omit one of them"});
   }
-  require_count("prefetch", options.prefetch, most_slots - 1);
+  require_count("prefetch", options.prefetch, max_slots - 1);
   const loader_fault_options& faults = options.faults;
   require_valid(faults.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {

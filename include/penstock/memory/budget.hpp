@@ -26,8 +26,8 @@ namespace detail {
 
 /// Returns the product, or the largest number if the product overflows.
 constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noexcept {
-  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
-  return a != 0 && b > most / a ? most : a * b;
+  constexpr std::uint64_t max = (std::numeric_limits<std::uint64_t>::max)();
+  return a != 0 && b > max / a ? max : a * b;
 }
 
 /// Returns the unused memory of the system without reading /proc. Less than MemAvailable, because
@@ -88,7 +88,7 @@ namespace detail {
 
 /// Returns a size as people read it: "3.2 GiB", "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
-  if (bytes < 1024) return joined({bytes, " bytes"});
+  if (bytes < 1024) return str_cat({bytes, " bytes"});
   static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
@@ -107,7 +107,7 @@ namespace detail {
 /// A request for slots of host memory, made to a `memory_budget`.
 struct slot_demand {
   std::uint64_t slot_count = 0;              ///< number of slots requested
-  std::uint64_t least = 0;                   ///< minimum number of slots that are useful
+  std::uint64_t min = 0;                     ///< minimum number of slots that are useful
   std::uint64_t slot_bytes = 0;              ///< bytes of each slot
   std::string_view lower = "batch_size";     ///< the option that makes the slots smaller
   std::string_view raise = "memory.budget";  ///< the option that sets the budget
@@ -137,7 +137,7 @@ class memory_reservation {
   }
 
   /// The number of slots requested.
-  [[nodiscard]] std::uint64_t asked() const noexcept { return asked_; }
+  [[nodiscard]] std::uint64_t requested() const noexcept { return requested_; }
   /// The number of slots granted.
   [[nodiscard]] std::uint64_t slot_count() const noexcept { return slots_; }
   /// The number of bytes of the granted slots.
@@ -149,12 +149,12 @@ class memory_reservation {
   memory_reservation(std::shared_ptr<budget_account> account, const slot_demand& demand,
                      std::uint64_t slot_count) noexcept
       : account_(std::move(account)),
-        asked_(demand.slot_count),
+        requested_(demand.slot_count),
         slots_(slot_count),
         bytes_(slot_count * demand.slot_bytes) {}
 
   std::shared_ptr<budget_account> account_;
-  std::uint64_t asked_ = 0;
+  std::uint64_t requested_ = 0;
   std::uint64_t slots_ = 0;
   std::uint64_t bytes_ = 0;
 };
@@ -168,7 +168,7 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
   /// Makes the error for `demand` on a budget of `limit` bytes, of which `used` bytes are reserved.
   pinned_budget_exceeded(const detail::slot_demand& demand, std::uint64_t limit, std::uint64_t used)
       : error(text(demand, limit, used)),
-        need_(detail::saturating_product(demand.least, demand.slot_bytes)),
+        need_(detail::saturating_product(demand.min, demand.slot_bytes)),
         limit_(limit),
         used_(used) {}
   /// The bytes that the slots would take: of all requested slots, or of the minimum number of
@@ -182,17 +182,17 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  private:
   [[gnu::cold]] static std::string text(const detail::slot_demand& demand, std::uint64_t limit,
                                         std::uint64_t used) {
-    const bool is_least = demand.least < demand.slot_count;
-    std::string what = detail::joined(
+    const bool is_least = demand.min < demand.slot_count;
+    std::string what = detail::str_cat(
         {"pinned_budget_exceeded: ",
-         detail::readable_bytes(detail::saturating_product(demand.least, demand.slot_bytes)),
-         " needed for ", is_least ? "at least " : "", demand.least,
-         demand.least == 1 ? " slot of " : " slots of ", detail::readable_bytes(demand.slot_bytes),
+         detail::readable_bytes(detail::saturating_product(demand.min, demand.slot_bytes)),
+         " needed for ", is_least ? "at least " : "", demand.min,
+         demand.min == 1 ? " slot of " : " slots of ", detail::readable_bytes(demand.slot_bytes),
          ", limit ", detail::readable_bytes(limit)});
     if (used != 0) {
-      what += detail::joined({", of which ", detail::readable_bytes(used), " are already in use"});
+      what += detail::str_cat({", of which ", detail::readable_bytes(used), " are already in use"});
     }
-    what += is_least ? detail::joined({": lower ", demand.lower, ", or raise ", demand.raise})
+    what += is_least ? detail::str_cat({": lower ", demand.lower, ", or raise ", demand.raise})
                      : ": lower prefetch or batch_size, raise memory.budget, or choose "
                        "budget_action::fewer_slots";
     return what;
@@ -254,7 +254,7 @@ class memory_budget {
     const std::uint64_t fitting = demand.slot_bytes == 0
                                       ? demand.slot_count
                                       : (std::min)(demand.slot_count, left / demand.slot_bytes);
-    if (fitting < demand.least) {
+    if (fitting < demand.min) {
       throw pinned_budget_exceeded(demand, account_->limit, account_->used);
     }
     account_->used += fitting * demand.slot_bytes;

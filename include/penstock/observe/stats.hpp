@@ -108,9 +108,8 @@ struct duration_stats {
     }
     later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
     // Only the bucket of the difference's longest duration is known.
-    const std::uint64_t most = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
-    if (detail::log_buckets::of(later.longest_ticks) != top || most == 0)
-      later.longest_ticks = most;
+    const std::uint64_t max = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
+    if (detail::log_buckets::of(later.longest_ticks) != top || max == 0) later.longest_ticks = max;
     return later;
   }
   /// Returns the sum, in ticks of `a`.
@@ -187,11 +186,11 @@ struct read_stats {
   }
 };
 
-/// The prefetch hints that a loader has sent to its dataset, see `loader_options::ahead.bytes`.
+/// The prefetch hints that a loader has sent to its dataset, see `loader_options::lookahead_bytes`.
 struct ahead_stats {
   /// The bound: the smaller of the option and the dataset's capacity. If it is 0, the loader sends
   /// no hints.
-  std::uint64_t most_bytes = 0;
+  std::uint64_t max_bytes = 0;
   std::uint64_t samples = 0;    ///< the number of hinted samples
   std::uint64_t bytes = 0;      ///< the bytes of those samples
   std::uint64_t bytes_now = 0;  ///< bytes of hinted samples that are not read yet, sampled
@@ -222,8 +221,8 @@ struct replay_stats {
   std::chrono::nanoseconds time{0};
 };
 
-/// Times of some batches by the device's clock, see `transfer_options::observe.time_device`. Times
-/// are totals over `batches` batches.
+/// Times of some batches by the device's clock, see
+/// `transfer_options::instrumentation.time_device`. Times are totals over `batches` batches.
 struct device_stats {
   std::uint64_t batches = 0;              ///< the number of timed batches
   std::chrono::nanoseconds copy{0};       ///< time of their copies, without waits
@@ -310,7 +309,7 @@ template <class T>
 /// Throws `stats_mismatch` unless the same kind of clock measured both snapshots.
 inline void require_one_clock(std::string_view what, bool is_one) {
   if (is_one) return;
-  throw stats_mismatch(joined({what, ": two snapshots were measured by different clocks"}));
+  throw stats_mismatch(str_cat({what, ": two snapshots were measured by different clocks"}));
 }
 /// Throws `stats_mismatch` unless both snapshots have the same identity and the age of the later
 /// snapshot is not less.
@@ -456,7 +455,7 @@ struct counters<loader_stats>
   both.workers_are_automatic = a.workers_are_automatic || b.workers_are_automatic;
   both.clock_has_stepped = a.clock_has_stepped || b.clock_has_stepped;
   both.read.slowest = detail::slowest_of(a.read.slowest, b.read.slowest);
-  both.ahead.most_bytes += b.ahead.most_bytes;
+  both.ahead.max_bytes += b.ahead.max_bytes;
   both.ahead.bytes_now += b.ahead.bytes_now;
   // The capacity may be the largest 64-bit number, so it is not added.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
@@ -501,15 +500,15 @@ struct counters<results_stats>
 /// `loader_stats`.
 ///
 /// The host does not wait for copies and transforms, so their times are unknown unless
-/// `transfer_options::observe.time_device` fills in `device`.
+/// `transfer_options::instrumentation.time_device` fills in `device`.
 struct transfer_stats {
   std::uint64_t transfer = 0;               ///< identifies the transfer; in a sum, all transfers
   std::chrono::nanoseconds age{0};          ///< the time span
   stats_clock clock = stats_clock::steady;  ///< the clock of all times
   bool clock_has_stepped = false;           ///< see `loader_stats`
 
-  std::uint64_t depth = 0;  ///< device slots in use, at the snapshot
-  bool is_body = false;     ///< true if the loop's body is the step (no stream was given)
+  std::uint64_t depth = 0;   ///< device slots in use, at the snapshot
+  bool runs_inline = false;  ///< true if the loop's body is the step (no stream was given)
 
   std::uint64_t copies = 0;       ///< batches whose copy was queued
   std::uint64_t samples = 0;      ///< the samples of those batches
@@ -518,12 +517,13 @@ struct transfer_stats {
   std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
 
   wait_stats wait_for_batch;  ///< no batch was ready; a loader without workers reads it
-  wait_stats wait_for_slot;   ///< every device slot was leased, see `transfer_options::when_held`
-  wait_stats wait_for_copy;   ///< if the loop's body is the step: the copy was not complete
-  depth_stats ahead;          ///< copies in flight when a batch was handed out
-  step_stats step;            ///< batches handed to the consumer, and the loop's body
-  replay_stats replay;        ///< the step alone, on resident batches
-  device_stats device;        ///< times by the device's clock
+  wait_stats
+      wait_for_slot;  ///< every device slot was leased, see `transfer_options::on_slots_exhausted`
+  wait_stats wait_for_copy;  ///< if the loop's body is the step: the copy was not complete
+  depth_stats ahead;         ///< copies in flight when a batch was handed out
+  step_stats step;           ///< batches handed to the consumer, and the loop's body
+  replay_stats replay;       ///< the step alone, on resident batches
+  device_stats device;       ///< times by the device's clock
 
   /// Statistics of the source, if it is a loader.
   std::optional<loader_stats> loader;

@@ -68,8 +68,9 @@ struct trace_options {
 /// program makes the recorder and passes it to loaders and transfers in their options:
 ///
 ///     ps::trace_recorder recorder;
-///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.observe = {.trace = &recorder}}};
-///     ps::transfer feed{loader, stream, {.observe = {.trace = &recorder}}};
+///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.instrumentation = {.trace =
+///     &recorder}}};
+///     ps::transfer feed{loader, stream, {.instrumentation = {.trace = &recorder}}};
 ///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
 ///     ps::write_chrome_trace(recorder, "epoch.json");
 ///
@@ -83,11 +84,10 @@ class trace_recorder {
   /// Throws `option_error` if the capacity is invalid.
   explicit trace_recorder(const trace_options& options = {})
       : capacity_(options.capacity), log_(std::make_shared<log>()) {
-    constexpr std::size_t least = 16;
-    constexpr std::size_t most = std::size_t{1} << 24;
-    if (!std::has_single_bit(capacity_) || capacity_ < least || capacity_ > most) {
-      detail::refuse_option("capacity",
-                            {capacity_, " is not a power of two in ", least, "..", most});
+    constexpr std::size_t min = 16;
+    constexpr std::size_t max = std::size_t{1} << 24;
+    if (!std::has_single_bit(capacity_) || capacity_ < min || capacity_ > max) {
+      detail::refuse_option("capacity", {capacity_, " is not a power of two in ", min, "..", max});
     }
   }
   trace_recorder(trace_recorder&&) = delete;
@@ -128,8 +128,8 @@ class trace_recorder {
                                                                 std::string name,
                                                                 std::size_t number,
                                                                 std::size_t capacity) {
-    if (number != detail::tracing::unnumbered) name = detail::joined({name, " ", number});
-    if (flow > 1) name = detail::joined({name, " (", flow, ")"});
+    if (number != detail::tracing::unnumbered) name = detail::str_cat({name, " ", number});
+    if (flow > 1) name = detail::str_cat({name, " (", flow, ")"});
     auto made =
         std::make_unique<detail::trace_writer>(std::move(name), flow, capacity, log_->clock);
     const std::lock_guard lock{log_->mutex};

@@ -30,7 +30,7 @@ class trace_sink {
                 std::uint64_t samples) noexcept;
     void (*add_setting)(trace_sink&, trace_stage, std::uint64_t begin, std::uint64_t end,
                         std::uint64_t workers, std::uint64_t prefetch) noexcept;
-    void (*note_wait)(trace_sink&, trace_stage, std::uint64_t begin, std::uint64_t end) noexcept;
+    void (*record_wait)(trace_sink&, trace_stage, std::uint64_t begin, std::uint64_t end) noexcept;
     std::uint64_t (*work_on)(trace_sink&, const batch_info&) noexcept;
     void (*leave)(trace_sink&) noexcept;
   };
@@ -49,8 +49,8 @@ class trace_sink {
                    std::uint64_t prefetch) noexcept {
     functions_->add_setting(*this, stage, begin, end, workers, prefetch);
   }
-  void note_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
-    functions_->note_wait(*this, stage, begin, end);
+  void record_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
+    functions_->record_wait(*this, stage, begin, end);
   }
   std::uint64_t work_on(const batch_info& batch) noexcept {
     return functions_->work_on(*this, batch);

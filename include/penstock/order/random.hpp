@@ -314,8 +314,8 @@ template <detail::random_bits32 Generator, detail::real Real>
   const double to = high;
   if (!(to - from >= 0 && to - from <= (std::numeric_limits<double>::max)())) {
     throw std::invalid_argument(
-        detail::joined({"uniform: expected finite low <= high, found low = ", detail::to_text(low),
-                        ", high = ", detail::to_text(high)}));
+        detail::str_cat({"uniform: expected finite low <= high, found low = ", detail::to_text(low),
+                         ", high = ", detail::to_text(high)}));
   }
   if constexpr (std::same_as<Real, float>) {
     // Both products are exact in double, so it does not matter whether the compiler contracts.
@@ -337,7 +337,7 @@ template <detail::random_bits32 Generator, detail::integer Integer>
 [[nodiscard]] constexpr Integer uniform(Generator& gen, Integer low, Integer high) {
   if (low > high) {
     throw std::invalid_argument(
-        detail::joined({"uniform: expected low <= high, found low = ", low, ", high = ", high}));
+        detail::str_cat({"uniform: expected low <= high, found low = ", low, ", high = ", high}));
   }
   __extension__ using wide = unsigned __int128;
   const auto word32 = [&gen] { return detail::draw32(gen); };

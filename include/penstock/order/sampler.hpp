@@ -55,7 +55,7 @@ concept epoch_order =
 /// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
 /// loader's destructor waits for the order. A sampler that needs to know how far its orders are
 /// drawn, as `prioritized` does, has `static constexpr bool counts_draws = true`; then a loader
-/// refuses `ahead.bytes`, because its hints would count as draws.
+/// refuses `lookahead_bytes`, because its hints would count as draws.
 ///
 /// States compare some indices of two orders. If the sampler has `std::uint64_t fingerprint()
 /// const`, a hash of everything that its orders depend on, states compare the hashes instead.
@@ -68,27 +68,28 @@ concept sampler = std::copyable<Sampler> &&
 
 /// A position in a training: step `step` of epoch `epoch`, both counted from 0. A step is a batch,
 /// over all ranks. The position {e, steps of an epoch} is the same as {e + 1, 0}.
-struct training_place {
+struct training_position {
   /// The epoch.
   std::uint64_t epoch = 0;
   /// The step within the epoch.
   std::uint64_t step = 0;
   /// Returns true if all members are equal.
-  friend bool operator==(const training_place&, const training_place&) = default;
+  friend bool operator==(const training_position&, const training_position&) = default;
   /// Orders by epoch, and then by step.
-  friend auto operator<=>(const training_place&, const training_place&) = default;  // NOLINT
+  friend auto operator<=>(const training_position&, const training_position&) = default;  // NOLINT
 };
 
 /// An order whose batches have different numbers of samples, as `by_tokens` has. Its positions form
 /// rows of the sampler's `batch_size()`, one row per batch. A batch has the first
-/// `order.batch_extent(batch)` positions of its row, from 1 to `batch_size()`. `size(n)` counts all
+/// `order.batch_size(batch)` positions of its row, from 1 to `batch_size()`. `size(n)` counts all
 /// positions of whole rows, and `fill` also writes an index below n for positions without a sample.
 /// Called from several threads at once. The sampler's `batches_per_step()` is the number of batches
 /// that all ranks take in a step. The number of batches of an epoch is a multiple of it.
 template <class Order>
-concept order_of_batches = epoch_order<Order> && requires(const Order& order, std::uint64_t batch) {
-  { order.batch_extent(batch) } noexcept -> std::same_as<std::size_t>;
-};
+concept variable_batch_order =
+    epoch_order<Order> && requires(const Order& order, std::uint64_t batch) {
+      { order.batch_size(batch) } noexcept -> std::same_as<std::size_t>;
+    };
 
 namespace detail {
 
@@ -113,7 +114,7 @@ using order_of = std::remove_cvref_t<decltype(std::declval<const Sampler&>().ord
 
 /// A sampler whose batches have different numbers of samples.
 template <class Sampler>
-concept cuts_batches = sampler_of_batches<Sampler> && order_of_batches<order_of<Sampler>> &&
+concept cuts_batches = sampler_of_batches<Sampler> && variable_batch_order<order_of<Sampler>> &&
                        requires(const Sampler& sampler) {
                          { sampler.batches_per_step() } -> std::same_as<std::uint64_t>;
                        };

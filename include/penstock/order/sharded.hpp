@@ -16,7 +16,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The action on an epoch's last samples if they do not fill a global batch.
-enum class shard_tail {
+enum class remainder_policy {
   wrap,  ///< complete the batch with the epoch's first samples; DistributedSampler(drop_last=False)
   drop,  ///< drop the batch; DistributedSampler(drop_last=True)
   keep,  ///< keep the batch short: every sample once, for evaluation; numbers of batches may differ
@@ -36,7 +36,7 @@ struct shard_options {
   std::size_t global_batch = 0;
 
   /// The action on the last samples of the epoch.
-  shard_tail tail = shard_tail::wrap;
+  remainder_policy remainder = remainder_policy::wrap;
 };
 
 namespace detail {
@@ -74,10 +74,10 @@ class shard_order {
   }
 
   /// Returns the number of samples of the rank's batch `batch`.
-  [[nodiscard]] std::size_t batch_extent(std::uint64_t batch) const noexcept
-    requires order_of_batches<Order>
+  [[nodiscard]] std::size_t batch_size(std::uint64_t batch) const noexcept
+    requires variable_batch_order<Order>
   {
-    return all_.batch_extent((batch * global_batch_ + begin_) / batch_);
+    return all_.batch_size((batch * global_batch_ + begin_) / batch_);
   }
 
  private:
@@ -175,24 +175,24 @@ class sharded {
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     const std::uint64_t drawn = all_.size(n);
     const std::uint64_t global = options_.global_batch;
-    if (keeps_tail()) return drawn / global * batch_size() + tail_of(drawn).size;
+    if (keeps_remainder()) return drawn / global * batch_size() + tail_of(drawn).size;
     if (drawn > (std::numeric_limits<std::uint64_t>::max)() - (global - 1)) {
       detail::refuse_option("global_batch", {drawn, " samples and up to ", global - 1,
                                              " repeated samples exceed 64 bits"});
     }
-    const bool wraps = options_.tail == shard_tail::wrap;
+    const bool wraps = options_.remainder == remainder_policy::wrap;
     const std::uint64_t steps = (drawn + (wraps ? global - 1 : 0)) / global;
     if (steps == 0 && drawn != 0) {
       detail::refuse_option("global_batch",
                             {global, " is above the ", drawn,
-                             " samples of an epoch, and shard_tail::drop leaves no batch"});
+                             " samples of an epoch, and remainder_policy::drop leaves no batch"});
     }
     return steps * batch_size();
   }
   /// Returns the number of samples that all ranks together read in an epoch. Throws the errors of
   /// `size`.
   [[nodiscard]] std::uint64_t total_size(std::uint64_t n) const {
-    return keeps_tail() ? all_.size(n) : size(n) * world();
+    return keeps_remainder() ? all_.size(n) : size(n) * world();
   }
 
   /// Returns the rank's order of an epoch. Throws the errors of the sampler.
@@ -200,7 +200,8 @@ class sharded {
                                                                      std::uint64_t epoch) const {
     const std::uint64_t drawn = all_.size(n);
     const std::uint64_t begin = batch_size() * static_cast<std::size_t>(options_.rank);
-    return {all_.order(n, epoch), drawn, options_, keeps_tail() ? begin - tail_of(drawn).begin : 0};
+    return {all_.order(n, epoch), drawn, options_,
+            keeps_remainder() ? begin - tail_of(drawn).begin : 0};
   }
 
   /// Returns the batch size that this rank's loader must have.
@@ -221,8 +222,10 @@ class sharded {
   }
   /// Returns the options.
   [[nodiscard]] const shard_options& options() const noexcept { return options_; }
-  /// Returns true if ranks may differ in the number of samples: `shard_tail::keep`.
-  [[nodiscard]] bool keeps_tail() const noexcept { return options_.tail == shard_tail::keep; }
+  /// Returns true if ranks may differ in the number of samples: `remainder_policy::keep`.
+  [[nodiscard]] bool keeps_remainder() const noexcept {
+    return options_.remainder == remainder_policy::keep;
+  }
 
  private:
   /// This rank's positions in the short last global batch of an epoch.

@@ -44,7 +44,7 @@ class alias_table {
   template <real Real>
   explicit alias_table(std::span<const Real> weights) {
     if (weights.empty()) refuse_option("weights", {"expected at least one, found none"});
-    if (weights.size() > most) {
+    if (weights.size() > max) {
       refuse_option("weights", {"expected at most 2^32 - 1, found ", weights.size()});
     }
     level(shares_of(weights));
@@ -59,7 +59,7 @@ class alias_table {
   [[nodiscard]] std::span<const column> columns() const noexcept { return columns_; }
 
  private:
-  static constexpr std::size_t most = 0xffffffffu;
+  static constexpr std::size_t max = 0xffffffffu;
   static constexpr std::uint64_t full = std::uint64_t{1} << 32;
   __extension__ using wide = unsigned __int128;
 

@@ -109,12 +109,12 @@ inline constexpr std::array<state_member, 7> state_members{{
     {"order", &loader_state::order},
 }};
 
-inline constexpr std::array<std::string_view, 3> partial_batch_names{"keep", "drop", "pad"};
+inline constexpr std::array<std::string_view, 3> last_batch_names{"keep", "drop", "pad"};
 
 inline void require_same_order(const loader_state& state, const loader_state& own) {
   std::string differences;
-  const auto differ = [&](std::string_view name, text_piece then, text_piece now) {
-    differences += joined(
+  const auto differ = [&](std::string_view name, str_cat_arg then, str_cat_arg now) {
+    differences += str_cat(
         {differences.empty() ? "" : "; ", name, ": ", then, " in the state, ", now, " here"});
   };
   if (state.version != own.version) differ("version", state.version, own.version);
@@ -129,14 +129,14 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
   }
   if (state.last != own.last) {
     const auto name = [](std::uint32_t last) {
-      return last < 3 ? text_piece{partial_batch_names[last]} : text_piece{last};
+      return last < 3 ? str_cat_arg{last_batch_names[last]} : str_cat_arg{last};
     };
     differ("last", name(state.last), name(own.last));
   }
   if (!differences.empty())
     throw state_mismatch(
-        joined({"resume: this loader gives different batches than the loader of the state: ",
-                differences}));
+        str_cat({"resume: this loader gives different batches than the loader of the state: ",
+                 differences}));
 }
 
 /// Reads a state from its text: keys with values, "key=value", and space between them. Single-use.
@@ -157,14 +157,14 @@ class state_reader {
       ++at_;
       skip_space();
       const std::size_t which = value_of(key, begin, state);
-      if (seen[which]) fail(begin, "every key once", joined({"'", key, "' again"}));
+      if (seen[which]) fail(begin, "every key once", str_cat({"'", key, "' again"}));
       seen[which] = true;
       const std::size_t end = at_;
       skip_space();
       if (at_ == end && at_ != text_.size()) fail(at_, "a space", found());
     }
     for (std::size_t which = 0; which < seen.size(); ++which) {
-      if (!seen[which]) fail(at_, joined({"the key '", name_of(which), "'"}), "none");
+      if (!seen[which]) fail(at_, str_cat({"the key '", name_of(which), "'"}), "none");
     }
     if (state.batch_size == 0) fail(at_, "a batch_size of at least 1", "0");
     return state;
@@ -190,21 +190,20 @@ class state_reader {
     const std::size_t value_begin = at_;
     if (key == version_name) {
       const std::uint64_t version = number();
-      if (version != 1) fail(value_begin, "version 1", joined({version}));
+      if (version != 1) fail(value_begin, "version 1", str_cat({version}));
       state.version = 1;
       return state_members.size();
     }
     if (key == last_name) {
       const std::string_view value = word();
-      const auto* const name =
-          std::find(partial_batch_names.begin(), partial_batch_names.end(), value);
-      if (name == partial_batch_names.end()) {
-        fail(value_begin, "keep, drop or pad", joined({"'", value, "'"}));
+      const auto* const name = std::find(last_batch_names.begin(), last_batch_names.end(), value);
+      if (name == last_batch_names.end()) {
+        fail(value_begin, "keep, drop or pad", str_cat({"'", value, "'"}));
       }
-      state.last = static_cast<std::uint32_t>(name - partial_batch_names.begin());
+      state.last = static_cast<std::uint32_t>(name - last_batch_names.begin());
       return state_members.size() + 1;
     }
-    fail(begin, "a key of a loader_state", joined({"'", key, "'"}));
+    fail(begin, "a key of a loader_state", str_cat({"'", key, "'"}));
   }
 
   std::uint64_t number() {
@@ -236,7 +235,7 @@ class state_reader {
   }
   [[nodiscard]] std::string found() const {
     if (at_ == text_.size()) return "the end";
-    return joined({"'", text_.substr(at_, 12), "'"});
+    return str_cat({"'", text_.substr(at_, 12), "'"});
   }
   [[noreturn]] static void fail(std::size_t offset, const std::string& expected,
                                 const std::string& found) {
@@ -252,12 +251,12 @@ class state_reader {
 /// Returns the state as one line for a log or a file: "penstock_state=1 epoch=3 batch=17 ...
 /// last=keep".
 [[nodiscard]] inline std::string to_text(const loader_state& state) {
-  std::string text = detail::joined({"penstock_state=", state.version});
+  std::string text = detail::str_cat({"penstock_state=", state.version});
   for (const detail::state_member& member : detail::state_members) {
-    text += detail::joined({" ", member.name, "=", state.*member.place});
+    text += detail::str_cat({" ", member.name, "=", state.*member.place});
   }
-  return text += detail::joined({" last=", state.last < 3 ? detail::partial_batch_names[state.last]
-                                                          : std::string_view{"unknown"}});
+  return text += detail::str_cat({" last=", state.last < 3 ? detail::last_batch_names[state.last]
+                                                           : std::string_view{"unknown"}});
 }
 
 /// Writes `to_text(state)`.

@@ -96,8 +96,8 @@ class cpu_list {
   for (std::size_t i = 0; i < all.size();) {
     std::size_t last = i;
     while (last + 1 < all.size() && all[last + 1] == all[last] + 1) ++last;
-    text += detail::joined({text.empty() ? "" : ",", all[i]});
-    if (last != i) text += detail::joined({"-", all[last]});
+    text += detail::str_cat({text.empty() ? "" : ",", all[i]});
+    if (last != i) text += detail::str_cat({"-", all[last]});
     i = last + 1;
   }
   return text;
@@ -106,7 +106,7 @@ class cpu_list {
 /// State of the binding of a loader's workers to the cores of the NUMA node next to its device.
 enum class core_binding {
   bound,          ///< Each worker is bound to cores of the node.
-  disabled,       ///< The option is `worker_placement::anywhere`.
+  disabled,       ///< The option is `worker_affinity::anywhere`.
   no_node,        ///< The device reports no NUMA node of the host.
   no_workers,     ///< The loader has no workers: the consumer thread reads.
   unknown_cores,  ///< The system does not report the cores of the node.
@@ -115,7 +115,7 @@ enum class core_binding {
   refused,        ///< The system refused to report the affinity of the process or to bind a worker.
 };
 
-/// The cores on which the workers of a loader run: see `loader_options::tuning.placement` and
+/// The cores on which the workers of a loader run: see `loader_options::tuning.affinity` and
 /// `loader::footprint`. A value type that owns its memory.
 struct affinity_report {
   core_binding binding = core_binding::no_node;  ///< State of the binding.
@@ -131,28 +131,28 @@ struct affinity_report {
 /// Describes a report in words, such as "workers on node 1, cores 8-15". If the workers are not
 /// bound, the text has the reason.
 [[nodiscard]] inline std::string to_text(const affinity_report& workers) {
-  using detail::joined;
+  using detail::str_cat;
   const int node = workers.node.value_or(-1);
   const std::string cores = to_text(workers.cores);
   switch (workers.binding) {
     case core_binding::bound:
-      return joined({"workers on node ", node, ", cores ", cores});
+      return str_cat({"workers on node ", node, ", cores ", cores});
     case core_binding::within_node:
-      return joined({"workers on node ", node, ", cores ", cores, ", as allowed to the process"});
+      return str_cat({"workers on node ", node, ", cores ", cores, ", as allowed to the process"});
     case core_binding::disabled:
-      return "workers anywhere: worker_placement::anywhere was requested";
+      return "workers anywhere: worker_affinity::anywhere was requested";
     case core_binding::no_node:
       return "workers anywhere: the device has no NUMA node";
     case core_binding::no_workers:
       return "no workers: the consumer thread reads, on any core";
     case core_binding::unknown_cores:
-      return joined({"workers anywhere: the system does not report the cores of node ", node});
+      return str_cat({"workers anywhere: the system does not report the cores of node ", node});
     case core_binding::not_in_cpuset:
-      return joined({"workers anywhere: the process may not run on node ", node});
+      return str_cat({"workers anywhere: the process may not run on node ", node});
     case core_binding::refused:
-      return joined({"workers anywhere: the system refused node ", node,
-                     cores.empty() ? "" : ", cores ", cores, ": ",
-                     std::strerror(workers.error_number)});
+      return str_cat({"workers anywhere: the system refused node ", node,
+                      cores.empty() ? "" : ", cores ", cores, ": ",
+                      std::strerror(workers.error_number)});
   }
   return {};
 }

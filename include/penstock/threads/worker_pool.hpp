@@ -79,7 +79,7 @@ class worker_pool {
       stop();
       throw std::system_error(
           refusal.code(),
-          detail::joined(
+          detail::str_cat(
               {"worker_pool: thread ", started + 1, " of ", workers,
                (" cannot be started: lower workers, or raise the limit on threads (ulimit -u, the "
                 "container's limit on pids) or on address space (ulimit -v), which their stacks "

@@ -39,11 +39,11 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   /// Ends the lease, if there is one. Only the feed calls this, between two batches.
   using base::release;
   /// Notes that the loop's body was left, so that the lease ends next. Only the feed calls this.
-  void note_left() noexcept {
-    if (slots_ != nullptr) slots_->note_left(slot_);
+  void record_left() noexcept {
+    if (slots_ != nullptr) slots_->record_left(slot_);
   }
   /// Ends the lease, and records its release together with others. Only the feed calls this.
-  void end_later() noexcept { base::leave()->end_later(slot_); }
+  void defer_release() noexcept { base::leave()->defer_release(slot_); }
 
   /// The slot that holds the batch, like `slot_lease::slot`. If the device works on the batch in
   /// its host slot (`transfer_options::zero_copy`), this is the host slot.
@@ -59,16 +59,16 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
 
   /// The indices of the samples of the batch, like `host_batch::indices`. In host memory, valid
   /// until the lease ends. Empty unless the source is a loader with
-  /// `loader_options::observe.indices`.
+  /// `loader_options::instrumentation.indices`.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     use();
     return slots_->lists.indices(slot_, base::size());
   }
-  /// The places in the batch whose sample was substituted by another sample, like
-  /// `host_batch::substituted`. In host memory, valid until the lease ends.
-  [[nodiscard]] std::span<const std::uint64_t> substituted() const noexcept {
+  /// The places in the batch whose sample was replaced by another sample, like
+  /// `host_batch::replaced`. In host memory, valid until the lease ends.
+  [[nodiscard]] std::span<const std::uint64_t> replaced() const noexcept {
     use();
-    return slots_->lists.substituted(slot_);
+    return slots_->lists.replaced(slot_);
   }
 
   /// The stream that the batch was handed to. Later work on this stream reads the copied data.
@@ -96,7 +96,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   }
 
   /// Notes that the step writes to `data`, a slot of `owner`. Only `results` calls this.
-  void note_result(const void* owner, const void* data) const {
+  void record_result(const void* owner, const void* data) const {
     use();
     detail::noted_results& noted = slots_->results(slot_);
     for (auto& [known, at] : noted) {

@@ -23,8 +23,8 @@ enum class zero_copy_use {
   always,     ///< always, if the device can; else `option_error`
 };
 
-/// `transfer_options::observe`: measurements and records of the batches.
-struct transfer_observe_options {
+/// `transfer_options::instrumentation`: measurements and records of the batches.
+struct transfer_instrumentation_options {
   /// Enables the timing of copy, transform and step by the device, for at most one batch in 32, see
   /// `device_stats`. Takes seven events on the device's streams. An error of the measurement ends
   /// the measurement, but not the loop. Requires a device that can time its work (`times_work`):
@@ -41,7 +41,7 @@ struct transfer_observe_options {
 /// batches.
 struct transfer_tuning_options {
   /// The maximum number of slots with `depth = automatic`, at least 2. `automatic`: 8.
-  count_or_automatic most_depth = automatic;
+  count_or_automatic max_depth = automatic;
 
   /// The maximum number of batches that share the calls that order them, at least 1. The copies of
   /// up to `group` ready batches are queued at once. The number is limited to (`depth` + 1) / 2.
@@ -64,7 +64,7 @@ struct transfer_options {
   /// Number of device slots: the batch that the consumer works on, and the batches that are copied
   /// ahead. At least 1, which overlaps nothing. `automatic` starts with 2 slots and adds one
   /// whenever leases hold all slots. It also adds slots while they make batches arrive sooner, up
-  /// to `tuning.most_depth`. A new slot takes device memory while the loop runs. If there is no
+  /// to `tuning.max_depth`. A new slot takes device memory while the loop runs. If there is no
   /// memory, the feed continues without it.
   tunable_count<detail::depth_tuning> depth = 3;
 
@@ -72,10 +72,10 @@ struct transfer_options {
   /// belong to the consumer or to threads that it has moved them to. The feed takes nothing from
   /// the source before there is a slot for it. `wait` is for leases that end on other threads. A
   /// stop request of the source ends the wait.
-  held_action when_held = held_action::fail;
+  exhausted_action on_slots_exhausted = exhausted_action::fail;
 
   /// Measurements and records of the batches.
-  transfer_observe_options observe = {};
+  transfer_instrumentation_options instrumentation = {};
   /// Parameters of the copies.
   transfer_tuning_options tuning = {};
 };
@@ -85,25 +85,25 @@ namespace detail {
 /// The number of device slots at the start of a feed, and the maximum number.
 struct depth_range {
   std::size_t first = 0;
-  std::size_t most = 0;
+  std::size_t max = 0;
 };
 
 /// Returns the range that the options specify. Throws `option_error`.
 inline depth_range checked_depth(const transfer_options& options) {
-  constexpr std::size_t most = 1024;
-  const auto refuse = [](const char* name, const auto& count, int least) {
-    refuse_option(name, {count.written(), " is not in ", least, "..", most});
+  constexpr std::size_t max = 1024;
+  const auto refuse = [](const char* name, const auto& count, int min) {
+    refuse_option(name, {count.written(), " is not in ", min, "..", max});
   };
   const std::size_t depth = options.depth.value();
   if (options.depth.is_automatic()) {
-    if (options.tuning.most_depth == automatic) return {2, 8};
-    const std::size_t cap = options.tuning.most_depth.value();
-    if (cap < 2 || cap > most) refuse("tuning.most_depth", options.tuning.most_depth, 2);
+    if (options.tuning.max_depth == automatic) return {2, 8};
+    const std::size_t cap = options.tuning.max_depth.value();
+    if (cap < 2 || cap > max) refuse("tuning.max_depth", options.tuning.max_depth, 2);
     return {2, cap};
   }
-  if (depth == 0 || depth > most) refuse("depth", options.depth, 1);
-  if (options.tuning.most_depth != automatic) {
-    refuse_option("tuning.most_depth", {"is the limit of depth = automatic, but depth is ", depth});
+  if (depth == 0 || depth > max) refuse("depth", options.depth, 1);
+  if (options.tuning.max_depth != automatic) {
+    refuse_option("tuning.max_depth", {"is the limit of depth = automatic, but depth is ", depth});
   }
   return {depth, depth};
 }
@@ -112,16 +112,16 @@ inline depth_range checked_depth(const transfer_options& options) {
 /// from the device if the option is `automatic`. Throws `option_error`.
 template <class Device>
 [[nodiscard]] std::size_t checked_group(const transfer_options& options, std::size_t batch_bytes) {
-  constexpr std::size_t most = 16;
+  constexpr std::size_t max = 16;
   if (options.tuning.group != automatic) {
     const std::size_t group = options.tuning.group.value();
-    if (group == 0 || group > most) {
-      refuse_option("tuning.group", {options.tuning.group.written(), " is not in 1..", most});
+    if (group == 0 || group > max) {
+      refuse_option("tuning.group", {options.tuning.group.written(), " is not in 1..", max});
     }
     return group;
   }
   if constexpr (requires { Device::grouped_bytes; }) {
-    return (std::max)(std::size_t{1}, (std::min)(most, Device::grouped_bytes / batch_bytes));
+    return (std::max)(std::size_t{1}, (std::min)(max, Device::grouped_bytes / batch_bytes));
   } else {
     return 1;
   }

@@ -104,7 +104,7 @@ class replay {
         if (!batch) break;
         kept_.push_back(std::move(batch));
       }
-      flow_->engine().rest();
+      flow_->engine().drain();
       flow_->engine().synchronize();
     } catch (...) {
       abandon();
@@ -164,7 +164,7 @@ class replay {
     if (!flow_->engine().is_live(serial_)) return kept_.clear();
     try {
       flow_->engine().synchronize();  // the time includes the work of a loop that was left
-      if (given_ != 0) flow_->engine().note_replay(given_, clock::now() - begin_);
+      if (given_ != 0) flow_->engine().record_replay(given_, clock::now() - begin_);
     } catch (...) {  // NOLINT: the device reports it again, where it may leave
     }
     abandon();
@@ -498,8 +498,8 @@ struct feed_footprint {
 
   /// An upper bound in bytes of what the feed allocates in host memory: 4 KiB, and 1 KiB for each
   /// device slot. 16 KiB more if `depth` is `automatic`. 16 bytes for each sample of each slot if
-  /// the loader has `observe.indices`. Excludes the device's own streams and events, and what a
-  /// transform allocates.
+  /// the loader has `instrumentation.indices`. Excludes the device's own streams and events, and
+  /// what a transform allocates.
   std::size_t bookkeeping = 0;
 
   friend bool operator==(const feed_footprint&, const feed_footprint&) = default;
@@ -520,7 +520,8 @@ inline feed_footprint feed_of(const loader_footprint& host, std::size_t depth,
           .staging_bytes = staging,
           .device_bytes = saturating_sum(depth, out_bytes, staging),
           .bookkeeping = saturating_sum(
-              depth, saturating_sum(load.observe.indices ? 16 : 0, load.batch_size, kib), fixed)};
+              depth, saturating_sum(load.instrumentation.indices ? 16 : 0, load.batch_size, kib),
+              fixed)};
 }
 
 }  // namespace detail
@@ -531,7 +532,7 @@ template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {
   const loader_footprint host = footprint<Record>(extents, load);
-  const std::size_t depth = detail::checked_depth(feed).most;
+  const std::size_t depth = detail::checked_depth(feed).max;
   if (feed.tuning.zero_copy != zero_copy_use::always) {
     return detail::feed_of(host, depth, host.slot_bytes, 0, load, feed);
   }
@@ -549,7 +550,7 @@ template <record_type Record, class Transform>
       detail::transformed_extents<Record>(transform, extents), load.batch_size};
   const bool is_copied = feed.tuning.zero_copy != zero_copy_use::always;
   const std::size_t staging = is_copied ? detail::saturating_sum(2, host.slot_bytes, 0) : 0;
-  return detail::feed_of(host, detail::checked_depth(feed).most, out.bytes(), staging, load, feed);
+  return detail::feed_of(host, detail::checked_depth(feed).max, out.bytes(), staging, load, feed);
 }
 
 }  // namespace PENSTOCK_ABI

@@ -18,7 +18,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -135,9 +135,9 @@ template <record_type Record, class Data>
 /// that `borrows`.
 template <penstock::record_type Record>
 class any_dataset
-    : public detail::over_dataset<detail::erased_dataset<Record>,
+    : public detail::adaptor_base<detail::erased_dataset<Record>,
                                   std::shared_ptr<const detail::erased_dataset<Record>>> {
-  using below = detail::over_dataset<detail::erased_dataset<Record>,
+  using below = detail::adaptor_base<detail::erased_dataset<Record>,
                                      std::shared_ptr<const detail::erased_dataset<Record>>>;
 
  public:

@@ -14,14 +14,14 @@
 #include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/support/word_hash.hpp>
-#include <penstock_ext/samplers/support/even_turns.hpp>
+#include <penstock_ext/samplers/support/round_robin.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// A selection from the concatenation of the parts: the parts take turns in proportion to their
-/// weights. The pattern, see `even_turns`, repeats after sum(weights) positions.
+/// weights. The pattern, see `round_robin`, repeats after sum(weights) positions.
 class weighted_turns {
  public:
   /// Makes the selection for parts of these sizes. If `repeats`, an exhausted part starts again
@@ -33,7 +33,7 @@ class weighted_turns {
     weights_ = weights.empty() ? std::vector<std::uint32_t>(sizes_.size(), 1) : weights;
     require_valid();
     weights_ = reduced(std::move(weights_));
-    turns_ = even_turns(weights_);
+    turns_ = round_robin(weights_);
     begins_.assign(1, 0);
     for (const std::uint64_t size : sizes_) begins_.push_back(begins_.back() + size);
     size_ = places();
@@ -87,7 +87,7 @@ class weighted_turns {
     std::uint64_t last = 0;
     for (std::size_t part = 0; part < sizes_.size(); ++part) {
       if (sizes_[part] == 0 && repeats_) {
-        refuse_option("when_through", {"dataset ", part, " has no sample that could be repeated"});
+        refuse_option("on_exhausted", {"dataset ", part, " has no sample that could be repeated"});
       }
       first = (std::min)(first, place_of(part, sizes_[part]));
       if (repeats_) last = (std::max)(last, place_of(part, sizes_[part] - 1) + 1);
@@ -106,7 +106,7 @@ class weighted_turns {
 }  // namespace detail
 
 /// The action of `interleave` when one of its datasets is exhausted.
-enum class through_action {
+enum class exhausted_policy {
   end,     ///< the mixture ends where the next sample of that dataset would be
   repeat,  ///< the dataset starts again; the mixture ends when every dataset has been read once
 };
@@ -119,7 +119,7 @@ struct interleave_options {
   /// equal weights.
   std::vector<std::uint32_t> weights = {};
   /// The end of the mixture.
-  through_action when_through = through_action::end;
+  exhausted_policy on_exhausted = exhausted_policy::end;
 };
 
 /// Mixes datasets by weights: `interleave({.weights = {3, 1}}, large, small) | map(f)`. The result
@@ -140,7 +140,7 @@ template <class... Parts>
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     detail::weighted_turns turns{options.weights,
                                  {static_cast<std::uint64_t>(parts.size())...},
-                                 options.when_through == through_action::repeat};
+                                 options.on_exhausted == exhausted_policy::repeat};
     auto whole = concat(std::forward<Parts>(parts)...);
     return detail::subset_dataset<decltype(whole), detail::weighted_turns>{std::move(whole),
                                                                            std::move(turns)};

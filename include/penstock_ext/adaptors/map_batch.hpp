@@ -9,7 +9,7 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -18,8 +18,8 @@ namespace detail {
 
 /// A dataset whose complete batches are transformed in place, see `map_batch`.
 template <class Base, class F>
-class map_batch_dataset : public over_dataset<Base> {
-  using below = over_dataset<Base>;
+class map_batch_dataset : public adaptor_base<Base> {
+  using below = adaptor_base<Base>;
   using below::base_;
 
  public:
@@ -73,7 +73,7 @@ inline constexpr bool is_last<map_batch_adaptor<F>> = true;
 /// share it in their order. A batch is the same for any number of workers, but not for another
 /// batch size or, with `sharded`, another number of ranks.
 ///
-/// `all` has the samples of the batch, including samples that `partial_batch::pad` adds, but
+/// `all` has the samples of the batch, including samples that `last_batch::pad` adds, but
 /// without skipped samples. The function is moved in and called as const from several threads
 /// concurrently. Its exceptions reach the consumer together with that batch. No `error_policy`
 /// applies to them, and `last_failure()` has the stage "batch". The function is not called for

@@ -12,7 +12,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 #include <penstock_ext/adaptors/support/joined_record.hpp>
 
 namespace penstock {
@@ -21,8 +21,8 @@ namespace detail {
 
 /// A dataset whose samples have their index as the last field, see `with_index`.
 template <dataset Base, name Name>
-class indexed_dataset : public over_dataset<Base> {
-  using below = over_dataset<Base>;
+class indexed_dataset : public adaptor_base<Base> {
+  using below = adaptor_base<Base>;
   using below::base_;
   using base_record = typename Base::record_type;
   using index_record = record<field<Name, std::uint64_t>>;
@@ -34,7 +34,8 @@ class indexed_dataset : public over_dataset<Base> {
   static_assert(
       record_type::ragged_fields == 0,
       "penstock::with_index: it does not support ragged fields, whose values are stored after all "
-      "other fields: use loader_options::observe.indices for the indices of a batch's samples");
+      "other fields: use loader_options::instrumentation.indices for the indices of a batch's "
+      "samples");
 
   /// Adds the index to the samples of `base`.
   explicit indexed_dataset(Base base) : below(std::move(base)), lengths_(extents_of(base_)) {}
@@ -77,7 +78,7 @@ class index_adaptor : public adaptor<index_adaptor<Name>> {
 /// Adds to every sample its index in the dataset on the left, as the last field. `data |
 /// with_index()` has a field "index" of one `std::uint64_t`. `data | with_index<"row">()` has a
 /// field "row". The field travels to the device with the batch. If only the host needs the indices,
-/// use `loader_options::observe.indices` instead. The adaptor copies no data.
+/// use `loader_options::instrumentation.indices` instead. The adaptor copies no data.
 template <name Name>
 [[nodiscard]] detail::index_adaptor<Name> with_index() {
   return {};

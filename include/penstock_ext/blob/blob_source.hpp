@@ -73,7 +73,7 @@ class blob_buffer {
 ///   unknown.
 /// - `access_plan(indices)` and `plan_capacity()` have the same meaning as in a `dataset`.
 ///
-/// `decode_images` forwards the hints of a loader's `ahead` to these members.
+/// `decode_images` forwards the hints of a loader's `lookahead_bytes` to these members.
 template <class S>
 concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer& buffer) {
   { source.size() } -> std::convertible_to<std::uint64_t>;

@@ -66,7 +66,7 @@ class folder_listing {
   /// Adds a file to the last folder. Returns false if the names of the folder would exceed 4 GiB.
   [[nodiscard]] bool add_file(std::string_view name) {
     const std::uint64_t offset = names_.size() - folders_.back().names_begin;
-    if (offset > most_characters) return false;
+    if (offset > max_characters) return false;
     name_offsets_.push_back(static_cast<std::uint32_t>(offset));
     names_.append(name).push_back('\0');
     return true;
@@ -108,7 +108,7 @@ class folder_listing {
   }
 
  private:
-  static constexpr std::uint64_t most_characters = 0xffff'0000U;  // a name has at most 255
+  static constexpr std::uint64_t max_characters = 0xffff'0000U;  // a name has at most 255
 
   std::vector<listed_folder> folders_;       // the root first
   std::vector<std::uint32_t> name_offsets_;  // relative to the first name of the folder

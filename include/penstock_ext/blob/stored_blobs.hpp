@@ -76,10 +76,10 @@ namespace detail {
 class spare_buffers {
  public:
   /// Maximum number of buffers.
-  static constexpr std::size_t most_buffers = 64;
+  static constexpr std::size_t max_buffers = 64;
 
-  /// Keeps buffers of up to `most_bytes` in total.
-  explicit spare_buffers(std::uint64_t most_bytes) noexcept : most_bytes_(most_bytes) {}
+  /// Keeps buffers of up to `max_bytes` in total.
+  explicit spare_buffers(std::uint64_t max_bytes) noexcept : max_bytes_(max_bytes) {}
 
   /// Returns the smallest buffer that has room for `bytes` bytes and at most 1.5 times as much. If
   /// no buffer matches, returns an empty buffer.
@@ -99,8 +99,8 @@ class spare_buffers {
   /// unchanged.
   void keep(blob_buffer& buffer) noexcept {
     const std::size_t room = buffer.capacity();
-    if (room == 0 || room > most_bytes_) return;
-    while (bytes_ + room > most_bytes_) drop_next();
+    if (room == 0 || room > max_bytes_) return;
+    while (bytes_ + room > max_bytes_) drop_next();
     auto place = std::find_if(buffers_.begin(), buffers_.end(),
                               [](const blob_buffer& one) { return one.capacity() == 0; });
     if (place == buffers_.end()) place = drop_next();
@@ -112,18 +112,18 @@ class spare_buffers {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
-  using places = std::array<blob_buffer, most_buffers>;
+  using places = std::array<blob_buffer, max_buffers>;
 
   // Drops the buffers round-robin, so that sizes that are no longer used disappear.
   places::iterator drop_next() noexcept {
     const auto place = buffers_.begin() + static_cast<std::ptrdiff_t>(next_);
-    next_ = (next_ + 1) % most_buffers;
+    next_ = (next_ + 1) % max_buffers;
     bytes_ -= place->capacity();
     *place = {};
     return place;
   }
 
-  std::uint64_t most_bytes_;
+  std::uint64_t max_bytes_;
   std::uint64_t bytes_ = 0;  // of `buffers_`; unused buffers are empty
   std::size_t next_ = 0;     // the buffer that is dropped next
   places buffers_;
@@ -139,10 +139,10 @@ class spare_buffers {
 template <class Read, class Clock = std::chrono::steady_clock>
 class blob_read_ahead {
  public:
-  /// Holds up to `most_bytes` of blobs that are queued, in flight or ready. Two threads start with
+  /// Holds up to `max_bytes` of blobs that are queued, in flight or ready. Two threads start with
   /// the first blob. If reads take long and blobs are waiting, more threads start, up to `threads`.
-  blob_read_ahead(const Read& read, std::uint64_t most_bytes, std::size_t threads)
-      : read_(read), most_bytes_(most_bytes), most_threads_(threads), spares_(most_bytes / 4) {}
+  blob_read_ahead(const Read& read, std::uint64_t max_bytes, std::size_t threads)
+      : read_(read), max_bytes_(max_bytes), max_threads_(threads), spares_(max_bytes / 4) {}
   blob_read_ahead(const blob_read_ahead&) = delete;
   blob_read_ahead& operator=(const blob_read_ahead&) = delete;
   ~blob_read_ahead() {
@@ -160,8 +160,8 @@ class blob_read_ahead {
   void want(std::uint64_t index, std::uint64_t bytes) {
     if (!is_in_own_process()) return;
     const std::lock_guard lock{mutex_};
-    if (bytes > most_bytes_ || is_renewed(index) || !start()) return;
-    while (bytes_ + bytes > most_bytes_) {
+    if (bytes > max_bytes_ || is_renewed(index) || !start()) return;
+    while (bytes_ + bytes > max_bytes_) {
       const auto oldest = std::find_if(blobs_.begin(), blobs_.end(), [](const blob& one) {
         return one.state == blob_state::ready;
       });
@@ -170,7 +170,7 @@ class blob_read_ahead {
       erase(oldest);
     }
     // Everything that may throw comes before the first change.
-    if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + most_together);
+    if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + max_together);
     blobs_by_age made;
     made.push_back({index, bytes});
     places_.emplace(index, made.begin());
@@ -242,8 +242,8 @@ class blob_read_ahead {
   using blobs_by_age = std::list<blob>;
   using place = typename blobs_by_age::iterator;
 
-  static constexpr std::size_t most_together = 16;  // blobs of a call, ready together
-  static constexpr std::size_t first_threads = 2;   // enough for nearby storage
+  static constexpr std::size_t max_together = 16;  // blobs of a call, ready together
+  static constexpr std::size_t first_threads = 2;  // enough for nearby storage
   static constexpr std::chrono::milliseconds long_call{2};
 
   // Returns true if blob `index` is known, and makes it the youngest. Requires the mutex, as do the
@@ -256,7 +256,7 @@ class blob_read_ahead {
   }
 
   bool start() {  // returns true if there is a thread
-    while (threads_.size() < (std::min)(first_threads, most_threads_) && add_thread()) {
+    while (threads_.size() < (std::min)(first_threads, max_threads_) && add_thread()) {
     }
     return !threads_.empty();
   }
@@ -278,11 +278,11 @@ class blob_read_ahead {
 
   void work() {
     std::unique_lock lock{mutex_};
-    std::array<place, most_together> places;
+    std::array<place, max_together> places;
     while (true) {
       wanted_.wait(lock, [&] { return ends_ || !queue_.empty(); });
       if (ends_) return;
-      const auto claimed = std::span{places}.first((std::min)(most_together, queue_.size()));
+      const auto claimed = std::span{places}.first((std::min)(max_together, queue_.size()));
       const auto end = queue_.begin() + std::ssize(claimed);
       std::copy(queue_.begin(), end, claimed.begin());
       queue_.erase(queue_.begin(), end);
@@ -297,7 +297,7 @@ class blob_read_ahead {
       lock.lock();
       finish(claimed, is_read);
       // Not after the destructor has taken the lock, because it joins only the existing threads.
-      if (is_long && !ends_ && !queue_.empty() && threads_.size() < most_threads_) add_thread();
+      if (is_long && !ends_ && !queue_.empty() && threads_.size() < max_threads_) add_thread();
     }
   }
 
@@ -334,8 +334,8 @@ class blob_read_ahead {
   }
 
   const Read& read_;
-  const std::uint64_t most_bytes_;
-  const std::size_t most_threads_;
+  const std::uint64_t max_bytes_;
+  const std::size_t max_threads_;
   // The first process that called, or 0. Relaxed: a child sees what was stored before the fork.
   std::atomic<::pid_t> process_{0};
   mutable std::mutex mutex_;  // guards the members below; not held during reads
@@ -384,7 +384,7 @@ class planned_reads {
     store_.announce_reads(this, ranges);
   }
   /// Implements `stored_blobs::plan_capacity`.
-  [[nodiscard]] std::uint64_t most() const
+  [[nodiscard]] std::uint64_t max() const
     requires planned_store<Store>
   {
     std::uint64_t bytes = 0;
@@ -394,14 +394,14 @@ class planned_reads {
       bytes += one.length;
       ++known;
     }
-    const std::uint64_t most = store_.plan_capacity();
-    if (known == 0) return most;
+    const std::uint64_t max = store_.plan_capacity();
+    if (known == 0) return max;
     const std::uint64_t mean = (std::max)(std::uint64_t{1}, bytes / known);
-    return mean > most / most_blobs ? most : mean * most_blobs;
+    return mean > max / max_blobs ? max : mean * max_blobs;
   }
 
  private:
-  static constexpr std::uint64_t most_blobs = std::uint64_t{1} << 19;
+  static constexpr std::uint64_t max_blobs = std::uint64_t{1} << 19;
 
   // In a child made by fork() the store's lock may be held.
   void retract() {
@@ -520,7 +520,7 @@ class stored_blobs {
   [[nodiscard]] std::uint64_t plan_capacity() const
     requires planned_store<Store>
   {
-    return state_->foreseen.most();
+    return state_->foreseen.max();
   }
 
   /// Returns the prefetch counters so far. Any thread may call this.

@@ -187,7 +187,7 @@ class bulk_ring {
         ends(of, copies, 2 * (copied.size() + 1), event_wait::by_host) {}
   bulk_ring(bulk_ring&&) = delete;
   /// Frees the memory after the copies that use it.
-  ~bulk_ring() { settle_all(copies); }
+  ~bulk_ring() { synchronize_all(copies); }
 
   /// Returns the memory of a page-locked piece.
   [[nodiscard]] std::byte* piece(std::size_t i) const noexcept {
@@ -218,8 +218,8 @@ class bulk_ring {
 
   /// Waits for all work of `stream`, which may use the memory. If the device refuses, the memory
   /// leaks, and the next snapshot allocates new memory.
-  void settle_all(stream_ref stream) noexcept {
-    if (settle_before_free(device, stream)) return;
+  void synchronize_all(stream_ref stream) noexcept {
+    if (synchronize_before_free(device, stream)) return;
     pinned_.leak();
     if (snapshot_) snapshot_->leak();
     snapshot_.reset();
@@ -231,12 +231,12 @@ class bulk_ring {
   }
   /// Returns `options` if they are valid. Throws `option_error` otherwise.
   static const bulk_options& checked(const bulk_options& options) {
-    constexpr std::size_t most = 1024;
+    constexpr std::size_t max = 1024;
     constexpr std::size_t page = 4096;
     constexpr std::size_t largest = std::size_t{1} << 30;
     const auto require = [](const char* name, std::size_t value) {
-      if (value >= 1 && value <= most) return;
-      refuse_option(name, {value, " is not in 1..", most});
+      if (value >= 1 && value <= max) return;
+      refuse_option(name, {value, " is not in 1..", max});
     };
     require("workers", options.workers);
     if (options.pieces != automatic) require("pieces", options.pieces.value());
@@ -262,7 +262,7 @@ class bulk_ring {
   static memory_reservation reserved(const bulk_options& options) {
     const memory_budget budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
     return budget.reserve({.slot_count = pieces_of(options),
-                           .least = 1,
+                           .min = 1,
                            .slot_bytes = options.piece_bytes,
                            .lower = "piece_bytes",
                            .raise = "budget"});
@@ -329,7 +329,7 @@ class bulk_work {
             if (ended_.load() == 0) cancel();
           });
     } catch (...) {  // the started threads have ended; the next line ends their copies
-      ring_->settle_all(ring_->copies);
+      ring_->synchronize_all(ring_->copies);
       throw;
     }
   }
@@ -424,8 +424,8 @@ class bulk_work {
     const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
     if (number >= pieces_) return {};
     if (is_cancelled_.load(std::memory_order_relaxed) || stop_.stop_requested()) {
-      throw cancelled(joined({"cancelled: a bulk transfer was stopped after ",
-                              done_.load(std::memory_order_relaxed), " of ", total_, " bytes"}));
+      throw cancelled(str_cat({"cancelled: a bulk transfer was stopped after ",
+                               done_.load(std::memory_order_relaxed), " of ", total_, " bytes"}));
     }
     const std::uint64_t offset = number * ring_->piece_bytes;
     return claimed{offset, static_cast<std::size_t>(
@@ -454,7 +454,7 @@ class bulk_work {
   }
   void end() noexcept {
     // After a failure, queued copies must not use the program's memory any longer.
-    if (has_failed_.load(std::memory_order_relaxed)) ring_->settle_all(ring_->copies);
+    if (has_failed_.load(std::memory_order_relaxed)) ring_->synchronize_all(ring_->copies);
     move_ = nullptr;  // also destroys source or sink; an unfinished sink leaves no trace
     finish_ = nullptr;
     ended_.store(1);
@@ -648,7 +648,7 @@ class bulk_copier {
                    from = std::move(from)](std::size_t worker) { at->download(*to, from, worker); },
                   [to] { to->finish(); });
     } catch (...) {  // copies to the snapshot may be queued, and no later call waits for them
-      if (options_.snapshot) ring_->settle_all(stream);
+      if (options_.snapshot) ring_->synchronize_all(stream);
       throw;
     }
     return transfer_type{last_ = work};
@@ -664,8 +664,8 @@ class bulk_copier {
  private:
   static void require_same_size(const char* what, std::uint64_t found, std::uint64_t expected) {
     if (found == expected) return;
-    throw bulk_error(detail::joined({what, " has ", found, " bytes, but the device memory has ",
-                                     expected, ": give both the same size"}));
+    throw bulk_error(detail::str_cat({what, " has ", found, " bytes, but the device memory has ",
+                                      expected, ": give both the same size"}));
   }
   /// Makes a transfer, after the previous transfer has released the memory.
   [[nodiscard]] std::shared_ptr<detail::bulk_work<Device>> prepared(stream_ref stream,
@@ -696,8 +696,8 @@ template <device Device>
   const std::uint64_t rounded =
       (std::max)(bytes / page + (bytes % page != 0 ? 1 : 0), std::uint64_t{1}) * page;
   if (options.piece_bytes > rounded) options.piece_bytes = static_cast<std::size_t>(rounded);
-  const std::uint64_t most = (rounded - 1) / options.piece_bytes + 1;
-  if (bulk_ring<Device>::pieces_of(options) > most) options.pieces = static_cast<std::size_t>(most);
+  const std::uint64_t max = (rounded - 1) / options.piece_bytes + 1;
+  if (bulk_ring<Device>::pieces_of(options) > max) options.pieces = static_cast<std::size_t>(max);
   return bulk_copier<Device>{device, std::move(options)};
 }
 

@@ -41,8 +41,8 @@ class open_file_sink {
         offset_(offset),
         size_(bytes),
         file_(detail::duplicate_of(file)) {
-    constexpr auto most = static_cast<std::uint64_t>((std::numeric_limits<::off_t>::max)());
-    if (offset > most || bytes > most - offset) {
+    constexpr auto max = static_cast<std::uint64_t>((std::numeric_limits<::off_t>::max)());
+    if (offset > max || bytes > max - offset) {
       throw file_unwritable(name_, offset, "a part that ends below byte 2^63",
                             std::to_string(bytes) + " bytes");
     }

@@ -392,15 +392,14 @@ class zip_directory {
   // record.
   [[nodiscard]] std::uint64_t find_end() const {
     constexpr std::uint64_t fixed = 22;
-    constexpr std::uint64_t longest_comment = 0xffff;
+    constexpr std::uint64_t max_comment = 0xffff;
     const std::uint64_t size = bytes_.size();
     const bool starts = size >= 4 && (number(0, 4) == 0x04034b50U || number(0, 4) == 0x06054b50U);
     if (!starts) {
       refuse(0, "an npz file, which is a zip file and starts with PK",
              size == 0 ? "an empty file" : "other bytes");
     }
-    for (std::uint64_t comment = 0; comment <= longest_comment && comment + fixed <= size;
-         ++comment) {
+    for (std::uint64_t comment = 0; comment <= max_comment && comment + fixed <= size; ++comment) {
       const std::uint64_t at = size - fixed - comment;
       if (number(at, 4) != 0x06054b50U || number(at + 20, 2) != comment) continue;
       if (number(at + 4, 2) != 0 || number(at + 6, 2) != 0) {

@@ -106,8 +106,8 @@ class random_resized_crop {
     const auto width = static_cast<double>(size.width);
     const auto height = static_cast<double>(size.height);
     const double shape = width / height;
-    const auto pixels_of = [](double side, std::size_t most) {
-      return std::clamp(static_cast<std::size_t>(std::nearbyint(side)), std::size_t{1}, most);
+    const auto pixels_of = [](double side, std::size_t max) {
+      return std::clamp(static_cast<std::size_t>(std::nearbyint(side)), std::size_t{1}, max);
     };
     image_size crop = size;
     if (shape < ratio_.low) {
@@ -273,7 +273,7 @@ class resized_crop {
  public:
   /// Crops as `crop` does, which must not resize.
   resized_crop(std::size_t shorter, Crop crop) : shorter_(shorter), crop_(std::move(crop)) {
-    if (shorter - 1 >= longest_side) {
+    if (shorter - 1 >= max_side) {
       throw std::invalid_argument("resize_shorter: expected 1 to 2^24 pixels, found " +
                                   std::to_string(shorter));
     }

@@ -108,7 +108,7 @@ class decode_states {
   decode_states& operator=(const decode_states&) = delete;
 
   /// Returns a state to the pool.
-  struct give_back {
+  struct release {
     void operator()(State* state) const noexcept {
       const std::lock_guard lock{states->mutex_};
       states->free_.emplace_back(state);
@@ -116,7 +116,7 @@ class decode_states {
     decode_states* states;
   };
   /// A state for a thread. The destructor returns it to the pool.
-  using lease = std::unique_ptr<State, give_back>;
+  using lease = std::unique_ptr<State, release>;
 
   /// Takes an idle state, or makes a new state.
   [[nodiscard]] lease take() {

@@ -17,11 +17,11 @@ namespace detail {
 
 /// The longest side of an image. Up to this number a float represents every integer; Pillow's sizes
 /// are floats.
-inline constexpr std::size_t longest_side = std::size_t{1} << 24;
+inline constexpr std::size_t max_side = std::size_t{1} << 24;
 
-/// Returns true if both sides are 1 to `longest_side` pixels long.
+/// Returns true if both sides are 1 to `max_side` pixels long.
 inline bool has_pixels(const image_size& size) noexcept {
-  return size.width - 1 < longest_side && size.height - 1 < longest_side;
+  return size.width - 1 < max_side && size.height - 1 < max_side;
 }
 
 /// Returns `size`, which is the size of the image or of the result of the geometry `name`. Throws

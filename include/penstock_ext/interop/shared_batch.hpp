@@ -224,11 +224,11 @@ class shared_batch {
   {
     return shared().with_lease([&](const Batch& batch) { return batch.is_ordered_on(stream); });
   }
-  /// Calls `device_batch::note_result`, for `results`.
-  void note_result(const void* owner, const void* data) const
-    requires requires(const Batch& batch) { batch.note_result(owner, data); }
+  /// Calls `device_batch::record_result`, for `results`.
+  void record_result(const void* owner, const void* data) const
+    requires requires(const Batch& batch) { batch.record_result(owner, data); }
   {
-    shared().with_lease([&](const Batch& batch) { batch.note_result(owner, data); });
+    shared().with_lease([&](const Batch& batch) { batch.record_result(owner, data); });
   }
   /// Calls `device_batch::results`, for `step_graphs`.
   [[nodiscard]] auto results() const noexcept

@@ -56,16 +56,16 @@ struct affine_scale {
   friend constexpr bool operator==(const affine_scale&, const affine_scale&) = default;
 };
 
-/// Returns the finest scale whose bytes cover [`least`, `most`], both finite, `least` <= `most`.
+/// Returns the finest scale whose bytes cover [`min`, `max`], both finite, `min` <= `max`.
 ///
 /// If the range contains 0, a byte represents it exactly, and every byte is an exact multiple of
 /// the step, so that the error is at most half a step. Otherwise a float rounding may be added. A
 /// range of a single number is exact. The outermost byte may exceed the range by half a step;
 /// beyond 3e38 that may be infinity.
-[[nodiscard]] constexpr affine_scale affine_over(float least, float most) noexcept {
-  if (!(least < most)) return {0.0F, least};
-  const double low = static_cast<double>(least);
-  const double high = static_cast<double>(most);
+[[nodiscard]] constexpr affine_scale affine_over(float min, float max) noexcept {
+  if (!(min < max)) return {0.0F, min};
+  const double low = static_cast<double>(min);
+  const double high = static_cast<double>(max);
   const bool has_zero = low <= 0.0 && high >= 0.0;
   double step = (high - low) / 255.0;
   if (step < 0x1p-118) step = 0x1p-118;  // avoids denormals

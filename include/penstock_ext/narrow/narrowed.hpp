@@ -132,7 +132,7 @@ template <name Name, class T>
 
 /// Stores the floats of field `Name` as bytes with a fixed scale, if the range of all values is
 /// known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with
-/// `affine_over(least, most)`. Values outside the range are clamped; an infinity or NaN throws
+/// `affine_over(min, max)`. Values outside the range are clamped; an infinity or NaN throws
 /// `not_finite`. The scale is not part of the batch: pass the same `by` to `widen`. Throws
 /// `option_error` if the scale is not a positive number or the zero is not a number.
 template <name Name, class T>

@@ -44,11 +44,11 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
 
 /// Returns ranks as text, ascending: "rank 3", "ranks 0 and 1, 4-7, 9"; long lists are cut.
 [[nodiscard]] inline std::string ranks_text(std::span<const std::size_t> ranks) {
-  constexpr std::size_t most = 8;  // groups of consecutive ranks
+  constexpr std::size_t max = 8;  // groups of consecutive ranks
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   std::size_t groups = 0;
   for (std::size_t i = 0; i < ranks.size();) {
-    if (groups == most) return text + ", ... (" + std::to_string(ranks.size()) + " of them)";
+    if (groups == max) return text + ", ... (" + std::to_string(ranks.size()) + " of them)";
     std::size_t last = i;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
     if (groups++ != 0) text += ", ";
@@ -62,7 +62,7 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
 /// Returns each value with the ranks that have it, by first rank: "64 on ranks 0-6; 32 on rank 7".
 /// Empty if all values are equal.
 [[nodiscard]] inline std::string differences(const std::vector<std::string>& values) {
-  constexpr std::size_t most = 4;
+  constexpr std::size_t max = 4;
   struct kind {
     std::string value;
     std::vector<std::size_t> ranks;
@@ -71,18 +71,18 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
     auto known = std::ranges::find(kinds, values[rank], &kind::value);
     if (known == kinds.end()) {
-      if (kinds.size() > most) continue;  // one kind beyond the limit is enough
+      if (kinds.size() > max) continue;  // one kind beyond the limit is enough
       known = kinds.insert(known, {values[rank], {}});
     }
     known->ranks.push_back(rank);
   }
   if (kinds.size() < 2) return "";
   std::string text;
-  for (const kind& one : std::span{kinds}.first((std::min)(kinds.size(), most))) {
+  for (const kind& one : std::span{kinds}.first((std::min)(kinds.size(), max))) {
     if (!text.empty()) text += "; ";  // the list of ranks has commas
     text += one.value + " on " + ranks_text(one.ranks);
   }
-  if (kinds.size() > most) text += "; and others";
+  if (kinds.size() > max) text += "; and others";
   return text;
 }
 
@@ -105,9 +105,8 @@ inline void require_equal(std::span<const run_record> records) {
             [&](const run_record& r) { return std::to_string(r.state.*member.place); });
   }
   compare("last", [](const run_record& r) {
-    return r.state.last < partial_batch_names.size()
-               ? std::string{partial_batch_names[r.state.last]}
-               : std::to_string(r.state.last);
+    return r.state.last < last_batch_names.size() ? std::string{last_batch_names[r.state.last]}
+                                                  : std::to_string(r.state.last);
   });
   compare("the size of the world", [](const run_record& r) { return std::to_string(r.size); });
   if (!problem.empty()) {

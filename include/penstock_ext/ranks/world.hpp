@@ -242,11 +242,12 @@ void refuse_unknown_launcher(const Environment& read) {
   for (const auto& [variable, name] : launcher_hints) {
     const std::optional<std::string> value = read(variable);
     if (!value) continue;
-    throw world_error(joined({"world: ", variable, "='", std::string_view{*value}.substr(0, 40),
-                              "' is a variable of ", name,
-                              ", which does not set the size of the world: set RANK and "
-                              "WORLD_SIZE, and LOCAL_RANK for a device; or call "
-                              "world::from_environment(launcher::none) if this process is alone"}));
+    throw world_error(
+        str_cat({"world: ", variable, "='", std::string_view{*value}.substr(0, 40),
+                 "' is a variable of ", name,
+                 ", which does not set the size of the world: set RANK and "
+                 "WORLD_SIZE, and LOCAL_RANK for a device; or call "
+                 "world::from_environment(launcher::none) if this process is alone"}));
   }
 }
 

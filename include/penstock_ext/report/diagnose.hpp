@@ -18,7 +18,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 /// The part of a loop that limits its speed.
-enum class loop_limit {
+enum class bottleneck {
   step,          ///< the loop's body, which never waits
   device,        ///< the device: the body waits for steps or copies that it has queued
   launches,      ///< the body, which queues work too slowly for the device
@@ -36,8 +36,8 @@ enum class loop_limit {
 };
 
 /// The answer to "why is my GPU idle?", see `diagnose`. Shares are fractions of the loop's time.
-struct verdict {
-  loop_limit limit = loop_limit::nothing;  ///< the bottleneck
+struct diagnosis {
+  bottleneck limit = bottleneck::nothing;  ///< the bottleneck
   double waiting = 0;                      ///< share of time in which the loop waited
   double for_batches = 0;   ///< share spent waiting for a batch (without workers: reading it)
   double for_copies = 0;    ///< share spent waiting for a copy
@@ -49,14 +49,14 @@ struct verdict {
   std::size_t cores = 0;    ///< number of cores that the process may use
   std::size_t workers = 0;  ///< number of workers of the loader
   std::size_t wanted_workers = 0;  ///< number of workers that is expected to suffice
-  /// A value of `loader_options::ahead.bytes` to try if reads wait for a disk or a network; 0: no
-  /// change. Its gain is unknown and not part of `gain`.
+  /// A value of `loader_options::lookahead_bytes` to try if reads wait for a disk or a network; 0:
+  /// no change. Its gain is unknown and not part of `gain`.
   std::uint64_t wanted_read_ahead = 0;
   /// The time per batch without loading, in seconds, see `transfer::replay`; 0: unknown.
   double floor = 0;
   double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
   /// Time of a copy by the device's clock, in seconds per batch, see
-  /// `transfer_options::observe.time_device`. 0 means unknown, also for `device_step` and
+  /// `transfer_options::instrumentation.time_device`. 0 means unknown, also for `device_step` and
   /// `device_idle`.
   double device_copy = 0;
   double device_step = 0;  ///< time of the body's work on the device
@@ -71,7 +71,7 @@ struct verdict {
 
 namespace detail {
 
-/// Advice on `loader_options::ahead.bytes` for a loop whose reads wait.
+/// Advice on `loader_options::lookahead_bytes` for a loop whose reads wait.
 struct ahead_advice {
   std::uint64_t bytes = 0;  ///< suggested value of the option; 0: no change
   std::string sentence;     ///< empty: no advice
@@ -80,26 +80,26 @@ struct ahead_advice {
 /// Returns the advice that follows from the prefetch statistics. The gain is unknown: the disk or
 /// the network may already be saturated.
 [[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
-  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
+  constexpr std::uint64_t max = (std::numeric_limits<std::uint64_t>::max)();
   if (ahead.source_bytes == 0) return {};  // the dataset accepts no hints
-  if (ahead.most_bytes == 0) {
+  if (ahead.max_bytes == 0) {
     const std::uint64_t bytes = std::min<std::uint64_t>(ahead.source_bytes, 64U << 20U);
-    return {bytes, "Or .ahead = {.bytes = " + std::to_string(bytes) +
-                       "}: the source can prefetch samples; the gain is not known."};
+    return {bytes, "Or .lookahead_bytes = " + std::to_string(bytes) +
+                       ": the source can prefetch samples; the gain is not known."};
   }
   if (ahead.samples == 0 && ahead.failed != 0) {
     return {0, "The source throws when it receives prefetch hints: see stats().ahead.failed."};
   }
   if (ahead.late <= ahead.samples / 8) return {};
   const std::string late = std::to_string(ahead.late) + " samples were announced too late";
-  if (ahead.most_bytes >= ahead.source_bytes) {
+  if (ahead.max_bytes >= ahead.source_bytes) {
     return {0, late + ": let the source prefetch more than its " +
                    std::to_string(ahead.source_bytes) + " bytes; the gain is not known."};
   }
-  const std::uint64_t twice = ahead.most_bytes > most / 2 ? most : 2 * ahead.most_bytes;
+  const std::uint64_t twice = ahead.max_bytes > max / 2 ? max : 2 * ahead.max_bytes;
   const std::uint64_t bytes = (std::min)(twice, ahead.source_bytes);
   return {bytes,
-          late + ": .ahead = {.bytes = " + std::to_string(bytes) + "}; the gain is not known."};
+          late + ": .lookahead_bytes = " + std::to_string(bytes) + "; the gain is not known."};
 }
 
 [[nodiscard]] inline std::string rounded(double value, int decimals) {
@@ -114,7 +114,7 @@ struct ahead_advice {
 
 /// The times of a batch and the loop's waits, from statistics.
 struct loop_times {
-  verdict known;         // values that need no judgment
+  diagnosis known;       // values that need no judgment
   double all = 0;        // in seconds, like all times here; 0: there was no batch
   double body = 0;       // part of `all` in the loop's body
   double no_core = 0;    // part of `all` in which the loop's thread was ready and had no core
@@ -133,9 +133,9 @@ struct loop_times {
   double ahead = 0;            // copies in flight after the batch that was handed out
   std::size_t worker_cap = 0;  // limit if workers = automatic; 0: their number is fixed
   bool is_fed = false;
-  std::uint64_t depth = 0;  // depth of the feed
-  ahead_stats told;         // the prefetch hints
-  bool is_body = false;     // the step is the loop's body, and idle between two batches
+  std::uint64_t depth = 0;   // depth of the feed
+  ahead_stats told;          // the prefetch hints
+  bool runs_inline = false;  // the step is the loop's body, and idle between two batches
 };
 
 [[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
@@ -148,7 +148,7 @@ struct loop_times {
 }
 
 /// Returns the mean number of active workers: inactive workers sleep all the time.
-[[nodiscard]] inline std::size_t workers_with_seats(const loader_stats& loader) noexcept {
+[[nodiscard]] inline std::size_t active_worker_count(const loader_stats& loader) noexcept {
   if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
   const auto spared = std::llround(seconds(loader.wait_while_inactive.time) / seconds(loader.age));
   return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
@@ -156,7 +156,7 @@ struct loop_times {
 
 /// Adds the reads of the loader below a loop of `batches` batches.
 inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64_t batches) {
-  times.known.workers = workers_with_seats(loader);
+  times.known.workers = active_worker_count(loader);
   times.worker_cap = loader.workers_are_automatic ? loader.workers : 0;
   times.told = loader.ahead;
   times.reading = share_of(loader.read.busy, batches);
@@ -219,7 +219,7 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   times.known.device_copy = share_of(stats.device.copy, stats.device.batches);
   times.known.device_step = share_of(stats.device.step, stats.device.batches);
   times.known.device_idle = share_of(stats.device.idle, stats.device.batches);
-  times.is_body = stats.is_body && stats.device.batches != 0;
+  times.runs_inline = stats.runs_inline && stats.device.batches != 0;
   return times;
 }
 
@@ -238,91 +238,98 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
 /// best number.
 [[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
                                                 std::size_t cores) noexcept {
-  constexpr std::size_t most = 256;
-  const double best = time_with(times, most, cores);
+  constexpr std::size_t max = 256;
+  const double best = time_with(times, max, cores);
   std::size_t workers = 1;
-  while (workers < most && time_with(times, workers, cores) > 1.02 * best) ++workers;
+  while (workers < max && time_with(times, workers, cores) > 1.02 * best) ++workers;
   return workers;
 }
 
-/// Finds the verdict, in the order of the usual questions: does the loop wait, for what, and why.
+/// Finds the diagnosis, in the order of the usual questions: does the loop wait, for what, and why.
 class judge {
  public:
   judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
 
-  [[nodiscard]] verdict decide() {
+  [[nodiscard]] diagnosis decide() {
     if (times_.all <= 0) {
-      say(loop_limit::nothing, "no batch came", "Let the loop run between the two snapshots.");
-      return said_;
+      say(bottleneck::nothing, "no batch came", "Let the loop run between the two snapshots.");
+      return diagnosis_;
     }
     fill();
-    if (said_.throttled > noticeable) {
+    if (diagnosis_.throttled > noticeable) {
       throttled();
     } else if (is_crowded_out()) {
       crowded_out();
-    } else if (said_.waiting < noticeable) {
+    } else if (diagnosis_.waiting < noticeable) {
       says_step();
-    } else if (said_.for_results >
-               (std::max)({said_.for_batches, said_.for_copies, said_.for_leases})) {
+    } else if (diagnosis_.for_results >
+               (std::max)({diagnosis_.for_batches, diagnosis_.for_copies, diagnosis_.for_leases})) {
       results();
-    } else if (said_.for_leases > (std::max)(said_.for_batches, said_.for_copies)) {
+    } else if (diagnosis_.for_leases > (std::max)(diagnosis_.for_batches, diagnosis_.for_copies)) {
       leases();
-    } else if (said_.for_copies > said_.for_batches && (said_.workers == 0 || busy_share() < 0.9)) {
+    } else if (diagnosis_.for_copies > diagnosis_.for_batches &&
+               (diagnosis_.workers == 0 || busy_share() < 0.9)) {
       copies();
     } else {
       batches();
     }
-    return said_;
+    return diagnosis_;
   }
 
  private:
   static constexpr double noticeable = 0.05;
 
   void fill() {
-    said_ = times_.known;
-    said_.for_batches = times_.for_batches / times_.all;
-    said_.for_copies = times_.for_copies / times_.all;
-    said_.for_leases = times_.for_leases / times_.all;
-    said_.for_results = times_.for_results / times_.all;
-    said_.waiting = said_.for_batches + said_.for_copies + said_.for_leases + said_.for_results;
-    said_.throttled = (std::min)(1.0, times_.throttled / times_.all);  // the sum over all cores
-    said_.busy_workers = times_.reading / times_.all;
-    said_.cores = cores_;
+    diagnosis_ = times_.known;
+    diagnosis_.for_batches = times_.for_batches / times_.all;
+    diagnosis_.for_copies = times_.for_copies / times_.all;
+    diagnosis_.for_leases = times_.for_leases / times_.all;
+    diagnosis_.for_results = times_.for_results / times_.all;
+    diagnosis_.waiting = diagnosis_.for_batches + diagnosis_.for_copies + diagnosis_.for_leases +
+                         diagnosis_.for_results;
+    diagnosis_.throttled =
+        (std::min)(1.0, times_.throttled / times_.all);  // the sum over all cores
+    diagnosis_.busy_workers = times_.reading / times_.all;
+    diagnosis_.cores = cores_;
     // A body may wait for a device, so the sum can exceed the number of cores.
-    said_.busy_cores = (std::min)((times_.computing + times_.body - times_.no_core) / times_.all,
-                                  static_cast<double>(cores_));
-    if (said_.floor > 0) said_.above_floor = (std::max)(0.0, times_.all / said_.floor - 1);
-    said_.wanted_workers = times_.reading > 0 ? enough_workers(times_, cores_) : said_.workers;
+    diagnosis_.busy_cores =
+        (std::min)((times_.computing + times_.body - times_.no_core) / times_.all,
+                   static_cast<double>(cores_));
+    if (diagnosis_.floor > 0)
+      diagnosis_.above_floor = (std::max)(0.0, times_.all / diagnosis_.floor - 1);
+    diagnosis_.wanted_workers =
+        times_.reading > 0 ? enough_workers(times_, cores_) : diagnosis_.workers;
   }
 
-  /// Sets the verdict and a remedy with the predicted `time` per batch in seconds; 0: unknown.
-  void say(loop_limit limit, const std::string& sentence, const std::string& remedy,
+  /// Sets the diagnosis and a remedy with the predicted `time` per batch in seconds; 0: unknown.
+  void say(bottleneck limit, const std::string& sentence, const std::string& remedy,
            double time = 0) {
-    said_.limit = limit;
-    said_.sentence = sentence;
-    said_.remedy = remedy;
-    if (said_.floor > 0) {
-      said_.sentence += "; " + percent(said_.above_floor) + " above the floor";
-      time = time > 0 ? (std::max)(time, said_.floor) : 0;  // no remedy makes the step faster
+    diagnosis_.limit = limit;
+    diagnosis_.sentence = sentence;
+    diagnosis_.remedy = remedy;
+    if (diagnosis_.floor > 0) {
+      diagnosis_.sentence += "; " + percent(diagnosis_.above_floor) + " above the floor";
+      time = time > 0 ? (std::max)(time, diagnosis_.floor) : 0;  // no remedy makes the step faster
     }
-    said_.gain = time > 0 ? (std::max)(0.0, times_.all / time - 1) : 0;
-    if (said_.gain >= 0.01) said_.remedy += ": expected +" + percent(said_.gain);
-    if (said_.remedy.back() != '.') said_.remedy += '.';
+    diagnosis_.gain = time > 0 ? (std::max)(0.0, times_.all / time - 1) : 0;
+    if (diagnosis_.gain >= 0.01) diagnosis_.remedy += ": expected +" + percent(diagnosis_.gain);
+    if (diagnosis_.remedy.back() != '.') diagnosis_.remedy += '.';
   }
 
   void throttled() {
-    say(loop_limit::quota,
-        "throttled: for " + percent(said_.throttled) +
+    say(bottleneck::quota,
+        "throttled: for " + percent(diagnosis_.throttled) +
             " of the time the container had used up its CPU quota",
         "Raise the quota, or take fewer workers (" + workers_option() + ")");
   }
 
   /// Returns true if the cores are taken by threads that neither read nor run the loop's body.
   [[nodiscard]] bool others_have_cores() const noexcept {
-    return said_.busy_cores < 0.8 * static_cast<double>(cores_);
+    return diagnosis_.busy_cores < 0.8 * static_cast<double>(cores_);
   }
   [[nodiscard]] std::string others_text() const {
-    return "of which other threads use " + tenths(static_cast<double>(cores_) - said_.busy_cores);
+    return "of which other threads use " +
+           tenths(static_cast<double>(cores_) - diagnosis_.busy_cores);
   }
   static constexpr const char* fewer_programs =
       "Fewer programs and threads on these cores, or less work per sample";
@@ -332,7 +339,7 @@ class judge {
     return others_have_cores() && times_.no_core > 0.15 * times_.all;
   }
   void crowded_out() {
-    say(loop_limit::processors,
+    say(bottleneck::processors,
         "CPU-bound: for " + percent(times_.no_core / times_.all) +
             " of the time the loop's thread is ready to run but gets none of the " +
             std::to_string(cores_) + " cores, " + others_text(),
@@ -341,51 +348,51 @@ class judge {
 
   /// Returns the share of time in which the device has no step to run, as far as known.
   [[nodiscard]] double device_idles() const noexcept {
-    const double all = said_.device_idle + said_.device_step;
-    return all > 0 ? said_.device_idle / all : 0;
+    const double all = diagnosis_.device_idle + diagnosis_.device_step;
+    return all > 0 ? diagnosis_.device_idle / all : 0;
   }
-  /// Sets the verdict if a copy takes longer than a step.
+  /// Sets the diagnosis if a copy takes longer than a step.
   bool says_long_copies(const std::string& waits) {
-    if (said_.device_copy <= said_.device_step) return false;
-    say(loop_limit::copy,
-        "copy-bound: " + waits + ": a copy takes " + tenths(1e6 * said_.device_copy) +
-            " us, a step " + tenths(1e6 * said_.device_step) + " us",
+    if (diagnosis_.device_copy <= diagnosis_.device_step) return false;
+    say(bottleneck::copy,
+        "copy-bound: " + waits + ": a copy takes " + tenths(1e6 * diagnosis_.device_copy) +
+            " us, a step " + tenths(1e6 * diagnosis_.device_step) + " us",
         "Copy fewer bytes: use a smaller type and a transform on the device");
     return true;
   }
 
-  /// Sets the verdict if the host does not wait, but the device is idle.
+  /// Sets the diagnosis if the host does not wait, but the device is idle.
   void idle_device() {
     const std::string waits = "the device has no step to run for " + percent(device_idles()) +
                               " of the time although batches are ready";
     if (says_long_copies(waits)) return;
-    say(loop_limit::launches, "launch-bound: " + waits,
+    say(bottleneck::launches, "launch-bound: " + waits,
         "Queue work sooner: no synchronization in the body, fewer launches, CUDA graphs");
   }
 
   void says_step() {
-    if (device_idles() > noticeable && !times_.is_body) return idle_device();
-    if (said_.above_floor > noticeable) {
-      say(loop_limit::step,
-          "step-bound: the loop waits for " + percent(said_.waiting) +
+    if (device_idles() > noticeable && !times_.runs_inline) return idle_device();
+    if (diagnosis_.above_floor > noticeable) {
+      say(bottleneck::step,
+          "step-bound: the loop waits for " + percent(diagnosis_.waiting) +
               " of the time, but its body takes longer than it does alone",
           "Concurrent work slows it: use fewer workers (" + workers_option() +
               "), or copy fewer bytes",
-          said_.floor);
+          diagnosis_.floor);
       return;
     }
     std::string remedy = "Faster batches would not help";
-    if (said_.workers > said_.wanted_workers) {
-      remedy +=
-          ", " + workers_option() + " = " + std::to_string(said_.wanted_workers) + " would suffice";
+    if (diagnosis_.workers > diagnosis_.wanted_workers) {
+      remedy += ", " + workers_option() + " = " + std::to_string(diagnosis_.wanted_workers) +
+                " would suffice";
     }
-    say(loop_limit::step,
-        "step-bound: the loop waits for " + percent(said_.waiting) + " of the time", remedy);
+    say(bottleneck::step,
+        "step-bound: the loop waits for " + percent(diagnosis_.waiting) + " of the time", remedy);
   }
 
   void leases() {
-    say(loop_limit::leases,
-        "lease-bound: for " + percent(said_.for_leases) +
+    say(bottleneck::leases,
+        "lease-bound: for " + percent(diagnosis_.for_leases) +
             " of the time the loop waits for batches held by the program",
         times_.is_fed ? "End leases sooner, or raise .depth"
                       : "End leases sooner, or raise .prefetch",
@@ -393,20 +400,20 @@ class judge {
   }
 
   void results() {
-    const std::string waits = "results-bound: for " + percent(said_.for_results) +
+    const std::string waits = "results-bound: for " + percent(diagnosis_.for_results) +
                               " of the time the loop waits for a slot for its results";
     const double others = times_.all - times_.for_results;
     const double busy = times_.consuming / times_.all / static_cast<double>(times_.consumers);
-    constexpr double most = 256;
-    const double wanted = (std::min)(most, others > 0 ? std::ceil(times_.consuming / others)
-                                                      : static_cast<double>(2 * times_.consumers));
+    constexpr double max = 256;
+    const double wanted = (std::min)(max, others > 0 ? std::ceil(times_.consuming / others)
+                                                     : static_cast<double>(2 * times_.consumers));
     if (busy < 0.5 || wanted <= static_cast<double>(times_.consumers)) {
-      return say(loop_limit::results,
+      return say(bottleneck::results,
                  waits + ", while consumers are busy for " + percent(busy) + " of the time",
                  "Copy fewer bytes back, or raise .depth and .host_slots of the results");
     }
     const double time = (std::max)(others, times_.consuming / wanted);
-    say(loop_limit::results,
+    say(bottleneck::results,
         waits + ", whose consumers are busy for " + percent(busy) + " of the time",
         "Consume in more threads (.workers = " + std::to_string(std::llround(wanted)) +
             " of the results), or do less work per batch",
@@ -415,49 +422,51 @@ class judge {
 
   void copies() {
     const std::string waits =
-        "the loop waits " + percent(said_.for_copies) + " of the time for copies";
+        "the loop waits " + percent(diagnosis_.for_copies) + " of the time for copies";
     if (times_.ahead < 0.5) {
       const std::string none = "copy-bound: " + waits + ", and no copy runs ahead";
       // Nothing was copied during the body: no slot was free, or no batch was ready.
-      if (said_.workers == 0) return say(loop_limit::depth, none, "Read in a worker: .workers = 1");
+      if (diagnosis_.workers == 0)
+        return say(bottleneck::depth, none, "Read in a worker: .workers = 1");
       if (times_.depth < 3) {
         const double longer = (std::max)(times_.body, times_.for_copies);
-        return say(loop_limit::depth, none, "Raise .depth to 3", longer);
+        return say(bottleneck::depth, none, "Raise .depth to 3", longer);
       }
-      return say(loop_limit::depth, none,
+      return say(bottleneck::depth, none,
                  "Leases hold the slots: end them sooner, or raise .depth");
     }
-    say(loop_limit::copy, "copy-bound: " + waits,
+    say(bottleneck::copy, "copy-bound: " + waits,
         "Copy fewer bytes: use a smaller type and a transform on the device");
   }
 
   void batches() {
     // If all workers are busy, the loop waits for the copy of a batch that came late.
-    const std::string waits = "the loop waits " + percent(said_.for_batches + said_.for_copies) +
+    const std::string waits = "the loop waits " +
+                              percent(diagnosis_.for_batches + diagnosis_.for_copies) +
                               " of the time for batches";
     if (times_.reading <= 0) {
-      say(loop_limit::workers, "source-bound: " + waits,
+      say(bottleneck::workers, "source-bound: " + waits,
           "The source is not a loader: examine the source");
       return;
     }
     const double computes = times_.computing / times_.reading;
     const double queues = times_.queuing / times_.reading;
-    if (said_.workers == 0 &&
-        times_.all <= 1.03 * time_with(times_, said_.wanted_workers, cores_)) {
-      say(loop_limit::processors,
+    if (diagnosis_.workers == 0 &&
+        times_.all <= 1.03 * time_with(times_, diagnosis_.wanted_workers, cores_)) {
+      say(bottleneck::processors,
           "CPU-bound: " + waits + ", which it reads itself, as fast as workers would deliver them",
           "Less work per sample, or larger batches");
       return;
     }
     if (busy_share() < 0.8) return idle_workers(waits);
-    const double better = time_with(times_, said_.wanted_workers, cores_);
+    const double better = time_with(times_, diagnosis_.wanted_workers, cores_);
     const auto cores = static_cast<double>(cores_);
     // Some kernels do not report run-queue time. Workers of a loop that uses all cores do not wait
     // for I/O.
-    const double blocked = said_.busy_cores > 0.9 * cores ? 0 : 1 - computes - queues;
+    const double blocked = diagnosis_.busy_cores > 0.9 * cores ? 0 : 1 - computes - queues;
     const bool is_storage = blocked > 0.5;
-    if (said_.wanted_workers > said_.workers && times_.all / better > 1.03) {
-      say(is_storage ? loop_limit::storage : loop_limit::workers,
+    if (diagnosis_.wanted_workers > diagnosis_.workers && times_.all / better > 1.03) {
+      say(is_storage ? bottleneck::storage : bottleneck::workers,
           std::string{is_storage ? "I/O-bound: " : "loader-bound: "} + waits + ", " +
               workers_text(computes),
           more_workers(), better);
@@ -465,43 +474,43 @@ class judge {
       return;
     }
     if (is_storage) {
-      say(loop_limit::storage, "I/O-bound: " + waits + ", " + workers_text(computes),
+      say(bottleneck::storage, "I/O-bound: " + waits + ", " + workers_text(computes),
           "Faster storage, larger reads, or data that stays in memory");
       return advise_ahead();
     }
     if (others_have_cores() && queues > (std::max)(0.2, blocked)) {
-      say(loop_limit::processors,
+      say(bottleneck::processors,
           "CPU-bound: " + waits + ", " + workers_text(computes) + ", " + others_text(),
           fewer_programs);
       return;
     }
     if (others_have_cores()) {
-      say(loop_limit::mixed,
+      say(bottleneck::mixed,
           "mixed: " + waits + ", " + workers_text(computes) + "; the loop's body takes " +
-              percent(1 - said_.waiting),
+              percent(1 - diagnosis_.waiting),
           "No part is much slower than the others: all parts have to become faster");
       return;
     }
     const double reads = times_.computing / times_.all;
-    say(loop_limit::processors,
+    say(bottleneck::processors,
         "CPU-bound: " + waits +
             (reads > 0.8 * cores
                  ? "; reading takes " + tenths(reads)
-                 : "; reading and the loop's body take " + tenths(said_.busy_cores)) +
+                 : "; reading and the loop's body take " + tenths(diagnosis_.busy_cores)) +
             " of " + std::to_string(cores_) + " cores",
         "Less work per sample: decode less, transform on the device, or cache decoded samples");
   }
 
   void advise_ahead() {
     const ahead_advice advice = advice_on(times_.told);
-    said_.wanted_read_ahead = advice.bytes;
-    if (!advice.sentence.empty()) said_.remedy += ' ' + advice.sentence;
+    diagnosis_.wanted_read_ahead = advice.bytes;
+    if (!advice.sentence.empty()) diagnosis_.remedy += ' ' + advice.sentence;
   }
 
   void idle_workers(const std::string& waits) {
     if (times_.behind_device > 0.5) {
       if (says_long_copies(waits)) return;
-      say(loop_limit::device,
+      say(bottleneck::device,
           "device-bound: " + waits + ", and workers wait for copies out of their slots",
           "Batches are read in time: shorten the step or the copy");
       return;
@@ -510,33 +519,36 @@ class judge {
     if (times_.tail >= 3) {
       slow += ": a slow read takes " + tenths(times_.tail) + " times as long as usual";
     }
-    say(loop_limit::slow_samples, "held up by single reads: " + slow,
+    say(bottleneck::slow_samples, "held up by single reads: " + slow,
         "Raise .prefetch, or fix the slowest samples (listed in stats)",
         (std::max)(times_.body,
-                   time_with(times_, (std::max)(said_.workers, std::size_t{1}), cores_)));
+                   time_with(times_, (std::max)(diagnosis_.workers, std::size_t{1}), cores_)));
   }
 
   /// Returns the share of time in which a worker reads.
   [[nodiscard]] double busy_share() const noexcept {
-    return said_.workers == 0 ? 1.0 : said_.busy_workers / static_cast<double>(said_.workers);
+    return diagnosis_.workers == 0
+               ? 1.0
+               : diagnosis_.busy_workers / static_cast<double>(diagnosis_.workers);
   }
 
   /// Returns the option that sets or limits the number of workers.
   [[nodiscard]] std::string workers_option() const {
-    return times_.worker_cap == 0 ? ".workers" : ".tuning.cpus";
+    return times_.worker_cap == 0 ? ".workers" : ".tuning.max_workers";
   }
   [[nodiscard]] std::string more_workers() const {
-    if (said_.wanted_workers > times_.worker_cap) {
-      return workers_option() + " = " + std::to_string(said_.wanted_workers);
+    if (diagnosis_.wanted_workers > times_.worker_cap) {
+      return workers_option() + " = " + std::to_string(diagnosis_.wanted_workers);
     }
     return "Let the loop continue: .workers = automatic may use up to " +
            std::to_string(times_.worker_cap);
   }
 
   [[nodiscard]] std::string workers_text(double computes) const {
-    if (said_.workers == 0) return "which it reads itself";
-    std::string text = tenths(said_.busy_workers) + " of " + std::to_string(said_.workers) +
-                       " workers are busy, " + percent(computes) + " of that computing";
+    if (diagnosis_.workers == 0) return "which it reads itself";
+    std::string text = tenths(diagnosis_.busy_workers) + " of " +
+                       std::to_string(diagnosis_.workers) + " workers are busy, " +
+                       percent(computes) + " of that computing";
     const double queues = times_.queuing / times_.reading;
     if (queues > noticeable) text += " and " + percent(queues) + " waiting for a core";
     return text + ", on " + std::to_string(cores_) + " cores";
@@ -544,53 +556,54 @@ class judge {
 
   const loop_times& times_;
   std::size_t cores_;
-  verdict said_;
+  diagnosis diagnosis_;
 };
 
 }  // namespace detail
 
 /// Finds the part that limits a loop from two snapshots of `loader::stats()` or
-/// `transfer::stats()`, between which the loop ran. The verdict follows from which thread waits for
-/// which, not from utilization. `cores` is the number of cores that the process may use; 0 uses the
-/// limits of affinity and cgroup. Throws `stats_mismatch` if the snapshots do not belong together.
+/// `transfer::stats()`, between which the loop ran. The diagnosis follows from which thread waits
+/// for which, not from utilization. `cores` is the number of cores that the process may use; 0 uses
+/// the limits of affinity and cgroup. Throws `stats_mismatch` if the snapshots do not belong
+/// together.
 ///
 ///     const auto before = feed.stats();
 ///     for (auto& batch : feed.epoch(0)) ...
 ///     std::cout << ps::diagnose(before, feed.stats()).str() << '\n';
 template <class Stats>
   requires requires(const Stats& stats) { detail::times_of(stats, stats); }
-[[nodiscard]] verdict diagnose(const Stats& before, const Stats& after, std::size_t cores = 0) {
+[[nodiscard]] diagnosis diagnose(const Stats& before, const Stats& after, std::size_t cores = 0) {
   const detail::loop_times times = detail::times_of(before, after);
   return detail::judge{times, cores == 0 ? detail::usable_cpus() : cores}.decide();
 }
 
-/// Explains a verdict, one line per question: loader, copy, step, processor; the device if it was
-/// timed, and the distance to the floor after a replay. The verdict comes last.
-[[nodiscard]] inline std::string explain(const verdict& said) {
+/// Explains a diagnosis, one line per question: loader, copy, step, processor; the device if it was
+/// timed, and the distance to the floor after a replay. The diagnosis comes last.
+[[nodiscard]] inline std::string to_string(const diagnosis& result) {
   using detail::percent;
   using detail::tenths;
-  if (said.limit == loop_limit::nothing) return said.str() + '\n';
-  std::string text = "loader: waited for batches during " + percent(said.for_batches) +
-                     " of the time, " + tenths(said.busy_workers) + " of " +
-                     std::to_string(said.workers) + " workers busy\n";
-  text += "copy: waited for copies during " + percent(said.for_copies) + "; leases " +
-          percent(said.for_leases) + '\n';
-  if (said.for_results > 0) {
-    text += "results: waited for a slot during " + percent(said.for_results) + '\n';
+  if (result.limit == bottleneck::nothing) return result.str() + '\n';
+  std::string text = "loader: waited for batches during " + percent(result.for_batches) +
+                     " of the time, " + tenths(result.busy_workers) + " of " +
+                     std::to_string(result.workers) + " workers busy\n";
+  text += "copy: waited for copies during " + percent(result.for_copies) + "; leases " +
+          percent(result.for_leases) + '\n';
+  if (result.for_results > 0) {
+    text += "results: waited for a slot during " + percent(result.for_results) + '\n';
   }
-  text += "step:      " + percent(1 - said.waiting) + " in the loop's body\n";
-  text += "processor: " + tenths(said.busy_cores) + " of " + std::to_string(said.cores) +
-          " cores busy, throttled " + percent(said.throttled) + '\n';
-  if (said.device_step > 0) {
-    text += "device:    a copy " + tenths(1e6 * said.device_copy) + " us, a step " +
-            tenths(1e6 * said.device_step) + " us, idle before it " +
-            tenths(1e6 * said.device_idle) + " us\n";
+  text += "step:      " + percent(1 - result.waiting) + " in the loop's body\n";
+  text += "processor: " + tenths(result.busy_cores) + " of " + std::to_string(result.cores) +
+          " cores busy, throttled " + percent(result.throttled) + '\n';
+  if (result.device_step > 0) {
+    text += "device:    a copy " + tenths(1e6 * result.device_copy) + " us, a step " +
+            tenths(1e6 * result.device_step) + " us, idle before it " +
+            tenths(1e6 * result.device_idle) + " us\n";
   }
-  if (said.floor > 0) {
-    text += "floor:     " + tenths(1e6 * said.floor) + " us per batch, the loop is " +
-            percent(said.above_floor) + " above it\n";
+  if (result.floor > 0) {
+    text += "floor:     " + tenths(1e6 * result.floor) + " us per batch, the loop is " +
+            percent(result.above_floor) + " above it\n";
   }
-  return text + said.str() + '\n';
+  return text + result.str() + '\n';
 }
 
 }  // namespace PENSTOCK_ABI

@@ -103,19 +103,19 @@ class prometheus_writer {
   };
 
   void family(std::string_view name, std::string_view type, std::string_view help) {
-    const std::string full = joined({prefix_, name});
+    const std::string full = str_cat({prefix_, name});
     const auto known = std::ranges::find(families_, full, &family_text::name);
     family_ = static_cast<std::size_t>(known - families_.begin());
     if (known != families_.end()) return;
     families_.push_back(
-        {full, joined({"# HELP ", full, " ", help, "\n# TYPE ", full, " ", type, "\n"})});
+        {full, str_cat({"# HELP ", full, " ", help, "\n# TYPE ", full, " ", type, "\n"})});
   }
   void sample(std::string_view suffix, std::string_view what, const std::string& value,
               std::string_view label = "stage") {
     auto& [name, text] = families_[family_];
-    text += joined({name, suffix, "{", labels_});
-    if (!what.empty()) text += joined({",", label, "=\"", what, "\""});
-    text += joined({"} ", value, "\n"});
+    text += str_cat({name, suffix, "{", labels_});
+    if (!what.empty()) text += str_cat({",", label, "=\"", what, "\""});
+    text += str_cat({"} ", value, "\n"});
   }
 
   std::string prefix_;
@@ -168,8 +168,8 @@ class prometheus_page {
     out_.summary("ready_batches",
                  "Complete batches waiting behind the batch taken, at each sampling.", stats.ready);
     out_.step(stats.step);
-    out_.gauge("ahead_most_bytes", "Upper bound of the bytes announced to the dataset in advance.",
-               std::to_string(stats.ahead.most_bytes));
+    out_.gauge("ahead_max_bytes", "Upper bound of the bytes announced to the dataset in advance.",
+               std::to_string(stats.ahead.max_bytes));
     out_.gauge("ahead_source_bytes", "Maximum number of bytes that the dataset prefetches.",
                std::to_string(stats.ahead.source_bytes));
     out_.gauge("ahead_bytes", "Bytes announced to the dataset and not read yet.",

@@ -109,10 +109,10 @@ class stats_table {
     table.row("without a core", stats.workers, stats.run_queue, "ready to run");
   }
   table.wait("throttled", stats.throttled);
-  if (stats.ahead.most_bytes != 0) {
+  if (stats.ahead.max_bytes != 0) {
     const ahead_stats& ahead = stats.ahead;
     table.head("  announced: " + std::to_string(ahead.samples) + " samples, " +
-               std::to_string(ahead.bytes) + " bytes, at most " + std::to_string(ahead.most_bytes) +
+               std::to_string(ahead.bytes) + " bytes, at most " + std::to_string(ahead.max_bytes) +
                " at a time; " + std::to_string(ahead.late) + " too late, " +
                std::to_string(ahead.failed) + " failed");
   }
@@ -254,7 +254,7 @@ class json_object {
       .add("ready", stats.ready)
       .add("step", stats.step)
       .add("ahead", detail::json_object{}
-                        .add("most_bytes", stats.ahead.most_bytes)
+                        .add("max_bytes", stats.ahead.max_bytes)
                         .add("samples", stats.ahead.samples)
                         .add("bytes", stats.ahead.bytes)
                         .add("bytes_now", stats.ahead.bytes_now)

@@ -38,7 +38,7 @@
 #include <penstock/threads/support/shared_value.hpp>
 #include <penstock/threads/worker_pool.hpp>
 #include <penstock/transfer/options.hpp>
-#include <penstock_ext/results/detail/result_turns.hpp>
+#include <penstock_ext/results/detail/result_queue.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -57,12 +57,12 @@ struct results_options {
   count_or_automatic host_slots = automatic;
   /// The action if only the end of a lease that a consumer has kept could free a slot. `wait`
   /// waits. `fail` throws `leases_exhausted`, for leases that the loop's thread itself ends.
-  held_action when_held = held_action::wait;
+  exhausted_action on_slots_exhausted = exhausted_action::wait;
   /// A stop request ends a wait for a slot or for a kept lease with `cancelled`.
   std::stop_token stop{};
   /// Records the loop's waits for a slot, the copies and the consumers, see `trace_recorder`. Use
   /// the recorder of the transfer to see both in one trace. If null, nothing is recorded. See
-  /// `transfer_options::observe.trace`.
+  /// `transfer_options::instrumentation.trace`.
   trace_target trace = nullptr;
 };
 
@@ -88,15 +88,15 @@ namespace detail {
 
 /// Checks the options and replaces an automatic `host_slots` by a number. Throws `option_error`.
 [[nodiscard]] inline results_options checked_results(results_options options) {
-  constexpr std::size_t most = 1024;
-  const auto require = [](const char* name, std::size_t value, std::size_t least) {
-    if (value >= least && value <= most) return;
-    refuse_option(name, {value, " is not in ", least, "..", most});
+  constexpr std::size_t max = 1024;
+  const auto require = [](const char* name, std::size_t value, std::size_t min) {
+    if (value >= min && value <= max) return;
+    refuse_option(name, {value, " is not in ", min, "..", max});
   };
   require("depth", options.depth, 1);
   require("workers", options.workers, 1);
   if (options.host_slots == automatic)
-    options.host_slots = (std::min)(options.depth + options.workers, most);
+    options.host_slots = (std::min)(options.depth + options.workers, max);
   require("host_slots", options.host_slots.value(), 1);
   return options;
 }
@@ -149,16 +149,16 @@ class result_ring {
       guard.end_behind(1).behind(this->ring.stream(), []() noexcept {});
     }
     /// Discards a slot whose lease ended without `send`.
-    void give_back(std::uint32_t slot) noexcept { this->ring.discard(slot); }
+    void release(std::uint32_t slot) noexcept { this->ring.discard(slot); }
   };
   /// The slots that consumers read.
   struct host_side : side {
     using side::side;
     void close_lease(std::uint32_t, const batch_info&, lease_guard& guard) noexcept { guard.end(); }
-    void give_back(std::uint32_t slot) noexcept {
+    void release(std::uint32_t slot) noexcept {
       if (this->ring.process.is_in_child()) return;
       this->memory.forbid(slot);
-      this->ring.turns.note_release(slot);
+      this->ring.turns.on_release(slot);
     }
   };
 
@@ -182,11 +182,11 @@ class result_ring {
   ~result_ring() {
     // A copy has no point if the device refused to record it. The step of an unmarked slot has none
     // either.
-    bool is_idle = settle_before_free(device_, stream_ref{copies_});
+    bool is_idle = synchronize_before_free(device_, stream_ref{copies_});
     for (const entry& one : on_device.entries) {
-      is_idle = steps_.settle(one.end) && is_idle;
+      is_idle = steps_.try_synchronize(one.end) && is_idle;
     }
-    if (!unmarked.empty()) is_idle = settle_before_free(device_) && is_idle;
+    if (!unmarked.empty()) is_idle = synchronize_before_free(device_) && is_idle;
     if (!is_idle) {
       on_host.memory.leak();
       on_device.memory.leak();
@@ -208,8 +208,8 @@ class result_ring {
   }
   /// Hands in the slot, whose results are marked. If nobody would consume them, the slot becomes
   /// free and the function returns false.
-  bool hand_in(std::uint32_t slot) noexcept {
-    const bool is_in = turns.hand_in(slot);
+  bool submit(std::uint32_t slot) noexcept {
+    const bool is_in = turns.submit(slot);
     (is_in ? handed_in : discarded).fetch_add(1, std::memory_order_relaxed);
     return is_in;
   }
@@ -218,7 +218,7 @@ class result_ring {
     if (process.is_in_child()) return;
     discarded.fetch_add(1, std::memory_order_relaxed);
     // The program may free memory before the step is over. If the step can't be waited for either,
-    // the next `take` tries again.
+    // the next `acquire` tries again.
     if (mark_computed(slot).is_lost) {
       unmarked.push_back(slot);  // has room
     } else {
@@ -234,7 +234,7 @@ class result_ring {
   }
 
   /// Queues the copy of `what`, ordered after the step. Throws the errors of the device.
-  void queue_copy(const result_turns::job& what) {
+  void queue_copy(const result_queue::job& what) {
     entry& from = on_device.entries[what.device_slot];
     entry& to = on_host.entries[what.host_slot];
     on_host.memory.allow(what.host_slot);
@@ -249,7 +249,7 @@ class result_ring {
     to.indices.swap(from.indices);
   }
   /// Waits for the copy of `what`. Throws the errors of the device.
-  void wait_for_copy(const result_turns::job& what) {
+  void wait_for_copy(const result_queue::job& what) {
     copied_.wait(on_host.entries[what.host_slot].end);
   }
   /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
@@ -257,7 +257,7 @@ class result_ring {
     process.require("results", "finish in that process, and make separate results in this process");
   }
   fork_guard process{true};
-  result_turns turns;
+  result_queue turns;
   // Used by the loop: dropped slots without an event at the end of their step.
   std::vector<std::uint32_t> unmarked;
   std::atomic<std::uint64_t> discarded{0};  // relaxed: only a counter
@@ -289,11 +289,11 @@ void require_offsets(const batch_layout<Record>& layout, const std::byte* slab,
         before = at;
         continue;
       }
-      throw results_error(
-          joined({"results: field \"", Record::template field_at<Index>::key.str(), "\": offset ",
-                  i, " is ", at, ", not in ", i == 0 ? 0 : before, "..", i == 0 ? 0 : capacity,
-                  ": the step must write the offsets of all samples, and at most as many values as "
-                  "the layout has room for (values_per_batch)"}));
+      throw results_error(str_cat(
+          {"results: field \"", Record::template field_at<Index>::key.str(), "\": offset ", i,
+           " is ", at, ", not in ", i == 0 ? 0 : before, "..", i == 0 ? 0 : capacity,
+           ": the step must write the offsets of all samples, and at most as many values as "
+           "the layout has room for (max_values_per_batch)"}));
     }
   });
 }
@@ -312,15 +312,15 @@ class result_slot_lease : public slot_lease<typename result_ring<Record, Device>
   /// Hands in the results, which are copied to the host after all work queued on the loop's stream
   /// so far, and then consumed. The call records one event on that stream and does not wait.
   /// Afterwards the lease is empty. After a failure or `close` the slot is discarded and the
-  /// function returns false; the next `take` throws the failure. Throws the errors of the device,
-  /// such as `capture_in_progress`; the lease then keeps the slot.
+  /// function returns false; the next `acquire` throws the failure. Throws the errors of the
+  /// device, such as `capture_in_progress`; the lease then keeps the slot.
   bool send() {
     base::use();
     result_ring<Record, Device>& ring = base::slots_->ring;
     ring.require_threads();
     ring.mark_computed(base::slot_).rethrow_refusal();
     const auto side = base::leave();
-    return ring.hand_in(base::slot_);
+    return ring.submit(base::slot_);
   }
 
   /// The stream on which the step must compute the results.
@@ -341,7 +341,7 @@ class result_batch_lease : public slot_lease<typename result_ring<Record, Device
   using base::base;
 
   /// The indices of the samples of the batch, as `device_batch::indices`. Empty unless the loop's
-  /// batches have them (`loader_options::observe.indices`).
+  /// batches have them (`loader_options::instrumentation.indices`).
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
     return base::slots_->entries[base::slot_].indices;
@@ -376,7 +376,7 @@ namespace detail {
 template <record_type Record, device Device>
 class result_flow {
   using ring_type = result_ring<Record, Device>;
-  using job = result_turns::job;
+  using job = result_queue::job;
 
  public:
   using stream_ref = typename Device::stream_ref;
@@ -405,7 +405,7 @@ class result_flow {
   /// process was copied.
   void shut_down(const std::shared_ptr<result_flow>& self) noexcept {
     if (ring_->process.is_in_child()) {
-      kept_ = self;
+      retained_ = self;
       return;
     }
     is_gone_.store(true, std::memory_order_relaxed);
@@ -421,7 +421,7 @@ class result_flow {
   /// @name Implementation of the functions of `results`
   /// @{
   template <class Batch>
-  [[nodiscard]] slot_type take(const Batch& batch) {
+  [[nodiscard]] slot_type acquire(const Batch& batch) {
     if constexpr (requires {
                     batch.stream();
                     batch.device();
@@ -432,14 +432,14 @@ class result_flow {
     std::span<const std::uint64_t> indices;
     if constexpr (requires { batch.tags(); }) tags = batch.tags();
     if constexpr (requires { batch.indices(); }) indices = batch.indices();
-    slot_type slot = take(info_of(batch), tags, indices);
-    if constexpr (requires { batch.note_result(this, slot.data()); }) {
-      batch.note_result(this, slot.data());
+    slot_type slot = acquire(info_of(batch), tags, indices);
+    if constexpr (requires { batch.record_result(this, slot.data()); }) {
+      batch.record_result(this, slot.data());
     }
     return slot;
   }
-  [[nodiscard]] slot_type take(const batch_info& info, std::span<const std::uint64_t> tags,
-                               std::span<const std::uint64_t> indices) {
+  [[nodiscard]] slot_type acquire(const batch_info& info, std::span<const std::uint64_t> tags,
+                                  std::span<const std::uint64_t> indices) {
     rethrow();
     require_fit(info, tags.size(), indices.size());
     take_back_unmarked();
@@ -447,13 +447,13 @@ class result_flow {
     trace_sink* const trace = traces_.front().get();
     const std::uint64_t begin = trace != nullptr ? trace->now() : 0;
     const auto got =
-        ring_->turns.take([this] { return options_.stop.stop_requested(); }, may_wait());
+        ring_->turns.acquire([this] { return options_.stop.stop_requested(); }, may_wait());
     waited_.fetch_add(got.waited.count(), std::memory_order_relaxed);
     if (trace != nullptr && got.waited.count() != 0) {
-      trace->note_wait(trace_stage::wait_for_slot, begin, trace->now());
+      trace->record_wait(trace_stage::wait_for_slot, begin, trace->now());
       trace->work_on(info);
     }
-    if (got.what != detail::result_turns::outcome::slot) refuse(got.what);
+    if (got.what != detail::result_queue::outcome::slot) refuse(got.what);
     taken_.fetch_add(1, std::memory_order_relaxed);
     last_ = {{info.epoch, info.batch}, ring_->discarded.load(std::memory_order_relaxed)};
     ring_->begin(got.slot, info, tags, indices);
@@ -534,7 +534,9 @@ class result_flow {
       return batch.info();
     }
   }
-  [[nodiscard]] bool may_wait() const noexcept { return options_.when_held == held_action::wait; }
+  [[nodiscard]] bool may_wait() const noexcept {
+    return options_.on_slots_exhausted == exhausted_action::wait;
+  }
   /// Throws `cancelled` after `shut_down`.
   void require_here() const {
     if (is_gone_.load(std::memory_order_relaxed)) throw cancelled_by_end_of("results");
@@ -558,42 +560,42 @@ class result_flow {
       is_ordered = is_ordered && batch.stream() == stream_;
     }
     if (is_ordered) return;
-    throw results_error(joined({name_of(info_of(batch)), " came from a feed with ",
-                                stream_name(batch.device(), batch.stream()),
-                                ", but the results have ", stream_name(ring_->device(), stream_),
-                                ": pass the stream on which the step runs to both, transfer "
-                                "feed{loader, stream} and results out{device, stream, ...}, or to "
-                                "neither; add a second stream with batch.also_used_on(stream)"}));
+    throw results_error(str_cat({name_of(info_of(batch)), " came from a feed with ",
+                                 stream_name(batch.device(), batch.stream()),
+                                 ", but the results have ", stream_name(ring_->device(), stream_),
+                                 ": pass the stream on which the step runs to both, transfer "
+                                 "feed{loader, stream} and results out{device, stream, ...}, or to "
+                                 "neither; add a second stream with batch.also_used_on(stream)"}));
   }
   [[nodiscard]] static std::string name_of(const batch_info& info) {
-    return joined({"results: batch ", info.batch, " of epoch ", info.epoch});
+    return str_cat({"results: batch ", info.batch, " of epoch ", info.epoch});
   }
   void require_fit(const batch_info& info, std::size_t tags, std::size_t indices) const {
     const std::size_t room = ring_->layout().batch_size();
     if (info.size > room) {
       throw results_error(
-          joined({name_of(info), " has ", info.size, " samples, but a slot has room for ", room,
-                  ": construct results with the batch_size of the loader"}));
+          str_cat({name_of(info), " has ", info.size, " samples, but a slot has room for ", room,
+                   ": construct results with the batch_size of the loader"}));
     }
     if (tags > info.size || indices > info.size) {
-      throw results_error(joined({name_of(info), " has ", info.size, " samples, but ", tags,
-                                  " tags and ", indices, " indices"}));
+      throw results_error(str_cat({name_of(info), " has ", info.size, " samples, but ", tags,
+                                   " tags and ", indices, " indices"}));
     }
     if (last_ && last_->at == batch_position{info.epoch, info.batch} &&
         last_->discarded == ring_->discarded.load(std::memory_order_relaxed)) {
-      throw results_error(joined(
+      throw results_error(str_cat(
           {name_of(info), " already has a slot: take one slot per batch, or discard the first"}));
     }
   }
   /// Frees the slots whose step could not be waited for when they were dropped, for example during
   /// a capture.
   void take_back_unmarked() noexcept {
-    if (ring_->unmarked.empty() || !settle(ring_->device(), stream_)) return;
+    if (ring_->unmarked.empty() || !try_synchronize(ring_->device(), stream_)) return;
     for (const std::uint32_t slot : ring_->unmarked) ring_->turns.put_back(slot);
     ring_->unmarked.clear();
   }
-  [[noreturn]] void refuse(result_turns::outcome why) {
-    using enum result_turns::outcome;
+  [[noreturn]] void refuse(result_queue::outcome why) {
+    using enum result_queue::outcome;
     rethrow();
     if (why == stopped) {
       throw cancelled("cancelled: a stop was requested while all slots for results were in use");
@@ -602,21 +604,21 @@ class result_flow {
     if (why == all_taken) {
       const std::size_t dropped = ring_->unmarked.size();
       throw leases_exhausted(dropped == 0
-                                 ? joined({"results: the loop has taken all ", options_.depth,
-                                           " device slots: send or discard one, or raise depth"})
-                                 : joined({"results: of ", options_.depth,
-                                           " device slots the loop has dropped ", dropped,
-                                           " whose step cannot be waited for, and has taken the "
-                                           "others: end the capture of its stream, or send one"}));
+                                 ? str_cat({"results: the loop has taken all ", options_.depth,
+                                            " device slots: send or discard one, or raise depth"})
+                                 : str_cat({"results: of ", options_.depth,
+                                            " device slots the loop has dropped ", dropped,
+                                            " whose step cannot be waited for, and has taken the "
+                                            "others: end the capture of its stream, or send one"}));
     }
     require_here();
-    throw results_error("results: take after close");
+    throw results_error("results: acquire after close");
   }
   [[noreturn]] void throw_held() const {
     throw leases_exhausted(
-        joined({"results: leases kept by consumers hold all ", options_.host_slots.value(),
-                " host slots: end one, raise host_slots, or let it wait for leases that end on "
-                "other threads (when_held)"}));
+        str_cat({"results: leases kept by consumers hold all ", options_.host_slots.value(),
+                 " host slots: end one, raise host_slots, or let it wait for leases that end on "
+                 "other threads (on_slots_exhausted)"}));
   }
 
   /// Ends the flow with the current exception, unless an earlier exception has ended it. `at` is
@@ -638,18 +640,18 @@ class result_flow {
       ring.device().make_current();
       for (;;) {
         const job next = ring.turns.next();
-        if (next.what == result_turns::step::end) return;
-        const auto& entry = next.what == result_turns::step::deliver
+        if (next.what == result_queue::step::end) return;
+        const auto& entry = next.what == result_queue::step::deliver
                                 ? ring.on_host.entries[next.host_slot]
                                 : ring.on_device.entries[next.device_slot];
         at = batch_position{entry.info.epoch, entry.info.batch};
-        if (next.what == result_turns::step::stuck) throw_held();
-        if (next.what == result_turns::step::copy) {
+        if (next.what == result_queue::step::stuck) throw_held();
+        if (next.what == result_queue::step::copy) {
           {
             const work_probe probe{trace_stage::copy, trace, entry.info, entry.info.size};
             ring.queue_copy(next);
           }
-          ring.turns.note_copy(next);
+          ring.turns.record_copy(next);
         } else {
           deliver(next, trace);
         }
@@ -664,9 +666,9 @@ class result_flow {
     const auto begun = std::chrono::steady_clock::now();
     const std::uint64_t begin = trace != nullptr ? trace->now() : 0;
     ring.wait_for_copy(next);
-    ring.turns.note_arrival(next.device_slot);
+    ring.turns.record_arrival(next.device_slot);
     const auto arrived = std::chrono::steady_clock::now();
-    if (trace != nullptr) trace->note_wait(trace_stage::wait_for_copy, begin, trace->now());
+    if (trace != nullptr) trace->record_wait(trace_stage::wait_for_copy, begin, trace->now());
     {
       batch_type done{std::shared_ptr<typename ring_type::host_side>{ring_, &ring.on_host},
                       next.host_slot, info};
@@ -679,7 +681,7 @@ class result_flow {
     add(copying_, arrived - begun);
     add(consuming_, std::chrono::steady_clock::now() - arrived);
     consumed_.fetch_add(1, std::memory_order_relaxed);
-    ring.turns.note_consumed();
+    ring.turns.record_consumed();
   }
 
   static void add(std::atomic<std::int64_t>& to,
@@ -709,7 +711,7 @@ class result_flow {
   std::vector<std::shared_ptr<trace_sink>> traces_;  // of the loop, and of each worker
   // Relaxed: a thread that finds the flow closed under its lock sees the earlier store.
   std::atomic<bool> is_gone_{false};
-  std::shared_ptr<result_flow> kept_;
+  std::shared_ptr<result_flow> retained_;
   worker_pool<std::function<void(std::stop_token, std::size_t)>, std::function<void()>>
       pool_;  // last: its threads use the other members
 };
@@ -725,7 +727,7 @@ class result_flow {
 ///       write(file, done.indices(), ps::get<"score">(done));
 ///     }};
 ///     for (auto& batch : feed.epoch(0)) {
-///       auto slot = out.take(batch);
+///       auto slot = out.acquire(batch);
 ///       infer<<<..., stream>>>(ps::get<"image">(batch), ps::get<"score">(slot));
 ///       slot.send();
 ///     }
@@ -736,23 +738,23 @@ class result_flow {
 ///
 /// In the loop, a batch costs one event record on its stream. A worker makes the copy stream wait
 /// for the event, queues the copy, records its end, and sleeps until then. Nothing synchronizes
-/// with the loop's stream. `take` waits while all `depth` slots are in flight or consumers are
+/// with the loop's stream. `acquire` waits while all `depth` slots are in flight or consumers are
 /// behind.
 ///
 /// A worker calls `consume(result_batch<Record, Device>&)` once for each batch that was handed in.
 /// A single worker consumes batches in the order of `send`. Several workers consume them
 /// concurrently, as they arrive. An exception of a consumer ends the flow: no further batch is
-/// consumed, and the loop's next `take`, `finish` or `close` throws the exception. `last_failure`
-/// names the batch. An error of the device has the same effect.
+/// consumed, and the loop's next `acquire`, `finish` or `close` throws the exception.
+/// `last_failure` names the batch. An error of the device has the same effect.
 ///
 /// All memory is allocated at construction: `depth` batches on the device, and `host_slots` in
-/// page-locked memory. Only the loop's thread may call `take`, `send`, `finish` and `close`. The
+/// page-locked memory. Only the loop's thread may call `acquire`, `send`, `finish` and `close`. The
 /// stream must outlive every slot.
 ///
 /// The destructor closes: it waits until all that was handed in is consumed, unless only the end of
 /// leases that consumers have kept would allow progress. If an exception was not retrieved, the
 /// destructor prints it to stderr. If another thread runs the destructor, as during `exit()`, a
-/// waiting call and the next step of a loop over `joined` throw `cancelled`. No other call may
+/// waiting call and the next step of a loop over `zip_results` throw `cancelled`. No other call may
 /// begin then.
 ///
 /// Construction throws `option_error`, `layout_error`, `out_of_memory`, `std::system_error` for a
@@ -765,7 +767,7 @@ class results {
   using record_type = Record;
   using device_type = Device;
   using stream_ref = typename Device::stream_ref;
-  /// The type that `take` returns.
+  /// The type that `acquire` returns.
   using slot_type = result_slot<Record, Device>;
   using batch_type = result_batch<Record, Device>;
   /// The function that a worker calls for each batch.
@@ -799,29 +801,30 @@ class results {
   ///
   /// - the exception of a consumer or of the device, if there was one;
   /// - `cancelled` after a stop request;
-  /// - `leases_exhausted`, see `when_held`, and if the loop has taken all slots and sent none;
+  /// - `leases_exhausted`, see `on_slots_exhausted`, and if the loop has taken all slots and sent
+  /// none;
   /// - `results_error` if the batch has more samples than a slot has room for, if it already got
   ///   the most recent slot, after `close`, or if the batch of a transfer has another stream than
   ///   the results, unless `also_used_on` has named the stream of the results.
   template <class Batch = batch_info>
-  [[nodiscard]] slot_type take(const Batch& batch) {
-    return shared()->take(batch);
+  [[nodiscard]] slot_type acquire(const Batch& batch) {
+    return shared()->acquire(batch);
   }
   /// Returns a slot for the results of a batch and stores data with it: one tag and one index for
   /// each sample, or none. Waits and throws as the other overload.
-  [[nodiscard]] slot_type take(const batch_info& info, std::span<const std::uint64_t> tags,
-                               std::span<const std::uint64_t> indices) {
-    return shared()->take(info, tags, indices);
+  [[nodiscard]] slot_type acquire(const batch_info& info, std::span<const std::uint64_t> tags,
+                                  std::span<const std::uint64_t> indices) {
+    return shared()->acquire(info, tags, indices);
   }
 
   /// Waits until all that was handed in has been consumed. Throws the exception of a consumer or of
   /// the device. If consumers have kept leases of all host slots, it throws `leases_exhausted`, see
-  /// `when_held`, or `cancelled` after a stop request. After these two nothing is lost, and the
-  /// loop may take more slots.
+  /// `on_slots_exhausted`, or `cancelled` after a stop request. After these two nothing is lost,
+  /// and the loop may take more slots.
   void finish() { shared()->finish(); }
-  /// Throws the exception of a consumer or of the device, if there was one. `take` and `finish` do
-  /// this first. The loop's thread calls it before it waits for something else. The call does not
-  /// wait.
+  /// Throws the exception of a consumer or of the device, if there was one. `acquire` and `finish`
+  /// do this first. The loop's thread calls it before it waits for something else. The call does
+  /// not wait.
   void rethrow() { flow_->rethrow(); }
   /// Ends the flow: waits until all that was handed in is consumed, and ends the workers. No slot
   /// can be taken afterwards. Unlike `finish`, it does not wait for leases that consumers have
@@ -849,7 +852,7 @@ class results {
 
  private:
   template <class Range, class Results>
-  friend class joined_range;
+  friend class zipped_results;
 
   /// Returns the shared state for a call that may wait: `exit()` on another thread may destroy this
   /// object during the call.
@@ -871,9 +874,9 @@ template <record_type Record>
           bytes(all.host_slots.value())};
 }
 
-/// The batches of a range together with slots for their results: `joined(feed.epoch(0), out)`.
+/// The batches of a range together with slots for their results: `zip_results(feed.epoch(0), out)`.
 template <class Range, class Results>
-class joined_range {
+class zipped_results {
  public:
   /// A batch, and the slot for its results.
   struct step {
@@ -900,29 +903,29 @@ class joined_range {
     }
 
    private:
-    friend class joined_range;
-    explicit iterator(joined_range* owner) noexcept : owner_(owner) {}
+    friend class zipped_results;
+    explicit iterator(zipped_results* owner) noexcept : owner_(owner) {}
     [[nodiscard]] bool is_at_end() const noexcept { return owner_ == nullptr || !owner_->step_; }
-    joined_range* owner_ = nullptr;
+    zipped_results* owner_ = nullptr;
   };
 
   /// Joins the batches of `range` with slots of `out`. If `out` is destroyed first, the next step
   /// throws `cancelled`.
-  joined_range(Range range, Results& out) : range_(std::move(range)), flow_(out.flow_) {}
+  zipped_results(Range range, Results& out) : range_(std::move(range)), flow_(out.flow_) {}
 
   /// Starts reading, see `batch_range::begin`, and takes the first slot.
   [[nodiscard]] iterator begin() {
     step_.reset();
     at_ = range_.begin();
-    take();
+    acquire();
     return iterator{this};
   }
   /// The end, for comparison with the iterator.
   [[nodiscard]] std::default_sentinel_t end() const noexcept { return {}; }
 
  private:
-  void take() {
-    if (at_ != std::default_sentinel) step_.emplace(step{*at_, flow_->take(*at_)});
+  void acquire() {
+    if (at_ != std::default_sentinel) step_.emplace(step{*at_, flow_->acquire(*at_)});
   }
   void advance() {
     if (!step_) return;
@@ -931,7 +934,7 @@ class joined_range {
     step_.reset();
     flow_->rethrow();  // before the wait for the source, whose batch would get no slot
     ++at_;
-    take();
+    acquire();
   }
 
   Range range_;
@@ -942,13 +945,14 @@ class joined_range {
 
 /// Loops over batches and slots for their results together:
 ///
-///     for (auto& [batch, out] : ps::joined(feed.epochs(0, 5), results)) step(batch, out, stream);
+///     for (auto& [batch, out] : ps::zip_results(feed.epochs(0, 5), results)) step(batch, out,
+///     stream);
 ///
 /// `++` sends the slot, unless the body has sent, dropped or moved it, and advances to the next
 /// batch. A loop that ends early, by `break` or an exception, discards the slot of its last batch.
 /// Call `out.send()` before a `break` if the results of that batch are computed.
 template <class Range, class Results>
-[[nodiscard]] joined_range<Range, Results> joined(Range range, Results& out) {
+[[nodiscard]] zipped_results<Range, Results> zip_results(Range range, Results& out) {
   return {std::move(range), out};
 }
 

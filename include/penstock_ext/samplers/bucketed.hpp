@@ -32,7 +32,7 @@ class length_windows {
   /// For windows of `batches` batches of `batch_size` samples with the lengths `lengths(index)`.
   length_windows(Lengths lengths, std::size_t batch_size, std::size_t batches)
       : lengths_(std::move(lengths)), batch_size_(batch_size), ranked_(batch_size * batches) {
-    for (window& one : kept_) one.samples.resize(ranked_.size());
+    for (window& one : retained_) one.samples.resize(ranked_.size());
   }
   length_windows(length_windows&&) = delete;
 
@@ -65,12 +65,12 @@ class length_windows {
   };
 
   window& find(const permutation& shuffled, const random_key& key, std::uint64_t which) noexcept {
-    auto found = std::find_if(kept_.begin(), kept_.end(), [&](const window& one) {
+    auto found = std::find_if(retained_.begin(), retained_.end(), [&](const window& one) {
       return one.total == shuffled.size() && one.epoch == key.epoch && one.which == which;
     });
-    if (found == kept_.end()) make(*--found, shuffled, key, which);
-    std::rotate(kept_.begin(), found, found + 1);
-    return kept_.front();
+    if (found == retained_.end()) make(*--found, shuffled, key, which);
+    std::rotate(retained_.begin(), found, found + 1);
+    return retained_.front();
   }
 
   void make(window& one, const permutation& shuffled, const random_key& key,
@@ -111,7 +111,7 @@ class length_windows {
   std::vector<ranked> ranked_;  // of the window that is being made
   // The most recently used windows, the latest first. There are more than the batches in flight
   // use, so that no window is made twice.
-  std::array<window, 4> kept_;
+  std::array<window, 4> retained_;
 };
 
 /// The order of an epoch of `bucketed`. Refers to the windows of the sampler that made it.
@@ -198,7 +198,7 @@ class length_array {
 /// sorted by length and split into batches, which come in random order. Therefore the lengths of
 /// successive batches are random, and any batch can be computed without the batches before it: a
 /// loop can resume anywhere. The incomplete batch of the last window comes last and is not sorted,
-/// so that `partial_batch::drop` favors no length. (Sorting within a pool of batches: Morishita et
+/// so that `last_batch::drop` favors no length. (Sorting within a pool of batches: Morishita et
 /// al., "An empirical study of mini-batch creation strategies for neural machine translation",
 /// 2017.)
 ///
@@ -241,12 +241,12 @@ class bucketed {
 
  private:
   static const bucketed_options& checked(const bucketed_options& options) {
-    constexpr std::size_t most = std::size_t{1} << 24;
+    constexpr std::size_t max = std::size_t{1} << 24;
     if (options.batch_size == 0) {
       throw option_error("batch_size", "must be the loader's batch_size, at least 1, but is 0");
     }
     if (options.window == 0) throw option_error("window", "must be at least 1, but is 0");
-    if (options.window > most / options.batch_size) {
+    if (options.window > max / options.batch_size) {
       detail::refuse_option("window", {options.window, " batches of ", options.batch_size,
                                        " samples exceed 2^24 samples"});
     }

@@ -32,7 +32,7 @@ struct by_tokens_options {
   std::uint64_t seed = 0;
 
   /// The budget: the maximum number of values of a batch, at most 2^32 - 1. Fairseq: `max_tokens`.
-  std::uint64_t most = 0;
+  std::uint64_t max_tokens = 0;
 
   /// Samples per window, at most 2^24. Every window has the lengths of the whole dataset. A larger
   /// window leaves less of the budget unused, but has fewer samples to choose from for each
@@ -46,7 +46,7 @@ struct by_tokens_options {
 
   /// The maximum number of samples of a batch; 0: as many as fit the budget. Fairseq:
   /// `max_sentences`.
-  std::uint64_t most_samples = 0;
+  std::uint64_t max_samples = 0;
 
   /// True if a batch is padded to its longest sample. A batch then costs its number of samples
   /// times that length, and its samples have similar lengths.
@@ -80,7 +80,7 @@ class batch_packer {
  public:
   batch_packer(std::span<const std::uint32_t> bounds, const by_tokens_options& options)
       : bounds_(bounds), options_(options) {
-    if (options.most_samples == 0) options_.most_samples = bounds.size();
+    if (options.max_samples == 0) options_.max_samples = bounds.size();
   }
 
   /// Returns as few batches as the budget needs. Their number is a multiple of `batches_per_step`,
@@ -105,9 +105,9 @@ class batch_packer {
   // the smallest load (Graham, "Bounds on multiprocessing timing anomalies", 1969).
   [[nodiscard]] window_batches equal() const {
     const auto sum = std::accumulate(bounds_.begin(), bounds_.end(), std::uint64_t{0});
-    const std::uint64_t cap = options_.most_samples;
-    std::uint64_t batches = whole_steps(
-        (std::max)((sum + options_.most - 1) / options_.most, (bounds_.size() + cap - 1) / cap));
+    const std::uint64_t cap = options_.max_samples;
+    std::uint64_t batches = whole_steps((std::max)(
+        (sum + options_.max_tokens - 1) / options_.max_tokens, (bounds_.size() + cap - 1) / cap));
     // The loop ends, because all positions fit if each has its own batch.
     const std::uint64_t enough = whole_steps(bounds_.size());
     window_batches all;
@@ -122,12 +122,12 @@ class batch_packer {
     for (std::uint32_t i = 0; i < batches; ++i) open.push({0, 0, i});
     for (std::uint32_t place = 0; place < bounds_.size(); ++place) {
       if (open.empty()) return false;
-      bin least = open.top();
+      bin lightest = open.top();
       open.pop();
-      least.load += bounds_[place];
-      if (least.load > options_.most) return false;
-      all[least.number].push_back(place);
-      if (++least.places != options_.most_samples) open.push(least);
+      lightest.load += bounds_[place];
+      if (lightest.load > options_.max_tokens) return false;
+      all[lightest.number].push_back(place);
+      if (++lightest.places != options_.max_samples) open.push(lightest);
     }
     return true;
   }
@@ -136,9 +136,9 @@ class batch_packer {
   // than the whole budget. Sorts them by cost, so that the batches of a step have nearly equal
   // costs.
   [[nodiscard]] window_batches similar() const {
-    const std::uint64_t batches = whole_steps(cut(options_.most).size());
+    const std::uint64_t batches = whole_steps(cut(options_.max_tokens).size());
     std::uint64_t low = bounds_[0];
-    for (std::uint64_t high = options_.most; low < high;) {
+    for (std::uint64_t high = options_.max_tokens; low < high;) {
       const std::uint64_t middle = low + (high - low) / 2;
       const bool does = cut(middle).size() <= batches;
       (does ? high : low) = does ? middle : middle + 1;
@@ -176,7 +176,7 @@ class batch_packer {
     for (auto end = static_cast<std::uint32_t>(bounds_.size()); end != 0;
          end = runs.back().number) {
       bin run = run_of(end - 1, 1);
-      while (run.number != 0 && run.places < options_.most_samples) {
+      while (run.number != 0 && run.places < options_.max_samples) {
         const bin longer = run_of(run.number - 1, run.places + 1);
         if (longer.load > budget) break;
         run = longer;
@@ -231,19 +231,19 @@ struct token_plan {
     word_hash hash{by_tokens_stage};
     for (std::uint64_t index = 0; index < count; ++index) {
       const auto own = static_cast<std::uint64_t>(length(index));
-      if (own > options.most) {
-        refuse_option(
-            "most",
-            {"expected at most ", options.most, " values per sample, found ", own, " in sample ",
-             index, ": raise the limit, or exclude such samples (ps::without) or shorten them"});
+      if (own > options.max_tokens) {
+        refuse_option("max_tokens",
+                      {"expected at most ", options.max_tokens, " values per sample, found ", own,
+                       " in sample ", index,
+                       ": raise the limit, or exclude such samples (ps::exclude) or shorten them"});
       }
       classes.push_back(static_cast<std::uint16_t>(length_classes - 1 - length_class(own)));
       longest = (std::max)(longest, own);
       values += own;
       hash.add(own);
     }
-    fingerprint = hash.add_all({options.seed, options.most, options.window,
-                                options.batches_per_step, options.most_samples, options.padded})
+    fingerprint = hash.add_all({options.seed, options.max_tokens, options.window,
+                                options.batches_per_step, options.max_samples, options.padded})
                       .value();
     lay_out(classes, longest);
   }
@@ -253,11 +253,11 @@ struct token_plan {
 
  private:
   [[gnu::cold]] void require_valid(std::uint64_t count) const {
-    const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t most) {
+    const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t max) {
       if (value == 0) refuse_option(name, {"must be at least 1, but is 0"});
-      if (value > most) refuse_option(name, {value, " is above ", most});
+      if (value > max) refuse_option(name, {value, " is above ", max});
     };
-    require("most", options.most, 0xffffffffU);
+    require("max_tokens", options.max_tokens, 0xffffffffU);
     require("window", options.window, std::uint64_t{1} << 24);
     require("batches_per_step", options.batches_per_step, std::uint64_t{1} << 16);
     require("lengths", count, 0xffffffffU);
@@ -276,17 +276,17 @@ struct token_plan {
     // exchange positions with shorter samples, if this leaves at most a 64th of the budget unused.
     const std::uint64_t mixed =
         (std::min)(std::uint64_t{64}, values / 64 / std::max<std::uint64_t>(1, longest));
-    const std::uint64_t least = (mixed + windows - 1) / windows;  // positions of a stratum
-    std::vector<std::uint32_t> bounds;                            // bounds of the positions
-    std::uint16_t before = 0;                                     // class of the previous position
+    const std::uint64_t lightest = (mixed + windows - 1) / windows;  // positions of a stratum
+    std::vector<std::uint32_t> bounds;                               // bounds of the positions
+    std::uint16_t before = 0;  // class of the previous position
     for (std::uint32_t place = 0; place * windows < samples(); ++place) {
       const std::uint16_t own = classes[ranked[static_cast<std::size_t>(place * windows)]];
       const bool is_in_all = (place + 1) * windows <= samples();
-      if (place == 0 || !is_in_all || (own != before && strata.back().places >= least)) {
+      if (place == 0 || !is_in_all || (own != before && strata.back().places >= lightest)) {
         strata.push_back({place, 0});
-        const std::uint64_t most = longest_of_class(length_classes - 1 - own);
+        const std::uint64_t max = longest_of_class(length_classes - 1 - own);
         bounds.push_back(
-            static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (std::min)(most, longest))));
+            static_cast<std::uint32_t>(std::max<std::uint64_t>(1, (std::min)(max, longest))));
       } else {
         bounds.push_back(bounds.back());
       }
@@ -315,7 +315,7 @@ class token_order {
   }
 
   /// Returns the number of samples of batch `batch`.
-  [[nodiscard]] std::size_t batch_extent(std::uint64_t batch) const noexcept {
+  [[nodiscard]] std::size_t batch_size(std::uint64_t batch) const noexcept {
     return (std::max)(places_of(batch).size(), std::size_t{1});
   }
 
@@ -370,10 +370,10 @@ class token_order {
 /// different batches in every epoch, reproducible from `seed`.
 ///
 ///     std::vector<std::uint32_t> lengths = ...;  // one for each sample
-///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384, .batches_per_step = 8}};
+///     ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 16'384, .batches_per_step = 8}};
 ///     ps::sharded share{order, {.rank = 3, .world = 8}};
 ///     ps::loader loader{texts, share, {.batch_size = order.batch_size(),
-///                                      .memory = {.values_per_batch = order.most()}}};
+///                                      .memory = {.max_values_per_batch = order.max_tokens()}}};
 ///
 /// The number of batches does not depend on epoch, rank or seed. Any batch can be computed from its
 /// number in constant time, so a loop can resume anywhere. All batches hold nearly the same number
@@ -424,8 +424,8 @@ class by_tokens {
     detail::require_one_each("lengths", n, plan_->samples());
     return batches() * batch_size();
   }
-  /// Returns the batches of an epoch, an `order_of_batches`. Throws `option_error` unless `n` is
-  /// the number of lengths.
+  /// Returns the batches of an epoch, an `variable_batch_order`. Throws `option_error` unless `n`
+  /// is the number of lengths.
   [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
     detail::require_one_each("lengths", n, plan_->samples());
     return {*plan_, epoch};
@@ -434,9 +434,9 @@ class by_tokens {
 
   /// Returns the samples of the largest batch: the loader's `batch_size`.
   [[nodiscard]] std::size_t batch_size() const noexcept { return plan_->batch_size; }
-  /// Returns the budget: the loader's `memory.values_per_batch`.
-  [[nodiscard]] std::size_t most() const noexcept {
-    return static_cast<std::size_t>(options().most);
+  /// Returns the budget: the loader's `memory.max_values_per_batch`.
+  [[nodiscard]] std::size_t max_tokens() const noexcept {
+    return static_cast<std::size_t>(options().max_tokens);
   }
   /// Returns the batches of a step over all ranks.
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
@@ -449,7 +449,7 @@ class by_tokens {
   /// Returns the share of the budget of all batches that values of samples use, 0 to 1.
   [[nodiscard]] double fill() const noexcept {
     return static_cast<double>(plan_->values) /
-           (static_cast<double>(batches()) * static_cast<double>(options().most));
+           (static_cast<double>(batches()) * static_cast<double>(options().max_tokens));
   }
   /// Returns a hash of the options and of all lengths, which states contain.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint; }
@@ -460,7 +460,7 @@ class by_tokens {
   std::shared_ptr<const detail::token_plan> plan_;
 };
 
-static_assert(order_of_batches<detail::token_order>);
+static_assert(variable_batch_order<detail::token_order>);
 static_assert(detail::cuts_batches<by_tokens>);
 
 }  // namespace PENSTOCK_ABI

@@ -16,25 +16,25 @@
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/word_hash.hpp>
-#include <penstock_ext/samplers/support/even_turns.hpp>
+#include <penstock_ext/samplers/support/round_robin.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The action of a `mixture` if all samples of a part have been drawn.
-enum class part_through {
-  repeat,    ///< starts its next epoch, in another order, across epochs of the mixture
-  end,       ///< ends the epoch at its next turn; the shortest epoch bounds all epochs
-  drop_out,  ///< continues without it; an epoch has every sample of every part once
+enum class exhausted_part_policy {
+  repeat,         ///< starts its next epoch, in another order, across epochs of the mixture
+  end,            ///< ends the epoch at its next turn; the shortest epoch bounds all epochs
+  stop_sampling,  ///< continues without it; an epoch has every sample of every part once
 };
 
 /// The weights of a mixture, starting at a position in the training.
 struct mixture_weights {
   /// The position where the weights start. A step beyond an epoch's end counts into the next
   /// epochs. Each of them counts its short last batch as a step, even if a loader or a `sharded`
-  /// drops that batch. With `part_through::end` such a step is not reached, and the weights start
-  /// with the next epoch.
-  training_place from = {};
+  /// drops that batch. With `exhausted_part_policy::end` such a step is not reached, and the
+  /// weights start with the next epoch.
+  training_position from = {};
   /// The turns of each part in a round: {6, 3, 1}. 0 means no turn. Their sum, after division by a
   /// common divisor, is at most 65536.
   std::vector<std::uint32_t> weights = {};
@@ -47,12 +47,12 @@ struct mixture_options {
   /// The weights in the order of their positions, starting with {0, 0}. Empty means equal weights.
   std::vector<mixture_weights> schedule = {};
   /// The action at the end of a part.
-  part_through when_through = part_through::repeat;
+  exhausted_part_policy on_exhausted = exhausted_part_policy::repeat;
   /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
   /// Needed if steps are counted; 0 if only epochs are counted.
   std::size_t batch_size = 0;
-  /// Steps of an epoch, for `part_through::repeat`. 0 gives about as many samples as the parts
-  /// have.
+  /// Steps of an epoch, for `exhausted_part_policy::repeat`. 0 gives about as many samples as the
+  /// parts have.
   std::uint64_t epoch_steps = 0;
 };
 
@@ -88,13 +88,13 @@ struct mixture_plan {
       for (std::size_t k = 0; k < places % turns.size(); ++k) ++counts[turns[k].part];
     }
     /// Returns the first position where a part has its next turn after `counts[part]` more turns:
-    /// at most `most`.
+    /// at most `max`.
     [[nodiscard]] std::uint64_t first_after(std::span<const std::uint64_t> counts) const noexcept {
-      std::uint64_t first = most;
+      std::uint64_t first = max;
       for (std::size_t k = 0; k < turns.size(); ++k) {
         const auto [part, before] = turns[k];
         const std::uint64_t whole = counts[part] / weights[part];
-        if (counts[part] % weights[part] != before || whole > most / turns.size()) continue;
+        if (counts[part] % weights[part] != before || whole > max / turns.size()) continue;
         first = (std::min)(first, whole * turns.size() + k);
       }
       return first;
@@ -117,7 +117,7 @@ struct mixture_plan {
   };
 
   /// The maximum number of positions of a training.
-  static constexpr std::uint64_t most = std::uint64_t{1} << 63;
+  static constexpr std::uint64_t max = std::uint64_t{1} << 63;
 
   mixture_options options;
   std::vector<std::uint64_t> sizes;      ///< sizes of the parts
@@ -134,9 +134,9 @@ struct mixture_plan {
       : options(std::move(by)), sizes(std::move(of_sizes)) {
     if (sizes.empty()) refuse_option("parts", {"expected at least one"});
     for (std::size_t part = 0; part < sizes.size(); ++part) {
-      if (sizes[part] == 0 || sizes[part] > most - begins.back()) {
+      if (sizes[part] == 0 || sizes[part] > max - begins.back()) {
         refuse_option("parts", {"part ", part, " has ", sizes[part], " samples: expected 1 to ",
-                                most - begins.back(), ", so that all are at most 2^63"});
+                                max - begins.back(), ", so that all are at most 2^63"});
       }
       begins.push_back(begins.back() + sizes[part]);
       seeds.push_back(shuffles.bits(part));
@@ -147,8 +147,9 @@ struct mixture_plan {
     if (repeats()) {
       size = repeated_size();
     } else if (options.epoch_steps != 0) {
-      refuse_option("epoch_steps", {"is only for part_through::repeat, because otherwise the parts "
-                                    "set the length of an epoch"});
+      refuse_option("epoch_steps",
+                    {"is only for exhausted_part_policy::repeat, because otherwise the parts "
+                     "set the length of an epoch"});
     }
     for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
     lay_out_passes();
@@ -158,17 +159,17 @@ struct mixture_plan {
     }
     fingerprint =
         hash.add_all(sizes)
-            .add_all({options.seed, size, static_cast<std::uint64_t>(options.when_through)})
+            .add_all({options.seed, size, static_cast<std::uint64_t>(options.on_exhausted)})
             .value();
   }
 
   [[nodiscard]] bool repeats() const noexcept {
-    return options.when_through == part_through::repeat;
+    return options.on_exhausted == exhausted_part_policy::repeat;
   }
 
   /// Returns the same position with a step within its epoch.
-  [[nodiscard]] training_place normal(const training_place& at) const {
-    if (at.step == 0 || options.when_through == part_through::end) return at;
+  [[nodiscard]] training_position normal(const training_position& at) const {
+    if (at.step == 0 || options.on_exhausted == exhausted_part_policy::end) return at;
     static_cast<void>(position_of(at.step));  // throws if steps are not counted
     const std::uint64_t steps = (size - 1) / options.batch_size + 1;
     if (at.step / steps > ~at.epoch) {
@@ -190,9 +191,9 @@ struct mixture_plan {
   }
 
   /// Returns the position of the first sample of `epoch` in the segments for that epoch. Throws
-  /// `option_error` beyond `most` samples.
+  /// `option_error` beyond `max` samples.
   [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
-    if (epoch < most / size) return repeats() ? epoch * size : 0;
+    if (epoch < max / size) return repeats() ? epoch * size : 0;
     refuse_option("epoch", {epoch, " epochs of ", size, " samples exceed 2^63"});
   }
 
@@ -207,7 +208,7 @@ struct mixture_plan {
   /// epochs, whose number may be 0: each of these epochs has drawn `count` samples. With `repeat`
   /// there is one call per part, for the whole training so far.
   template <class Each>
-  void each_before(training_place at, const Each& each) const {
+  void each_before(training_position at, const Each& each) const {
     at = normal(at);
     const std::uint64_t end = base_of(at.epoch) + position_of(at.step);
     const auto call = [&](std::size_t which, std::uint64_t epoch, std::uint64_t epochs,
@@ -248,14 +249,14 @@ struct mixture_plan {
     if (batch == 0 && steps == 0) return size;
     if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, but is 0"});
     if (steps == 0) steps = (std::max)(size / batch, std::uint64_t{1});
-    if (batch <= most && steps <= most / batch) return steps * batch;
+    if (batch <= max && steps <= max / batch) return steps * batch;
     refuse_option("epoch_steps", {steps, " steps of ", batch, " samples exceed 2^63 samples"});
   }
 
   void require_valid(std::size_t entry) {
     auto& [from, weights] = options.schedule[entry];
     from = normal(from);
-    if (entry == 0 ? from != training_place{} : from <= options.schedule[entry - 1].from) {
+    if (entry == 0 ? from != training_position{} : from <= options.schedule[entry - 1].from) {
       refuse_option(
           "schedule",
           {"entry ", entry, " begins at step ", from.step, " of epoch ", from.epoch, ": expected ",
@@ -275,14 +276,14 @@ struct mixture_plan {
     const auto same = std::ranges::find_if(
         rounds, [&](const round& one) { return one.turns.size() == sum && one.weights == by; });
     const auto which = static_cast<std::size_t>(same - rounds.begin());
-    if (same == rounds.end()) rounds.push_back({by, even_turns(by)});
+    if (same == rounds.end()) rounds.push_back({by, round_robin(by)});
     return which;
   }
 
   /// Lays out each epoch separately, unless parts repeat. Epochs without a change inside, and with
   /// equal weights, form a pass.
   void lay_out_passes() {
-    if (options.when_through == part_through::end) size = most;  // no step is beyond it yet
+    if (options.on_exhausted == exhausted_part_policy::end) size = max;  // no step is beyond it yet
     std::uint64_t shortest = lay_out(0);
     for (const auto& [from, weights] : options.schedule) {
       for (const std::uint64_t epoch : {from.epoch, from.epoch + std::uint64_t{from.step != 0}}) {
@@ -293,16 +294,16 @@ struct mixture_plan {
     if (!repeats()) size = shortest;
   }
 
-  /// Lays out an epoch and returns its number of samples; `most` if parts repeat.
+  /// Lays out an epoch and returns its number of samples; `max` if parts repeat.
   std::uint64_t lay_out(std::uint64_t epoch) {
     passes.push_back({epoch});
     constexpr std::uint64_t never = ~std::uint64_t{0};
-    const bool drops = options.when_through == part_through::drop_out;
+    const bool drops = options.on_exhausted == exhausted_part_policy::stop_sampling;
     std::vector<std::uint64_t> counts(sizes.size());
     std::uint64_t at = 0;
     const auto begin_of = [&](std::size_t entry) {
       if (entry == options.schedule.size()) return never;
-      const training_place& from = options.schedule[entry].from;
+      const training_position& from = options.schedule[entry].from;
       if (repeats() || from.epoch == epoch) {
         return (repeats() ? base_of(from.epoch) : 0) + position_of(from.step);
       }
@@ -321,7 +322,7 @@ struct mixture_plan {
       }
       const std::size_t which = round_of(weights);
       const round& turns = rounds[which];
-      std::uint64_t end = most - at;
+      std::uint64_t end = max - at;
       if (!repeats()) {
         std::vector<std::uint64_t> left = sizes;
         for (std::size_t part = 0; part < left.size(); ++part) left[part] -= counts[part] + drops;
@@ -405,9 +406,9 @@ class mixture_order {
 /// shortest epoch of the schedule.
 ///
 /// Memory: each change takes 48 bytes and 8 per part. If its weights are new, it also takes 8 for
-/// each turn of their round, at most 512 KiB, and 4 per part. With `drop_out` each part that drops
-/// out is such a change, in up to two epochs for each entry of the schedule: a thousand parts of
-/// equal weights take 16 MB. Construction takes O(turns x different weights in them) for each
+/// each turn of their round, at most 512 KiB, and 4 per part. With `stop_sampling` each part that
+/// drops out is such a change, in up to two epochs for each entry of the schedule: a thousand parts
+/// of equal weights take 16 MB. Construction takes O(turns x different weights in them) for each
 /// round. Copies share the memory; any number of threads may share a mixture. An order refers to
 /// the mixture: keep the mixture or a copy alive as long as its orders, as a loader does. `order`
 /// of a temporary does not compile.
@@ -452,9 +453,10 @@ class mixture {
 
   /// Returns the same mixture up to `from`, with other weights after it: the parts continue at
   /// their current positions. States then have another fingerprint: see `with_order_of`. Throws
-  /// `option_error`. With `part_through::end`, this includes the cases that epochs would get
-  /// another length after the first epoch, or end before `from`.
-  [[nodiscard]] mixture continued(training_place from, std::vector<std::uint32_t> weights) const {
+  /// `option_error`. With `exhausted_part_policy::end`, this includes the cases that epochs would
+  /// get another length after the first epoch, or end before `from`.
+  [[nodiscard]] mixture continued(training_position from,
+                                  std::vector<std::uint32_t> weights) const {
     mixture_options options = plan_->options;
     from = plan_->normal(from);
     std::erase_if(options.schedule, [&](const mixture_weights& one) { return one.from >= from; });
@@ -476,7 +478,7 @@ class mixture {
   /// pass over the parts and a round; if epochs differ, except with `repeat`, it takes this for
   /// each different epoch. Counts all samples of past epochs, including samples that a loader or a
   /// `sharded` drops at the end. Throws `option_error` if `at` counts steps and `batch_size` is 0.
-  [[nodiscard]] std::vector<part_progress> progress(training_place at) const {
+  [[nodiscard]] std::vector<part_progress> progress(training_position at) const {
     std::vector<part_progress> all(plan_->sizes.size());
     plan_->each_before(
         at, [&](std::size_t part, std::uint64_t epoch, std::uint64_t epochs, std::uint64_t count) {
@@ -490,13 +492,13 @@ class mixture {
 
   /// Returns the sum of `length(part, index)` over the samples of each part drawn before the
   /// position `at`: their tokens, if `length` returns the tokens of sample `index` of part `part`.
-  /// With `repeat`, calls `length` at most twice per sample of the parts. With `drop_out`, once for
-  /// each run of epochs of the same weights, and once for the epoch of `at`. With `end`, at most
-  /// once for each drawn sample. If all samples of a part have the same length, `progress` is
-  /// faster.
+  /// With `repeat`, calls `length` at most twice per sample of the parts. With `stop_sampling`,
+  /// once for each run of epochs of the same weights, and once for the epoch of `at`. With `end`,
+  /// at most once for each drawn sample. If all samples of a part have the same length, `progress`
+  /// is faster.
   template <class Length>
     requires std::invocable<const Length&, std::size_t, std::uint64_t>
-  [[nodiscard]] std::vector<std::uint64_t> total(training_place at, const Length& length) const {
+  [[nodiscard]] std::vector<std::uint64_t> total(training_position at, const Length& length) const {
     std::vector<std::uint64_t> all(plan_->sizes.size());
     const auto sum_of = [&](std::size_t part, std::uint64_t epoch, std::uint64_t count) {
       std::uint64_t sum = 0;
@@ -535,16 +537,15 @@ class mixture {
 /// except that a part with an amount has at least one turn, taken from the largest weight. The same
 /// on every machine. Throws `option_error` unless the temperature is at least 0.01, an amount is
 /// above 0, and `round` is at most 65536 and at least the number of parts.
-[[nodiscard]] inline std::vector<std::uint32_t> tempered(std::span<const std::uint64_t> amounts,
-                                                         double temperature,
-                                                         std::uint32_t round = 1000) {
+[[nodiscard]] inline std::vector<std::uint32_t> temperature_weights(
+    std::span<const std::uint64_t> amounts, double temperature, std::uint32_t round = 1000) {
   if (!(temperature >= 0.01)) {
     detail::refuse_option("temperature",
                           {"must be at least 0.01, but is ", detail::to_text(temperature)});
   }
-  if (round > detail::most_turns || round < amounts.size()) {
+  if (round > detail::max_turns || round < amounts.size()) {
     detail::refuse_option("round", {"must be at least the number of parts, ", amounts.size(),
-                                    ", and at most ", detail::most_turns, ", but is ", round});
+                                    ", and at most ", detail::max_turns, ", but is ", round});
   }
   const std::uint64_t largest = amounts.empty() ? 0 : (std::ranges::max)(amounts);
   if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});

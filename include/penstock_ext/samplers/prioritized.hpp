@@ -124,7 +124,7 @@ class priority_log {
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
   /// Returns the step of `at`, counted over all epochs.
-  [[nodiscard]] std::uint64_t step_of(const training_place& at) const {
+  [[nodiscard]] std::uint64_t step_of(const training_position& at) const {
     if (at.epoch < (std::uint64_t{1} << 62) / steps_ && at.step <= steps_) {
       return at.epoch * steps_ + at.step;
     }
@@ -314,7 +314,7 @@ class prioritized_order {
 /// Draws with replacement, by weights that the training sets: losses, pass rates.
 ///
 ///     ps::prioritized order{weights, {.seed = 1, .batch_size = 64, .lag = 8}};
-///     ps::loader loader{data, order, {.batch_size = 64, .observe = {.indices = true}}};
+///     ps::loader loader{data, order, {.batch_size = 64, .instrumentation = {.indices = true}}};
 ///     for (auto& batch : loader.epoch(0)) {
 ///       ...                                                 // losses: one for each sample
 ///       order.set({batch.epoch(), batch.number()}, batch.indices(), losses);
@@ -322,8 +322,8 @@ class prioritized_order {
 ///
 /// Weights that are set in step s take effect exactly in step s + lag, so that no batch depends on
 /// how far a loader reads ahead. If a step that they affect has been drawn already, because the lag
-/// is too short, `set` throws. A loader with `ahead.bytes` is refused, because hints draw steps far
-/// ahead. A sample that is not set keeps its weight. If an index appears twice, its last weight
+/// is too short, `set` throws. A loader with `lookahead_bytes` is refused, because hints draw steps
+/// far ahead. A sample that is not set keeps its weight. If an index appears twice, its last weight
 /// counts. With `sharded` every rank sets the weights of all ranks, in the same order.
 ///
 /// Weights are 0 to 65536, in units of 2^-(46 - bits of n): 2^-26 for a million. A sample of weight
@@ -370,7 +370,7 @@ class prioritized {
   /// weights, for an earlier step than that of the last call, and if the lag is too short. Throws
   /// `index_error`, and std::logic_error if a loop has returned to a step whose weights are no
   /// longer known.
-  void set(const training_place& at, std::span<const std::uint64_t> indices,
+  void set(const training_position& at, std::span<const std::uint64_t> indices,
            std::span<const float> weights) const {
     log_->set(log_->step_of(at), indices, weights);
   }
@@ -379,14 +379,14 @@ class prioritized {
   /// steps. Takes 4 bytes per sample, 24 for each weight that has no effect yet, and 64.
   /// Little-endian, with a checksum. Throws `option_error` if `at` is more than `lag` steps before
   /// the last `set`.
-  [[nodiscard]] std::vector<std::byte> save(const training_place& at) const {
+  [[nodiscard]] std::vector<std::byte> save(const training_position& at) const {
     return log_->save(log_->step_of(at));
   }
 
   /// Loads a state that `save` returned, and returns its position. No loop may be running. Throws
   /// `text_error` for damaged bytes, and `option_error` for the state of other options or of
   /// another number of weights; then it changes nothing.
-  training_place load(std::span<const std::byte> state) const {
+  training_position load(std::span<const std::byte> state) const {
     const std::uint64_t step = log_->load(state);
     return {step / log_->steps(), step % log_->steps()};
   }

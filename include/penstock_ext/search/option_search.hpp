@@ -276,7 +276,7 @@ class search_grid {
   explicit search_grid(const search_space& space) {
     add("workers", &tuned_options::workers, space.workers, 0, 4096);
     add("chunk", &tuned_options::chunk, space.chunk, 0, no_limit);
-    add("prefetch", &tuned_options::prefetch, space.prefetch, 0, most_slots - 1);
+    add("prefetch", &tuned_options::prefetch, space.prefetch, 0, max_slots - 1);
     add("depth", &tuned_options::depth, space.depth, 1, 1024);
     add("pinned", &tuned_options::pinned, space.pinned, 0, 1);
     add("batch_size", &tuned_options::batch_size, space.batch_size, 1, no_limit);
@@ -350,24 +350,24 @@ class search_grid {
 
  private:
   static constexpr std::size_t no_limit = ~std::size_t{0};
-  static constexpr std::size_t most = std::size_t{1} << 16;
+  static constexpr std::size_t max = std::size_t{1} << 16;
 
   struct axis {
     tuned_place place;
     std::vector<std::size_t> values;  // unique and sorted
   };
 
-  void add(const char* name, tuned_place place, std::vector<std::size_t> values, std::size_t least,
+  void add(const char* name, tuned_place place, std::vector<std::size_t> values, std::size_t min,
            std::size_t highest) {
     if (values.empty()) return;
     std::sort(values.begin(), values.end());
     values.erase(std::unique(values.begin(), values.end()), values.end());
     for (const std::size_t value : {values.front(), values.back()}) {
-      if (value >= least && value <= highest) continue;
-      refuse_option(name, {value, " is not in ", least, "..", highest});
+      if (value >= min && value <= highest) continue;
+      refuse_option(name, {value, " is not in ", min, "..", highest});
     }
-    if (values.size() > most / size_) {
-      refuse_option("search_space", {"more than ", most, " combinations"});
+    if (values.size() > max / size_) {
+      refuse_option("search_space", {"more than ", max, " combinations"});
     }
     size_ *= values.size();
     axes_.push_back({place, std::move(values)});
@@ -389,7 +389,7 @@ struct search_options {
   /// proposed afterwards.
   std::chrono::duration<double> budget{0};
   /// The search ends when another trial is expected to lower the cost by less than this share.
-  double least_gain = 0.002;
+  double min_gain = 0.002;
 };
 
 /// Options that were tried, and the cost of a loop with them.
@@ -418,7 +418,7 @@ class option_search {
       : grid_(space), options_(options), excluded_(grid_.size(), false) {
     if (options.trials == 0) throw option_error("trials", "must be at least 1, but is 0");
     if (!(options.budget.count() >= 0)) throw option_error("budget", "must not be negative");
-    if (!(options.least_gain >= 0)) throw option_error("least_gain", "must not be negative");
+    if (!(options.min_gain >= 0)) throw option_error("min_gain", "must not be negative");
   }
 
   /// Returns the options to try next, or `std::nullopt` when the search is over. The search is over
@@ -521,14 +521,14 @@ class option_search {
   /// Returns the combination with the highest expected improvement over the best trial.
   [[nodiscard]] std::optional<std::size_t> best_expected() const {
     const auto process = fitted();
-    const double least = process.at(grid_.coordinates(points_[best_tried(process)])).mean;
+    const double min = process.at(grid_.coordinates(points_[best_tried(process)])).mean;
     std::optional<std::size_t> best;
-    double most = std::log1p(options_.least_gain);
+    double max = std::log1p(options_.min_gain);
     for (std::size_t point = 0; point < grid_.size(); ++point) {
       if (excluded_[point]) continue;
-      const double gain = detail::expected_improvement(process.at(grid_.coordinates(point)), least);
-      if (gain > most) {
-        most = gain;
+      const double gain = detail::expected_improvement(process.at(grid_.coordinates(point)), min);
+      if (gain > max) {
+        max = gain;
         best = point;
       }
     }

@@ -54,7 +54,7 @@ enum class unserved {
 struct batcher_options {
   /// The maximum number of requests in a batch. Triton's `max_batch_size`, TorchServe's
   /// `batch_size`.
-  std::size_t most = 32;
+  std::size_t max_batch_size = 32;
 
   /// The maximum time that the first request of a batch waits for others. A batch is handed out
   /// when it is full, or when a thread requests a batch after this time. With 0, each call gets the
@@ -96,10 +96,10 @@ struct batcher_stats {
 namespace detail {
 
 inline const batcher_options& checked_batcher(const batcher_options& options) {
-  const auto require_in = [](const char* option, std::size_t value, std::size_t most) {
-    if (value < 1 || value > most) refuse_option(option, {value, " is not in 1..", most});
+  const auto require_in = [](const char* option, std::size_t value, std::size_t max) {
+    if (value < 1 || value > max) refuse_option(option, {value, " is not in 1..", max});
   };
-  require_in("most", options.most, std::size_t{1} << 20);
+  require_in("max_batch_size", options.max_batch_size, std::size_t{1} << 20);
   require_in("depth", options.depth, 1024);
   const auto require_time = [](const char* option, std::chrono::nanoseconds value) {
     if (value.count() < 0) {
@@ -115,8 +115,8 @@ inline const batcher_options& checked_batcher(const batcher_options& options) {
 /// thread-safe.
 class request_slot {
  public:
-  /// Allocates room for `most` requests.
-  explicit request_slot(std::size_t most) : tags_(most), is_hole_(most) {}
+  /// Allocates room for `max_batch_size` requests.
+  explicit request_slot(std::size_t max) : tags_(max), is_hole_(max) {}
 
   deadline due;  ///< the time when the batch is handed out even if it is not full
 
@@ -132,7 +132,7 @@ class request_slot {
     return count_++;
   }
   /// Records that a request was written, or that its write has thrown.
-  void note_end(std::size_t position, bool is_written) noexcept {
+  void on_end(std::size_t position, bool is_written) noexcept {
     is_hole_[position] = is_written ? 0 : 1;
     holes_ += is_written ? 0 : 1;
     --writing_;
@@ -197,7 +197,7 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
         layout_(layout),
         options_(options),
         changed_(options.spin),
-        slots_(options.depth, request_slot{options.most}) {
+        slots_(options.depth, request_slot{options.max_batch_size}) {
     ready_.reserve(options.depth);
     free_.reserve(options.depth);
     for (std::uint32_t slot = 0; slot < options.depth; ++slot) free_.push_back({slot, false});
@@ -236,7 +236,7 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
     if (is_in_child()) return;
     std::unique_lock lock{mutex_};
     request_slot& in = slots_[at.slot];
-    in.note_end(at.position, is_written);
+    in.on_end(at.position, is_written);
     ++(is_written ? stats_.accepted : stats_.failed);
     if (is_written) ++stats_.waiting;
     if (!in.is_being_written() && open_ != at.slot) publish(lock, at.slot);
@@ -414,10 +414,10 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
     room_.notify_all();
   }
   [[noreturn, gnu::cold]] void throw_slots_lost() const {
-    throw leases_exhausted(joined({"batcher: all ", base::lost(),
-                                   " slots are lost: the device failed to record when the ",
-                                   "copies out of them end. Do not end a lease while its stream is "
-                                   "being captured, and make a new batcher"}));
+    throw leases_exhausted(str_cat(
+        {"batcher: all ", base::lost(), " slots are lost: the device failed to record when the ",
+         "copies out of them end. Do not end a lease while its stream is "
+         "being captured, and make a new batcher"}));
   }
   /// Copies the sample at position `from` to position `to`.
   void move_sample(std::uint32_t slot, std::size_t from, std::size_t to) const noexcept {
@@ -476,7 +476,7 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 /// Collects requests of many threads into batches, for a model that answers many requests at once.
 /// A `batch_source`.
 ///
-///     ps::batcher<features> requests{device, {.most = 32, .fill = 2ms, .depth = 4}};
+///     ps::batcher<features> requests{device, {.max_batch_size = 32, .fill = 2ms, .depth = 4}};
 ///     requests.submit(7, [&](ps::sample<features> out) { ... });       // any thread
 ///     ps::transfer feed{requests, stream};
 ///     for (auto& batch : feed.epoch(0)) answer(batch.tags(), model(batch));
@@ -497,7 +497,7 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 /// the batch. Requests that an ended feed has not taken remain for the next feed.
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
-/// A feed's leases may be passed to other threads, see `held_action::wait`. The constructor
+/// A feed's leases may be passed to other threads, see `exhausted_action::wait`. The constructor
 /// allocates all memory, `host_bytes()`, outside any `memory_budget`. Batches are numbered over the
 /// batcher's lifetime, in epoch 0.
 ///
@@ -523,7 +523,8 @@ class batcher {
   batcher(const Device& device, const record_extents<Record>& extents,
           const batcher_options& options = {})
       : board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
-            options, device, batch_layout<Record>{extents, detail::checked_batcher(options).most})),
+            options, device,
+            batch_layout<Record>{extents, detail::checked_batcher(options).max_batch_size})),
         on_stop_(options.stop, close_board{board_.get()}) {}
   /// Allocates the memory for records whose extents are all fixed.
   explicit batcher(const Device& device, const batcher_options& options = {})
@@ -625,7 +626,7 @@ class batcher {
       return batch_type{board, next->first, next->second};
     } catch (...) {  // no memory for a checked build's lease record
       board->take_back(board->tags(next->first));
-      board->give_back(next->first);
+      board->release(next->first);
       throw;
     }
   }

@@ -73,7 +73,7 @@ struct signal_board {
 [[gnu::visibility("default")]] inline constinit signal_board the_signals;
 
 /// The signal handler. When its first statement runs, SA_RESETHAND has already reset the action.
-[[gnu::visibility("default")]] inline void note_signal(int number) noexcept {
+[[gnu::visibility("default")]] inline void record_signal(int number) noexcept {
   const int kept = errno;
   the_signals.arrived.fetch_or(std::uint64_t{1} << static_cast<unsigned>(number - 1),
                                std::memory_order_relaxed);
@@ -87,13 +87,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-using per_process::note_signal;
+using per_process::record_signal;
 using per_process::the_signals;
 
 /// A set of signals. Bit n - 1 represents signal number n.
 using signal_mask = std::uint64_t;
 
-inline constexpr int largest_signal = 64;
+inline constexpr int max_signal = 64;
 
 [[nodiscard]] constexpr signal_mask mask_of(int number) noexcept {
   return signal_mask{1} << static_cast<unsigned>(number - 1);
@@ -102,7 +102,7 @@ inline constexpr int largest_signal = 64;
 /// Calls `use(number)` for each signal of a set.
 template <class Use>
 void for_each_signal(signal_mask set, Use use) {
-  for (int number = 1; number <= largest_signal; ++number) {
+  for (int number = 1; number <= max_signal; ++number) {
     if ((set & mask_of(number)) != 0) use(number);
   }
 }
@@ -113,7 +113,7 @@ class signal_handlers {
  public:
   explicit signal_handlers(signal_mask set) noexcept : set_(set) {
     struct sigaction ours {};
-    ours.sa_handler = &note_signal;
+    ours.sa_handler = &record_signal;
     ours.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
     // While a handler runs, the other signals wait: each arrives after its own action is set.
     for_each_signal(set, [&](int number) { ::sigaddset(&ours.sa_mask, number); });
@@ -139,7 +139,7 @@ class signal_handlers {
       // action and kept the flags, but the handler has not recorded the signal yet.
       const bool is_coming = (now.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
       const bool is_default = now.sa_handler == SIG_DFL;
-      if (now.sa_handler != &note_signal && !(is_default && (has_come || is_coming))) return;
+      if (now.sa_handler != &record_signal && !(is_default && (has_come || is_coming))) return;
       ::sigaction(number, &former_[static_cast<std::size_t>(number)], nullptr);
     });
   }
@@ -150,14 +150,14 @@ class signal_handlers {
     for_each_signal(set, [](int number) {
       struct sigaction now {};
       ::sigaction(number, nullptr, &now);
-      if (now.sa_handler == &note_signal) ::signal(number, SIG_DFL);  // NOLINT: no handler
+      if (now.sa_handler == &record_signal) ::signal(number, SIG_DFL);  // NOLINT: no handler
     });
   }
 
  private:
   signal_mask set_;
   const fork_guard process_{true};
-  std::array<struct sigaction, largest_signal + 1> former_{};
+  std::array<struct sigaction, max_signal + 1> former_{};
 };
 
 /// A thread that requests a stop when one of some signals has arrived. The thread then ends. The
@@ -257,7 +257,7 @@ class signal_claim {
   static int checked(int number) {
     struct sigaction now {};
     const bool is_there =
-        number >= 1 && number <= largest_signal && ::sigaction(number, nullptr, &now) == 0;
+        number >= 1 && number <= max_signal && ::sigaction(number, nullptr, &now) == 0;
     if (!is_there || number == SIGKILL || number == SIGSTOP) {
       throw option_error("stop_on_signal",
                          "signal " + std::to_string(number) + " cannot be handled by a program");

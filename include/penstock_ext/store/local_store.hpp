@@ -86,11 +86,11 @@ struct ring_calls {
   [[nodiscard]] int set_up(unsigned entries, ::io_uring_params& params) const noexcept {
     return result(::syscall(SYS_io_uring_setup, entries, &params));
   }
-  /// Submits up to `queued` reads, then waits until `least` results are available. Returns the
+  /// Submits up to `queued` reads, then waits until `min` results are available. Returns the
   /// number of reads submitted.
-  [[nodiscard]] int enter(int ring, unsigned queued, unsigned least) const noexcept {
-    const unsigned flags = least > 0 ? IORING_ENTER_GETEVENTS : 0;
-    return result(::syscall(SYS_io_uring_enter, ring, queued, least, flags, nullptr, 0));
+  [[nodiscard]] int enter(int ring, unsigned queued, unsigned min) const noexcept {
+    const unsigned flags = min > 0 ? IORING_ENTER_GETEVENTS : 0;
+    return result(::syscall(SYS_io_uring_enter, ring, queued, min, flags, nullptr, 0));
   }
   /// Maps the shared memory of the ring at `offset`. Returns null on failure.
   [[nodiscard]] void* map(int ring, std::size_t bytes, std::uint64_t offset) const noexcept {
@@ -132,9 +132,9 @@ class open_files {
  public:
   using file = std::shared_ptr<const open_file_pair>;
 
-  /// Opens files below `root`, and keeps up to `most` of them open. `most` must be at least 1.
-  open_files(root_folder root, std::size_t most, bool direct)
-      : root_(std::move(root)), most_(most), direct_(direct) {}
+  /// Opens files below `root`, and keeps up to `max` of them open. `max` must be at least 1.
+  open_files(root_folder root, std::size_t max, bool direct)
+      : root_(std::move(root)), max_(max), direct_(direct) {}
   open_files(open_files&&) = delete;
 
   /// Returns the root folder.
@@ -167,7 +167,7 @@ class open_files {
       refuse(name, one.stamp, opened->stamp);
     }
     if (one.opened) return use(one);  // another thread was faster
-    if (last_used_.size() >= most_) {
+    if (last_used_.size() >= max_) {
       last_used_.back()->opened.reset();
       last_used_.pop_back();
     }
@@ -231,7 +231,7 @@ class open_files {
   }
 
   const root_folder root_;
-  const std::size_t most_;
+  const std::size_t max_;
   const bool direct_;
   std::atomic<std::uint64_t> opened_{0};
   std::atomic<std::uint64_t> direct_refused_{0};
@@ -245,8 +245,8 @@ class open_files {
 /// The child starts new threads.
 class read_threads {
  public:
-  /// Uses up to `most` threads.
-  explicit read_threads(std::size_t most) : most_(most) {}
+  /// Uses up to `max` threads.
+  explicit read_threads(std::size_t max) : max_(max) {}
   read_threads(read_threads&&) = delete;
   ~read_threads() {
     pool* const last = pool_.load(std::memory_order_acquire);
@@ -256,7 +256,7 @@ class read_threads {
   /// Reads all of `reads`, and returns after the last read has finished. A read that failed is not
   /// whole afterwards.
   void read(std::span<file_read> reads) {
-    if (!reads.empty()) pool_of_process().read(reads, most_);
+    if (!reads.empty()) pool_of_process().read(reads, max_);
   }
 
  private:
@@ -288,9 +288,9 @@ class read_threads {
       for (std::thread& one : threads) one.join();
     }
 
-    void read(std::span<file_read> reads, std::size_t most) {
+    void read(std::span<file_read> reads, std::size_t max) {
       std::unique_lock lock{mutex};
-      start((std::min)(most, reads.size() - 1));
+      start((std::min)(max, reads.size() - 1));
       job mine{reads};
       jobs.push_back(&mine);
       wanted.notify_all();
@@ -344,7 +344,7 @@ class read_threads {
     return *made.release();
   }
 
-  const std::size_t most_;
+  const std::size_t max_;
   // Invariant: null, a pool of this process, or a pool of a parent process. A pool of this process
   // stays until the destructor. A parent's pool is replaced on the next use.
   std::atomic<pool*> pool_{nullptr};
@@ -443,7 +443,7 @@ class read_ring {
 
   void queue(file_read& read) noexcept {
     // A result is an int, so a longer read is split.
-    constexpr std::size_t most = std::size_t{1} << 30;
+    constexpr std::size_t max = std::size_t{1} << 30;
     // Only this side writes the tail.
     const unsigned tail = *submitted_.tail;
     const unsigned at = tail & submitted_.mask;
@@ -453,16 +453,16 @@ class read_ring {
     entry.fd = read.file;
     entry.off = read.offset + read.done;
     entry.addr = reinterpret_cast<std::uintptr_t>(read.out + read.done);
-    entry.len = static_cast<unsigned>((std::min)(read.size - read.done, most));
+    entry.len = static_cast<unsigned>((std::min)(read.size - read.done, max));
     entry.user_data = reinterpret_cast<std::uintptr_t>(&read);
     submitted_places_[at] = at;
     shared{*submitted_.tail}.store(tail + 1, std::memory_order_release);
     ++queued_;
   }
 
-  // Submits the queued reads, and waits for `least` results.
-  void submit(unsigned least) noexcept {
-    const int entered = calls_.enter(ring_, queued_, least);
+  // Submits the queued reads, and waits for `min` results.
+  void submit(unsigned min) noexcept {
+    const int entered = calls_.enter(ring_, queued_, min);
     if (entered >= 0) {
       const unsigned count = (std::min)(static_cast<unsigned>(entered), queued_);
       queued_ -= count;
@@ -545,8 +545,8 @@ struct local_store_options {
   bool direct = false;
   /// Number of files that stay open, at least 1. With `direct` each file takes two descriptors. A
   /// call in flight keeps the files that it reads open too, even if others have been used more
-  /// recently. Therefore n threads hold up to (n + 1) times `most_open` files open.
-  std::size_t most_open = 256;
+  /// recently. Therefore n threads hold up to (n + 1) times `max_open` files open.
+  std::size_t max_open = 256;
   /// Number of reads that a call keeps in flight with io_uring, from 1 to 4,096.
   std::size_t depth = 64;
   /// Number of threads of the thread engine, in addition to the calling thread, from 1 to 1,024.
@@ -606,7 +606,7 @@ class piece_reader {
  private:
   static constexpr std::size_t alignment = direct_memory::alignment;
   // Maximum number of bytes in flight that bypass the page cache through the reader's own memory.
-  static constexpr std::size_t most_room = std::size_t{8} << 20;
+  static constexpr std::size_t max_room = std::size_t{8} << 20;
 
   // Returns the number of pieces read.
   std::size_t read_some(std::span<local_piece> pieces, bool is_alone, local_store_stats& counts) {
@@ -617,7 +617,7 @@ class piece_reader {
     for (; at < pieces.size(); ++at) {
       local_piece& piece = pieces[at];
       if (piece.from->direct.get() >= 0) {
-        if (room > 0 && room + wide(piece.read).size > most_room) break;
+        if (room > 0 && room + wide(piece.read).size > max_room) break;
         cold_.push_back(at);
         room += add_direct(piece);
         continue;
@@ -759,10 +759,10 @@ class basic_local_store {
   /// extends beyond the end of its file. After an exception the store no longer writes to any
   /// range.
   void read_many(std::span<const byte_range> ranges) const {
-    // In groups of `most_open`, so that a call never has more files open.
-    const std::size_t most = state_->options.most_open;
-    for (; !ranges.empty(); ranges = ranges.subspan((std::min)(most, ranges.size()))) {
-      state_->read(ranges.first((std::min)(most, ranges.size())), false);
+    // In groups of `max_open`, so that a call never has more files open.
+    const std::size_t max = state_->options.max_open;
+    for (; !ranges.empty(); ranges = ranges.subspan((std::min)(max, ranges.size()))) {
+      state_->read(ranges.first((std::min)(max, ranges.size())), false);
     }
   }
 
@@ -780,10 +780,10 @@ class basic_local_store {
   using reader = detail::piece_reader<Calls>;
 
   static const local_store_options& checked(const local_store_options& options) {
-    const auto require = [](std::string_view name, std::size_t value, std::size_t most) {
-      if (value < 1 || value > most) detail::refuse_option(name, {value, " is not in 1..", most});
+    const auto require = [](std::string_view name, std::size_t value, std::size_t max) {
+      if (value < 1 || value > max) detail::refuse_option(name, {value, " is not in 1..", max});
     };
-    require("most_open", options.most_open, std::size_t{1} << 30);
+    require("max_open", options.max_open, std::size_t{1} << 30);
     require("depth", options.depth, 4096);
     require("threads", options.threads, 1024);
     return options;
@@ -793,12 +793,12 @@ class basic_local_store {
     state(std::string root, const local_store_options& wishes, Calls with)
         : options(wishes),
           calls(std::move(with)),
-          files(detail::root_folder{std::move(root)}, options.most_open, options.direct),
+          files(detail::root_folder{std::move(root)}, options.max_open, options.direct),
           threads(options.threads) {
       engine = options.engine == read_engine::best ? read_engine::uring : options.engine;
       auto first = make();
       if (first->ring_problem() == 0) {
-        give_back(std::move(first));
+        release(std::move(first));
         return;
       }
       problem =
@@ -824,7 +824,7 @@ class basic_local_store {
       }
       return make();
     }
-    void give_back(std::unique_ptr<reader> one) {
+    void release(std::unique_ptr<reader> one) {
       const std::lock_guard lock{mutex};
       readers.push_back(std::move(one));
     }
@@ -850,7 +850,7 @@ class basic_local_store {
       }
       auto with = take();
       add(with->read(pieces, is_alone), bytes);
-      give_back(std::move(with));
+      release(std::move(with));
       for (std::size_t i = 0, piece = 0; i < sound; ++i) {
         for (; piece < pieces.size() && pieces[piece].range == i; ++piece) {
           if (!pieces[piece].read.is_whole()) fail(ranges[i].object, pieces[piece]);
@@ -861,14 +861,14 @@ class basic_local_store {
       if (wrong) std::rethrow_exception(wrong);
     }
 
-    // Cuts at multiples of `most` in the file, so that direct reads don't overlap.
+    // Cuts at multiples of `max` in the file, so that direct reads don't overlap.
     static void cut(const byte_range& range, std::size_t number, const detail::open_file_pair& file,
                     std::vector<detail::local_piece>& pieces) {
-      constexpr std::uint64_t most = std::uint64_t{1} << 20;
+      constexpr std::uint64_t max = std::uint64_t{1} << 20;
       std::span<std::byte> left = range.out;
       for (std::uint64_t at = range.offset; !left.empty();) {
         const auto size =
-            static_cast<std::size_t>(std::min<std::uint64_t>(most - at % most, left.size()));
+            static_cast<std::size_t>(std::min<std::uint64_t>(max - at % max, left.size()));
         pieces.push_back({&file, number, {file.cached.get(), at, left.data(), size, size}});
         left = left.subspan(size);
         at += size;

@@ -378,8 +378,8 @@ class arrow_check {
     if (array.release == nullptr) refuse("an array", "a released array");
     if (array.length < 0) refuse("a length of 0 or more", std::to_string(array.length));
     if (array.offset < 0) refuse("an offset of 0 or more", std::to_string(array.offset));
-    if (array.length > most || array.offset > most) {
-      refuse("at most " + std::to_string(most) + " values",
+    if (array.length > max || array.offset > max) {
+      refuse("at most " + std::to_string(max) + " values",
              std::to_string(array.length) + " at offset " + std::to_string(array.offset));
     }
     const auto length = static_cast<std::uint64_t>(array.length);
@@ -433,7 +433,7 @@ class arrow_check {
  private:
   // The limit keeps sums of a few such numbers from wrapping. Products with sizes are checked at
   // their own places.
-  static constexpr std::int64_t most = std::int64_t{1} << 40;
+  static constexpr std::int64_t max = std::int64_t{1} << 40;
 
   std::string_view where_;
   std::string_view column_;

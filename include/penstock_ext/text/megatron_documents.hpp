@@ -276,9 +276,9 @@ class megatron_documents {
   /// Sets `lengths[i]` to `length(indices[i])`. Faster than single calls, since cache misses in the
   /// index overlap. Throws the errors of `bytes`.
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const {
-    constexpr std::size_t most = 64;
-    for (std::size_t i = 0; i < indices.size(); i += most) {
-      const auto some = indices.subspan(i, (std::min)(most, indices.size() - i));
+    constexpr std::size_t max = 64;
+    for (std::size_t i = 0; i < indices.size(); i += max) {
+      const auto some = indices.subspan(i, (std::min)(max, indices.size() - i));
       index_.prefetch(some, std::identity{});
       for (std::size_t k = 0; k < some.size(); ++k) lengths[i + k] = length(some[k]);
     }

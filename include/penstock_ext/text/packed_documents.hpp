@@ -52,7 +52,7 @@ struct packing_options {
   std::size_t window = 4096;
   /// The maximum number of documents or parts in a row; 0 means length / 8, at least 1. Determines
   /// the extent of "cu_seqlens".
-  std::size_t most_documents = 0;
+  std::size_t max_documents = 0;
   /// The treatment of documents that are longer than a row.
   long_documents longer = long_documents::split;
   /// The padding token.
@@ -69,17 +69,17 @@ namespace detail {
 
 /// Returns the options with defaults filled in. Throws `option_error` for invalid values.
 [[nodiscard]] inline packing_options resolved_packing(packing_options options) {
-  const auto require = [](const char* option, std::size_t value, std::size_t most) {
-    if (value >= 1 && value <= most) return;
-    refuse_option(option, {"must be 1 to ", most, ", but is ", value});
+  const auto require = [](const char* option, std::size_t value, std::size_t max) {
+    if (value >= 1 && value <= max) return;
+    refuse_option(option, {"must be 1 to ", max, ", but is ", value});
   };
   constexpr std::size_t longest = (std::size_t{1} << 31U) - 2;  // positions and their end are int32
   require("length", options.length, longest);
   require("window", options.window, std::size_t{1} << 24U);
-  if (options.most_documents == 0) {
-    options.most_documents = options.length < 8 ? 1 : options.length / 8;
+  if (options.max_documents == 0) {
+    options.max_documents = options.length < 8 ? 1 : options.length / 8;
   }
-  require("most_documents", options.most_documents, options.length);
+  require("max_documents", options.max_documents, options.length);
   require("kept_windows", options.kept_windows, std::size_t{1} << 20U);
   return options;
 }
@@ -137,9 +137,9 @@ class number_set {
 /// performance bounds for simple one-dimensional packing algorithms", 1974. Not thread-safe.
 class best_fit {
  public:
-  /// Rows of `capacity` >= 1, each of at most `most` >= 1 lengths.
-  best_fit(std::size_t capacity, std::size_t most)
-      : capacity_(capacity), most_(most), rooms_(capacity + 1), last_(capacity + 1, none) {}
+  /// Rows of `capacity` >= 1, each of at most `max` >= 1 lengths.
+  best_fit(std::size_t capacity, std::size_t max)
+      : capacity_(capacity), max_(max), rooms_(capacity + 1), last_(capacity + 1, none) {}
 
   /// Sets `row_of[i]` to the row of `lengths[i]`, each in [1, capacity]. Returns the number of
   /// rows.
@@ -211,14 +211,14 @@ class best_fit {
   // Adds a length to the row, which has `room` left.
   void put(std::uint32_t number, std::size_t room) noexcept {
     row& one = rows_[number];
-    if (++one.lengths == most_ || room == 0) return;
+    if (++one.lengths == max_ || room == 0) return;
     one.before = last_[room];
     last_[room] = number;
     rooms_.insert(room);
   }
 
   std::size_t capacity_;
-  std::size_t most_;
+  std::size_t max_;
   number_set rooms_;                 // rooms that some rows have
   std::vector<std::uint32_t> last_;  // by room: the last row of the list
   std::vector<row> rows_;
@@ -303,7 +303,7 @@ class window_packer {
       : documents_(&documents),
         options_(options),
         size_(documents.size()),
-        fit_(options.length, options.most_documents) {
+        fit_(options.length, options.max_documents) {
     if (size_ > 0) order_.emplace(size_, seed_of(documents_order), 0);
   }
 
@@ -329,7 +329,7 @@ class window_packer {
   static constexpr std::uint64_t documents_order = 1;
   static constexpr std::uint64_t rows_order = 2;
   // More than any file, and small enough for sums over a window.
-  static constexpr std::uint64_t most_tokens = std::uint64_t{1} << 38U;
+  static constexpr std::uint64_t max_tokens = std::uint64_t{1} << 38U;
 
   // The orders use other keys than a sampler with the same seed.
   [[nodiscard]] std::uint64_t seed_of(std::uint64_t order) const noexcept {
@@ -378,7 +378,7 @@ class window_packer {
           std::to_string(length) +
               ": split the document (long_documents::split), or raise the length of rows");
     }
-    if (length > most_tokens) {
+    if (length > max_tokens) {
       throw document_error(documents_->key(index), index, "at most 2^38 tokens",
                            std::to_string(length));
     }
@@ -410,7 +410,7 @@ class window_packer {
 
 }  // namespace detail
 
-/// A row of packed documents. `S` is `packing_options::length`, M `most_documents`:
+/// A row of packed documents. `S` is `packing_options::length`, M `max_documents`:
 /// - "tokens", S: the documents' tokens, one document after the other, then padding;
 /// - "labels", S: for each token the next token of its document, even if that is in another row,
 ///   and `no_label` at the end of a document and in the padding;
@@ -471,7 +471,7 @@ class packed_row {
     std::fill(tokens_ + used_, tokens_ + length, static_cast<Token>(options_->padding));
     std::fill(labels_ + used_, labels_ + length, options_->no_label);
     std::fill(positions_ + used_, positions_ + length, 0);
-    std::fill(ends_ + pieces_ + 1, ends_ + options_->most_documents + 1, ends_[pieces_]);
+    std::fill(ends_ + pieces_ + 1, ends_ + options_->max_documents + 1, ends_[pieces_]);
     *sequences_ = static_cast<std::int32_t>(pieces_);
   }
 
@@ -551,11 +551,11 @@ class piece_hints {
       at_ = 0;
       count_ = 0;
       std::size_t rows = 0;
-      while (rows < indices.size() && count_ < most / 2) {
+      while (rows < indices.size() && count_ < max / 2) {
         const std::uint64_t index = indices[rows];
         if (index < first || index - first >= window.rows()) break;
         window.for_each_piece(index - first, [&](const packed_piece& piece) {
-          if (count_ == most) return;
+          if (count_ == max) return;
           whole_[count_] = {piece.document, piece.begin, piece.tokens};
           starts_[count_++] = {piece.document, piece.begin, 1};
         });
@@ -579,7 +579,7 @@ class piece_hints {
 
  private:
   static constexpr bool is_used = prefetches_documents<Documents>;
-  static constexpr std::size_t most = is_used ? 24 : 0;
+  static constexpr std::size_t max = is_used ? 24 : 0;
 
   void name() const noexcept {
     if (at_ >= count_) return;
@@ -587,8 +587,8 @@ class piece_hints {
   }
 
   const Documents* documents_;
-  std::array<document_part, most> whole_;
-  std::array<document_part, most> starts_;
+  std::array<document_part, max> whole_;
+  std::array<document_part, max> starts_;
   std::size_t count_ = 0;
   std::size_t at_ = 0;  // the piece that is read next
 };
@@ -646,7 +646,7 @@ class packed_documents {
       ends_.push_back(size() + window.rows());
       hashes_.push_back(window.documents_hash());
       tokens_ += window.tokens();
-      if (ends_.back() > most_rows) {
+      if (ends_.back() > max_rows) {
         throw option_error("length",
                            "the documents fill more than 2^62 rows: raise the length of rows");
       }
@@ -655,7 +655,7 @@ class packed_documents {
 
   /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// Returns the extents of a row's fields: the length three times, then `most_documents` + 1.
+  /// Returns the extents of a row's fields: the length three times, then `max_documents` + 1.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
   /// Returns the number of tokens of all documents.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
@@ -675,7 +675,7 @@ class packed_documents {
   /// with their indices and lengths.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     detail::word_hash hash;
-    hash.add_all({options_.length, options_.seed, options_.window, options_.most_documents,
+    hash.add_all({options_.length, options_.seed, options_.window, options_.max_documents,
                   options_.padding, static_cast<std::uint64_t>(options_.no_label), tokens_});
     return hash.add_all(ends_).add_all(hashes_).value();
   }
@@ -716,7 +716,7 @@ class packed_documents {
   using source_type = std::remove_cvref_t<Documents>;
   using packer = detail::window_packer<source_type>;
   using lease = detail::group_cache<detail::packed_window>::lease;
-  static constexpr std::uint64_t most_rows = std::uint64_t{1} << 62U;
+  static constexpr std::uint64_t max_rows = std::uint64_t{1} << 62U;
 
   // On the heap, so that references stay valid when this object is moved.
   struct parts {
@@ -727,7 +727,7 @@ class packed_documents {
   };
 
   [[nodiscard]] static record_extents<record_type> extents_for(const packing_options& options) {
-    return {{options.length}, {options.length}, {options.length}, {options.most_documents + 1}, {}};
+    return {{options.length}, {options.length}, {options.length}, {options.max_documents + 1}, {}};
   }
 
   [[nodiscard]] lease window_at(std::size_t number) const {
@@ -736,15 +736,15 @@ class packed_documents {
       const std::uint64_t rows = ends_[number] - (number == 0 ? 0 : ends_[number - 1]);
       if (made.rows() != rows) {
         throw documents_changed(
-            detail::joined({"packed_documents: expected documents that fill ", rows,
-                            " rows in window ", number, ", found documents that fill ", made.rows(),
-                            ": do not change the documents while they are in use"}));
+            detail::str_cat({"packed_documents: expected documents that fill ", rows,
+                             " rows in window ", number, ", found documents that fill ",
+                             made.rows(), ": do not change the documents while they are in use"}));
       }
       if (made.documents_hash() != hashes_[number]) {
         throw documents_changed(
-            detail::joined({"packed_documents: expected in window ", number,
-                            " the document lengths at the time of packing, found different "
-                            "lengths: do not change the documents while they are in use"}));
+            detail::str_cat({"packed_documents: expected in window ", number,
+                             " the document lengths at the time of packing, found different "
+                             "lengths: do not change the documents while they are in use"}));
       }
       return made;
     });

@@ -62,8 +62,8 @@ void pinned_memory_is_aligned_to_256_bytes_and_the_hosts_to_write(const S& s) {
 template <subject S>
 void a_size_that_nobody_has_is_out_of_memory_and_says_how_much(const S& s) {
   const auto device = s.device();
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-  for (const std::size_t bytes : {most, most - 4094, most - 4096, most / 2, std::size_t{1} << 60}) {
+  constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
+  for (const std::size_t bytes : {max, max - 4094, max - 4096, max / 2, std::size_t{1} << 60}) {
     INFO(bytes << " bytes");
     const auto tells = [bytes](const penstock::out_of_memory& error) {
       return error.bytes() == bytes &&

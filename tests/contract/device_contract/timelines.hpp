@@ -39,7 +39,7 @@ void a_point_is_reached_when_the_work_before_its_mark_is_done(const S& s) {
   call.join();
   CHECK(ran);
   CHECK(timeline.reached(end.at));
-  CHECK(timeline.settle(end.at));
+  CHECK(timeline.try_synchronize(end.at));
 }
 
 template <subject S>
@@ -139,7 +139,7 @@ void a_timeline_outlives_its_stream(const S& s) {
   s.launch(*stream, [&ran] { ran = true; });
   const auto end = timeline.mark();
   stream.reset();
-  CHECK(timeline.settle(end.at));
+  CHECK(timeline.try_synchronize(end.at));
   CHECK(ran);
 }
 

@@ -9,7 +9,7 @@
 
 #include <penstock/data/adaptors/map.hpp>
 #include <penstock/data/adaptors/subset.hpp>
-#include <penstock_ext/adaptors/without.hpp>
+#include <penstock_ext/adaptors/exclude.hpp>
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
@@ -48,10 +48,10 @@ std::vector<std::uint64_t> look(const D& data) {
 
 TEST_CASE("an erased dataset gives what is inside, also random bits",
           "[adaptors][promise:exact-10]") {
-  const ps::any_dataset any = drawing{} | ps::map(drawn_again) | ps::without({1, 2});
+  const ps::any_dataset any = drawing{} | ps::map(drawn_again) | ps::exclude({1, 2});
   CHECK(any.size() == 98);
-  CHECK(look(any) == look(drawing{} | ps::map(drawn_again) | ps::without({1, 2})));
-  CHECK(ps::fingerprint_of(any) == ps::fingerprint_of(drawing{} | ps::without({1, 2})));
+  CHECK(look(any) == look(drawing{} | ps::map(drawn_again) | ps::exclude({1, 2})));
+  CHECK(ps::fingerprint_of(any) == ps::fingerprint_of(drawing{} | ps::exclude({1, 2})));
   CHECK(ps::origin_of(any, 1) == ps::sample_origin{3, 0});
   CHECK(ps::base_sizes_of(any) == std::vector<std::uint64_t>{100});
   const ps::any_dataset<pair_record> copy = any;

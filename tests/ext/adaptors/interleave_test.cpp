@@ -92,9 +92,9 @@ TEST_CASE("a mixture ends with its first dataset that is through, or repeats unt
   const ps::memory_dataset<mark> other{b};
   CHECK(all_marks(ps::interleave({}, one, other)) == marks{0, 1000, 1, 1001});
   CHECK(all_marks(ps::interleave({}, other, one)) == marks{1000, 0, 1001, 1, 1002});
-  CHECK(all_marks(ps::interleave({.when_through = ps::through_action::repeat}, one, other)) ==
+  CHECK(all_marks(ps::interleave({.on_exhausted = ps::exhausted_policy::repeat}, one, other)) ==
         marks{0, 1000, 1, 1001, 0, 1002, 1, 1003, 0, 1004});
-  CHECK(all_marks(ps::interleave({.weights = {1, 2}, .when_through = ps::through_action::repeat},
+  CHECK(all_marks(ps::interleave({.weights = {1, 2}, .on_exhausted = ps::exhausted_policy::repeat},
                                  one, other)) == marks{1000, 0, 1001, 1002, 1, 1003, 1004});
   CHECK(ps::interleave({}, one, other | ps::subset(0, 0)).size() == 1);
 }
@@ -107,10 +107,10 @@ TEST_CASE("weights that can't be are refused", "[adaptors][fault:samples-7]") {
         "weights: the weight of dataset 1 is 0: omit the dataset");
   CHECK(why_not({.weights = {65536, 1}}, 2, 2) ==
         "weights: their sum after division by the common divisor is 65537, above 65536: use "
-        "coarser weights, for example from `tempered`");
+        "coarser weights, for example from `temperature_weights`");
   CHECK(why_not({.weights = {65535, 1}}, 2, 2) == "none");
-  CHECK(why_not({.when_through = ps::through_action::repeat}, 2, 0) ==
-        "when_through: dataset 1 has no sample that could be repeated");
+  CHECK(why_not({.on_exhausted = ps::exhausted_policy::repeat}, 2, 0) ==
+        "on_exhausted: dataset 1 has no sample that could be repeated");
 }
 
 TEST_CASE("the fingerprint of a mixture is that of its weights and sizes",
@@ -119,11 +119,11 @@ TEST_CASE("the fingerprint of a mixture is that of its weights and sizes",
   const marks b = of(1, 8);
   const ps::memory_dataset<mark> one{a};
   const ps::memory_dataset<mark> other{b};
-  const auto print = [&](std::vector<std::uint32_t> weights, ps::through_action through) {
+  const auto print = [&](std::vector<std::uint32_t> weights, ps::exhausted_policy through) {
     return ps::fingerprint_of(
-        ps::interleave({.weights = std::move(weights), .when_through = through}, one, other));
+        ps::interleave({.weights = std::move(weights), .on_exhausted = through}, one, other));
   };
-  CHECK(print({2, 1}, ps::through_action::end) == print({4, 2}, ps::through_action::end));
-  CHECK(print({2, 1}, ps::through_action::end) != print({1, 2}, ps::through_action::end));
-  CHECK(print({2, 1}, ps::through_action::end) != print({2, 1}, ps::through_action::repeat));
+  CHECK(print({2, 1}, ps::exhausted_policy::end) == print({4, 2}, ps::exhausted_policy::end));
+  CHECK(print({2, 1}, ps::exhausted_policy::end) != print({1, 2}, ps::exhausted_policy::end));
+  CHECK(print({2, 1}, ps::exhausted_policy::end) != print({2, 1}, ps::exhausted_policy::repeat));
 }

@@ -125,7 +125,7 @@ TEST_CASE("files that can't be read are skipped, and the quarantine list names t
       ps::sequential{},
       {.batch_size = 8,
        .workers = 2,
-       .faults = {.on_error = {.action = ps::error_action::skip, .largest_share = 1}}}};
+       .faults = {.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1}}}};
   const auto all = two_epochs(loader);
   CHECK(all.size() == 76);
   const auto report = loader.failures();
@@ -147,7 +147,7 @@ TEST_CASE("a shuffle goes over all tar shards, the same for one worker and four"
     }
     dir.add(std::to_string(shard) + ".tar", made.ended());
   }
-  const ps::tar_shards shards{dir.path("{0..3}.tar"), {.most_open = 2}};
+  const ps::tar_shards shards{dir.path("{0..3}.tar"), {.max_open = 2}};
   const auto deliver = [&](const auto& order, std::size_t workers) {
     ps::loader loader{
         beginnings{by_reference{shards}}, order, {.batch_size = 7, .workers = workers}};

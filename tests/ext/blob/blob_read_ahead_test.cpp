@@ -71,9 +71,9 @@ struct played_reads {
 
 /// Two threads have begun to read, and many more blobs are requested.
 struct two_that_read {
-  two_that_read(std::size_t most_threads, played_clock::rep milliseconds) {
+  two_that_read(std::size_t max_threads, played_clock::rep milliseconds) {
     reads.milliseconds = milliseconds;
-    ahead = std::make_unique<read_ahead>(reads, 10 * 2000, most_threads);
+    ahead = std::make_unique<read_ahead>(reads, 10 * 2000, max_threads);
     for (std::uint64_t i = 0; i < 1000; ++i) ahead->want(i, 10);
     CHECK(reads.begins(2));
   }

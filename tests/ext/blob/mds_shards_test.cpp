@@ -64,8 +64,8 @@ TEST_CASE("samples of MDS shards are numbered through, each with its blob and la
   const mds_folder dir{{{mds_sample("one", 1), mds_sample("", -2)},
                         {},
                         {mds_sample(std::string(70'000, 'x'), 1'000'000'000'000)}}};
-  for (const std::size_t most_open : {0U, 1U, 512U}) {
-    const ps::mds_shards shards{dir.path(), {.label = "label", .most_open = most_open}};
+  for (const std::size_t max_open : {0U, 1U, 512U}) {
+    const ps::mds_shards shards{dir.path(), {.label = "label", .max_open = max_open}};
     REQUIRE(shards.size() == 3);
     CHECK(shards.shards() == 3);
     CHECK(test::labels_of(shards) == std::vector<std::int64_t>{1, -2, 1'000'000'000'000});
@@ -347,7 +347,7 @@ TEST_CASE("an MDS shard that is written to or replaced is noticed, or stays the 
   const mds_folder dir{{{mds_sample("one", 1)}}};
   const bool stays_open = GENERATE(true, false);
   const ps::mds_shards shards{dir.path(),
-                              {.label = "label", .most_open = stays_open ? std::size_t{1} : 0}};
+                              {.label = "label", .max_open = stays_open ? std::size_t{1} : 0}};
   SECTION("it is replaced") {
     dir.add("new", test::mds_shard({mds_sample("two", 1)}));
     std::filesystem::rename(dir.path("new"), dir.path("shard.0.mds"));

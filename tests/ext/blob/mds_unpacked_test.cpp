@@ -137,9 +137,9 @@ TEST_CASE("compressed MDS shards are unpacked once, into the folder that was nam
   std::filesystem::resize_file(dir.unpacked().at(1), 3);
   check_samples(dir.open());
   CHECK(*dir.codec.opened == count + 2);
-  for (const std::size_t most_open : {std::size_t{0}, std::size_t{2}}) {
+  for (const std::size_t max_open : {std::size_t{0}, std::size_t{2}}) {
     auto options = dir.options();
-    options.most_open = most_open;
+    options.max_open = max_open;
     options.threads = 1;
     check_samples(ps::mds_shards{dir.path(), options});
   }
@@ -181,7 +181,7 @@ TEST_CASE("several that unpack the same MDS shards at one time all read them",
     threads.emplace_back([&] {
       try {
         auto options = dir.options();
-        options.most_open = 0;  // otherwise a file that was replaced would be refused
+        options.max_open = 0;  // otherwise a file that was replaced would be refused
         const ps::mds_shards shards{dir.path(), options};
         std::uint64_t sum = 0;
         for (std::uint64_t k = 0; k < shards.size(); ++k) {
@@ -224,17 +224,17 @@ TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a b
   CHECK(error_of<ps::option_error>([&] { ps::mds_shards(dir.path(), options); }).option() ==
         "unpacked");
   options = dir.options();
-  options.most_unpacked = 1000;
+  options.max_unpacked = 1000;
   const auto bound = error_of<ps::option_error>([&] { ps::mds_shards(dir.path(), options); });
-  CHECK(bound.option() == "most_unpacked");
+  CHECK(bound.option() == "max_unpacked");
   CHECK(test::has(bound.what(), "bytes unpacked, which is more than 1000"));
   CHECK(dir.unpacked().empty());
   std::uint64_t bytes = 0;
   (void)dir.open();
   for (const std::string& one : dir.unpacked()) bytes += std::filesystem::file_size(one);
-  options.most_unpacked = bytes;
+  options.max_unpacked = bytes;
   check_samples(ps::mds_shards{dir.path(), options});
-  --options.most_unpacked;
+  --options.max_unpacked;
   (void)error_of<ps::option_error>([&] { ps::mds_shards(dir.path(), options); });
   dir.add("a file");
   options = dir.options();

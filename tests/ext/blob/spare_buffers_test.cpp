@@ -60,11 +60,11 @@ TEST_CASE("spare buffers are bounded in bytes and in number, and the oldest go",
   CHECK(spares.bytes() == 90);  // the buffer of 60 bytes was dropped
   CHECK(spares.take(40).capacity() == 40);
   spare_buffers many{10'000};
-  for (std::size_t i = 0; i < 2 * spare_buffers::most_buffers; ++i) {
+  for (std::size_t i = 0; i < 2 * spare_buffers::max_buffers; ++i) {
     ps::blob_buffer one = buffer_of(10 + i);
     many.keep(one);
   }
-  CHECK(many.bytes() <= spare_buffers::most_buffers * 140);
+  CHECK(many.bytes() <= spare_buffers::max_buffers * 140);
   CHECK(many.take(10).capacity() == 0);
   CHECK(many.take(137).capacity() == 137);
   std::mt19937 random{5};

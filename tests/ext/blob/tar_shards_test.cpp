@@ -481,7 +481,7 @@ TEST_CASE("a shard that is written to or replaced is noticed, or stays the old o
           "[blob][fault:files-4]") {
   const shard_folder dir;
   const bool stays_open = GENERATE(true, false);
-  const ps::tar_shards shards{dir.paths[0], {.most_open = stays_open ? std::size_t{1} : 0}};
+  const ps::tar_shards shards{dir.paths[0], {.max_open = stays_open ? std::size_t{1} : 0}};
   CHECK(test::content_of(shards, 1) == "picture 1");
   SECTION("it is replaced") {
     std::filesystem::rename(dir.path("1.tar"), dir.path("0.tar"));
@@ -509,7 +509,7 @@ TEST_CASE("a shard that is written to or replaced is noticed, or stays the old o
 TEST_CASE("no more shards stay open than is said, and all are read", "[blob]") {
   const shard_folder dir{20};
   const std::size_t before = test::open_descriptors();
-  const ps::tar_shards shards{dir.paths, {.most_open = 3}};
+  const ps::tar_shards shards{dir.paths, {.max_open = 3}};
   CHECK(test::open_descriptors() == before + 3);
   for (std::uint64_t i = 0; i < shards.size(); ++i) {
     CHECK(shards.label(i) == static_cast<std::int64_t>(100 + i));
@@ -523,9 +523,9 @@ TEST_CASE("more shards than descriptors are refused with what to do", "[blob]") 
   std::optional<test::descriptor_limit> few{test::open_descriptors() + 6};
   const auto problem = error_of<ps::file_unreadable>(
       [&] { ps::tar_shards(dir.paths, ps::tar_shards_options{.threads = 1}); });
-  const ps::tar_shards some{dir.paths, {.threads = 1, .most_open = 3}};
+  const ps::tar_shards some{dir.paths, {.threads = 1, .max_open = 3}};
   few.reset();
-  CHECK(problem.found() == "Too many open files: lower most_open");
+  CHECK(problem.found() == "Too many open files: lower max_open");
   CHECK(some.size() == 60);
 }
 

@@ -115,15 +115,15 @@ TEST_CASE("an unknown element type is refused at its byte", "[data][fault:files-
 
 TEST_CASE("missing dimensions, or a product beyond 64 bits, are refused", "[data][fault:files-2]") {
   CHECK(idx_error_in<ps::dimension_mismatch>(idx_bytes(u8, {}, {1})).offset() == 3);
-  constexpr std::uint32_t most = 0xffffffff;
-  const auto problem = idx_error_in<ps::dimension_mismatch>(idx_bytes(f64, {most, most}, {}));
+  constexpr std::uint32_t max = 0xffffffff;
+  const auto problem = idx_error_in<ps::dimension_mismatch>(idx_bytes(f64, {max, max}, {}));
   CHECK(problem.offset() == 4);
   CHECK(problem.found() == "4294967295 x 4294967295 elements of type double (0x0e)");
   // The number of elements fits 64 bits, but their size in bytes does not.
-  idx_error_in<ps::dimension_mismatch>(idx_bytes(i16, {most, most, 1}, {}));
+  idx_error_in<ps::dimension_mismatch>(idx_bytes(i16, {max, max, 1}, {}));
   // With a dimension of 0 there are no elements.
   const test::temp_dir dir;
-  const ps::detail::idx_file empty{dir.write("file", idx_bytes(f64, {most, most, 0}, {}))};
+  const ps::detail::idx_file empty{dir.write("file", idx_bytes(f64, {max, max, 0}, {}))};
   CHECK(empty.values<double>().empty());
 }
 

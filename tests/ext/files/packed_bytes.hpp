@@ -29,12 +29,12 @@ inline file_bytes as_file_bytes(const auto& bytes) {
   return made;
 }
 
-/// Returns the content of the file `path`, opened by `open`. Throws if it has more than `most`
+/// Returns the content of the file `path`, opened by `open`. Throws if it has more than `max`
 /// bytes.
 inline auto content_by(const auto& open, const std::string& path,
-                       std::uint64_t most = ~std::uint64_t{0}) {
+                       std::uint64_t max = ~std::uint64_t{0}) {
   auto source = open(path);
-  return penstock::detail::read_bytes(source, most);
+  return penstock::detail::read_bytes(source, max);
 }
 
 /// Returns the content of a file with these bytes and the name `name`, read by `open`.

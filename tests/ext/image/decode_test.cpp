@@ -383,12 +383,11 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not",
     for (const std::size_t workers : {0U, 3U}) {
       const ps::stored_blobs blobs{store, list, {.read_ahead = read_ahead}};
       const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
-      ps::loader loader{
-          data,
-          ps::shuffled{.seed = 4},
-          ps::cpu_device{},
-          {.batch_size = 16, .workers = workers, .ahead = {.bytes = 20 * read_ahead}}};
-      CHECK(loader.stats().ahead.most_bytes == read_ahead);  // the capacity of the source
+      ps::loader loader{data,
+                        ps::shuffled{.seed = 4},
+                        ps::cpu_device{},
+                        {.batch_size = 16, .workers = workers, .lookahead_bytes = 20 * read_ahead}};
+      CHECK(loader.stats().ahead.max_bytes == read_ahead);  // the capacity of the source
       CHECK(ps::storage_size_of(data, 7) == pictures.all[7].size());
       const auto all = all_bytes(loader);
       if (first.empty()) first = all;
@@ -419,12 +418,12 @@ TEST_CASE("what is foreseen of pictures reaches the cache below", "[image][promi
   CHECK(ps::plan_capacity_of(plain) == 0);
 }
 
-TEST_CASE("a bad picture is skipped or substituted, and the quarantine names it",
+TEST_CASE("a bad picture is skipped or replaced, and the quarantine names it",
           "[image][fault:files-13]") {
   test::blobs blobs = toys(60);
   blobs.all[7] = text("GIF89a and so on");
   blobs.all[40].resize(5);
-  for (const auto action : {ps::error_action::skip, ps::error_action::substitute}) {
+  for (const auto action : {ps::error_action::skip, ps::error_action::replace}) {
     std::vector<std::uint8_t> first;
     for (const std::size_t workers : {1U, 2U, 4U}) {
       const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});

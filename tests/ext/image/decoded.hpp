@@ -68,9 +68,9 @@ E decode_error(Decoder decoder, const encoded& bytes) {
 /// Returns the largest difference between the values of two pictures, or 256 if their sizes differ.
 inline int apart(const std::vector<std::uint8_t>& one, const std::vector<std::uint8_t>& other) {
   if (one.size() != other.size()) return 256;
-  int most = 0;
-  for (std::size_t i = 0; i < one.size(); ++i) most = (std::max)(most, std::abs(one[i] - other[i]));
-  return most;
+  int max = 0;
+  for (std::size_t i = 0; i < one.size(); ++i) max = (std::max)(max, std::abs(one[i] - other[i]));
+  return max;
 }
 
 }  // namespace test

@@ -43,9 +43,9 @@ constexpr std::array sizes{
 // Returns a box of random size and position, often small or at a border.
 ps::image_box some_box(ps::sample_generator& random, const ps::image_size& size) {
   const auto side = [&random](std::size_t whole) {
-    const std::size_t most =
+    const std::size_t max =
         ps::uniform(random, 0, 3) == 0 ? std::min<std::size_t>(whole, 9) : whole;
-    const auto length = ps::uniform(random, std::size_t{1}, most);
+    const auto length = ps::uniform(random, std::size_t{1}, max);
     std::size_t first = ps::uniform(random, std::size_t{0}, whole - length);
     if (ps::uniform(random, 0, 7) == 0) first = whole - length;
     return std::array{first, length};

@@ -125,8 +125,8 @@ TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing b
           "[image][fault:files-13]") {
   for (const bool progressive : {false, true}) {
     const encoded bytes = test::some_jpeg(24, 17, {.progressive = progressive, .quality = 40});
-    ps::jpeg_decoder decoder{{.most_pixels = 1 << 16}};
-    ps::jpeg_decoder lenient{{.strict = false, .most_pixels = 1 << 16}};
+    ps::jpeg_decoder decoder{{.max_pixels = 1 << 16}};
+    ps::jpeg_decoder lenient{{.strict = false, .max_pixels = 1 << 16}};
     const auto right = test::all_of(decoder, bytes);
     int refused = 0;
     for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -252,17 +252,17 @@ TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "
 TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded",
           "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(20, 30, {.progressive = true});
-  const auto pixels = jpeg_error<ps::image_too_large>(bytes, {.most_pixels = 599});
-  CHECK(pixels.expected() == "at most 599 pixels (jpeg_options::most_pixels)");
+  const auto pixels = jpeg_error<ps::image_too_large>(bytes, {.max_pixels = 599});
+  CHECK(pixels.expected() == "at most 599 pixels (jpeg_options::max_pixels)");
   CHECK(pixels.found() == "20 x 30");
-  const auto scans = jpeg_error<ps::image_too_large>(bytes, {.most_scans = 9});
-  CHECK(scans.expected() == "at most 9 scans (jpeg_options::most_scans)");
+  const auto scans = jpeg_error<ps::image_too_large>(bytes, {.max_scans = 9});
+  CHECK(scans.expected() == "at most 9 scans (jpeg_options::max_scans)");
   // Ten scans with two-byte coefficients: 32 x 32 and twice 16 x 16 coefficients.
-  ps::jpeg_decoder enough{{.most_pixels = 600, .most_scans = 10}};
+  ps::jpeg_decoder enough{{.max_pixels = 600, .max_scans = 10}};
   CHECK((test::all_of(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
-  CHECK(jpeg_error<ps::image_too_large>(large, {.most_bytes = 100'000}).expected() ==
-        "a JPEG image that libjpeg decodes within 100000 bytes (jpeg_options::most_bytes)");
+  CHECK(jpeg_error<ps::image_too_large>(large, {.max_bytes = 100'000}).expected() ==
+        "a JPEG image that libjpeg decodes within 100000 bytes (jpeg_options::max_bytes)");
   encoded claims = test::some_jpeg(8, 8);
   const std::size_t frame = marker(claims, 0xc0);
   for (const std::size_t at : {5u, 6u, 7u, 8u}) claims[frame + at] = std::byte{0xfd};
@@ -398,9 +398,9 @@ TEST_CASE("a box outside the picture is refused", "[image]") {
 }
 
 TEST_CASE("a copy of a JPEG decoder has its options", "[image]") {
-  const ps::jpeg_decoder decoder{{.strict = false, .most_pixels = 7}};
+  const ps::jpeg_decoder decoder{{.strict = false, .max_pixels = 7}};
   ps::jpeg_decoder copy{decoder};
-  CHECK(copy.options().most_pixels == 7);
+  CHECK(copy.options().max_pixels == 7);
   copy = ps::jpeg_decoder{};
   CHECK(copy.options().strict);
   CHECK(test::all_of(copy, test::some_jpeg(9, 9)).size() == 243);

@@ -40,11 +40,11 @@ bool is_sound(const Geometry& geometry, const penstock::image_plan& plan,
          plan.size() == geometry.size();
 }
 
-/// Returns a size of up to `most`, often small, often 1 on a side.
-inline penstock::image_size random_size(penstock::sample_generator& random, std::size_t most) {
+/// Returns a size of up to `max`, often small, often 1 on a side.
+inline penstock::image_size random_size(penstock::sample_generator& random, std::size_t max) {
   const auto side = [&] {
     const std::uint32_t kind = random() % 4;
-    const std::size_t high = kind == 0 ? 1 : kind == 1 ? 12 : most;
+    const std::size_t high = kind == 0 ? 1 : kind == 1 ? 12 : max;
     return penstock::uniform(random, std::size_t{1}, high);
   };
   const std::size_t width = side();

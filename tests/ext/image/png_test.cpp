@@ -116,7 +116,7 @@ TEST_CASE("a PNG picture that ends early is truncated wherever it ends",
 
 TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing behind",
           "[image][fault:files-13]") {
-  ps::png_decoder decoder{{.most_pixels = 1 << 16}};
+  ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   for (const test::png_kind& kind : {test::png_kind{3, 4, false}, {6, 8, true}}) {
     const auto picture = test::some_png(9, 7, kind);
     int refused = 0;
@@ -137,7 +137,7 @@ TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing be
 
 TEST_CASE("a flipped bit in a PNG picture never changes the pixels of a part",
           "[image][fault:files-13]") {
-  ps::png_decoder decoder{{.most_pixels = 1 << 16}};
+  ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   for (const bool interlaced : {false, true}) {
     const auto picture = test::some_png(40, 60, {2, 8, interlaced});
     for (const ps::image_box& box : {ps::image_box{3, 10, {20, 20}}, ps::image_box{0, 59, {40, 1}},
@@ -181,10 +181,10 @@ TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
 TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",
           "[image][fault:files-13]") {
   auto picture = test::some_png(20, 10);
-  const auto problem = png_error<ps::image_too_large>(picture.bytes, {.most_pixels = 199});
+  const auto problem = png_error<ps::image_too_large>(picture.bytes, {.max_pixels = 199});
   CHECK(problem.found() == "20 x 10");
   CHECK(problem.offset() == 16);
-  ps::png_decoder enough{{.most_pixels = 200}};
+  ps::png_decoder enough{{.max_pixels = 200}};
   CHECK((test::all_of(enough, picture.bytes) == picture.rgb));
   picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
   CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);

@@ -27,11 +27,11 @@ image_box by_the_book(const image_size& size, ps::sample_generator& random, ps::
     const double shape = std::exp(ps::uniform(random, std::log(ratio.low), std::log(ratio.high)));
     const auto w = static_cast<std::int64_t>(std::nearbyint(std::sqrt(area * shape)));
     const auto h = static_cast<std::int64_t>(std::nearbyint(std::sqrt(area / shape)));
-    const auto most_w = static_cast<std::int64_t>(size.width);
-    const auto most_h = static_cast<std::int64_t>(size.height);
-    if (0 < w && w <= most_w && 0 < h && h <= most_h) {
-      const auto top = ps::uniform(random, std::int64_t{0}, most_h - h);
-      const auto left = ps::uniform(random, std::int64_t{0}, most_w - w);
+    const auto max_w = static_cast<std::int64_t>(size.width);
+    const auto max_h = static_cast<std::int64_t>(size.height);
+    if (0 < w && w <= max_w && 0 < h && h <= max_h) {
+      const auto top = ps::uniform(random, std::int64_t{0}, max_h - h);
+      const auto left = ps::uniform(random, std::int64_t{0}, max_w - w);
       return {static_cast<std::size_t>(left),
               static_cast<std::size_t>(top),
               {static_cast<std::size_t>(w), static_cast<std::size_t>(h)}};

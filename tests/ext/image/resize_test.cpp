@@ -94,8 +94,8 @@ constexpr ps::resize_filter filters[] = {ps::resize_filter::nearest,  ps::resize
                                          ps::resize_filter::bilinear, ps::resize_filter::hamming,
                                          ps::resize_filter::bicubic,  ps::resize_filter::lanczos};
 
-// Returns a plan with sides up to `most`, occasionally without a change on a side.
-image_plan random_plan(std::mt19937& bits, const image_size& size, std::size_t most) {
+// Returns a plan with sides up to `max`, occasionally without a change on a side.
+image_plan random_plan(std::mt19937& bits, const image_size& size, std::size_t max) {
   const auto upto = [&bits](std::size_t high) { return 1 + bits() % high; };
   const auto part = [&](const image_size& of) {
     const std::size_t left = upto(of.width) - 1;
@@ -104,8 +104,8 @@ image_plan random_plan(std::mt19937& bits, const image_size& size, std::size_t m
   };
   image_plan plan;
   plan.crop = part(size);
-  plan.scaled = {bits() % 8 == 0 ? plan.crop.size.width : upto(most),
-                 bits() % 8 == 0 ? plan.crop.size.height : upto(most)};
+  plan.scaled = {bits() % 8 == 0 ? plan.crop.size.width : upto(max),
+                 bits() % 8 == 0 ? plan.crop.size.height : upto(max)};
   plan.kept = part(plan.scaled);
   plan.mirrored = bits() % 2 == 0;
   return plan;

@@ -308,6 +308,6 @@ TEST_CASE("what a thread wrote before it dropped the last copy is seen by who fi
     one.join();
     other.join();
     REQUIRE(seen == round);
-    slots->give_back(*slot);
+    slots->release(*slot);
   }
 }

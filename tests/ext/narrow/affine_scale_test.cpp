@@ -43,28 +43,28 @@ double excess(float value, const ps::affine_scale& by) {
 TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data][promise:exact-18]") {
   std::size_t ranges = 0;
   std::uint32_t state = 7;
-  for (const float least : ends()) {
-    for (const float most : ends()) {
-      if (!(least <= most)) continue;
+  for (const float min : ends()) {
+    for (const float max : ends()) {
+      if (!(min <= max)) continue;
       ++ranges;
-      const ps::affine_scale by = ps::affine_over(least, most);
-      CAPTURE(least, most, by.scale, by.zero);
-      const bool has_zero = least <= 0.0F && most >= 0.0F;
+      const ps::affine_scale by = ps::affine_over(min, max);
+      CAPTURE(min, max, by.scale, by.zero);
+      const bool has_zero = min <= 0.0F && max >= 0.0F;
       // The rounding of the sum of a distant zero and steps, and that of double.
       const double rounding =
-          has_zero ? 0.0 : 0x1p-24 * std::max(std::abs(double{least}), std::abs(double{most}));
+          has_zero ? 0.0 : 0x1p-24 * std::max(std::abs(double{min}), std::abs(double{max}));
       const double allowed = rounding * (1 + 1e-6) + 1e-10 * static_cast<double>(by.scale);
-      double worst = std::max(excess(least, by), excess(most, by));
+      double worst = std::max(excess(min, by), excess(max, by));
       for (int i = 0; i < 20; ++i) {
         state = state * 1664525U + 1013904223U;
         const double share = state / 4294967296.0;
-        const auto value = static_cast<float>(least + share * (double{most} - double{least}));
-        worst = std::max(worst, excess(std::clamp(value, least, most), by));
+        const auto value = static_cast<float>(min + share * (double{max} - double{min}));
+        worst = std::max(worst, excess(std::clamp(value, min, max), by));
       }
       CHECK(worst <= allowed);
-      if (has_zero && least < most) CHECK(excess(0.0F, by) == -static_cast<double>(by.scale) / 2);
+      if (has_zero && min < max) CHECK(excess(0.0F, by) == -static_cast<double>(by.scale) / 2);
       // Not coarser than necessary.
-      const double range = double{most} - double{least};
+      const double range = double{max} - double{min};
       CHECK(static_cast<double>(by.scale) <= range / 255.0 * 1.0001 + 0x1p-117);
     }
   }

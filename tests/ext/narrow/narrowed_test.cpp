@@ -93,14 +93,14 @@ TEST_CASE("bytes have a scale for each sample, in two fields that come last", "[
                 record::index_of<"x_zero">() == 4);
   auto batch = test::read_batch(narrow, chosen_waves);
   for (std::size_t n = 0; n < chosen_waves.size(); ++n) {
-    float least = waves::at(chosen_waves[n], 0);
-    float most = least;
+    float min = waves::at(chosen_waves[n], 0);
+    float max = min;
     for (std::size_t i = 1; i < 12; ++i) {
-      least = std::fmin(least, waves::at(chosen_waves[n], i));
-      most = std::fmax(most, waves::at(chosen_waves[n], i));
+      min = std::fmin(min, waves::at(chosen_waves[n], i));
+      max = std::fmax(max, waves::at(chosen_waves[n], i));
     }
     const ps::affine_scale by{batch.get<"x_scale">()(n), batch.get<"x_zero">()(n)};
-    CHECK(by == ps::affine_over(least, most));
+    CHECK(by == ps::affine_over(min, max));
     for (std::size_t i = 0; i < 12; ++i) {
       const float found = by(batch.get<"x">()(n, i / 3, i % 3));
       CAPTURE(n, i, found);

@@ -105,13 +105,13 @@ TEST_CASE(
   const auto found = fed(device, data, ps::widen<"right">(), 1, 3);
   REQUIRE(found.right.size() == 95 * 8);
   for (std::size_t n = 0; n < 95; ++n) {
-    float least = 0;
-    float most = 0;
+    float min = 0;
+    float max = 0;
     for (std::size_t i = 8; i < 16; ++i) {
-      least = std::fmin(least, signals::at(n, i));
-      most = std::fmax(most, signals::at(n, i));
+      min = std::fmin(min, signals::at(n, i));
+      max = std::fmax(max, signals::at(n, i));
     }
-    const float half_a_step = (most - least) / 510.0F * 1.001F;
+    const float half_a_step = (max - min) / 510.0F * 1.001F;
     float worst = 0;
     for (std::size_t i = 0; i < 8; ++i) {
       worst = std::fmax(worst, std::abs(found.right[n * 8 + i] - signals::at(n, 8 + i)));

@@ -118,7 +118,7 @@ TEST_CASE("a failure in a batch names its picture, and the others are decoded",
   batch.add(damaged, {0, 0, {20, 20}});
   batch.add(test::some_jpeg(20, 20), {0, 0, {20, 20}});
 
-  ps::nvimgcodec_batch decoder{{.most_pixels = 10000}};
+  ps::nvimgcodec_batch decoder{{.max_pixels = 10000}};
   const auto first = test::error_of<ps::image_truncated>([&] { decoder.decode(batch.pictures); });
   CHECK(first.path() == "folder/12");
   const std::span<const ps::nvimgcodec_result> results = decoder.results();
@@ -132,7 +132,7 @@ TEST_CASE("a failure in a batch names its picture, and the others are decoded",
   CHECK(test::has(test::error_of<std::invalid_argument>([&] { failure(14); }).what(), "folder/14"));
   const auto large = test::error_of<ps::image_too_large>([&] { failure(15); });
   CHECK(large.path() == "folder/15");
-  CHECK(test::has(large.expected(), "nvimgcodec_batch_options::most_pixels"));
+  CHECK(test::has(large.expected(), "nvimgcodec_batch_options::max_pixels"));
   CHECK(test::error_of<ps::image_corrupt>([&] { failure(16); }).path() == "folder/16");
   for (std::size_t i = 0; i < 18; i += i == 11 ? 6 : 1) {
     CHECK(results[i].failure == nullptr);

@@ -151,7 +151,7 @@ TEST_CASE("a picture for nvImageCodec that ends early is truncated wherever it e
 
 TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
           "[nvimgcodec][fault:files-14]") {
-  ps::nvimgcodec_decoder decoder{{.most_pixels = 1000}};
+  ps::nvimgcodec_decoder decoder{{.max_pixels = 1000}};
   const test::encoded bytes = test::some_jpeg(24, 17);
   const auto right = test::all_of(decoder, bytes);
 
@@ -175,7 +175,7 @@ TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
   const auto huge =
       test::error_of<ps::image_too_large>([&] { test::all_of(decoder, test::some_jpeg(40, 26)); });
   CHECK(huge.found() == "40 x 26");
-  CHECK(test::has(huge.expected(), "nvimgcodec_options::most_pixels"));
+  CHECK(test::has(huge.expected(), "nvimgcodec_options::max_pixels"));
 
   std::vector<std::uint8_t> room(24 * 17 * 3);
   const ps::pixels out{room.data(), {24, 17}, 3, 24 * 3};
@@ -186,7 +186,7 @@ TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
 
 TEST_CASE("a damaged picture for nvImageCodec is an error or a picture",
           "[nvimgcodec][fault:files-14]") {
-  ps::nvimgcodec_decoder decoder{{.most_pixels = 1 << 16}};
+  ps::nvimgcodec_decoder decoder{{.max_pixels = 1 << 16}};
   const std::array<test::encoded, 3> pictures{test::some_jpeg(24, 17, {.quality = 40}),
                                               test::some_png(8, 8).bytes, tiny_bmp()};
   for (const test::encoded& bytes : pictures) {
@@ -246,12 +246,12 @@ TEST_CASE("a decoder by nvImageCodec takes over another one's options and outliv
   ps::nvimgcodec_decoder decoder;
   const auto right = test::all_of(decoder, bytes);
   {
-    ps::nvimgcodec_decoder other{{.most_pixels = 400}};
+    ps::nvimgcodec_decoder other{{.max_pixels = 400}};
     decoder = other;
     const auto& same = decoder;
     decoder = same;
   }
-  CHECK(decoder.options().most_pixels == 400);
+  CHECK(decoder.options().max_pixels == 400);
   CHECK((test::all_of(decoder, bytes) == right));
   CHECK_THROWS_AS(test::all_of(decoder, test::some_jpeg(21, 20)), ps::image_too_large);
 }

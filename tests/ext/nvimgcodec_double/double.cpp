@@ -65,7 +65,7 @@ struct nvimgcodecDecoder : counted {
     for (void* const one : {there, here}) std::memset(one, 1, bytes);
     return true;
   }
-  void give_back(cudaStream_t stream, const std::vector<void*>& all) const {
+  void release(cudaStream_t stream, const std::vector<void*>& all) const {
     if (on_device == nullptr) return;
     const std::size_t bytes = test::the_double().working;
     if (!all.empty()) on_device->device_free(on_device->device_ctx, all[0], bytes, stream);
@@ -146,7 +146,7 @@ nvimgcodecStatus_t nvimgcodecDecoderDecode(nvimgcodecDecoder_t decoder,
   const cudaStream_t stream = images[0]->info.cuda_stream;
   std::vector<void*> working;
   const bool has_memory = decoder->take(stream, working);
-  decoder->give_back(stream, working);
+  decoder->release(stream, working);
   test::the_double().given.insert(test::the_double().given.end(), working.begin(), working.end());
   if (!has_memory) return NVIMGCODEC_STATUS_ALLOCATOR_FAILURE;
   const char letter = letter_of(decoder->kind);
@@ -183,7 +183,7 @@ nvimgcodecStatus_t nvimgcodecInstanceDestroy(nvimgcodecInstance_t one) { return 
 nvimgcodecStatus_t nvimgcodecCodeStreamDestroy(nvimgcodecCodeStream_t one) { return destroy(one); }
 nvimgcodecStatus_t nvimgcodecImageDestroy(nvimgcodecImage_t one) { return destroy(one); }
 nvimgcodecStatus_t nvimgcodecDecoderDestroy(nvimgcodecDecoder_t one) {
-  one->give_back(nullptr, one->own);
+  one->release(nullptr, one->own);
   return destroy(one);
 }
 nvimgcodecStatus_t nvimgcodecFutureDestroy(nvimgcodecFuture_t one) { return destroy(one); }

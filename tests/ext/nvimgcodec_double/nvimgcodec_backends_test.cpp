@@ -240,7 +240,7 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
   const cudaStream_t other = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x5678});
   using counts = std::array<std::size_t, 4>;
   {
-    ps::nvimgcodec_batch decoder{device, {.device = 0, .most_memory = 100'000}};
+    ps::nvimgcodec_batch decoder{device, {.device = 0, .max_memory = 100'000}};
     CHECK((*device.calls == counts{1, 0, 1, 0}));
     words batch{{"g"}};
     for (int i = 0; i < 5; ++i) decoder.decode(batch.pictures, some_stream);

@@ -149,7 +149,7 @@ TEST_CASE("a loader that reads ahead asks for each row group before it is decode
     (void)asked().taken();
     ps::loader loader{data,
                       ps::block_shuffled{.seed = 3, .block = data.block()},
-                      {.batch_size = 8, .workers = workers, .ahead = {.bytes = 1 << 20}}};
+                      {.batch_size = 8, .workers = workers, .lookahead_bytes = 1 << 20}};
     std::int64_t sum = 0;
     for (auto& batch : loader.epoch(0)) {
       for (std::size_t i = 0; i < batch.size(); ++i) sum += ps::get<"label">(batch)(i);

@@ -170,11 +170,11 @@ TEST_CASE("a footer whose numbers of rows differ is damaged", "[parquet][fault:f
 TEST_CASE("a footer of numbers that can't be is refused before memory is taken",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
-  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
+  constexpr std::int64_t max = (std::numeric_limits<std::int64_t>::max)();
   constexpr std::int64_t large = std::int64_t{1} << 61U;
   const std::string path = dir.path("a.parquet");
   std::size_t refused = 0;
-  for (const std::int64_t number : {most, -most - 1, std::int64_t{-1}, large, large * 2 - 1}) {
+  for (const std::int64_t number : {max, -max - 1, std::int64_t{-1}, large, large * 2 - 1}) {
     for (const std::size_t skipped : {0U, 1U, 2U, 3U}) {
       written(path, numbered_rows(600), 300);
       REQUIRE(test::with_footer(path, 300, number, skipped) > 0);
@@ -226,8 +226,8 @@ TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added 
     return refused.found();
   };
   CHECK(found_with(bytes, -1) == "column 0 of -1");
-  constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
-  CHECK(found_with(-1, most) == "column 1 of " + std::to_string(most));
+  constexpr std::int64_t max = (std::numeric_limits<std::int64_t>::max)();
+  CHECK(found_with(-1, max) == "column 1 of " + std::to_string(max));
 }
 
 TEST_CASE("a label of a Parquet file that has no room is refused with the file and its row",

@@ -70,7 +70,7 @@ struct given {
   std::uint64_t loader_seed = 2;
   std::size_t global_batch = 48;
   int ranks = 0;  // number of ranks of its sampler; 0: the actual number
-  ps::shard_tail tail = ps::shard_tail::wrap;
+  ps::remainder_policy tail = ps::remainder_policy::wrap;
 };
 
 /// Returns the messages of all ranks in a world of 8 in which the ranks `odd` have another
@@ -84,7 +84,7 @@ std::vector<std::string> compared(const given& usual, const given& other,
                             {.rank = w.rank % ranks,
                              .world = ranks,
                              .global_batch = mine.global_batch,
-                             .tail = mine.tail}};
+                             .remainder = mine.remainder}};
     const ps::loader loader{
         numbered{.count = mine.samples},
         order,
@@ -126,7 +126,8 @@ TEST_CASE("a rank with another run is named on all ranks, with what differs",
   CHECK(test::has(order, "the order (the sampler's kind, seed or options"));
   CHECK(test::has(order, " on rank 4"));
   CHECK(test::lacks(order, "dataset: "));
-  CHECK(test::has(common(compared({}, {.tail = ps::shard_tail::drop}, {1})), " on rank 1"));
+  CHECK(test::has(common(compared({}, {.remainder = ps::remainder_policy::drop}, {1})),
+                  " on rank 1"));
 }
 
 TEST_CASE("ranks whose samplers are not sharded for this world are told",
@@ -233,7 +234,7 @@ TEST_CASE("ranks whose batches have each its own number of samples are compared 
           "[ranks][promise:honest-13]") {
   std::vector<std::uint32_t> lengths(1000);
   for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<std::uint32_t>(i % 50);
-  const ps::by_tokens order{lengths, {.seed = 1, .most = 200, .batches_per_step = 4}};
+  const ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 200, .batches_per_step = 4}};
   for (const int world : {2, 4, 1}) {
     const auto said = said_by_ranks(2, [&](const ps::world& here, const auto& exchange) {
       const ps::sharded share{order, {.rank = here.rank % world, .world = world}};

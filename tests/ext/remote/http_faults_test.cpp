@@ -63,7 +63,7 @@ const std::string content_of_faults = test::some_bytes(1000);
 
 ps::http_options hasty(ps::http_options options = {}) {
   options.first_delay = milliseconds{1};
-  options.longest_delay = milliseconds{2};
+  options.max_delay = milliseconds{2};
   return options;
 }
 
@@ -174,7 +174,7 @@ TEST_CASE("at the deadline the error says how often and how it was tried",
   // On a slow machine the deadline may pass before the first answer.
   for (auto limit = milliseconds{100};; limit *= 10) {
     const ps::http_store store{server.url(),
-                               {.longest_delay = std::chrono::minutes{10}, .deadline = limit}};
+                               {.max_delay = std::chrono::minutes{10}, .deadline = limit}};
     const auto late = error_of<ps::store_unreachable>([&] { (void)range_of(store, 100, 50); });
     CHECK(has(late.expected(), "deadline of " + std::to_string(limit.count()) + " ms"));
     CHECK(late.path() == server.url() + "/x");
@@ -432,11 +432,11 @@ TEST_CASE("an answer to HEAD may leave out what one with bytes says", "[remote][
 
 TEST_CASE("a range of which the server sends the first bytes is gone on with",
           "[remote][fault:stores-7]") {
-  const std::size_t most = GENERATE(1U, 7U, 49U);
+  const std::size_t max = GENERATE(1U, 7U, 49U);
   test::range_server server{[&](const http_request& request) {
     const auto [begin, end] = request.range(1000);
     if (request.number == 1) return test::answer(503, {});
-    const std::string part = content_of_faults.substr(begin, (std::min)(most, end - begin));
+    const std::string part = content_of_faults.substr(begin, (std::min)(max, end - begin));
     return test::answer(206,
                         {"ETag: \"a\"", "Content-Range: bytes " + std::to_string(begin) + '-' +
                                             std::to_string(begin + part.size() - 1) + "/1000"},
@@ -444,7 +444,7 @@ TEST_CASE("a range of which the server sends the first bytes is gone on with",
   }};
   const ps::http_store store{server.url(), hasty({.attempts = 2})};
   CHECK(range_of(store, 100, 50) == content_of_faults.substr(100, 50));
-  CHECK(server.requests().size() == 1 + (50 + most - 1) / most);
+  CHECK(server.requests().size() == 1 + (50 + max - 1) / max);
   CHECK(server.requests().back().lines.at("range").ends_with("-149"));
   CHECK(store.stats().ranges == 1);
   CHECK(store.stats().retries == 1);
@@ -552,7 +552,7 @@ TEST_CASE("the parts of a split range are of one version of the object",
     const bool is_second = request.range(1000).first == 100;
     return test::ranged(request, content_of_faults, is_second ? "\"b\"" : "\"a\"");
   }};
-  const ps::http_store store{server.url(), {.largest_request = 100}};
+  const ps::http_store store{server.url(), {.max_request_bytes = 100}};
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 0, 200); });
 }
 
@@ -610,11 +610,11 @@ TEST_CASE("redirects are followed, so many and no more", "[remote][fault:stores-
   }};
   CHECK(range_of(ps::http_store{server.url()}, 7, 9) == content_of_faults.substr(7, 9));
   CHECK(server.requests().size() == 2);
-  const ps::http_store circle{server.url() + "/deep", hasty({.most_redirects = 3})};
+  const ps::http_store circle{server.url() + "/deep", hasty({.max_redirects = 3})};
   const auto endless = error_of<ps::bad_response>([&] { (void)circle.size_of("y"); });
   CHECK(has(endless.found(), "redirects"));
   CHECK(server.requests().size() == 6);
-  const ps::http_store none{server.url(), hasty({.most_redirects = 0})};
+  const ps::http_store none{server.url(), hasty({.max_redirects = 0})};
   (void)error_of<ps::bad_response>([&] { (void)range_of(none, 7, 9); });
   CHECK(server.requests().size() == 7);
 }
@@ -676,7 +676,7 @@ TEST_CASE("the first range that fails ends the call, and not the store",
   }};
   {
     const ps::http_store store{
-        server.url(), {.most_in_flight = 2, .merge_gap = 0, .deadline = milliseconds{20'000}}};
+        server.url(), {.max_in_flight = 2, .merge_gap = 0, .deadline = milliseconds{20'000}}};
     std::string out(300, '?');
     const auto room = std::as_writable_bytes(std::span{out});
     const std::vector<ps::byte_range> ranges{{"held", 0, room.first(100)},

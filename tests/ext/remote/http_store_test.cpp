@@ -42,7 +42,7 @@ std::string bytes_at(const ps::http_store& store, const std::string& object,
 // Returns options that give up quickly, for tests in which time does not matter.
 ps::http_options quick(ps::http_options options = {}) {
   options.first_delay = std::chrono::milliseconds{1};
-  options.longest_delay = std::chrono::milliseconds{2};
+  options.max_delay = std::chrono::milliseconds{2};
   return options;
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]
   CHECK(stats.bytes == 100'020);
   CHECK(stats.connections == 1);  // kept open
   CHECK(stats.in_flight == 0);
-  CHECK(stats.most_in_flight == 1);
+  CHECK(stats.max_in_flight == 1);
   CHECK(stats.first_byte.count() == 4);
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("neighbouring ranges are one request, far ones and long ones are sever
           "[remote][promise:honest-10]") {
   const std::string content = test::some_bytes(5000);
   test::range_server server{content};
-  const ps::http_store store{server.url(), {.merge_gap = 100, .largest_request = 1000}};
+  const ps::http_store store{server.url(), {.merge_gap = 100, .max_request_bytes = 1000}};
   // Out of order, with a gap, and with overlapping ranges.
   const std::string near = bytes_at(store, "x", {{350, 50}, {0, 100}, {150, 100}, {20, 10}});
   CHECK(near == content.substr(350, 50) + content.substr(0, 100) + content.substr(150, 100) +
@@ -120,26 +120,26 @@ TEST_CASE("a batch's requests are all under way at once, with none before them",
     CHECK(out.substr(16 * i, 16) == content.substr(i, 16));
   }
   CHECK(server.requests().size() == 24);  // one round trip in addition to the connection
-  CHECK(store.stats().most_in_flight == 24);
+  CHECK(store.stats().max_in_flight == 24);
 }
 
-TEST_CASE("no more requests than most_in_flight are under way", "[remote][promise:honest-10]") {
+TEST_CASE("no more requests than max_in_flight are under way", "[remote][promise:honest-10]") {
   const std::string content = test::some_bytes(4096);
   std::atomic<int> here{0};
-  std::atomic<int> most{0};
+  std::atomic<int> max{0};
   test::range_server server{[&](const http_request& request) {
     const int now = ++here;
-    for (int seen = most.load(); now > seen && !most.compare_exchange_weak(seen, now);) continue;
+    for (int seen = max.load(); now > seen && !max.compare_exchange_weak(seen, now);) continue;
     auto reply = test::ranged(request, content);
     --here;
     return reply;
   }};
   const ps::http_store store{server.url(),
-                             {.most_in_flight = 3, .merge_gap = 0, .largest_request = 64}};
+                             {.max_in_flight = 3, .merge_gap = 0, .max_request_bytes = 64}};
   CHECK(bytes_at(store, "x", {{0, content.size()}}) == content);
   CHECK(server.requests().size() == 64);
-  CHECK(most.load() <= 3);
-  CHECK(store.stats().most_in_flight == 3);
+  CHECK(max.load() <= 3);
+  CHECK(store.stats().max_in_flight == 3);
   CHECK(store.stats().connections <= 3);
 }
 
@@ -202,15 +202,15 @@ TEST_CASE("a URL or an option that can't work is refused by name", "[remote][fau
     CHECK(option_of(url, {}) == "base_url");
   }
   using std::chrono::milliseconds;
-  CHECK(option_of("http://h", {.most_in_flight = 0}) == "most_in_flight");
-  CHECK(option_of("http://h", {.largest_request = 0}) == "largest_request");
+  CHECK(option_of("http://h", {.max_in_flight = 0}) == "max_in_flight");
+  CHECK(option_of("http://h", {.max_request_bytes = 0}) == "max_request_bytes");
   CHECK(option_of("http://h", {.attempts = 0}) == "attempts");
   CHECK(option_of("http://h", {.first_delay = milliseconds{0}}) == "first_delay");
-  CHECK(option_of("http://h", {.longest_delay = milliseconds{-1}}) == "longest_delay");
+  CHECK(option_of("http://h", {.max_delay = milliseconds{-1}}) == "max_delay");
   CHECK(option_of("http://h", {.connect_timeout = milliseconds{0}}) == "connect_timeout");
   CHECK(option_of("http://h", {.silence_timeout = milliseconds{0}}) == "silence_timeout");
   CHECK(option_of("http://h", {.deadline = milliseconds{0}}) == "deadline");
-  CHECK(option_of("http://h", {.most_redirects = 51}) == "most_redirects");
+  CHECK(option_of("http://h", {.max_redirects = 51}) == "max_redirects");
   CHECK(option_of("http://h", {.headers = {"A: s3cr3t\r\nB: c"}}) == "headers");
   CHECK(option_of("http://h", {.headers = {"s3cr3t"}}) == "headers");
 }

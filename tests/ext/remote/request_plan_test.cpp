@@ -97,11 +97,11 @@ TEST_CASE("ranges are merged up to a gap and a length", "[remote][promise:honest
   CHECK(count_of({{0, 10}, {10, 10}}, 0, 19) == 2);
   CHECK(count_of({{0, 10}, {0, 10}, {3, 2}}, 0, 10) == 1);
   CHECK(count_of({{7, 301}}, 0, 100) == 4);
-  constexpr std::uint64_t most = (std::numeric_limits<std::int64_t>::max)();
-  CHECK(count_of({{most - 10, 10}}, ~std::uint64_t{0}, ~std::uint64_t{0}) == 1);
+  constexpr std::uint64_t max = (std::numeric_limits<std::int64_t>::max)();
+  CHECK(count_of({{max - 10, 10}}, ~std::uint64_t{0}, ~std::uint64_t{0}) == 1);
   const auto beyond =
-      test::error_of<ps::file_truncated>([&] { (void)count_of({{most - 10, 11}}, 0, 100); });
+      test::error_of<ps::file_truncated>([&] { (void)count_of({{max - 10, 11}}, 0, 100); });
   CHECK(beyond.path() == "http://h/x");
-  CHECK(beyond.offset() == most - 10);
+  CHECK(beyond.offset() == max - 10);
   CHECK_THROWS_AS(count_of({{~std::uint64_t{0}, 1}}, 0, 100), ps::file_truncated);
 }

@@ -373,7 +373,7 @@ TEST_CASE("what S3 refuses says what to do, and nothing that is secret",
                             .credentials = somebody,
                             .http = {.attempts = 2,
                                      .first_delay = std::chrono::milliseconds{1},
-                                     .longest_delay = std::chrono::milliseconds{1}}}};
+                                     .max_delay = std::chrono::milliseconds{1}}}};
   const auto words_of_fault = [&](auto kind, int code, const std::string& text) {
     {
       const std::lock_guard lock{guard};
@@ -526,7 +526,7 @@ TEST_CASE("a page of a listing that was cut is read anew, from its start",
                            {.endpoint = server.url(),
                             .credentials = somebody,
                             .http = {.first_delay = std::chrono::milliseconds{1},
-                                     .longest_delay = std::chrono::milliseconds{1}}}};
+                                     .max_delay = std::chrono::milliseconds{1}}}};
   const auto objects = store.list();
   REQUIRE(objects.size() == 1);
   CHECK(objects[0].key == "k");

@@ -13,12 +13,12 @@
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-using ps::loop_limit;
+using ps::bottleneck;
 using test::played_loop;
 
 namespace {
 
-ps::verdict verdict_on(const played_loop& loop) {
+ps::diagnosis verdict_on(const played_loop& loop) {
   const auto all = loop.play().stats;
   ps::transfer_stats none = all - all;
   none.age = {};
@@ -30,7 +30,7 @@ double played_gain(const played_loop& before, const played_loop& after) {
   return before.play().time / after.play().time - 1;
 }
 
-/// Returns true if the gain is within a tenth of the time, as required of the verdict.
+/// Returns true if the gain is within a tenth of the time, as required of the diagnosis.
 bool is_near(double gain, double played) { return std::abs((1 + gain) / (1 + played) - 1) <= 0.1; }
 
 }  // namespace
@@ -47,15 +47,15 @@ TEST_CASE("of 54 loops the slowest part is named, and what more workers would ga
           CAPTURE(said.str());
           const double reading = load / static_cast<double>(workers);
           if (body >= (std::max)(reading, copy)) {
-            CHECK(said.limit == loop_limit::step);
+            CHECK(said.limit == bottleneck::step);
             CHECK(said.gain == 0);
           } else if (reading > copy) {
-            CHECK(said.limit == loop_limit::workers);
+            CHECK(said.limit == bottleneck::workers);
             played_loop better = loop;
             better.workers = said.wanted_workers;
             if (copy <= body) CHECK(is_near(said.gain, played_gain(loop, better)));
           } else if (copy > reading) {
-            CHECK(said.limit == loop_limit::copy);
+            CHECK(said.limit == bottleneck::copy);
             CHECK(said.gain == 0);
           }
         }
@@ -68,7 +68,7 @@ TEST_CASE("reads that wait for a disk want more workers than cores", "[report]")
   const played_loop loop{
       .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
   const auto said = verdict_on(loop);
-  CHECK(said.limit == loop_limit::storage);
+  CHECK(said.limit == bottleneck::storage);
   CHECK(said.wanted_workers >= 38);
   played_loop better = loop;
   better.workers = said.wanted_workers;
@@ -89,49 +89,48 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
     return ps::diagnose(none, all, loop != nullptr ? loop->cores : waiting.cores);
   };
   const auto plain = said_of({});
-  CHECK(plain.limit == loop_limit::storage);
+  CHECK(plain.limit == bottleneck::storage);
   CHECK(plain.wanted_read_ahead == 0);
   CHECK_THAT(plain.remedy, !Catch::Matchers::Contains(".ahead"));
-  constexpr std::uint64_t most = static_cast<std::uint64_t>(-1);
+  constexpr std::uint64_t max = static_cast<std::uint64_t>(-1);
   // The loader has no hints: the wanted amount is the capacity of the source, at most 64 MiB at
   // first.
   const auto untold = said_of({.source_bytes = 1000});
   CHECK(untold.wanted_read_ahead == 1000);
-  CHECK(
-      untold.remedy ==
-      plain.remedy +
-          " Or .ahead = {.bytes = 1000}: the source can prefetch samples; the gain is not known.");
+  CHECK(untold.remedy ==
+        plain.remedy +
+            " Or .lookahead_bytes = 1000: the source can prefetch samples; the gain is not known.");
   CHECK(untold.gain == plain.gain);
-  CHECK(said_of({.source_bytes = most}).wanted_read_ahead == 64U << 20U);
+  CHECK(said_of({.source_bytes = max}).wanted_read_ahead == 64U << 20U);
   const played_loop many{
       .load = 400, .computing = 0.001, .copy = 0.1, .body = 1, .workers = 256, .cores = 2};
   const auto fast = said_of({.source_bytes = 1000}, &many);
-  CHECK(fast.limit == loop_limit::storage);
+  CHECK(fast.limit == bottleneck::storage);
   CHECK(fast.wanted_read_ahead == 1000);
   CHECK_THAT(fast.remedy, Catch::Matchers::StartsWith("Faster storage"));
   const played_loop computes{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 4};
   CHECK(said_of({.source_bytes = 1000}, &computes).wanted_read_ahead == 0);
   // The hints come too late.
-  const auto late = said_of({.most_bytes = 300, .samples = 80, .late = 11, .source_bytes = 1000});
+  const auto late = said_of({.max_bytes = 300, .samples = 80, .late = 11, .source_bytes = 1000});
   CHECK(late.wanted_read_ahead == 600);
   CHECK_THAT(late.remedy,
              Catch::Matchers::EndsWith(
-                 " 11 samples were announced too late: .ahead = {.bytes = 600}; the gain is not "
+                 " 11 samples were announced too late: .lookahead_bytes = 600; the gain is not "
                  "known."));
-  CHECK(said_of({.most_bytes = 300, .samples = 80, .late = 10, .source_bytes = 1000}).remedy ==
+  CHECK(said_of({.max_bytes = 300, .samples = 80, .late = 10, .source_bytes = 1000}).remedy ==
         plain.remedy);
-  CHECK(said_of({.most_bytes = 700, .samples = 8, .late = 2, .source_bytes = 1000})
+  CHECK(said_of({.max_bytes = 700, .samples = 8, .late = 2, .source_bytes = 1000})
             .wanted_read_ahead == 1000);
-  CHECK(said_of({.most_bytes = most - 1, .samples = 8, .late = 2, .source_bytes = most})
-            .wanted_read_ahead == most);
-  const auto bound = said_of({.most_bytes = 1000, .samples = 8, .late = 2, .source_bytes = 1000});
+  CHECK(said_of({.max_bytes = max - 1, .samples = 8, .late = 2, .source_bytes = max})
+            .wanted_read_ahead == max);
+  const auto bound = said_of({.max_bytes = 1000, .samples = 8, .late = 2, .source_bytes = 1000});
   CHECK(bound.wanted_read_ahead == 0);
   CHECK_THAT(bound.remedy, Catch::Matchers::Contains("more than its 1000 bytes"));
-  const auto failing = said_of({.most_bytes = 1000, .failed = 3, .source_bytes = 1000});
+  const auto failing = said_of({.max_bytes = 1000, .failed = 3, .source_bytes = 1000});
   CHECK_THAT(failing.remedy, Catch::Matchers::Contains("throws when it receives prefetch hints"));
 }
 
-TEST_CASE("workers without a seat are none to a verdict", "[report]") {
+TEST_CASE("workers without a seat are none to a diagnosis", "[report]") {
   const auto fixed = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 2}.play().stats;
   REQUIRE(fixed.loader);
   REQUIRE(fixed.loader->age.count() > 0);
@@ -144,7 +143,7 @@ TEST_CASE("workers without a seat are none to a verdict", "[report]") {
   const auto said = ps::diagnose(none, tuned, 8);
   CHECK(said.workers == 2);
   CHECK(said.str() == ps::diagnose(none, fixed, 8).str());
-  CHECK(said.limit == loop_limit::workers);
+  CHECK(said.limit == bottleneck::workers);
 }
 
 TEST_CASE("under workers = automatic the cap is named, and not the number of workers", "[report]") {
@@ -155,7 +154,7 @@ TEST_CASE("under workers = automatic the cap is named, and not the number of wor
   none.loader->age = {};
   const auto capped = ps::diagnose(none, loop, 16);
   REQUIRE(capped.wanted_workers == 10);
-  CHECK_THAT(capped.remedy, Catch::Matchers::StartsWith(".tuning.cpus = 10: expected +"));
+  CHECK_THAT(capped.remedy, Catch::Matchers::StartsWith(".tuning.max_workers = 10: expected +"));
   // Two of sixteen workers are active: the loop has not reached its limit.
   loop.loader->workers = 16;
   loop.loader->wait_while_inactive = {14, 14 * loop.loader->age};
@@ -166,17 +165,17 @@ TEST_CASE("under workers = automatic the cap is named, and not the number of wor
   auto idle = played_loop{.load = 1, .copy = 0.1, .body = 4, .workers = 8}.play().stats;
   idle.loader->workers_are_automatic = true;
   CHECK_THAT(ps::diagnose(none, idle, 16).remedy,
-             Catch::Matchers::Contains(", .tuning.cpus = 1 would suffice"));
+             Catch::Matchers::Contains(", .tuning.max_workers = 1 would suffice"));
   auto slow = played_loop{.load = 10, .workers = 1, .throttled = 0.3}.play().stats;
   slow.loader->workers_are_automatic = true;
   CHECK_THAT(ps::diagnose(none, slow, 16).remedy,
-             Catch::Matchers::Contains("fewer workers (.tuning.cpus)"));
+             Catch::Matchers::Contains("fewer workers (.tuning.max_workers)"));
 }
 
 TEST_CASE("reads that compute do not want more workers than cores", "[report]") {
   const played_loop loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 4};
   const auto said = verdict_on(loop);
-  CHECK(said.limit == loop_limit::processors);
+  CHECK(said.limit == bottleneck::processors);
   CHECK(said.gain == 0);
   CHECK_THAT(said.sentence,
              Catch::Matchers::StartsWith("CPU-bound: ") && Catch::Matchers::EndsWith("of 4 cores"));
@@ -191,7 +190,7 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
                                   .workers = 8,
                                   .cores = 2,
                                   .tells_queues = tells_queues});
-    CHECK(said.limit == loop_limit::processors);
+    CHECK(said.limit == bottleneck::processors);
     CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("reading takes 1.8 of 2 cores"));
   }
   // Other programs use one of two cores.
@@ -200,7 +199,7 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
   ps::transfer_stats none = all - all;
   none.age = {};
   const auto said = ps::diagnose(none, all, 2);
-  CHECK(said.limit == loop_limit::processors);
+  CHECK(said.limit == bottleneck::processors);
   CHECK_THAT(said.sentence,
              Catch::Matchers::EndsWith("4.0 of 4 workers are busy, 23 % of that computing and 77 % "
                                        "waiting for a core, on 2 cores, of which other threads use "
@@ -213,10 +212,11 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
   none = reads - reads;
   none.age = {};
   reads.loader->run_queue = reads.loader->read.busy / 10;
-  CHECK(ps::diagnose(none, reads, 2).limit == loop_limit::storage);
+  CHECK(ps::diagnose(none, reads, 2).limit == bottleneck::storage);
 }
 
-TEST_CASE("the verdict names other threads that keep the loop's thread off the cores", "[report]") {
+TEST_CASE("the diagnosis names other threads that keep the loop's thread off the cores",
+          "[report]") {
   // As measured next to a busy process on two cores: the kernel leaves the loop and its worker one
   // core between them, so the body takes twice its time and the worker waits for slots.
   auto all =
@@ -225,7 +225,7 @@ TEST_CASE("the verdict names other threads that keep the loop's thread off the c
   none.age = {};
   all.step.run_queue = all.step.busy / 2;
   auto said = ps::diagnose(none, all, 2);
-  CHECK(said.limit == loop_limit::processors);
+  CHECK(said.limit == bottleneck::processors);
   CHECK(said.busy_cores == Approx(1.0).margin(0.01));
   CHECK(said.gain == 0);
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith(
@@ -235,10 +235,10 @@ TEST_CASE("the verdict names other threads that keep the loop's thread off the c
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Fewer programs and threads"));
   // A small amount is normal.
   all.step.run_queue = all.step.busy / 10;
-  CHECK(ps::diagnose(none, all, 2).limit == loop_limit::step);
+  CHECK(ps::diagnose(none, all, 2).limit == bottleneck::step);
   // No other programs: the loop's own threads use all cores.
   all.step.run_queue = all.step.busy / 5;
-  CHECK(ps::diagnose(none, all, 1).limit != loop_limit::processors);
+  CHECK(ps::diagnose(none, all, 1).limit != bottleneck::processors);
   // A loop without workers reads on its own thread, and waits for a core while it reads.
   ps::loader_stats alone;
   alone.step.batches = 1000;
@@ -261,7 +261,7 @@ TEST_CASE("where workers take nearly all cores, a body that waits is not named",
   all.loader->read.busy = milliseconds{12000};
   all.loader->processor = milliseconds{5700};
   const auto said = ps::diagnose(none, all, 2);
-  CHECK(said.limit == loop_limit::processors);
+  CHECK(said.limit == bottleneck::processors);
   CHECK(said.busy_cores == 2);
   CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("; reading takes 1.9 of 2 cores"));
   all.loader->processor = milliseconds{4700};
@@ -279,7 +279,7 @@ TEST_CASE("where no part is much slower than the others, none is blamed", "[repo
   ps::transfer_stats none = all - all;
   none.age = {};
   const auto said = ps::diagnose(none, all, 16);
-  CHECK(said.limit == loop_limit::mixed);
+  CHECK(said.limit == bottleneck::mixed);
   CHECK(said.gain == 0);
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("mixed: the loop waits "));
 }
@@ -294,12 +294,12 @@ TEST_CASE("a loop that reads itself is told of workers, where they would gain", 
   };
   // 1 ms per batch: more workers help until the hand-off of a batch takes as long as reading it.
   const auto slow = of(1.0);
-  CHECK(slow.limit == loop_limit::workers);
+  CHECK(slow.limit == bottleneck::workers);
   CHECK(slow.wanted_workers == 8);
   CHECK(slow.gain > 6);
   // 5 us per batch, as for bytes in memory: a worker would only add its hand-off.
   const auto fast = of(0.005);
-  CHECK(fast.limit == loop_limit::processors);
+  CHECK(fast.limit == bottleneck::processors);
   CHECK(fast.gain == 0);
   CHECK_THAT(fast.sentence, Catch::Matchers::EndsWith("as fast as workers would deliver them"));
 }
@@ -310,7 +310,7 @@ TEST_CASE("a share of the time is no more than all of it, also of throttled core
 
 TEST_CASE("a container that is throttled is told so first", "[report]") {
   const auto said = verdict_on({.load = 10, .workers = 1, .throttled = 0.3});
-  CHECK(said.limit == loop_limit::quota);
+  CHECK(said.limit == bottleneck::quota);
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("throttled: for 30 % of the time"));
 }
 
@@ -321,7 +321,7 @@ TEST_CASE("slow samples are told from few workers", "[report]") {
       .load = 1, .copy = 0.1, .body = 1, .workers = 8, .slow_every = 20, .slow = 30};
   const auto said = verdict_on(loop);
   CAPTURE(said.str());
-  CHECK(said.limit == loop_limit::slow_samples);
+  CHECK(said.limit == bottleneck::slow_samples);
   played_loop better = loop;
   better.prefetch = 64;
   CHECK(is_near(said.gain, played_gain(loop, better)));
@@ -338,10 +338,10 @@ TEST_CASE("a loop that reads itself may be copy-bound", "[report]") {
   all.loader.emplace();
   none.loader.emplace();
   all.loader->read.busy = std::chrono::milliseconds{100};
-  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::copy);
+  CHECK(ps::diagnose(none, all, 16).limit == bottleneck::copy);
   all.loader.reset();
   none.loader.reset();
-  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::copy);
+  CHECK(ps::diagnose(none, all, 16).limit == bottleneck::copy);
 }
 
 TEST_CASE("where no copy runs ahead though there are slots, leases or the reading are named",
@@ -351,13 +351,13 @@ TEST_CASE("where no copy runs ahead though there are slots, leases or the readin
   none.age = {};
   all.depth = 8;
   auto said = ps::diagnose(none, all, 16);
-  CHECK(said.limit == loop_limit::depth);
+  CHECK(said.limit == bottleneck::depth);
   CHECK(said.remedy == "Leases hold the slots: end them sooner, or raise .depth.");
   CHECK(said.gain == 0);
   all.loader->workers = 0;
   all.wait_for_batch = {};
   said = ps::diagnose(none, all, 16);
-  if (said.limit == loop_limit::depth) {
+  if (said.limit == bottleneck::depth) {
     CHECK(said.remedy == "Read in a worker: .workers = 1.");
     CHECK(said.gain == 0);
   }
@@ -370,9 +370,9 @@ TEST_CASE("a body is no device that idles", "[report]") {
   all.step = {1000, 1000, 1000, std::chrono::seconds{1}};
   using std::chrono::microseconds;
   all.device = {10, microseconds{10}, {}, microseconds{40}, microseconds{200}};
-  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::launches);
-  all.is_body = true;
-  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);
+  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::launches);
+  all.runs_inline = true;
+  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);
 }
 
 TEST_CASE("one device slot makes a loop wait for each copy", "[report]") {
@@ -380,7 +380,7 @@ TEST_CASE("one device slot makes a loop wait for each copy", "[report]") {
     const played_loop loop{.load = 0.2, .copy = copy, .body = 1, .depth = 1};
     const auto said = verdict_on(loop);
     CAPTURE(copy, said.str());
-    CHECK(said.limit == loop_limit::depth);
+    CHECK(said.limit == bottleneck::depth);
     played_loop better = loop;
     better.depth = 3;
     CHECK(is_near(said.gain, played_gain(loop, better)));
@@ -391,7 +391,7 @@ TEST_CASE("leases that are kept too long are told so", "[report]") {
   const played_loop loop{.load = 0.2, .copy = 0.1, .body = 1, .kept = 9};
   const auto said = verdict_on(loop);
   CAPTURE(said.str());
-  CHECK(said.limit == loop_limit::leases);
+  CHECK(said.limit == bottleneck::leases);
   played_loop better = loop;
   better.kept = 0;
   CHECK(is_near(said.gain, played_gain(loop, better)));
@@ -405,30 +405,30 @@ TEST_CASE("a device that holds the copies back is no slow loader", "[report]") {
   all.loader->wait_for_copy.time = 10 * all.loader->wait_for_demand.time + all.wait_for_batch.time;
   ps::transfer_stats none = all - all;
   none.age = {};
-  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::device);
+  CHECK(ps::diagnose(none, all, 16).limit == bottleneck::device);
   using std::chrono::milliseconds;
   all.device = {1, milliseconds{2}, {}, {}, milliseconds{1}};
-  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::copy);
+  CHECK(ps::diagnose(none, all, 16).limit == bottleneck::copy);
   all.device = {1, milliseconds{1}, {}, {}, milliseconds{2}};
-  CHECK(ps::diagnose(none, all, 16).limit == loop_limit::device);
+  CHECK(ps::diagnose(none, all, 16).limit == bottleneck::device);
 }
 
 TEST_CASE("the explanation answers the four questions in their order", "[report]") {
   const played_loop loop{
       .load = 3, .computing = 1, .copy = 0.1, .body = 1, .workers = 1, .cores = 16};
   CHECK(
-      ps::explain(verdict_on(loop)) ==
+      ps::to_string(verdict_on(loop)) ==
       "loader: waited for batches during 63 % of the time, 1.0 of 1 workers busy\n"
       "copy: waited for copies during 3 %; leases 0 %\n"
       "step:      33 % in the loop's body\n"
       "processor: 1.3 of 16 cores busy, throttled 0 %\n"
       "loader-bound: the loop waits 67 % of the time for batches, 1.0 of 1 workers are busy, 100 % "
       "of that computing, on 16 cores. .workers = 3: expected +200 %.\n");
-  CHECK(ps::explain(ps::diagnose(ps::loader_stats{}, ps::loader_stats{})) ==
+  CHECK(ps::to_string(ps::diagnose(ps::loader_stats{}, ps::loader_stats{})) ==
         "no batch came. Let the loop run between the two snapshots.\n");
 }
 
-TEST_CASE("after a replay the verdict says how far the floor is, and promises no more",
+TEST_CASE("after a replay the diagnosis says how far the floor is, and promises no more",
           "[report]") {
   const auto said_of = [](const played_loop& loop, std::chrono::nanoseconds floor) {
     auto all = loop.play().stats;
@@ -444,7 +444,7 @@ TEST_CASE("after a replay the verdict says how far the floor is, and promises no
   CHECK(three_times.above_floor == Approx(2.0).epsilon(0.02));
   CHECK(three_times.gain == Approx(2.0).epsilon(0.02));
   CHECK_THAT(three_times.sentence, Catch::Matchers::Contains("200 % above the floor"));
-  CHECK_THAT(ps::explain(three_times),
+  CHECK_THAT(ps::to_string(three_times),
              Catch::Matchers::Contains(
                  "\nfloor:     1000.0 us per batch, the loop is 200 % above it\nloader-bound"));
   CHECK(said_of(starved, microseconds{2500}).gain == Approx(0.2).epsilon(0.05));
@@ -453,23 +453,23 @@ TEST_CASE("after a replay the verdict says how far the floor is, and promises no
   CHECK_THAT(said_of(fed, microseconds{4000}).str(),
              Catch::Matchers::Contains("0 % above the floor. Faster batches would not help"));
   const auto slowed = said_of(fed, microseconds{2000});
-  CHECK(slowed.limit == loop_limit::step);
+  CHECK(slowed.limit == bottleneck::step);
   CHECK(slowed.gain == Approx(1.0).epsilon(0.02));
   CHECK_THAT(slowed.str(), Catch::Matchers::Contains("its body takes longer than it does alone"));
   CHECK(verdict_on(fed).floor == 0);
-  CHECK_THAT(ps::explain(verdict_on(fed)), !Catch::Matchers::Contains("floor"));
+  CHECK_THAT(ps::to_string(verdict_on(fed)), !Catch::Matchers::Contains("floor"));
 }
 
 TEST_CASE("a loop that never waits is told how many workers would do", "[report]") {
   const auto said = verdict_on({.load = 1, .copy = 0.1, .body = 4, .workers = 8});
-  CHECK(said.limit == loop_limit::step);
+  CHECK(said.limit == bottleneck::step);
   CHECK(said.wanted_workers == 1);
   CHECK_THAT(said.str(), Catch::Matchers::Contains(".workers = 1 would suffice"));
 }
 
 TEST_CASE("without a batch there is nothing to judge", "[report]") {
-  CHECK(ps::diagnose(ps::transfer_stats{}, ps::transfer_stats{}).limit == loop_limit::nothing);
-  CHECK(ps::diagnose(ps::loader_stats{}, ps::loader_stats{}).limit == loop_limit::nothing);
+  CHECK(ps::diagnose(ps::transfer_stats{}, ps::transfer_stats{}).limit == bottleneck::nothing);
+  CHECK(ps::diagnose(ps::loader_stats{}, ps::loader_stats{}).limit == bottleneck::nothing);
 }
 
 TEST_CASE("a device that idles is told from a step that takes all of its time", "[report]") {
@@ -477,27 +477,28 @@ TEST_CASE("a device that idles is told from a step that takes all of its time", 
   ps::transfer_stats all;
   all.age = std::chrono::seconds{1};
   all.step = {1000, 1000, 1000, std::chrono::seconds{1}};  // the body never waits
-  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);
+  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);
 
   using std::chrono::microseconds;
   all.device = {10, microseconds{2000}, {}, microseconds{200}, microseconds{9800}};
   auto said = ps::diagnose(none, all, 4);
-  CHECK(said.limit == loop_limit::step);
+  CHECK(said.limit == bottleneck::step);
   CHECK(said.device_copy == 200e-6);
   CHECK(said.device_idle == 20e-6);
-  CHECK(explain(said).find("device:    a copy 200.0 us, a step 980.0 us, idle before it 20.0 us") !=
-        std::string::npos);
+  CHECK(
+      to_string(said).find("device:    a copy 200.0 us, a step 980.0 us, idle before it 20.0 us") !=
+      std::string::npos);
 
   all.device = {10, microseconds{2000}, {}, microseconds{4000}, microseconds{6000}};
   said = ps::diagnose(none, all, 4);
-  CHECK(said.limit == loop_limit::launches);
+  CHECK(said.limit == bottleneck::launches);
   CHECK(said.sentence ==
         "launch-bound: the device has no step to run for 40 % of the time although batches are "
         "ready");
 
   all.device = {10, microseconds{9000}, {}, microseconds{4000}, microseconds{6000}};
   said = ps::diagnose(none, all, 4);
-  CHECK(said.limit == loop_limit::copy);
+  CHECK(said.limit == bottleneck::copy);
   CHECK(said.sentence ==
         "copy-bound: the device has no step to run for 40 % of the time although batches are "
         "ready: a copy takes 900.0 us, a step 600.0 us");
@@ -510,11 +511,11 @@ TEST_CASE("a loop that waits for slots for its results is told so", "[report]") 
   ps::transfer_stats all;
   all.age = std::chrono::seconds{1};
   all.step = {1000, 1000, 1000, std::chrono::seconds{1}};       // of which `take` uses 600 ms
-  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);  // not reported yet
+  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);  // not reported yet
 
   all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{950}};
   auto said = ps::diagnose(none, all, 4);
-  CHECK(said.limit == loop_limit::results);
+  CHECK(said.limit == bottleneck::results);
   CHECK(said.for_results == Approx(0.6));
   CHECK(said.sentence ==
         "results-bound: for 60 % of the time the loop waits for a slot for its results, whose "
@@ -522,18 +523,18 @@ TEST_CASE("a loop that waits for slots for its results is told so", "[report]") 
   CHECK(said.remedy ==
         "Consume in more threads (.workers = 3 of the results), or do less work per batch: "
         "expected +150 %.");
-  CHECK_THAT(ps::explain(said),
+  CHECK_THAT(ps::to_string(said),
              Catch::Matchers::Contains("results: waited for a slot during 60 %"));
 
   all.results->consuming = milliseconds{100};
   said = ps::diagnose(none, all, 4);
-  CHECK(said.limit == loop_limit::results);
+  CHECK(said.limit == bottleneck::results);
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Copy fewer bytes back"));
 
   // Enough consumers: they wait for the copies.
   all.results = {.workers = 4, .waited = milliseconds{300}, .consuming = milliseconds{2400}};
   said = ps::diagnose(none, all, 4);
-  CHECK(said.limit == loop_limit::results);
+  CHECK(said.limit == bottleneck::results);
   CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("consumers are busy for 60 % of the time"));
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Copy fewer bytes back"));
   all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{100}};
@@ -541,12 +542,12 @@ TEST_CASE("a loop that waits for slots for its results is told so", "[report]") 
   // The longer wait is reported: here the loop waits for batches.
   all.wait_for_batch = {1000, std::chrono::seconds{2}};
   said = ps::diagnose(none, all, 4);
-  CHECK(said.limit != loop_limit::results);
+  CHECK(said.limit != bottleneck::results);
   CHECK(said.for_results == Approx(0.2));
 
   all.wait_for_batch = {};
   all.results->waited = milliseconds{20};
-  CHECK(ps::diagnose(none, all, 4).limit == loop_limit::step);
+  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);
 }
 
 TEST_CASE("snapshots of two loaders are refused, and one that is later", "[report]") {

@@ -89,7 +89,7 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promis
   CHECK(of("throttled_seconds_total") == "0.049000000");
   CHECK(of("timed_read_seconds_total") == "0.000040000");
   CHECK(of("timed_transform_seconds_total") == "0.000030000");
-  CHECK(of("ahead_most_bytes") == "51");
+  CHECK(of("ahead_max_bytes") == "51");
   CHECK(of("ahead_samples_total") == "52");
   CHECK(of("ahead_bytes_total") == "53");
   CHECK(of("ahead_bytes") == "54");
@@ -185,13 +185,13 @@ TEST_CASE("a running loop's figures are legal, and so are the largest", "[report
   CHECK(read["penstock_loader_read_samples_total" + labels] == "30");
   CHECK(read["penstock_loader_taken_batches_total" + labels] == "3");
 
-  ps::loader_stats most;
-  most.loader = std::numeric_limits<std::uint64_t>::max();
-  most.read.samples = most.loader;
-  most.age = std::chrono::nanoseconds::max();
-  most.processor = -1ns;  // impossible for a clock
+  ps::loader_stats max;
+  max.loader = std::numeric_limits<std::uint64_t>::max();
+  max.read.samples = max.loader;
+  max.age = std::chrono::nanoseconds::max();
+  max.processor = -1ns;  // impossible for a clock
   const std::string label = "{loader=\"18446744073709551615\"}";
-  const prometheus_reader large{to_prometheus(most)};
+  const prometheus_reader large{to_prometheus(max)};
   CHECK(large["penstock_loader_read_samples_total" + label] == "18446744073709551615");
   CHECK(large["penstock_loader_age_seconds" + label] == "9223372036.854775807");
   CHECK(large["penstock_loader_processor_seconds_total" + label] == "0.000000000");

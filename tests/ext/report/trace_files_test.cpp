@@ -129,11 +129,11 @@ ps::trace_snapshot recorded() {
   ps::trace_recorder recorder;
   ps::loader loader{numbered{103},
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 10, .workers = 2, .observe = {.trace = &recorder}}};
+                    {.batch_size = 10, .workers = 2, .instrumentation = {.trace = &recorder}}};
   const auto unchanged = ps::on_stream<numbered::record_type>(
       [](ps::const_batch_view<numbered::record_type>, ps::batch_view<numbered::record_type>,
          ps::cpu_stream_ref) {});
-  ps::transfer feed{loader, ps::cpu_device{}, unchanged, {.observe = {.trace = &recorder}}};
+  ps::transfer feed{loader, ps::cpu_device{}, unchanged, {.instrumentation = {.trace = &recorder}}};
   for (auto& batch : feed.epochs(0, 2)) static_cast<void>(batch);
   return recorder.snapshot();
 }
@@ -260,8 +260,8 @@ TEST_CASE("an epoch of MNIST's size fits into a ring, and into three megabytes",
   const std::vector<std::uint8_t> images(std::size_t{60000} * 784);
   ps::loader loader{ps::memory_dataset<digit>{images},
                     ps::shuffled{.seed = 1},
-                    {.batch_size = 64, .workers = 2, .observe = {.trace = &recorder}}};
-  ps::transfer feed{loader, {.observe = {.trace = &recorder}}};
+                    {.batch_size = 64, .workers = 2, .instrumentation = {.trace = &recorder}}};
+  ps::transfer feed{loader, {.instrumentation = {.trace = &recorder}}};
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
   trace = recorder.snapshot();
   for (const auto& track : trace.tracks) CHECK(track.lost == 0);

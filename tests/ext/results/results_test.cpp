@@ -114,7 +114,7 @@ TEST_CASE("results of every batch come back whole, with the batch that they belo
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader_options options = ten_each(2);
-  options.observe.indices = true;
+  options.instrumentation.indices = true;
   ps::loader loader{numbered{95}, ps::shuffled{7}, device, options};
   ps::transfer feed{loader, stream};
   std::mutex mutex;
@@ -134,7 +134,7 @@ TEST_CASE("results of every batch come back whole, with the batch that they belo
                       }
                     },
                     {.depth = depth, .workers = workers}};
-  for (auto& [batch, slot] : ps::joined(feed.epochs(0, 2), out)) {
+  for (auto& [batch, slot] : ps::zip_results(feed.epochs(0, 2), out)) {
     double_labels(batch, slot, stream);
   }
   out.finish();
@@ -158,7 +158,7 @@ TEST_CASE("the loop's body may be the step, and a slot may be taken by hand", "[
                              for (const auto v : ps::get<"twice">(done).flat()) values.push_back(v);
                            }};
     for (auto& batch : loader.epoch(0)) {
-      auto slot = out.take(batch);
+      auto slot = out.acquire(batch);
       for (std::size_t i = 0; i < batch.size(); ++i) {
         ps::get<"twice">(slot).flat()[i] = 2 * ps::get<"label">(batch).flat()[i];
       }
@@ -183,7 +183,7 @@ TEST_CASE("results leave after their step, and under the next one",
                       consumed.advance();
                     }};
   const auto step = [&](std::uint64_t number, gate& at) {
-    auto slot = out.take(batch_of(number));
+    auto slot = out.acquire(batch_of(number));
     stream.launch([&at, to = ps::get<"twice">(slot), number] {
       at.pass();
       for (auto& value : to.flat()) value = number + 5;
@@ -214,7 +214,7 @@ TEST_CASE("a slot is taken again after the copy out of it, and a take waits for 
   gated_results out{device, stream, 10, [&](gated_batch& done) { got.add(done); }, {.depth = 2}};
   device.hold_copies();
   const auto step = [&](std::uint64_t number) {
-    auto slot = out.take(batch_of(number));
+    auto slot = out.acquire(batch_of(number));
     stream.launch([to = ps::get<"twice">(slot), number] {
       for (auto& value : to.flat()) value = number;
     });
@@ -253,7 +253,7 @@ TEST_CASE("one worker has the next copies run while it consumes", "[results]") {
                     },
                     {.depth = 4}};
   device.hold_copies();
-  for (std::uint64_t i = 0; i < 4; ++i) out.take(batch_of(i)).send();
+  for (std::uint64_t i = 0; i < 4; ++i) out.acquire(batch_of(i)).send();
   device.open_copies();
   consumer.wait_for_one();
   while (device.copies() != 4) std::this_thread::yield();
@@ -313,13 +313,13 @@ TEST_CASE("a trace has the way of each batch's results, and the loop's waits for
         10,
         [&](const auto&) { gate.wait([](std::uint32_t open) { return open != 0; }); },
         {.depth = 1, .host_slots = 1, .trace = &recorder}};
-    out.take(batch_of(0)).send();
-    out.take(batch_of(1)).send();  // its results have no host slot while batch 0 is consumed
+    out.acquire(batch_of(0)).send();
+    out.acquire(batch_of(1)).send();  // its results have no host slot while batch 0 is consumed
     const std::jthread later{[&, loop = this_thread_number()] {
       wait_until_asleep(loop);
       gate.advance();
     }};
-    out.take(batch_of(2)).send();
+    out.acquire(batch_of(2)).send();
     out.finish();
     const auto stats = out.stats();
     CHECK(stats.workers == 1);
@@ -363,7 +363,7 @@ TEST_CASE("tags and indices go along", "[results][promise:honest-20]") {
     info.tag = i + 100;
     std::ranges::fill(tags, info.tag);
     std::ranges::fill(indices, i);
-    out.take(info, std::span{tags}.first(size), std::span{indices}.first(size)).send();
+    out.acquire(info, std::span{tags}.first(size), std::span{indices}.first(size)).send();
   }
   out.finish();
   CHECK(right == 30);
@@ -385,7 +385,7 @@ TEST_CASE("a consumer that throws ends the flow at the next take, which names th
                     {.depth = 2, .workers = workers}};
   std::uint64_t taken = 0;
   const auto loop = [&] {
-    for (; taken < 1000; ++taken) out.take(batch_of(taken)).send();
+    for (; taken < 1000; ++taken) out.acquire(batch_of(taken)).send();
   };
   CHECK_THROWS_WITH(loop(), "the disk is full");
   // A second worker may consume more before the first worker has thrown.
@@ -394,7 +394,7 @@ TEST_CASE("a consumer that throws ends the flow at the next take, which names th
   CHECK(out.last_failure()->stage == "results");
   CHECK(out.last_failure()->batch == 3);
   if (workers == 1) CHECK(consumed == 3);
-  CHECK_THROWS_WITH(out.take(batch_of(2000)), "the disk is full");
+  CHECK_THROWS_WITH(out.acquire(batch_of(2000)), "the disk is full");
   CHECK_THROWS_WITH(out.finish(), "the disk is full");
   out.close();  // the error has already been reported
 }
@@ -405,10 +405,10 @@ TEST_CASE("an exception comes before all that a take has to say against its batc
   auto stream = device.make_stream();
   gated_results out{device, stream, 10, [](gated_batch&) { throw std::runtime_error("no"); }};
   out.rethrow();  // there is no exception yet
-  out.take(batch_of(0)).send();
+  out.acquire(batch_of(0)).send();
   CHECK_THROWS_WITH(out.finish(), "no");
-  CHECK_THROWS_WITH(out.take(batch_of(0)), "no");      // it already has a slot
-  CHECK_THROWS_WITH(out.take(batch_of(1, 11)), "no");  // a batch that is too large
+  CHECK_THROWS_WITH(out.acquire(batch_of(0)), "no");      // it already has a slot
+  CHECK_THROWS_WITH(out.acquire(batch_of(1, 11)), "no");  // a batch that is too large
   CHECK_THROWS_WITH(out.rethrow(), "no");
 }
 
@@ -419,7 +419,7 @@ TEST_CASE("a loop whose consumer has thrown does not wait for another batch",
   ps::results<twice> out{ps::cpu_device{}, 10, [](auto&) { throw std::runtime_error("no"); }};
   std::uint64_t batches = 0;
   const auto loop = [&] {
-    for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+    for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
       ++batches;
       slot.send();
       CHECK_THROWS_WITH(out.finish(), "no");
@@ -454,7 +454,7 @@ TEST_CASE("the last batch's exception is told by finish, or by close",
   const gated_device device;
   auto stream = device.make_stream();
   gated_results out{device, stream, 10, [&](gated_batch&) { throw std::runtime_error("no"); }};
-  out.take(batch_of(0)).send();
+  out.acquire(batch_of(0)).send();
   if (by_finish) {
     CHECK_THROWS_WITH(out.finish(), "no");
   } else {
@@ -471,7 +471,7 @@ TEST_CASE("a slot that is not sent is discarded, and its place comes back",
   notes got;
   gated_results out{device, stream, 10, [&](gated_batch& done) { got.add(done); }, {.depth = 2}};
   SECTION("by a loop that is left") {
-    for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+    for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
       double_labels(batch, slot, stream);
       if (batch.number() == 4) break;
     }
@@ -480,7 +480,7 @@ TEST_CASE("a slot that is not sent is discarded, and its place comes back",
     CHECK(out.stats().discarded == 1);
   }
   SECTION("by a loop that is left after a send") {
-    for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+    for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
       double_labels(batch, slot, stream);
       if (batch.number() != 4) continue;
       slot.send();
@@ -493,7 +493,7 @@ TEST_CASE("a slot that is not sent is discarded, and its place comes back",
   SECTION("by a body that throws") {
     CHECK_THROWS_AS(
         [&] {
-          for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) {
+          for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
             double_labels(batch, slot, stream);
             if (batch.number() == 2) throw std::logic_error("a step");
           }
@@ -503,14 +503,14 @@ TEST_CASE("a slot that is not sent is discarded, and its place comes back",
     CHECK(got.batches == std::vector<std::uint64_t>{0, 1});
   }
   SECTION("by a body that drops it, for each batch") {
-    for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) slot = {};
+    for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) slot = {};
     out.finish();
     CHECK(got.batches.empty());
     CHECK(out.stats().discarded == 10);
   }
   SECTION("and the batch may have another") {
-    { auto dropped = out.take(batch_of(0)); }
-    out.take(batch_of(0)).send();
+    { auto dropped = out.acquire(batch_of(0)); }
+    out.acquire(batch_of(0)).send();
     out.finish();
     CHECK(got.batches.size() == 1);
   }
@@ -520,22 +520,23 @@ TEST_CASE("what can't be taken says why", "[results][fault:consumers-10]") {
   const gated_device device;
   auto stream = device.make_stream();
   gated_results out{device, stream, 10, [](gated_batch&) {}};
-  CHECK(says<ps::results_error>([&] { (void)out.take(batch_of(3, 11)); },
+  CHECK(says<ps::results_error>([&] { (void)out.acquire(batch_of(3, 11)); },
                                 {"batch 3 of epoch 0", "11", "10", "batch_size"}));
-  const auto held = out.take(batch_of(3));
-  CHECK(says<ps::results_error>([&] { (void)out.take(batch_of(3)); },
+  const auto held = out.acquire(batch_of(3));
+  CHECK(says<ps::results_error>([&] { (void)out.acquire(batch_of(3)); },
                                 {"batch 3 of epoch 0", "before"}));
   const std::vector<std::uint64_t> words(4);
-  CHECK(says<ps::results_error>([&] { (void)out.take(batch_of(4, 3), words, {}); },
+  CHECK(says<ps::results_error>([&] { (void)out.acquire(batch_of(4, 3), words, {}); },
                                 {"3 samples", "4 tags"}));
-  auto second = out.take(batch_of(4));
-  auto third = out.take(batch_of(5));
+  auto second = out.acquire(batch_of(4));
+  auto third = out.acquire(batch_of(5));
   // No other thread could end that wait.
-  CHECK(says<ps::leases_exhausted>([&] { (void)out.take(batch_of(6)); }, {"all 3 device slots"}));
+  CHECK(
+      says<ps::leases_exhausted>([&] { (void)out.acquire(batch_of(6)); }, {"all 3 device slots"}));
   second = {};
-  third = out.take(batch_of(6));
+  third = out.acquire(batch_of(6));
   out.close();
-  CHECK(says<ps::results_error>([&] { (void)out.take(batch_of(5)); }, {"close"}));
+  CHECK(says<ps::results_error>([&] { (void)out.acquire(batch_of(5)); }, {"close"}));
   const auto refuses = [&](ps::results_options options,
                            std::initializer_list<std::string_view> parts) {
     return says<ps::option_error>(
@@ -554,8 +555,8 @@ TEST_CASE("a stop ends a take that waits", "[results][promise:bounded-7]") {
   gated_results out{
       device, stream, 10, [](gated_batch&) {}, {.depth = 1, .stop = stop.get_token()}};
   device.hold_copies();
-  out.take(batch_of(0)).send();
-  CHECK(is_ended_by(stop, [&] { (void)out.take(batch_of(1)); }, {"stop"}));
+  out.acquire(batch_of(0)).send();
+  CHECK(is_ended_by(stop, [&] { (void)out.acquire(batch_of(1)); }, {"stop"}));
   device.open_copies();
   out.finish();
 }
@@ -571,8 +572,8 @@ TEST_CASE("a stop ends a finish that waits for a kept lease, and nothing is lost
                     10,
                     [&](gated_batch& done) { kept.push_back(std::move(done)); },
                     {.depth = 2, .host_slots = 1, .stop = stop.get_token()}};
-  out.take(batch_of(0)).send();
-  out.take(batch_of(1)).send();
+  out.acquire(batch_of(0)).send();
+  out.acquire(batch_of(1)).send();
   CHECK(is_ended_by(stop, [&] { out.finish(); }, {"stop", "kept leases"}));
   REQUIRE(kept.size() == 1);
   {
@@ -595,13 +596,14 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
     kept.push_back(std::move(done));
   };
   SECTION("a take that may not wait") {
-    gated_results out{device,
-                      stream,
-                      10,
-                      keep,
-                      {.depth = 1, .host_slots = 2, .when_held = ps::held_action::fail}};
+    gated_results out{
+        device,
+        stream,
+        10,
+        keep,
+        {.depth = 1, .host_slots = 2, .on_slots_exhausted = ps::exhausted_action::fail}};
     const auto loop = [&] {
-      for (std::uint64_t i = 0; i < 100; ++i) out.take(batch_of(i)).send();
+      for (std::uint64_t i = 0; i < 100; ++i) out.acquire(batch_of(i)).send();
     };
     CHECK(says<ps::leases_exhausted>(loop, {"2 host slots", "host_slots"}));
     CHECK_THROWS_AS(out.finish(), ps::leases_exhausted);
@@ -614,7 +616,7 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
     std::atomic<long> loop{0};
     std::jthread other{[&] {
       loop = this_thread_number();
-      for (std::uint64_t i = 0; i < 3; ++i) out.take(batch_of(i)).send();
+      for (std::uint64_t i = 0; i < 3; ++i) out.acquire(batch_of(i)).send();
     }};
     while (loop == 0) std::this_thread::yield();
     wait_until_asleep(loop);
@@ -629,8 +631,8 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
   }
   SECTION("close does not wait for them, and names the first batch that is lost") {
     gated_results out{device, stream, 10, keep, {.depth = 2, .host_slots = 1}};
-    out.take(batch_of(0)).send();
-    out.take(batch_of(1)).send();
+    out.acquire(batch_of(0)).send();
+    out.acquire(batch_of(1)).send();
     CHECK(says<ps::leases_exhausted>([&] { out.close(); }, {"1 host slots"}));
     REQUIRE(out.last_failure());
     CHECK(out.last_failure()->batch == 1);
@@ -638,7 +640,7 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
   SECTION("they outlive the flow") {
     {
       gated_results out{device, stream, 10, keep};
-      auto slot = out.take(batch_of(0));
+      auto slot = out.acquire(batch_of(0));
       stream.launch([to = ps::get<"twice">(slot)] {
         for (auto& value : to.flat()) value = 9;
       });
@@ -655,10 +657,10 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
   auto stream = device.make_stream();
   std::atomic<int> consumed{0};
   gated_results out{device, stream, 10, [&](gated_batch&) { ++consumed; }, {.depth = 2}};
-  out.take(batch_of(0)).send();
+  out.acquire(batch_of(0)).send();
   out.finish();
   const auto loop = [&] {
-    for (std::uint64_t i = 1; i < 100; ++i) out.take(batch_of(i)).send();
+    for (std::uint64_t i = 1; i < 100; ++i) out.acquire(batch_of(i)).send();
     out.finish();
   };
   SECTION("copy") {
@@ -672,7 +674,7 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
     CHECK(out.last_failure()->batch == 1);
   }
   SECTION("record of the step") {
-    auto slot = out.take(batch_of(1));
+    auto slot = out.acquire(batch_of(1));
     device.fail_record(0);
     CHECK(says<device_fault>([&] { slot.send(); }, {"record"}));
     CHECK(slot.send());  // the slot was kept
@@ -681,19 +683,19 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
     CHECK(out.stats().discarded == 0);
   }
   SECTION("record of the step, and the wait for it") {
-    auto dropped = out.take(batch_of(1));
+    auto dropped = out.acquire(batch_of(1));
     const auto* const place = dropped.data();
     device.fail_record(0);
     device.fail_stream_synchronize(0);
     dropped = {};
     // The step may still write to the slot.
     device.fail_stream_synchronize(0);
-    auto next = out.take(batch_of(2));
+    auto next = out.acquire(batch_of(2));
     CHECK(next.data() != place);
     device.fail_stream_synchronize(0);
-    CHECK(says<ps::leases_exhausted>([&] { (void)out.take(batch_of(3)); },
+    CHECK(says<ps::leases_exhausted>([&] { (void)out.acquire(batch_of(3)); },
                                      {"2 device slots", "dropped 1"}));
-    auto again = out.take(batch_of(3));  // the wait has succeeded
+    auto again = out.acquire(batch_of(3));  // the wait has succeeded
     CHECK(again.data() == place);
     next.send();
     again.send();
@@ -706,7 +708,7 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
 TEST_CASE("ragged results come back, and offsets that can't be are refused",
           "[results][fault:consumers-10]") {
   using words = ps::record<ps::field<"word", std::uint16_t, ps::ragged>>;
-  const ps::record_extents<words> extents{{.longest = 4, .values_per_batch = 12}};
+  const ps::record_extents<words> extents{{.longest = 4, .max_values_per_batch = 12}};
   const gated_device device;
   auto stream = device.make_stream();
   std::vector<std::uint16_t> got;
@@ -718,7 +720,7 @@ TEST_CASE("ragged results come back, and offsets that can't be are refused",
                                          }
                                        }};
   const auto send = [&](std::vector<std::int32_t> offsets) {
-    auto slot = out.take(batch_of(out.stats().taken, offsets.size() - 1));
+    auto slot = out.acquire(batch_of(out.stats().taken, offsets.size() - 1));
     auto* const at = reinterpret_cast<std::int32_t*>(
         slot.data() + ps::batch_layout<words>{extents, 4}.offsets_at<0>());
     auto* const values = reinterpret_cast<std::uint16_t*>(
@@ -750,9 +752,10 @@ TEST_CASE("results on another stream than the feed's are refused, with both name
     ps::transfer feed{loader, fed};
     cpu_results out{device, computed, 10, [](auto&) {}};
     if (is_joined) {
-      for (auto& [batch, slot] : ps::joined(feed.epoch(0), out)) double_labels(batch, slot, fed);
+      for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out))
+        double_labels(batch, slot, fed);
     } else {
-      for (auto& batch : feed.epoch(0)) out.take(batch).send();
+      for (auto& batch : feed.epoch(0)) out.acquire(batch).send();
     }
     out.finish();
     return out.stats().consumed;
@@ -785,12 +788,12 @@ TEST_CASE("results may be computed on a second stream that the batch names", "[r
   for (auto& batch : feed.epoch(0)) {
     CHECK_FALSE(batch.is_ordered_on(second));
     batch.also_used_on(second);
-    auto slot = out.take(batch);
+    auto slot = out.acquire(batch);
     double_labels(batch, slot, second);
     slot.send();
   }
   // A program that orders the streams itself passes only the batch.
-  for (auto& batch : feed.epoch(0)) (void)out.take(batch.info());
+  for (auto& batch : feed.epoch(0)) (void)out.acquire(batch.info());
   out.finish();
   CHECK(out.stats().consumed == 4);
   CHECK(right == 40);
@@ -830,7 +833,7 @@ TEST_CASE("exit() in a consumer, a step or another thread ends a process with st
             }
             try {
               for (;;) {
-                for (auto& [batch, slot] : ps::joined(feed->epoch(0), *out)) {
+                for (auto& [batch, slot] : ps::zip_results(feed->epoch(0), *out)) {
                   double_labels(batch, slot, *stream);
                   if (exits == place::step && batch.number() == 5) {
                     stream->launch([] { std::exit(7); });
@@ -854,7 +857,7 @@ TEST_CASE("a loop or a call that waits is cancelled when another thread destroys
       ps::results_options{.depth = 1});
   ps::loader loader{numbered{1'000'000}, ps::sequential{}, {.batch_size = 10}};
   ps::transfer feed{loader, device};
-  auto range = ps::joined(feed.epoch(0), *out);
+  auto range = ps::zip_results(feed.epoch(0), *out);
   std::thread other{[&, consumer = this_thread_number()] {
     wait_until_asleep(consumer);  // for a slot
     std::thread opener{[&, destroyer = this_thread_number()] {

@@ -147,15 +147,15 @@ TEST_CASE("a sample comes to every place as often as a fair draw of the blocks s
     }
   }
   // Position by position: within a row the cells are counts of independent draws.
-  double least = 1;
+  double min = 1;
   for (std::size_t k = 0; k < side; ++k) {
     const auto row = [&](const std::vector<double>& of) {
       return std::vector<double>(of.begin() + static_cast<std::ptrdiff_t>(k * side),
                                  of.begin() + static_cast<std::ptrdiff_t>((k + 1) * side));
     };
-    least = std::min(least, chance_of(row(counts), row(expected)));
+    min = std::min(min, chance_of(row(counts), row(expected)));
   }
-  CHECK(least > false_alarm);
+  CHECK(min > false_alarm);
 }
 
 TEST_CASE("two blocks, and two samples inside one, come in every pair of places", "[samplers]") {

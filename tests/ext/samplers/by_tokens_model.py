@@ -13,7 +13,7 @@ import sys
 
 WORD, LONG = 0xffffffff, 0xffffffffffffffff
 STAGE = WORD - 12
-Options = collections.namedtuple("Options", "seed most window step most_samples padded")
+Options = collections.namedtuple("Options", "seed most window step max_samples padded")
 
 
 def philox(counter, key):
@@ -72,14 +72,14 @@ def longest_like(length):
 
 
 def packed_equal(bounds, o):
-    cap = o.most_samples or len(bounds)
+    cap = o.max_samples or len(bounds)
     whole = lambda count: max(1, -(-count // o.step)) * o.step
-    batches = whole(max(-(-sum(bounds) // o.most), -(-len(bounds) // cap)))
+    batches = whole(max(-(-sum(bounds) // o.max_tokens), -(-len(bounds) // cap)))
     while True:
         bins = [[0, 0, i, []] for i in range(batches)]
         for place, bound in enumerate(bounds):
             least = min((b for b in bins if b[1] < cap), key=lambda b: b[:3], default=None)
-            if least is None or least[0] + bound > o.most:
+            if least is None or least[0] + bound > o.max_tokens:
                 break
             least[0] += bound
             least[1] += 1
@@ -94,15 +94,15 @@ def packed_similar(bounds, o):
         batches, end = [], len(bounds)
         while end > 0:
             first = end - 1
-            while (first > 0 and end - first < (o.most_samples or end)
+            while (first > 0 and end - first < (o.max_samples or end)
                    and bounds[first - 1] * (end - first + 1) <= budget):
                 first -= 1
             batches.append((first, end - first))
             end = first
         return batches
 
-    target = max(1, -(-len(cut(o.most)) // o.step)) * o.step
-    budget = next(b for b in range(bounds[0], o.most + 1) if len(cut(b)) <= target)
+    target = max(1, -(-len(cut(o.max_tokens)) // o.step)) * o.step
+    budget = next(b for b in range(bounds[0], o.max_tokens + 1) if len(cut(b)) <= target)
     batches = cut(budget)
     cost = lambda batch: (bounds[batch[0]] * batch[1], batch[1], batch[0])
     while len(batches) < target and any(count > 1 for _, count in batches):
@@ -218,7 +218,7 @@ def main():
         for batch in got:
             costs = [max(1, lengths[i]) for i in batch]
             cost = len(batch) * max(costs) if options.padded else sum(costs)
-            assert cost <= options.most, f"{batch} costs {cost}: {what}"
+            assert cost <= options.max_tokens, f"{batch} costs {cost}: {what}"
         rest = len(lengths) - model.places * model.windows  # windows with an additional sample
         needed = len(model.batches) - model.places
         assert sum(map(len, got)) - len(lengths) == (

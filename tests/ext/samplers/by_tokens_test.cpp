@@ -43,7 +43,7 @@ std::vector<indices> batches_of(const Sampler& sampler, std::uint64_t n, std::ui
   const auto order = sampler.order(n, epoch);
   std::vector<indices> all(sampler.size(n) / sampler.batch_size());
   for (std::size_t b = 0; b < all.size(); ++b) {
-    all[b].resize(order.batch_extent(b));
+    all[b].resize(order.batch_size(b));
     order.fill(b * sampler.batch_size(), all[b]);
   }
   return all;
@@ -75,13 +75,13 @@ double imbalance(const std::vector<indices>& batches, const lengths_of_samples& 
   double slowest = 0;
   double mean = 0;
   for (std::size_t begin = 0; begin < batches.size(); begin += step) {
-    std::uint64_t most = 0;
+    std::uint64_t max = 0;
     for (std::size_t i = begin; i < begin + step; ++i) {
       const std::uint64_t cost = cost_of(batches[i], lengths, padded);
-      most = std::max(most, cost);
+      max = std::max(max, cost);
       mean += static_cast<double>(cost) / static_cast<double>(step);
     }
-    slowest += static_cast<double>(most);
+    slowest += static_cast<double>(max);
   }
   return slowest / mean;
 }
@@ -107,10 +107,10 @@ TEST_CASE("batches by tokens have each sample once and keep the budget",
         for (const std::uint64_t cap : {0U, 9U}) {
           const ps::by_tokens order{lengths,
                                     {.seed = n,
-                                     .most = 2000,
+                                     .max_tokens = 2000,
                                      .window = window,
                                      .batches_per_step = step,
-                                     .most_samples = cap,
+                                     .max_samples = cap,
                                      .padded = padded}};
           CAPTURE(n, step, window, cap, padded);
           REQUIRE(order.batches() % step == 0);
@@ -134,7 +134,7 @@ TEST_CASE("samples of more than half the budget come alone", "[samplers][promise
   const lengths_of_samples lengths(100, 600);
   for (const std::uint64_t window : {1000U, 30U}) {
     const ps::by_tokens order{lengths,
-                              {.seed = 1, .most = 1000, .window = window, .padded = padded}};
+                              {.seed = 1, .max_tokens = 1000, .window = window, .padded = padded}};
     CHECK(order.batches() == 100);
     CHECK(order.batch_size() == 1);
     CHECK(counts_of(batches_of(order, 100, 0), 100) == std::vector<std::size_t>(100, 1));
@@ -147,7 +147,8 @@ TEST_CASE("where samples are few a short one comes again", "[samplers][promise:e
     lengths_of_samples lengths(n, 600);
     lengths.back() = 5;
     const ps::by_tokens order{
-        lengths, {.seed = 1, .most = 1000, .window = 8, .batches_per_step = 8, .padded = padded}};
+        lengths,
+        {.seed = 1, .max_tokens = 1000, .window = 8, .batches_per_step = 8, .padded = padded}};
     const auto batches = batches_of(order, n, 3);
     const auto counts = counts_of(batches, n);
     CAPTURE(n, padded);
@@ -172,21 +173,22 @@ TEST_CASE("a sample comes again only in a window of fewer samples than batches",
   const bool padded = GENERATE(false, true);
   CAPTURE(padded);
   const auto of_ones = [&](std::size_t n, std::uint64_t window, std::uint64_t step) {
-    return repeated(lengths_of_samples(n, 1),
-                    {.most = 2, .window = window, .batches_per_step = step, .padded = padded});
+    return repeated(
+        lengths_of_samples(n, 1),
+        {.max_tokens = 2, .window = window, .batches_per_step = step, .padded = padded});
   };
   CHECK(of_ones(5, 3, 1) == 0);  // a window of two samples in two batches
   CHECK(of_ones(9, 5, 4) == 0);  // a window of four samples in four batches
   // Windows of 26, 25, 25 and 25 samples, each alone in a batch, in 26 batches each.
-  CHECK(repeated(lengths_of_samples(101, 600), {.most = 1000, .window = 30, .padded = padded}) ==
-        3);
+  CHECK(repeated(lengths_of_samples(101, 600),
+                 {.max_tokens = 1000, .window = 30, .padded = padded}) == 3);
 }
 
 TEST_CASE("a sample that comes again is one of the shortest", "[samplers][promise:exact-22]") {
   const bool padded = GENERATE(false, true);
   const lengths_of_samples lengths{1000, 10, 10, 10};
-  const ps::by_tokens order{lengths,
-                            {.most = 1000, .window = 8, .batches_per_step = 8, .padded = padded}};
+  const ps::by_tokens order{
+      lengths, {.max_tokens = 1000, .window = 8, .batches_per_step = 8, .padded = padded}};
   for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
     const auto counts = counts_of(batches_of(order, 4, epoch), 4);
     CHECK(counts[0] == 1);
@@ -199,9 +201,12 @@ TEST_CASE("steps of batches by tokens are balanced, and fill the budget",
   const auto lengths = long_tailed(60000, 1500);
   for (const bool padded : {false, true}) {
     for (const std::uint64_t step : {2U, 8U, 32U}) {
-      const ps::by_tokens order{
-          lengths,
-          {.seed = 1, .most = 8192, .window = 30000, .batches_per_step = step, .padded = padded}};
+      const ps::by_tokens order{lengths,
+                                {.seed = 1,
+                                 .max_tokens = 8192,
+                                 .window = 30000,
+                                 .batches_per_step = step,
+                                 .padded = padded}};
       const auto batches = batches_of(order, lengths.size(), 0);
       CAPTURE(padded, step, order.batches());
       CHECK(imbalance(batches, lengths, padded, step) < 1.02);
@@ -214,10 +219,10 @@ TEST_CASE("an order by tokens is the same however it is asked for",
           "[samplers][promise:exact-22]") {
   const auto lengths = long_tailed(5003, 1500);
   const ps::by_tokens order{lengths,
-                            {.seed = 7, .most = 4000, .window = 900, .batches_per_step = 2}};
+                            {.seed = 7, .max_tokens = 4000, .window = 900, .batches_per_step = 2}};
   const ps::by_tokens equal{lengths.size(),
                             [&](std::uint64_t i) { return std::uint64_t{lengths[i]}; },
-                            {.seed = 7, .most = 4000, .window = 900, .batches_per_step = 2}};
+                            {.seed = 7, .max_tokens = 4000, .window = 900, .batches_per_step = 2}};
   const indices expected = epoch_of(order, 5003, 1);
   CHECK(epoch_of(equal, 5003, 1) == expected);
   CHECK(equal.fingerprint() == order.fingerprint());
@@ -240,7 +245,7 @@ TEST_CASE("epochs and seeds have other batches by tokens, and as many",
   const auto lengths = long_tailed(3000, 1500);
   const bool padded = GENERATE(false, true);
   const auto first_batch = [&](std::uint64_t seed, std::uint64_t epoch) {
-    const ps::by_tokens order{lengths, {.seed = seed, .most = 4000, .padded = padded}};
+    const ps::by_tokens order{lengths, {.seed = seed, .max_tokens = 4000, .padded = padded}};
     const auto batches = batches_of(order, 3000, epoch);
     CHECK(batches.size() == order.batches());
     std::set<std::set<std::uint64_t>> all;
@@ -261,7 +266,7 @@ TEST_CASE("any two samples of like length meet in a batch as often as others",
   // Two windows of a stratum: a sample meets each of the others equally often.
   constexpr std::size_t n = 48;
   const lengths_of_samples lengths(n, 10);
-  const ps::by_tokens order{lengths, {.seed = 5, .most = 40, .window = 24}};
+  const ps::by_tokens order{lengths, {.seed = 5, .max_tokens = 40, .window = 24}};
   std::vector<double> met(n);
   constexpr std::uint64_t epochs = 20000;
   std::vector<double> batch_of_7(order.batches());
@@ -292,7 +297,7 @@ TEST_CASE("the ranks of any world share the batches of an order by tokens",
           "[samplers][promise:exact-22]") {
   const auto lengths = long_tailed(2000, 1500);
   const ps::by_tokens order{lengths,
-                            {.seed = 3, .most = 4000, .window = 700, .batches_per_step = 12}};
+                            {.seed = 3, .max_tokens = 4000, .window = 700, .batches_per_step = 12}};
   const auto all = batches_of(order, 2000, 2);
   for (const int world : {1, 2, 3, 4, 6, 12}) {
     const auto ranks = static_cast<std::size_t>(world);
@@ -313,7 +318,7 @@ TEST_CASE("the ranks of any world share the batches of an order by tokens",
 
 TEST_CASE("the fingerprint of an order by tokens knows every length and option", "[samplers]") {
   auto lengths = long_tailed(1000, 1500);
-  const ps::by_tokens_options options{.seed = 3, .most = 4000};
+  const ps::by_tokens_options options{.seed = 3, .max_tokens = 4000};
   std::set<std::uint64_t> all{ps::by_tokens(lengths, options).fingerprint()};
   const auto with = [&](auto member, auto value) {
     auto other = options;
@@ -321,10 +326,10 @@ TEST_CASE("the fingerprint of an order by tokens knows every length and option",
     all.insert(ps::by_tokens(lengths, other).fingerprint());
   };
   with(&ps::by_tokens_options::seed, 4U);
-  with(&ps::by_tokens_options::most, 4001U);
+  with(&ps::by_tokens_options::max_tokens, 4001U);
   with(&ps::by_tokens_options::window, 999U);
   with(&ps::by_tokens_options::batches_per_step, 2U);
-  with(&ps::by_tokens_options::most_samples, 50U);
+  with(&ps::by_tokens_options::max_samples, 50U);
   with(&ps::by_tokens_options::padded, true);
   std::swap(lengths[0], lengths[999]);
   all.insert(ps::by_tokens(lengths, options).fingerprint());
@@ -334,20 +339,22 @@ TEST_CASE("the fingerprint of an order by tokens knows every length and option",
 TEST_CASE("options of by_tokens that can't be are refused by name",
           "[samplers][promise:honest-7]") {
   const lengths_of_samples lengths{5, 20, 7};
-  CHECK(problem_of(lengths, {.most = 0}) == "most: must be at least 1, but is 0");
-  CHECK(problem_of(lengths, {.most = std::uint64_t{1} << 32}) ==
-        "most: 4294967296 is above 4294967295");
-  CHECK(problem_of(lengths, {.most = 20, .window = 0}) == "window: must be at least 1, but is 0");
-  CHECK(problem_of(lengths, {.most = 20, .window = (1U << 24) + 1}) ==
+  CHECK(problem_of(lengths, {.max_tokens = 0}) == "max_tokens: must be at least 1, but is 0");
+  CHECK(problem_of(lengths, {.max_tokens = std::uint64_t{1} << 32}) ==
+        "max_tokens: 4294967296 is above 4294967295");
+  CHECK(problem_of(lengths, {.max_tokens = 20, .window = 0}) ==
+        "window: must be at least 1, but is 0");
+  CHECK(problem_of(lengths, {.max_tokens = 20, .window = (1U << 24) + 1}) ==
         "window: 16777217 is above 16777216");
-  CHECK(problem_of(lengths, {.most = 20, .batches_per_step = 0}) ==
+  CHECK(problem_of(lengths, {.max_tokens = 20, .batches_per_step = 0}) ==
         "batches_per_step: must be at least 1, but is 0");
-  CHECK(problem_of({}, {.most = 20}) == "lengths: must be at least 1, but is 0");
-  CHECK(problem_of(lengths, {.most = 19}) ==
-        "most: expected at most 19 values per sample, found 20 in sample 1: raise the limit, or "
-        "exclude such samples (ps::without) or shorten them");
-  CHECK(problem_of(lengths, {.most = 20}).empty());
-  const ps::by_tokens order{lengths, {.most = 20}};
+  CHECK(problem_of({}, {.max_tokens = 20}) == "lengths: must be at least 1, but is 0");
+  CHECK(problem_of(lengths, {.max_tokens = 19}) ==
+        "max_tokens: expected at most 19 values per sample, found 20 in sample 1: raise the limit, "
+        "or "
+        "exclude such samples (ps::exclude) or shorten them");
+  CHECK(problem_of(lengths, {.max_tokens = 20}).empty());
+  const ps::by_tokens order{lengths, {.max_tokens = 20}};
   CHECK_THROWS_MATCHES(
       order.size(4), ps::option_error,
       Catch::Matchers::Message(
@@ -377,8 +384,8 @@ TEST_CASE("batches by tokens are written for a comparison with a model", "[.][by
   ps::by_tokens_options options;
   std::uint64_t epoch = 0;
   std::size_t n = 0;
-  while (cases >> options.seed >> options.most >> options.window >> options.batches_per_step >>
-         options.most_samples >> options.padded >> epoch >> n) {
+  while (cases >> options.seed >> options.max_tokens >> options.window >>
+         options.batches_per_step >> options.max_samples >> options.padded >> epoch >> n) {
     lengths_of_samples lengths(n);
     for (auto& length : lengths) cases >> length;
     const ps::by_tokens order{lengths, options};

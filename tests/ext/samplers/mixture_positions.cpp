@@ -45,7 +45,7 @@ std::vector<std::uint64_t> pieces_of(const ps::mixture& mixed, std::uint64_t n,
 void answer(std::istream& in) {
   ps::mixture_options options;
   options.seed = next(in);
-  options.when_through = static_cast<ps::part_through>(next(in));
+  options.on_exhausted = static_cast<ps::exhausted_part_policy>(next(in));
   options.batch_size = static_cast<std::size_t>(next(in));
   options.epoch_steps = next(in);
   std::vector<std::uint64_t> sizes(static_cast<std::size_t>(next(in)));
@@ -72,7 +72,7 @@ void answer(std::istream& in) {
   }
   for (std::uint64_t places = next(in); places != 0; --places) {
     const std::uint64_t epoch = next(in);
-    const ps::training_place at{epoch, next(in)};
+    const ps::training_position at{epoch, next(in)};
     for (const auto& of : mixed.progress(at)) {
       out << ' ' << of.samples << ' ' << of.epoch << ' ' << of.in_epoch;
     }

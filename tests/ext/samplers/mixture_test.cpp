@@ -40,8 +40,8 @@ namespace {
 using sizes = std::vector<std::uint64_t>;
 using weights = std::vector<std::uint32_t>;
 
-constexpr auto end = ps::part_through::end;
-constexpr auto drop_out = ps::part_through::drop_out;
+constexpr auto end = ps::exhausted_part_policy::end;
+constexpr auto stop_sampling = ps::exhausted_part_policy::stop_sampling;
 
 ps::mixture mixed(ps::mixture_options options, sizes of_parts) {
   return ps::mixture::of_sizes(std::move(options), std::move(of_parts));
@@ -70,7 +70,7 @@ std::string mixture_problem(const ps::mixture_options& options, const sizes& of_
 std::string mixture_problem(std::span<const std::uint64_t> amounts, double temperature,
                             std::uint32_t round) {
   try {
-    static_cast<void>(ps::tempered(amounts, temperature, round));
+    static_cast<void>(ps::temperature_weights(amounts, temperature, round));
   } catch (const ps::option_error& error) {
     return error.what();
   }
@@ -115,11 +115,11 @@ TEST_CASE("a part has each sample once an epoch, in another order each time",
         epoch_of(mixed({.seed = 3}, of_parts), 107, 0));
 }
 
-TEST_CASE("with drop_out an epoch has every sample once, and the others keep their shares",
+TEST_CASE("with stop_sampling an epoch has every sample once, and the others keep their shares",
           "[samplers][promise:exact-23]") {
   const sizes of_parts{40, 6, 20};
   const ps::mixture mixture =
-      mixed({.schedule = {{{}, {1, 1, 2}}}, .when_through = drop_out}, of_parts);
+      mixed({.schedule = {{{}, {1, 1, 2}}}, .on_exhausted = stop_sampling}, of_parts);
   indices all = epoch_of(mixture, 66, 1);
   CHECK(counts_of(std::span{all}.first(24), of_parts) == sizes{6, 6, 12});
   CHECK(counts_of(std::span{all}.subspan(24, 3), of_parts) == sizes{1, 0, 2});
@@ -163,7 +163,7 @@ TEST_CASE("positions and counts are right near 2^63", "[samplers]") {
   CHECK(progress[1].epoch == progress[1].samples / 3);
   CHECK_THROWS_AS(mixture.order(n, 2), ps::option_error);  // beyond 2^63
   const auto until_end = [](const sizes& parts) {
-    return mixed({.schedule = {{{}, {1, 3}}}, .when_through = end}, parts)
+    return mixed({.schedule = {{{}, {1, 3}}}, .on_exhausted = end}, parts)
         .size(std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}));
   };
   CHECK(until_end({std::uint64_t{1} << 62, 30}) == until_end({1000, 30}));
@@ -236,12 +236,12 @@ TEST_CASE("a change of weights that a state does not know is refused, and allowe
 TEST_CASE("a continued mixture is the same up to its place, or refused",
           "[samplers][promise:exact-24]") {
   const auto at = [](std::vector<ps::mixture_weights> schedule) {
-    return mixed({.schedule = std::move(schedule), .when_through = end, .batch_size = 1}, {10, 10});
+    return mixed({.schedule = std::move(schedule), .on_exhausted = end, .batch_size = 1}, {10, 10});
   };
   const ps::mixture before = at({{{}, {1, 1}}});
   REQUIRE(before.size(20) == 20);
   // Starting at epoch 1 a part would end after 11 samples, and every epoch with it.
-  const auto problem_of = [](const ps::mixture& of, ps::training_place from, weights by) {
+  const auto problem_of = [](const ps::mixture& of, ps::training_position from, weights by) {
     try {
       static_cast<void>(of.continued(from, std::move(by)));
     } catch (const ps::option_error& error) {
@@ -280,7 +280,7 @@ TEST_CASE("many parts drop out one after another", "[samplers][promise:exact-23]
   }
   const std::uint64_t n = std::accumulate(of_parts.begin(), of_parts.end(), std::uint64_t{0});
   const ps::mixture mixture =
-      mixed({.schedule = {{{}, of_weights}}, .when_through = drop_out}, of_parts);
+      mixed({.schedule = {{{}, of_weights}}, .on_exhausted = stop_sampling}, of_parts);
   indices all = epoch_of(mixture, n, 1);
   CHECK(counts_of(std::span{all}.first(600), of_parts) ==
         sizes(of_weights.begin(), of_weights.end()));
@@ -303,13 +303,14 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
   CHECK(mixed({.seed = 1}, {5, 5}).fingerprint() != mixed({.seed = 2}, {5, 5}).fingerprint());
   CHECK(mixed({.schedule = {{{}, {1, 2}}}}, {5, 5}).fingerprint() !=
         mixed({}, {5, 5}).fingerprint());
-  CHECK(mixed({.when_through = end}, {5, 5}).fingerprint() !=
-        mixed({.when_through = drop_out}, {5, 5}).fingerprint());
+  CHECK(mixed({.on_exhausted = end}, {5, 5}).fingerprint() !=
+        mixed({.on_exhausted = stop_sampling}, {5, 5}).fingerprint());
 }
 
 TEST_CASE("epochs that no count of samples can hold are refused", "[samplers]") {
-  for (const auto when : {ps::part_through::drop_out, ps::part_through::repeat}) {
-    const auto of_two = ps::mixture::of_sizes({.when_through = when}, {5, 50});
+  for (const auto when :
+       {ps::exhausted_part_policy::stop_sampling, ps::exhausted_part_policy::repeat}) {
+    const auto of_two = ps::mixture::of_sizes({.on_exhausted = when}, {5, 50});
     CHECK(of_two.progress({1, 0})[0].samples > 4);
     CHECK_THROWS_AS(of_two.progress({~std::uint64_t{0}, 0}), ps::option_error);
   }
@@ -333,7 +334,7 @@ TEST_CASE("bad options of a mixture are refused by name", "[samplers][promise:ho
         "weights: all weights are 0: at least one must be positive");
   CHECK(mixture_problem(with({change{{}, {65'537, 2}}}), {3, 3}) ==
         "weights: their sum after division by the common divisor is 65539, above 65536: use "
-        "coarser weights, for example from `tempered`");
+        "coarser weights, for example from `temperature_weights`");
   CHECK(mixture_problem(with({change{{.epoch = 1}, {1, 1}}}), {3, 3}) ==
         "schedule: entry 0 begins at step 0 of epoch 1: expected step 0 of epoch 0");
   CHECK(mixture_problem(
@@ -345,14 +346,16 @@ TEST_CASE("bad options of a mixture are refused by name", "[samplers][promise:ho
         "batch_size: is needed if steps are counted, as in step 5, but is 0");
   CHECK(mixture_problem({.epoch_steps = 5}, {3, 3}) ==
         "batch_size: is needed for .epoch_steps, but is 0");
-  CHECK(mixture_problem({.when_through = end, .batch_size = 1, .epoch_steps = 5}, {3, 3}) ==
-        "epoch_steps: is only for part_through::repeat, because otherwise the parts set the length "
+  CHECK(mixture_problem({.on_exhausted = end, .batch_size = 1, .epoch_steps = 5}, {3, 3}) ==
+        "epoch_steps: is only for exhausted_part_policy::repeat, because otherwise the parts set "
+        "the length "
         "of an epoch");
   CHECK(mixture_problem({.batch_size = 8, .epoch_steps = ~std::uint64_t{0}}, {3, 3}) ==
         "epoch_steps: 18446744073709551615 steps of 8 samples exceed 2^63 samples");
-  CHECK(mixture_problem({.schedule = {change{{}, {1, 0}}}, .when_through = drop_out}, {3, 3}) ==
-        "weights: at sample 3 of epoch 0 all parts with a weight are exhausted, but others are "
-        "not: give the others a weight");
+  CHECK(
+      mixture_problem({.schedule = {change{{}, {1, 0}}}, .on_exhausted = stop_sampling}, {3, 3}) ==
+      "weights: at sample 3 of epoch 0 all parts with a weight are exhausted, but others are "
+      "not: give the others a weight");
   const ps::mixture steps_of_8 = mixed({.batch_size = 8}, {50, 50});
   CHECK_THROWS_AS(steps_of_8.size(99), ps::option_error);
   CHECK_THROWS_AS(steps_of_8.order(101, 0), ps::option_error);
@@ -361,13 +364,13 @@ TEST_CASE("bad options of a mixture are refused by name", "[samplers][promise:ho
                   ps::option_error);
 }
 
-TEST_CASE("tempered weights are within one turn of their shares", "[samplers]") {
+TEST_CASE("temperature_weights weights are within one turn of their shares", "[samplers]") {
   const sizes amounts{1'000'000, 90'000, 8'000, 4'000, 0};
-  CHECK(ps::tempered(amounts, 1, 1102) == weights{1000, 90, 8, 4, 0});
+  CHECK(ps::temperature_weights(amounts, 1, 1102) == weights{1000, 90, 8, 4, 0});
   for (const double temperature : {0.5, 1.0, 2.0, 5.0, 100.0}) {
     for (const std::uint32_t round : {97U, 1000U, 65'536U}) {
       CAPTURE(temperature, round);
-      const weights found = ps::tempered(amounts, temperature, round);
+      const weights found = ps::temperature_weights(amounts, temperature, round);
       CHECK(std::accumulate(found.begin(), found.end(), 0U) == round);
       CHECK(found[4] == 0);
       double sum = 0;
@@ -385,7 +388,7 @@ TEST_CASE("tempered weights are within one turn of their shares", "[samplers]") 
     }
   }
   const sizes skewed{1'000'000, 1, 1, 1, 1, 1};
-  CHECK(ps::tempered(skewed, 1, 10) == weights{5, 1, 1, 1, 1, 1});
+  CHECK(ps::temperature_weights(skewed, 1, 10) == weights{5, 1, 1, 1, 1, 1});
   CHECK(mixture_problem(skewed, 0, 10) == "temperature: must be at least 0.01, but is 0");
   CHECK(mixture_problem(skewed, 1, 5) ==
         "round: must be at least the number of parts, 6, and at most 65536, but is 5");

@@ -174,7 +174,7 @@ TEST_CASE("a training goes on from its state, with any world", "[samplers][promi
   while (at < 60) {
     const ps::prioritized order{ramp(), options};
     if (!state.empty()) {
-      CHECK(order.load(state) == ps::training_place{at / steps, at % steps});
+      CHECK(order.load(state) == ps::training_position{at / steps, at % steps});
     }
     const int world = std::array{1, 2, 4, 8}[ps::uniform(gen, std::size_t{0}, std::size_t{3})];
     // Dies some steps after its last checkpoint, with prefetched steps.
@@ -214,7 +214,7 @@ TEST_CASE("the state of a step that has passed is that of then", "[samplers][pro
   CHECK(refusal_of<std::logic_error>([&] { train(order, 30, {1}); }) ==
         "prioritized: a step was drawn again whose weights are no longer stored: load the state of "
         "the step before a loop returns to it");
-  CHECK(order.load(then) == ps::training_place{2, 4});
+  CHECK(order.load(then) == ps::training_position{2, 4});
   CHECK(step_of(order, 24) == expected[24]);
 }
 
@@ -237,7 +237,7 @@ TEST_CASE("a damaged state is refused, and nothing has changed then",
   }
   CHECK(step_of(other, 0) == before);
   static_cast<void>(step_of(other, 3));  // with its own weights
-  CHECK(other.load(state) == ps::training_place{0, 3});
+  CHECK(other.load(state) == ps::training_position{0, 3});
   CHECK(step_of(other, 3) == step_of(order, 3));
   CHECK(refusal_of<ps::text_error>([&] { other.load({}); }) ==
         "state of prioritized: at byte 0: expected a complete state of 100 weights, found the end");

@@ -15,8 +15,8 @@ using ps::detail::window_batches;
 namespace {
 
 struct packing_bounds {
-  std::uint64_t most;
-  std::uint64_t most_samples;
+  std::uint64_t max;
+  std::uint64_t max_samples;
   std::uint64_t batches_per_step;
   bool padded;
 };
@@ -24,12 +24,12 @@ struct packing_bounds {
 /// The places of all batches, as a multiset, because their order does not matter.
 std::multiset<std::vector<std::uint32_t>> packed(const std::vector<std::uint32_t>& bounds,
                                                  const packing_bounds& options) {
-  const auto [most, most_samples, step, padded] = options;
+  const auto [max, max_samples, step, padded] = options;
   const window_batches found = batch_packer{
       bounds,
-      {.most = most,
+      {.max_tokens = max,
        .batches_per_step = step,
-       .most_samples = most_samples,
+       .max_samples = max_samples,
        .padded = padded}}.packed();
   return {found.begin(), found.end()};
 }
@@ -67,7 +67,7 @@ TEST_CASE("the last place of padded batches is not alone where another batch has
 
 TEST_CASE("padded batches come by their costs", "[samplers]") {
   const std::vector<std::uint32_t> bounds{7, 5, 5, 3, 3, 3, 1, 1};
-  const window_batches all = batch_packer{bounds, {.most = 10, .padded = true}}.packed();
+  const window_batches all = batch_packer{bounds, {.max_tokens = 10, .padded = true}}.packed();
   std::vector<std::uint64_t> costs;
   for (const auto& places : all) costs.push_back(bounds[places[0]] * places.size());
   CHECK(costs == std::vector<std::uint64_t>{10, 9, 7, 6});

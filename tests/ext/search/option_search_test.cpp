@@ -46,9 +46,9 @@ double modelled(const ps::tuned_options& options) {
 
 double lowest() {
   const ps::detail::search_grid grid{space};
-  double least = std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < grid.size(); ++i) least = (std::min)(least, modelled(grid.at(i)));
-  return least;
+  double min = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < grid.size(); ++i) min = (std::min)(min, modelled(grid.at(i)));
+  return min;
 }
 
 std::string refused(const ps::search_space& of, const ps::search_options& options = {}) {
@@ -69,7 +69,7 @@ TEST_CASE("a search comes within 2 % of the best of 1,800 combinations in few tr
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     std::mt19937 generator{static_cast<std::mt19937::result_type>(seed)};
     std::normal_distribution<double> noise{0, 0.01};
-    ps::option_search search{space, {.seed = seed, .trials = 120, .least_gain = 0}};
+    ps::option_search search{space, {.seed = seed, .trials = 120, .min_gain = 0}};
     while (const auto options = search.next()) {
       search.note(*options, modelled(*options) * std::exp(noise(generator)));
       if (modelled(search.best()) <= 1.02 * best) break;
@@ -119,8 +119,7 @@ TEST_CASE("a search ends by its trials, by its budget, and when nothing is to be
 }
 
 TEST_CASE("options that can't work are not proposed again", "[tune]") {
-  ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2}},
-                           {.trials = 50, .least_gain = 0}};
+  ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2}}, {.trials = 50, .min_gain = 0}};
   std::size_t proposed = 0;
   while (const auto options = search.next()) {
     ++proposed;
@@ -183,7 +182,7 @@ TEST_CASE("spaces and options that can't work are refused by name", "[tune]") {
   CHECK(refused({.workers = many, .batch_size = many}) == "search_space");
   CHECK(refused({.workers = {1}}, {.trials = 0}) == "trials");
   CHECK(refused({.workers = {1}}, {.budget = std::chrono::seconds{-1}}) == "budget");
-  CHECK(refused({.workers = {1}}, {.least_gain = -1}) == "least_gain");
+  CHECK(refused({.workers = {1}}, {.min_gain = -1}) == "min_gain");
 }
 
 TEST_CASE("a trial outside the space, or without a cost, is refused", "[tune]") {

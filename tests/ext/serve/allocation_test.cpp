@@ -16,7 +16,7 @@ namespace ps = penstock;
 
 TEST_CASE("the path of a request allocates nothing", "[serve]") {
   if (ps::detail::checked) return;  // a checked build keeps a record of each lease
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 4, .depth = 3}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 4, .depth = 3}};
   const auto submit_batch = [&] {
     for (std::uint64_t tag = 0; tag < 3; ++tag) requests.submit(tag, written(tag));
     if (!requests.try_submit(3, written(3))) throw std::logic_error{"there was room"};

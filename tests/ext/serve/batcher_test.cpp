@@ -40,7 +40,7 @@ void submit_all(Batcher& requests, const tag_list& tags) {
 }  // namespace
 
 TEST_CASE("a batch goes out when it is full, with its requests and their tags", "[serve]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 3, .fill = never}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 3, .fill = never}};
   submit_all(requests, {7, 9});
   CHECK_FALSE(requests.try_next());  // a partial batch is not returned before its time
   submit_all(requests, {8, 1, 2});
@@ -60,7 +60,7 @@ TEST_CASE("a batch goes out when it is full, with its requests and their tags", 
 
 TEST_CASE("a batch that is not full goes out when its time is over", "[serve]") {
   const auto fill = GENERATE(0ns, 1ns, 1'000'000ns);
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 32, .fill = fill}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 32, .fill = fill}};
   const auto begin = std::chrono::steady_clock::now();
   submit_all(requests, {4, 5});
   const auto batch = requests.next();
@@ -71,7 +71,8 @@ TEST_CASE("a batch that is not full goes out when its time is over", "[serve]") 
 TEST_CASE("a consumer that sleeps learns of the first request's time, and of a full batch",
           "[serve]") {
   const bool is_full = GENERATE(false, true);
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = is_full ? never : 1ms}};
+  ps::batcher<request> requests{ps::cpu_device{},
+                                {.max_batch_size = 2, .fill = is_full ? never : 1ms}};
   tag_list got;
   sleeper consumer{[&] { got = tags_of(requests.next()); }};
   consumer.wait_until_it_sleeps();
@@ -82,7 +83,7 @@ TEST_CASE("a consumer that sleeps learns of the first request's time, and of a f
 }
 
 TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 1ms}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 1ms}};
   std::atomic<std::size_t> served{0};
   const auto serve_one = [&] { served += requests.next().size(); };
   sleeper first{serve_one};
@@ -97,7 +98,7 @@ TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]")
 
 TEST_CASE("consumers that spin at the end of the time get full batches and late ones",
           "[serve][promise:honest-14]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 2ms, .spin = 1h}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 2ms, .spin = 1h}};
   constexpr std::uint64_t count = 303;
   std::atomic<std::size_t> served{0};
   const auto serve = [&] {
@@ -118,7 +119,7 @@ TEST_CASE("consumers that spin at the end of the time get full batches and late 
 TEST_CASE("a consumer is awake where it is asked to spin, and asleep otherwise", "[serve]") {
   const bool spins = GENERATE(false, true);
   ps::batcher<request> requests{ps::cpu_device{},
-                                {.most = 2, .fill = never, .spin = spins ? never : 0ns}};
+                                {.max_batch_size = 2, .fill = never, .spin = spins ? never : 0ns}};
   requests.submit(1, written(1));
   std::atomic<long> number{0};
   std::size_t size = 0;
@@ -147,7 +148,7 @@ TEST_CASE("a consumer is awake where it is asked to spin, and asleep otherwise",
 }
 
 TEST_CASE("a submitter waits for a place while all batches are full", "[serve]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 2}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = never, .depth = 2}};
   submit_all(requests, {0, 1, 2, 3});
   CHECK_FALSE(requests.try_submit(4, written(4)));
   CHECK_FALSE(requests.submit_for(1us, 4, written(4)));
@@ -177,7 +178,7 @@ TEST_CASE("a submitter waits for a place while all batches are full", "[serve]")
 TEST_CASE("a submitter takes whichever slot is free first, and learns of the end", "[serve]") {
   ps::cpu_stream slow;
   ps::cpu_stream fast;
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 1, .fill = 0ms, .depth = 2}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 1, .fill = 0ms, .depth = 2}};
   submit_all(requests, {1, 2});
   auto first = requests.next();
   auto second = requests.next();
@@ -213,7 +214,7 @@ TEST_CASE("a submitter takes whichever slot is free first, and learns of the end
 TEST_CASE("a write that throws leaves no request, and its place to another one",
           "[serve][promise:honest-14]") {
   const int bad = GENERATE(0, 1, 2, 3);
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 4, .fill = never}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 4, .fill = never}};
   for (int i = 0; i < 4; ++i) {
     const auto tag = static_cast<std::uint64_t>(i);
     if (i != bad) {
@@ -240,7 +241,7 @@ TEST_CASE("a write that throws leaves no request, and its place to another one",
 }
 
 TEST_CASE("a batch of writes that all threw is none, and its slot is free", "[serve]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = 0ns, .depth = 1}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 0ns, .depth = 1}};
   const auto fail = [&] {
     requests.submit(0, [](ps::sample<request>) { throw std::domain_error{"no"}; });
   };
@@ -254,7 +255,7 @@ TEST_CASE("a batch of writes that all threw is none, and its slot is free", "[se
 }
 
 TEST_CASE("others get on while one request is still being written", "[serve][promise:honest-14]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 3}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = never, .depth = 3}};
   ps::detail::waitable_counter begun;
   ps::detail::waitable_counter gate;
   std::thread slow{[&] {
@@ -284,7 +285,7 @@ TEST_CASE("others get on while one request is still being written", "[serve][pro
 }
 
 TEST_CASE("a closed batcher serves what it has, and takes no more", "[serve][promise:honest-14]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .fill = never, .depth = 2}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = never, .depth = 2}};
   submit_all(requests, {0, 1, 2, 3});
   std::string told;
   sleeper submitter{[&] {
@@ -332,9 +333,10 @@ TEST_CASE("what is abandoned comes back once, also what is still being written",
   const bool is_destroyed = GENERATE(false, true);
   auto requests = std::make_unique<ps::batcher<request>>(
       ps::cpu_device{},
-      ps::batcher_options{.most = 2, .fill = never, .depth = 4, .on_unserved = known.noting()});
+      ps::batcher_options{
+          .max_batch_size = 2, .fill = never, .depth = 4, .on_unserved = known.noting()});
   submit_all(*requests, {0, 1, 2, 3});
-  known.note_served(requests->next());
+  known.record_served(requests->next());
   requests->submit(4, written(4));
   if (is_destroyed) {
     requests->submit(5, written(5));
@@ -366,7 +368,7 @@ TEST_CASE("what is abandoned comes back once, also what is still being written",
 TEST_CASE("a lease lives on after its batcher", "[serve]") {
   ps::request_batch<request, ps::cpu_device> kept;
   {
-    ps::batcher<request> requests{ps::cpu_device{}, {.most = 1}};
+    ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 1}};
     requests.submit(3, written(3));
     kept = requests.next();
   }
@@ -379,19 +381,19 @@ TEST_CASE("a batcher's options are checked by name", "[serve]") {
                [&] { ps::batcher<request> requests{ps::cpu_device{}, options}; })
         .what();
   };
-  CHECK(refused({.most = 0}) == "most: 0 is not in 1..1048576");
-  CHECK(refused({.most = 1048577}) == "most: 1048577 is not in 1..1048576");
+  CHECK(refused({.max_batch_size = 0}) == "max_batch_size: 0 is not in 1..1048576");
+  CHECK(refused({.max_batch_size = 1048577}) == "max_batch_size: 1048577 is not in 1..1048576");
   CHECK(refused({.fill = -1ns}) == "fill: must not be negative, but is -1 ns");
   CHECK(refused({.spin = -1ns}) == "spin: must not be negative, but is -1 ns");
   CHECK(refused({.depth = 0}) == "depth: 0 is not in 1..1024");
   CHECK(refused({.depth = 1025}) == "depth: 1025 is not in 1..1024");
   using wide = ps::record<ps::field<"x", float, ps::dyn>>;
-  const auto most = std::numeric_limits<std::size_t>::max() / 32;
+  const auto max = std::numeric_limits<std::size_t>::max() / 32;
   const auto take = [&] {
-    ps::batcher<wide> requests{ps::cpu_device{}, {{most}}, {.most = 1, .depth = 1024}};
+    ps::batcher<wide> requests{ps::cpu_device{}, {{max}}, {.max_batch_size = 1, .depth = 1024}};
   };
   CHECK_THROWS_AS(take(), ps::out_of_memory);
-  ps::batcher<wide> requests{ps::cpu_device{}, {{5}}, {.most = 1}};
+  ps::batcher<wide> requests{ps::cpu_device{}, {{5}}, {.max_batch_size = 1}};
   requests.submit(0, [](ps::sample<wide> out) { CHECK(ps::get<"x">(out).size() == 5); });
 }
 
@@ -400,9 +402,10 @@ TEST_CASE("in a forked child a batcher with waiters throws on use and is destroy
   tag_list back;
   auto requests = std::make_unique<ps::batcher<request>>(
       ps::cpu_device{},
-      ps::batcher_options{.most = 1, .depth = 2, .on_unserved = [&](const auto& tags, auto) {
-                            back.insert(back.end(), tags.begin(), tags.end());
-                          }});
+      ps::batcher_options{
+          .max_batch_size = 1, .depth = 2, .on_unserved = [&](const auto& tags, auto) {
+            back.insert(back.end(), tags.begin(), tags.end());
+          }});
   requests->submit(0, written(0));
   auto lease = requests->next();
   requests->submit(1, written(1));
@@ -439,9 +442,10 @@ TEST_CASE("calls that are in progress when a batcher is destroyed, as in exit(),
   tag_list back;
   auto requests = std::make_unique<ps::batcher<request>>(
       ps::cpu_device{},
-      ps::batcher_options{.most = 2, .fill = never, .on_unserved = [&](const auto& tags, auto) {
-                            back.insert(back.end(), tags.begin(), tags.end());
-                          }});
+      ps::batcher_options{
+          .max_batch_size = 2, .fill = never, .on_unserved = [&](const auto& tags, auto) {
+            back.insert(back.end(), tags.begin(), tags.end());
+          }});
   ps::batcher<request>& here = *requests;
   ps::detail::waitable_counter is_gone;
   sleeper submits{[&] {

@@ -59,7 +59,7 @@ TEST_CASE("a feed's batches have the tags of their requests, in both memories",
           "[serve][promise:honest-14]") {
   const ps::cpu_device device;
   fates known{100};
-  ps::batcher<request> requests{device, {.most = 8, .fill = 0ns, .depth = 2}};
+  ps::batcher<request> requests{device, {.max_batch_size = 8, .fill = 0ns, .depth = 2}};
   ps::transfer feed{requests};
   std::thread submitter{[&] {
     submit_share(requests, 0, 100);
@@ -69,7 +69,7 @@ TEST_CASE("a feed's batches have the tags of their requests, in both memories",
   bool is_numbered = true;
   for (auto& batch : feed.epoch(0)) {
     is_numbered = is_numbered && batch.number() == number++ && batch.epoch() == 0;
-    known.note_served(batch);
+    known.record_served(batch);
   }
   submitter.join();
   CHECK(is_numbered);
@@ -81,7 +81,7 @@ TEST_CASE("a feed's batches have the tags of their requests, in both memories",
 
 TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its lease", "[serve]") {
   ps::trace_recorder recorder;
-  ps::batcher<request> requests{ps::cpu_device{}, {.most = 2, .depth = 4}};
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .depth = 4}};
   for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
   requests.close();
   std::uint64_t copies = 0;
@@ -89,7 +89,7 @@ TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its l
   std::uint64_t flow = 0;
   bool has_one_flow = true;
   {
-    ps::transfer feed{requests, {.depth = 2, .observe = {.trace = &recorder}}};
+    ps::transfer feed{requests, {.depth = 2, .instrumentation = {.trace = &recorder}}};
     for (auto& batch : feed.epoch(0)) CHECK(is_as_tagged(batch));
   }
   for (const auto& track : recorder.snapshot().tracks) {
@@ -113,7 +113,8 @@ TEST_CASE("a feed that runs out of leases loses no request", "[serve][promise:ho
   const ps::cpu_device device;
   fates known{12};
   {
-    ps::batcher<request> requests{device, {.most = 2, .depth = 6, .on_unserved = known.noting()}};
+    ps::batcher<request> requests{device,
+                                  {.max_batch_size = 2, .depth = 6, .on_unserved = known.noting()}};
     for (std::uint64_t tag = 0; tag < 12; ++tag) requests.submit(tag, written(tag));
     {
       ps::transfer feed{requests, {.depth = 2}};
@@ -123,12 +124,12 @@ TEST_CASE("a feed that runs out of leases loses no request", "[serve][promise:ho
       };
       CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
       CHECK(held.size() == 2);
-      for (const auto& batch : held) known.note_served(batch);
+      for (const auto& batch : held) known.record_served(batch);
       CHECK(fates::sum(known.returned) == 0);  // the other requests are unaffected
     }
     ps::transfer again{requests, {.depth = 2}};
     for (auto& batch : again.epoch(0)) {
-      known.note_served(batch);
+      known.record_served(batch);
       break;  // the batch that was copied ahead is returned
     }
     CHECK(fates::sum(known.served) == 6);
@@ -146,14 +147,15 @@ TEST_CASE("a batch that could not be copied comes back", "[serve][promise:honest
   const gated_device device;
   fates known{8};
   {
-    gated_batcher requests{device, {.most = 2, .depth = 4, .on_unserved = known.noting()}};
+    gated_batcher requests{device,
+                           {.max_batch_size = 2, .depth = 4, .on_unserved = known.noting()}};
     for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
     ps::transfer feed{requests, device.inline_stream(), {.depth = 2}};
     SECTION("the copy") { device.fail_copy(1); }
     SECTION("the record of its arrival") { device.fail_record(0); }
     SECTION("the record of the end of its lease") { device.fail_record(1); }
     const auto serve = [&] {
-      for (auto& batch : feed.epoch(0)) known.note_served(batch);
+      for (auto& batch : feed.epoch(0)) known.record_served(batch);
     };
     CHECK_THROWS_AS(serve(), device_fault);
     CHECK(fates::sum(known.returned) >= 2);
@@ -167,7 +169,7 @@ TEST_CASE("a batch that could not be copied comes back", "[serve][promise:honest
 
 TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
   const gated_device device;
-  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   ps::transfer feed{requests, device.inline_stream(), {.depth = 1}};
   requests.submit(1, written(1));
   SECTION("the copy") { device.fail_copy(0); }
@@ -181,7 +183,7 @@ TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
 TEST_CASE("a slot whose copy can't be waited for is never written again", "[serve]") {
   const gated_device device;
   auto stream = device.make_stream();
-  gated_batcher requests{device, {.most = 1, .depth = 2}};
+  gated_batcher requests{device, {.max_batch_size = 1, .depth = 2}};
   const auto lose_one = [&](std::uint64_t tag) {
     requests.submit(tag, written(tag));
     auto batch = requests.next();
@@ -210,7 +212,7 @@ TEST_CASE("a slot whose copy can't be waited for is never written again", "[serv
 TEST_CASE("a submitter that waits for a place learns that the last slot is lost", "[serve]") {
   const gated_device device;
   auto stream = device.make_stream();
-  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   requests.submit(1, written(1));
   auto batch = requests.next();
   std::atomic<bool> was_told{false};
@@ -231,7 +233,7 @@ TEST_CASE("a submitter that waits for a place learns that the last slot is lost"
 TEST_CASE("requests wait for the copy out of their slot, and one that has a limit gives up",
           "[serve]") {
   const gated_device device;
-  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   auto stream = device.make_stream();
   device.hold_copies();
   ps::transfer feed{requests, stream};
@@ -259,7 +261,7 @@ TEST_CASE("requests wait for the copy out of their slot, and one that has a limi
 
 TEST_CASE("a device that fails is told to the submitter that waits for it", "[serve]") {
   const gated_device device;
-  gated_batcher requests{device, {.most = 1, .depth = 1}};
+  gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   auto stream = device.make_stream();
   device.hold_copies();
   ps::transfer feed{requests, stream};
@@ -282,14 +284,14 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
           "[serve][promise:honest-14]") {
   constexpr std::uint64_t each = 1500;
   constexpr std::uint64_t submitters = 3;
-  const auto most = GENERATE(std::size_t{1}, std::size_t{8});
+  const auto max = GENERATE(std::size_t{1}, std::size_t{8});
   const bool is_abandoned = GENERATE(false, true);
   const gated_device device;
   fates known{submitters * each};
   std::atomic<std::uint64_t> refused{0};
   {
-    gated_batcher requests{device,
-                           {.most = most, .fill = 1us, .depth = 3, .on_unserved = known.noting()}};
+    gated_batcher requests{
+        device, {.max_batch_size = max, .fill = 1us, .depth = 3, .on_unserved = known.noting()}};
     std::vector<std::thread> threads;
     for (std::uint64_t i = 0; i < submitters; ++i) {
       threads.emplace_back([&, i] {
@@ -307,14 +309,15 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
     // thread that works on leases.
     hand_over<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {
-      while (const auto batch = ready.pop()) known.note_served(*batch);
+      while (const auto batch = ready.pop()) known.record_served(*batch);
     }};
     std::atomic<std::uint64_t> rounds{0};
     std::vector<std::thread> feeds;
     for (int i = 0; i < 2; ++i) {
       feeds.emplace_back([&, i] {
-        ps::transfer feed{
-            requests, device.inline_stream(), {.depth = 3, .when_held = ps::held_action::wait}};
+        ps::transfer feed{requests,
+                          device.inline_stream(),
+                          {.depth = 3, .on_slots_exhausted = ps::exhausted_action::wait}};
         while (!requests.at_end()) {
           const std::uint64_t round = ++rounds;
           if (round % 5 == 0) device.fail_copy(round % 3);
@@ -323,7 +326,7 @@ TEST_CASE("whatever goes wrong among many threads, what was submitted is served 
             std::uint64_t left = round % 11;
             for (auto& batch : feed.epoch(0)) {
               if (i == 0) {
-                known.note_served(batch);
+                known.record_served(batch);
               } else {
                 ready.push(std::move(batch));
               }

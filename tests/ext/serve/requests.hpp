@@ -51,7 +51,7 @@ struct fates {
   std::atomic<std::uint64_t> wrong{0};  // requests with wrong content
 
   template <class Batch>
-  void note_served(const Batch& batch) {
+  void record_served(const Batch& batch) {
     if (!is_as_tagged(batch)) ++wrong;
     for (const auto tag : batch.tags()) ++served[tag];
   }

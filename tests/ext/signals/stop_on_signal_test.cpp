@@ -277,8 +277,8 @@ TEST_CASE("no handler is given its default action while the others are still to 
   CHECK(handler_of(SIGUSR1) == SIG_DFL);
   held.unlock();
   maker.join();
-  CHECK(handler_of(SIGUSR1) == &ps::detail::note_signal);
-  CHECK(handler_of(SIGUSR2) == &ps::detail::note_signal);
+  CHECK(handler_of(SIGUSR1) == &ps::detail::record_signal);
+  CHECK(handler_of(SIGUSR2) == &ps::detail::record_signal);
 }
 
 TEST_CASE("in a forked child a stop_on_signal is destroyed without its thread",

@@ -79,11 +79,11 @@ TEST_CASE("a use that does not come is given up once enough later ones have come
           "[store][promise:bounded-11]") {
   announced_uses uses;
   uses.append(&reader, blocks_in_order{1, 2});
-  const blocks_in_order many(announced_uses::most_overtaken + 1, 3);
+  const blocks_in_order many(announced_uses::max_overtaken + 1, 3);
   uses.append(&reader, many);
   uses.append(&reader, blocks_in_order{1});
   bool is_one_given_up = false;
-  for (std::size_t i = 0; i < announced_uses::most_overtaken; ++i) {
+  for (std::size_t i = 0; i < announced_uses::max_overtaken; ++i) {
     is_one_given_up = is_one_given_up || !used(uses, 3).empty();
   }
   CHECK_FALSE(is_one_given_up);
@@ -99,7 +99,7 @@ TEST_CASE("a use that does not come is given up once enough later ones have come
 
 TEST_CASE("an order that is told and not gone on with keeps no announcement out for good",
           "[store][promise:bounded-11]") {
-  constexpr std::size_t most = announced_uses::most_overtaken;
+  constexpr std::size_t max = announced_uses::max_overtaken;
   penstock::detail::memory_tier memory{0};
   penstock::detail::block_disk disk{"", 0};
   penstock::detail::planned_uses uses{memory, disk};
@@ -112,20 +112,20 @@ TEST_CASE("an order that is told and not gone on with keeps no announcement out 
     for (std::size_t i = 0; i < times; ++i) uses.use(block);
   };
   // The first announced use does not occur.
-  blocks_in_order long_one(most + 2, 3);
+  blocks_in_order long_one(max + 2, 3);
   long_one.front() = 1;
   tell(long_one);
-  use(3, most);
+  use(3, max);
   CHECK(uses.of(1) != never);
   use(3, 1);
   CHECK(uses.size() == 0);
   // Too short for that.
   tell({1, 2});
-  use(9, most);
+  use(9, max);
   uses.append(&reader, blocks_in_order{3});
   CHECK(uses.of(3) == never);
   use(1, 1);
-  use(9, most);
+  use(9, max);
   CHECK(uses.size() == 1);
   use(9, 1);
   CHECK(uses.size() == 0);

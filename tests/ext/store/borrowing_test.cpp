@@ -76,9 +76,9 @@ TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]"
   CHECK(is_lent("x", 249, 1));
   CHECK_FALSE(is_lent("x", 249, 2));
   CHECK_FALSE(is_lent("x", 250, 1));
-  constexpr std::uint64_t most = (std::numeric_limits<std::uint64_t>::max)();
-  CHECK_FALSE(is_lent("x", 249, most));
-  CHECK_FALSE(is_lent("x", most, most));
+  constexpr std::uint64_t max = (std::numeric_limits<std::uint64_t>::max)();
+  CHECK_FALSE(is_lent("x", 249, max));
+  CHECK_FALSE(is_lent("x", max, max));
   CHECK(of.store.reads == 3);
 }
 

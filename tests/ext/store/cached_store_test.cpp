@@ -388,8 +388,8 @@ TEST_CASE("threads read through one cache at once", "[store][promise:honest-9]")
       for (int i = 0; i < 60; ++i) {
         const std::size_t begin = random() % 3900;
         const std::size_t count = random() % 400;
-        const std::size_t most = (std::min)(count, 4000 - begin);
-        if (!reads_right(cache, of.store, "x", begin, most)) ++wrong;
+        const std::size_t max = (std::min)(count, 4000 - begin);
+        if (!reads_right(cache, of.store, "x", begin, max)) ++wrong;
         if (i % 20 == 0) cache.will_use(told(random_order(random, 40, seed < 2 ? 30 : 0)));
         if (i % 5 == 1)
           cache.announce_reads(&threads + seed % 2, told(random_order(random, 40, 30)));

@@ -70,8 +70,8 @@ class local_files : public test::stored_files {
       auto at = contents_.begin();
       std::advance(at, random() % contents_.size());
       const std::size_t begin = random() % (at->second.size() + 1);
-      const std::size_t most = (std::min)(at->second.size() - begin, std::size_t{9'000});
-      wanted.add(at->first, begin, random() % (most + 1));
+      const std::size_t max = (std::min)(at->second.size() - begin, std::size_t{9'000});
+      wanted.add(at->first, begin, random() % (max + 1));
     }
     return wanted;
   }
@@ -125,12 +125,12 @@ TEST_CASE("ranges of files come as they lie in them, by every engine",
   using engine = ps::read_engine;
   for (const engine by : {engine::best, engine::uring, engine::threads, engine::pread}) {
     for (const bool direct : {false, true}) {
-      for (const std::size_t most_open : {1U, 100U}) {
-        CAPTURE(static_cast<int>(by), direct, most_open);
+      for (const std::size_t max_open : {1U, 100U}) {
+        CAPTURE(static_cast<int>(by), direct, max_open);
         try {
           const ps::local_store store{
               files.path(),
-              {.engine = by, .direct = direct, .most_open = most_open, .depth = 4, .threads = 3}};
+              {.engine = by, .direct = direct, .max_open = max_open, .depth = 4, .threads = 3}};
           CHECK(store.root() == files.path());
           CHECK(store.engine() != engine::best);
           files.cool();
@@ -261,7 +261,7 @@ TEST_CASE("a ring has no more reads under way than it has places, and none after
     {
       const auto store = on.store(files.path(), depth);
       files.check_reads(store, 4, 200);
-      CHECK(on.script->most_under_way <= std::max<unsigned>(1, depth == 3 ? 4 : unsigned(depth)));
+      CHECK(on.script->max_under_way <= std::max<unsigned>(1, depth == 3 ? 4 : unsigned(depth)));
       CHECK(on.script->under_way == 0);
       CHECK_FALSE(on.script->lost_a_result);
       CHECK(on.script->open == 1);
@@ -272,9 +272,9 @@ TEST_CASE("a ring has no more reads under way than it has places, and none after
 
 TEST_CASE("short reads of a ring are gone on with", "[store][fault:stores-2]") {
   const local_files files;
-  for (const std::size_t most : {4096U, 102'400U}) {
+  for (const std::size_t max : {4096U, 102'400U}) {
     const on_script on;
-    on.script->most_bytes = most;
+    on.script->max_bytes = max;
     const auto store = on.store(files.path());
     files.check_reads(store, 5, 30);
     CHECK(on.script->under_way == 0);
@@ -291,8 +291,8 @@ TEST_CASE("whatever call of a ring fails, all bytes come, and none after the cal
         if (error == EINTR && goes_on) continue;  // a signal that repeats forever
         CAPTURE(error, failing, goes_on);
         const on_script on;
-        on.script->most_taken = 3;
-        on.script->most_bytes = 40'960;
+        on.script->max_taken = 3;
+        on.script->max_bytes = 40'960;
         on.script->enter = [&](unsigned call) {
           return call == failing || (goes_on && call > failing) ? -error : 0;
         };
@@ -355,7 +355,7 @@ TEST_CASE("a file that is written to, cut or replaced is noticed", "[store][faul
   files.add("b", old);
   for (const bool direct : {false, true}) {
     files.add("a", old);
-    const ps::local_store store{files.path(), {.direct = direct, .most_open = 1}};
+    const ps::local_store store{files.path(), {.direct = direct, .max_open = 1}};
     CHECK(test::part_of(store, "a", 0, 3) == "ooo");
     SECTION(direct ? "direct: written to" : "written to") {
       files.add("a", std::string(10'000, 'n'));
@@ -414,7 +414,7 @@ TEST_CASE("no more files stay open than were asked for", "[store][promise:bounde
   for (const bool direct : {false, true}) {
     const std::size_t before = test::open_descriptors();
     const ps::local_store store{
-        files.path(), {.engine = ps::read_engine::pread, .direct = direct, .most_open = 7}};
+        files.path(), {.engine = ps::read_engine::pread, .direct = direct, .max_open = 7}};
     test::wanted_ranges wanted;
     for (int i = 0; i < 60; ++i) wanted.add(std::to_string(i), 0, 1);
     store.read_many(wanted.ranges());
@@ -436,7 +436,7 @@ TEST_CASE("too many open files say what to lower", "[store][fault:stores-1]") {
       for (int i = 0; i < 40; ++i) (void)test::part_of(store, std::to_string(i), 0, 1);
     });
   }();
-  CHECK(test::has(problem.what(), "lower most_open"));
+  CHECK(test::has(problem.what(), "lower max_open"));
 }
 
 TEST_CASE("threads read one store at once", "[store][promise:honest-9]") {
@@ -444,7 +444,7 @@ TEST_CASE("threads read one store at once", "[store][promise:honest-9]") {
   using engine = ps::read_engine;
   for (const engine by : {engine::best, engine::threads}) {
     const ps::local_store store{
-        files.path(), {.engine = by, .direct = true, .most_open = 2, .depth = 4, .threads = 2}};
+        files.path(), {.engine = by, .direct = true, .max_open = 2, .depth = 4, .threads = 2}};
     std::vector<std::thread> threads;
     std::atomic<int> wrong{0};
     for (unsigned seed = 0; seed < 4; ++seed) {
@@ -549,7 +549,7 @@ TEST_CASE("a local store can be moved, and refuses options that mean nothing", "
     return error_of<ps::option_error>([&] { const ps::local_store none{files.path(), options}; })
         .option();
   };
-  CHECK(refused({.most_open = 0}) == "most_open");
+  CHECK(refused({.max_open = 0}) == "max_open");
   CHECK(refused({.depth = 0}) == "depth");
   CHECK(refused({.depth = 4097}) == "depth");
   CHECK(refused({.threads = 0}) == "threads");

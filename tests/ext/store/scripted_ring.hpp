@@ -25,13 +25,13 @@ struct ring_script {
   bool maps = true;                         ///< false: mapping its memory is refused
   std::function<int(unsigned)> enter = {};  ///< result of call k if below 0
   std::function<int(unsigned)> read = {};   ///< result of read k if below 0
-  std::size_t most_bytes = std::numeric_limits<std::size_t>::max();  ///< maximum bytes per read
-  unsigned most_taken = ~0U;  ///< maximum submissions per call
+  std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  ///< maximum bytes per read
+  unsigned max_taken = ~0U;  ///< maximum submissions per call
 
   unsigned entered = 0;               ///< calls
   unsigned reads = 0;                 ///< completed reads
   std::vector<std::uint64_t> places;  ///< destination addresses of the completed reads
-  unsigned most_under_way = 0;
+  unsigned max_under_way = 0;
   unsigned under_way = 0;      ///< reads in flight in all rings
   unsigned open = 0;           ///< open rings
   unsigned made = 0;           ///< rings ever created
@@ -78,7 +78,7 @@ class scripted_ring {
     return number;
   }
 
-  int enter(int number, unsigned queued, unsigned least) {
+  int enter(int number, unsigned queued, unsigned min) {
     const std::lock_guard lock{shared_->mutex};
     ring& one = *shared_->rings.at(number);
     const unsigned call = script_->entered++;
@@ -87,7 +87,7 @@ class scripted_ring {
       if (result < 0) return result;
     }
     unsigned taken = 0;
-    while (taken < (std::min)(queued, script_->most_taken) && one.words[0] != one.words[1]) {
+    while (taken < (std::min)(queued, script_->max_taken) && one.words[0] != one.words[1]) {
       const unsigned at = one.words[6 + (one.words[0] & one.words[2])];
       one.under_way.push_back(one.submissions[at]);
       one.submissions[at] = {};  // may be overwritten from now on
@@ -95,8 +95,8 @@ class scripted_ring {
       ++taken;
       ++script_->under_way;
     }
-    script_->most_under_way = (std::max)(script_->most_under_way, script_->under_way);
-    while (least > one.words[4] - one.words[3] && !one.under_way.empty()) end_one(one);
+    script_->max_under_way = (std::max)(script_->max_under_way, script_->under_way);
+    while (min > one.words[4] - one.words[3] && !one.under_way.empty()) end_one(one);
     return static_cast<int>(taken);
   }
 
@@ -143,7 +143,7 @@ class scripted_ring {
     ++script_->reads;
     script_->places.push_back(entry.addr);
     if (result == 0) {
-      const std::size_t bytes = std::min<std::size_t>(entry.len, script_->most_bytes);
+      const std::size_t bytes = std::min<std::size_t>(entry.len, script_->max_bytes);
       const auto count = ::pread(entry.fd, reinterpret_cast<void*>(entry.addr), bytes,
                                  static_cast<off_t>(entry.off));
       result = count < 0 ? -errno : static_cast<int>(count);

@@ -19,7 +19,7 @@ namespace {
 using numbers = std::vector<std::uint32_t>;
 
 // Packs with a scan over every row for every length.
-numbers packed_slowly(const numbers& lengths, std::size_t capacity, std::size_t most) {
+numbers packed_slowly(const numbers& lengths, std::size_t capacity, std::size_t max) {
   std::vector<std::size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -33,7 +33,7 @@ numbers packed_slowly(const numbers& lengths, std::size_t capacity, std::size_t 
   for (const std::size_t item : order) {
     std::size_t best = rows.size();
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i].room < lengths[item] || rows[i].items == most) continue;
+      if (rows[i].room < lengths[item] || rows[i].items == max) continue;
       const bool is_better = best == rows.size() || rows[i].room < rows[best].room ||
                              (rows[i].room == rows[best].room && rows[i].since > rows[best].since);
       if (is_better) best = i;
@@ -73,9 +73,9 @@ TEST_CASE("lengths go into the rows that best fit puts them in", "[text][promise
   numbers row_of;
   ps::sample_generator draw{{.seed = 3}, 0};
   for (const std::size_t capacity : {1U, 2U, 10U, 100U, 5000U}) {
-    for (const std::size_t most : {std::size_t{1}, std::size_t{3}, capacity}) {
-      CAPTURE(capacity, most);
-      ps::detail::best_fit fit{capacity, most};
+    for (const std::size_t max : {std::size_t{1}, std::size_t{3}, capacity}) {
+      CAPTURE(capacity, max);
+      ps::detail::best_fit fit{capacity, max};
       for (std::size_t count = 0; count < 200;
            count += 13) {  // the rows of one pass are gone in the next
         numbers lengths;
@@ -84,7 +84,7 @@ TEST_CASE("lengths go into the rows that best fit puts them in", "[text][promise
           lengths.push_back(static_cast<std::uint32_t>(ps::uniform(draw, std::size_t{1}, longest)));
         }
         const std::uint32_t rows = fit.pack(lengths, row_of);
-        REQUIRE(row_of == packed_slowly(lengths, capacity, most));
+        REQUIRE(row_of == packed_slowly(lengths, capacity, max));
         REQUIRE(rows == (count == 0 ? 0 : 1 + *std::max_element(row_of.begin(), row_of.end())));
       }
     }

@@ -203,11 +203,11 @@ TEST_CASE("Megatron's documents tell many lengths at once, and take any hint",
   many[150] = 3;
   CHECK(error_of<ps::index_error>([&] { all.lengths(many, told); }).index() == 3);
 
-  constexpr std::uint64_t most = ~std::uint64_t{0};
-  const std::vector<ps::document_part> parts{{0, 0, 3},    {2, 1, 2},    {1, 0, 0},   {7, 0, 5},
-                                             {0, most, 9}, {0, 2, most}, {most, 1, 1}};
+  constexpr std::uint64_t max = ~std::uint64_t{0};
+  const std::vector<ps::document_part> parts{{0, 0, 3},   {2, 1, 2},   {1, 0, 0},  {7, 0, 5},
+                                             {0, max, 9}, {0, 2, max}, {max, 1, 1}};
   all.prefetch(parts);
-  const auto damaged = opened(dir, index_of_documents(three_sequences, {0, most >> 20U, 2, 3}));
+  const auto damaged = opened(dir, index_of_documents(three_sequences, {0, max >> 20U, 2, 3}));
   damaged.prefetch(parts);
   CHECK_THROWS_AS(damaged.lengths(indices, lengths), ps::file_corrupt);
 }

@@ -165,17 +165,17 @@ TEST_CASE("each token of each document is in exactly one row, with its label and
   const numbered_documents documents{test::mixed_lengths(500)};
   for (const std::size_t length : {1U, 2U, 17U, 64U, 2000U}) {
     for (const std::size_t window : {1U, 7U, 100U, 499U, 501U}) {
-      for (const std::size_t most : {0U, 1U}) {
-        CAPTURE(length, window, most);
+      for (const std::size_t max : {0U, 1U}) {
+        CAPTURE(length, window, max);
         const ps::packing_options options{
-            .length = length, .seed = 3, .window = window, .most_documents = most, .padding = 77};
+            .length = length, .seed = 3, .window = window, .max_documents = max, .padding = 77};
         const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
         CHECK(rows.tokens() == documents.tokens());
         std::vector<bool> seen(documents.tokens(), false);
         std::uint64_t count = 0;
         bool is_once = true;
         for (const auto& row : rows_of(rows, documents, options)) {
-          is_once = is_once && (most != 1 || row.sequences.size() == 1);
+          is_once = is_once && (max != 1 || row.sequences.size() == 1);
           for (const auto& sequence : row.sequences) {
             for (const std::uint32_t token : sequence) {
               is_once = is_once && !seen.at(token);
@@ -265,7 +265,7 @@ TEST_CASE("rows are at least 99 % full where few documents are long", "[text][pr
 TEST_CASE("a packing never changes: golden rows", "[text][promise:exact-13]") {
   const numbered_documents documents{
       {5, 3, 8, 21, 0, 2, 2, 7, 1, 4, 40, 3, 6, 1, 1, 9, 11, 12, 30, 2}};
-  const ps::packing_options options{.length = 12, .seed = 4, .window = 8, .most_documents = 3};
+  const ps::packing_options options{.length = 12, .seed = 4, .window = 8, .max_documents = 3};
   const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
   std::string text;
   for (const auto& row : rows_of(rows, documents, options)) {
@@ -305,7 +305,7 @@ TEST_CASE("options of a packing that can't work are refused by name", "[text]") 
   CHECK(refused({.length = 0}) == "length");
   CHECK(refused({.length = std::size_t{1} << 31U}) == "length");
   CHECK(refused({.window = 0}) == "window");
-  CHECK(refused({.length = 8, .most_documents = 9}) == "most_documents");
+  CHECK(refused({.length = 8, .max_documents = 9}) == "max_documents");
   CHECK(refused({.kept_windows = 0}) == "kept_windows");
   CHECK(refused({.padding = 65536}) == "padding");
   const auto size =
@@ -378,7 +378,7 @@ TEST_CASE("Megatron's documents are packed", "[text]") {
   CHECK(documents.length(0) == 3);
   CHECK(documents.length(1) == 3);
   CHECK(error_of<ps::index_error>([&] { (void)documents.length(2); }).size() == 2);
-  const auto rows = ps::pack_documents(std::move(documents), {.length = 8, .most_documents = 4});
+  const auto rows = ps::pack_documents(std::move(documents), {.length = 8, .max_documents = 4});
   auto batch = test::read_batch(rows, {0});
   using tokens = std::vector<std::uint16_t>;
   using numbers = std::vector<std::int32_t>;

@@ -33,7 +33,7 @@ struct hinted_documents : numbered_documents {
 };
 
 ps::detail::packed_window only_window(const numbered_documents& documents, std::size_t length) {
-  const auto options = ps::detail::resolved_packing({.length = length, .most_documents = length});
+  const auto options = ps::detail::resolved_packing({.length = length, .max_documents = length});
   return ps::detail::window_packer{documents, options}.pack(0);
 }
 

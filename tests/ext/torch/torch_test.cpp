@@ -103,10 +103,11 @@ struct told {
 };
 
 /// Returns batches of two samples, of which the consumer may hold three.
-auto three_of_two(ps::held_action when_held = ps::held_action::fail) {
-  return ps::loader{told{},
-                    ps::sequential{},
-                    {.batch_size = 2, .workers = 1, .prefetch = 2, .when_held = when_held}};
+auto three_of_two(ps::exhausted_action on_slots_exhausted = ps::exhausted_action::fail) {
+  return ps::loader{
+      told{},
+      ps::sequential{},
+      {.batch_size = 2, .workers = 1, .prefetch = 2, .on_slots_exhausted = on_slots_exhausted}};
 }
 
 /// Returns the first value in a tensor of batch `number`.
@@ -221,7 +222,7 @@ TEST_CASE("what autograd saves keeps the batch, and backward lets it go",
 
 TEST_CASE("a consumer waits for tensors that go on another thread, where it is told to",
           "[torch]") {
-  auto loader = three_of_two(ps::held_action::wait);
+  auto loader = three_of_two(ps::exhausted_action::wait);
   std::vector<at::Tensor> held;
   std::uint64_t seen = 0;
   auto range = loader.epoch(0);
@@ -265,7 +266,7 @@ TEST_CASE("work on the feed's own stream may make tensors", "[torch]") {
   const ps::cpu_device device;
   const auto stream = device.make_stream();
   ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
-  ps::transfer feed{loader, stream, {.when_held = ps::held_action::wait}};
+  ps::transfer feed{loader, stream, {.on_slots_exhausted = ps::exhausted_action::wait}};
   double sum = 0;
   for (auto& batch : feed.epoch(0)) {
     stream.launch([&sum, shared = ps::share(std::move(batch))] {

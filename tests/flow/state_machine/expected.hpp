@@ -51,7 +51,7 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
   const std::uint64_t begin = at.batch * how.who.batch_size;
   const std::uint64_t full = begin + how.who.batch_size;
   const std::uint64_t end =
-      how.who.last == ps::partial_batch::pad ? full : (std::min)(full, how.who.samples);
+      how.who.last == ps::last_batch::pad ? full : (std::min)(full, how.who.samples);
   for (std::uint64_t k = begin; k < end; ++k) {
     std::uint64_t sample = 0;
     order.fill(k % how.who.samples, std::span{&sample, 1});
@@ -63,7 +63,7 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
         continue;
       }
       std::optional<std::uint64_t> other;
-      if (then == ps::error_action::substitute) other = substitute_of(how, at.epoch, sample);
+      if (then == ps::error_action::replace) other = substitute_of(how, at.epoch, sample);
       if (!other) {
         batch.bad = k - begin;
         batch.bad_sample = sample;

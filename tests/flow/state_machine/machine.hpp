@@ -46,8 +46,8 @@ class machine {
   [[nodiscard]] const std::map<std::string_view, std::uint64_t>& counts() const { return counts_; }
 
  private:
-  static constexpr std::size_t most_kept = 12;
-  static constexpr std::size_t most_away = 4;
+  static constexpr std::size_t max_kept = 12;
+  static constexpr std::size_t max_away = 4;
 
   struct kept_lease {
     any_lease lease;
@@ -110,14 +110,14 @@ class machine {
 
   [[nodiscard]] std::size_t kept_of(std::uint64_t number) const;
   /// Returns how many leases may be held, including leases that another thread will drop.
-  [[nodiscard]] std::size_t most_held_of(std::uint64_t number) const;
+  [[nodiscard]] std::size_t max_held_of(std::uint64_t number) const;
   /// Waits for the work of the stream. Throws the mismatch that a check there has found.
   void await_stream();
   /// Returns `at`, except that the end of an epoch becomes the start of the next epoch.
   [[nodiscard]] ps::batch_position normal(const ps::batch_position& at) const;
   /// Records that a range has begun.
   void plan(const walk& one);
-  void note_next(bool is_feed, const ps::batch_position& next);
+  void record_next(bool is_feed, const ps::batch_position& next);
   [[nodiscard]] bool has_no_order(const ps::batch_position& at) const;
   [[nodiscard]] bool is_resized() const;
   [[nodiscard]] bool is_bad(const ps::batch_position& at) const;
@@ -131,12 +131,12 @@ class machine {
 
   /// Records that a batch was delivered. It must be the next batch, or any of the next batches if
   /// the order is free.
-  expected note_batch(bool is_feed, const ps::batch_info& info);
-  void note_end();
-  void note_exhausted(bool is_feed);
-  void note_cancelled(bool is_feed);
-  void note_bad(bool is_feed, const bad_sample& error);
-  void note_no_order(bool is_feed, bool is_resize);
+  expected on_batch(bool is_feed, const ps::batch_info& info);
+  void on_end();
+  void record_exhausted(bool is_feed);
+  void record_cancelled(bool is_feed);
+  void record_bad(bool is_feed, const bad_sample& error);
+  void record_no_order(bool is_feed, bool is_resize);
 
   // ---- machine/ranges.hpp: ranges used through their iterators
 

@@ -18,11 +18,11 @@ struct identity {
   std::size_t batch_size = 1;
   std::uint64_t seed = 0;
   std::uint64_t order_seed = 0;
-  ps::partial_batch last = ps::partial_batch::keep;
+  ps::last_batch last = ps::last_batch::keep;
   bool operator==(const identity&) const = default;
 
   [[nodiscard]] std::uint64_t batches() const {
-    const bool has_rest = samples % batch_size != 0 && last != ps::partial_batch::drop;
+    const bool has_rest = samples % batch_size != 0 && last != ps::last_batch::drop;
     return samples / batch_size + (has_rest ? 1 : 0);
   }
 };

@@ -101,12 +101,12 @@ template <class Data>
                                                const mlp::options& chosen) {
   const auto found = mlp::first_losses_of(a.trace, chosen);
   const auto expected = mlp::first_losses_of(b.trace, chosen);
-  double most = 0.0;
+  double max = 0.0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double apart = std::abs(found.at(i) - expected[i]);
-    if (!(apart <= most)) most = apart;
+    if (!(apart <= max)) max = apart;
   }
-  return most;
+  return max;
 }
 
 }  // namespace fused_on_cuda

@@ -33,10 +33,10 @@ struct cgroup {
     bool is_listed = is_unified;
     while (!controllers.empty()) is_listed |= cut_before(controllers, ',') == controller;
     if (!is_listed || group.empty()) continue;
-    const std::string mount = joined({root, "/sys/fs/cgroup/", is_unified ? "" : controller});
+    const std::string mount = str_cat({root, "/sys/fs/cgroup/", is_unified ? "" : controller});
     for (bool is_top = false; !is_top;) {  // the cgroup "/" is last
       is_top = group.size() <= 1;
-      all.push_back({joined({mount, is_top ? "" : group, "/"}), is_unified});
+      all.push_back({str_cat({mount, is_top ? "" : group, "/"}), is_unified});
       const auto slash = group.rfind('/');
       group = group.substr(0, slash == std::string_view::npos ? 0 : slash);
     }

@@ -32,8 +32,8 @@ class fork_guard {
 
  private:
   [[noreturn, gnu::cold]] void throw_in_child(const char* what, const char* remedy) const {
-    throw std::logic_error(joined({"penstock::", what, ": its threads are in process ", id_,
-                                   ", the parent of this process by fork(): ", remedy}));
+    throw std::logic_error(str_cat({"penstock::", what, ": its threads are in process ", id_,
+                                    ", the parent of this process by fork(): ", remedy}));
   }
 
   ::pid_t id_;  // 0: there are no threads

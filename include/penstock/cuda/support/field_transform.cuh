@@ -12,8 +12,8 @@
 #include <penstock/core/record.hpp>
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
-#include <penstock/cuda/detail/made_record.cuh>
 #include <penstock/cuda/detail/transform_kernel.cuh>
+#include <penstock/cuda/detail/transformed_record.cuh>
 #include <penstock/cuda/support/task_launch.cuh>
 
 namespace penstock {
@@ -36,7 +36,7 @@ class field_transform {
  public:
   /// The resulting record for batches of `In`.
   template <record_type In>
-  using record_for = typename made_record<In, Names, functions>::type;
+  using record_for = typename transformed_record<In, Names, functions>::type;
 
   /// Stores a function for each field in `Names`.
   explicit field_transform(Fs... made) : functions_(std::move(made)...) {}

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <penstock/data/dataset.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

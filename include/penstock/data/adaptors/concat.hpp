@@ -31,7 +31,7 @@ inline namespace PENSTOCK_ABI {
 class [[gnu::visibility("default")]] concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
-      : error(detail::joined({"concat: part ", part, ": ", problem})), part_(part) {}
+      : error(detail::str_cat({"concat: part ", part, ": ", problem})), part_(part) {}
   /// Returns the dataset that does not fit, counted from 0.
   [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
@@ -53,8 +53,8 @@ void require_same_field(std::size_t part, const record_extents<Record>& first,
     for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
       if (found[d] == expected[d]) continue;
       throw concat_mismatch(
-          part, joined({"field \"", field::key.str(), "\": expected extent ", expected[d],
-                        " in dimension ", d, " as in part 0, found ", found[d]}));
+          part, str_cat({"field \"", field::key.str(), "\": expected extent ", expected[d],
+                         " in dimension ", d, " as in part 0, found ", found[d]}));
     }
   }
 }
@@ -67,12 +67,12 @@ template <std::size_t Field, record_type Record>
     for (const record_extents<Record>& part : parts) {
       const auto one = part.template at<Field>();
       joint.longest = (std::max)(joint.longest, one.longest);
-      const bool are_bounded = joint.values_per_batch != 0 && one.values_per_batch != 0;
-      joint.values_per_batch =
-          are_bounded ? (std::max)(joint.values_per_batch, one.values_per_batch) : 0;
+      const bool are_bounded = joint.max_values_per_batch != 0 && one.max_values_per_batch != 0;
+      joint.max_values_per_batch =
+          are_bounded ? (std::max)(joint.max_values_per_batch, one.max_values_per_batch) : 0;
     }
-    if (joint.values_per_batch != 0) {
-      joint.values_per_batch = (std::max)(joint.values_per_batch, joint.longest);
+    if (joint.max_values_per_batch != 0) {
+      joint.max_values_per_batch = (std::max)(joint.max_values_per_batch, joint.longest);
     }
   }
   return joint;
@@ -175,8 +175,8 @@ class concat_dataset {
       const std::uint64_t count = data.size();
       if (count > (std::numeric_limits<std::uint64_t>::max)() - begins_.back()) {
         throw concat_mismatch(first_bases_.size(),
-                              detail::joined({"its ", count, " samples and the ", begins_.back(),
-                                              " before it exceed 64 bits"}));
+                              detail::str_cat({"its ", count, " samples and the ", begins_.back(),
+                                               " before it exceed 64 bits"}));
       }
       begins_.push_back(begins_.back() + count);
       first_bases_.push_back(bases);
@@ -192,15 +192,15 @@ class concat_dataset {
     return of_sample(index, [](const auto& data, auto local) { return lengths_of(data, local); });
   }
   [[nodiscard]] std::size_t scratch_bytes() const {
-    std::size_t most = 0;
-    parts_.for_each([&](const auto& data) { most = (std::max)(most, scratch_bytes_of(data)); });
-    return most;
+    std::size_t max = 0;
+    parts_.for_each([&](const auto& data) { max = (std::max)(max, scratch_bytes_of(data)); });
+    return max;
   }
 
   [[nodiscard]] std::uint32_t stages() const {
-    std::uint32_t most = 0;
-    parts_.for_each([&](const auto& data) { most = (std::max)(most, stages_of(data)); });
-    return most;
+    std::uint32_t max = 0;
+    parts_.for_each([&](const auto& data) { max = (std::max)(max, stages_of(data)); });
+    return max;
   }
   [[nodiscard]] std::uint64_t fingerprint() const {
     word_hash hash;

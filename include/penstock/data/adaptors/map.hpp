@@ -17,7 +17,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 #include <penstock/order/random.hpp>
 
 namespace penstock {
@@ -134,8 +134,8 @@ void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& le
 
 /// A dataset whose samples are transformed in place after reading, see `map`.
 template <class Base, class F>
-class map_dataset : public over_dataset<Base> {
-  using below = over_dataset<Base>;
+class map_dataset : public adaptor_base<Base> {
+  using below = adaptor_base<Base>;
   using below::base_;
 
  public:
@@ -175,8 +175,8 @@ class map_dataset : public over_dataset<Base> {
 
 /// A dataset whose samples are made from those of another dataset, see `map`.
 template <dataset Base, penstock::record_type Out, class F>
-class map_into_dataset : public over_dataset<Base> {
-  using below = over_dataset<Base>;
+class map_into_dataset : public adaptor_base<Base> {
+  using below = adaptor_base<Base>;
   using below::base_;
 
  public:

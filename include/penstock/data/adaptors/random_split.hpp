@@ -22,7 +22,7 @@
 #include <penstock/data/adaptors/subset.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/word_hash.hpp>

@@ -16,7 +16,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
 namespace penstock {
@@ -44,7 +44,7 @@ struct index_range {
     if (first > last) {
       throw index_error(
           first, last,
-          joined({"subset: the range from ", first, " to ", last, " ends before its beginning"}));
+          str_cat({"subset: the range from ", first, " to ", last, " ends before its beginning"}));
     }
     if (last > size) throw index_error("subset: the end of the range", last, size);
   }
@@ -70,21 +70,21 @@ struct index_list {
   void check(std::uint64_t size) const {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] < size) continue;
-      throw index_error(joined({"subset: entry ", i, " of the list"}), indices[i], size);
+      throw index_error(str_cat({"subset: entry ", i, " of the list"}), indices[i], size);
     }
   }
 };
 
 /// A part of a dataset, see `subset`.
 template <class Base, class Selection>
-class subset_dataset : public over_dataset<Base> {
+class subset_dataset : public adaptor_base<Base> {
  public:
   using record_type = typename Base::record_type;
   static constexpr bool borrows = detail::borrows<Base>;
 
   /// Throws `index_error` if the selection exceeds the dataset.
   subset_dataset(Base base, Selection selection)
-      : over_dataset<Base>(std::move(base)), selection_(std::move(selection)) {
+      : adaptor_base<Base>(std::move(base)), selection_(std::move(selection)) {
     selection_.check(base_.size());
   }
 
@@ -151,7 +151,7 @@ class subset_dataset : public over_dataset<Base> {
     return selection_[index];
   }
 
-  using over_dataset<Base>::base_;
+  using adaptor_base<Base>::base_;
   Selection selection_;
 };
 

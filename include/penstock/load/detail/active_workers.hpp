@@ -26,7 +26,7 @@ class basic_active_workers {
       : open_{static_cast<std::uint32_t>(open)}, sleepers_(workers) {}
 
   /// Returns true if this worker is active. Any thread may call this.
-  [[nodiscard]] bool is_open(std::size_t worker) const noexcept {
+  [[nodiscard]] bool is_active(std::size_t worker) const noexcept {
     return worker < open_.value.load(std::memory_order_relaxed);
   }
 
@@ -65,7 +65,7 @@ class basic_active_workers {
   using atomic = typename Atomics::template atomic<T>;
 
   // Every worker reads the count for each claim; a move of the tuner writes it once. Relaxed in
-  // `is_open`: a worker that misses a move makes an extra claim or sleeps, and then checks again.
+  // `is_active`: a worker that misses a move makes an extra claim or sleeps, and then checks again.
   own_line<atomic<std::uint32_t>> open_;
   atomic<bool> has_ended_{false};  // never unset
   std::vector<sleeper> sleepers_;  // by worker
@@ -75,8 +75,8 @@ class basic_active_workers {
 /// been woken for a chunk, which another worker must now claim from `cursor`. Not inlined, because
 /// this only happens with `automatic`. `waits` times the wait.
 template <class Active, class Cursor, class Waits>
-[[gnu::noinline]] void leave_until_open(Active& active, std::size_t worker, Cursor& cursor,
-                                        Waits& waits) noexcept {
+[[gnu::noinline]] void park(Active& active, std::size_t worker, Cursor& cursor,
+                            Waits& waits) noexcept {
   cursor.pass_on();
   [[maybe_unused]] const auto timed = waits.while_inactive();
   active.wait(worker);

@@ -55,7 +55,7 @@ class alignas(cache_line) batch_work {
   bool finish_chunk() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
   /// Keeps the error `one`, unless the batch already has an error of an earlier place.
-  void note_failed(failed_batch one) noexcept {
+  void record_failed(failed_batch one) noexcept {
     const std::lock_guard lock{failed_mutex_};
     if (failed_ && failed_.place->position <= one.place->position) return;
     failed_ = std::move(one);

@@ -59,7 +59,7 @@ class claim_cursor {
     // it sees the slot that the opener has bound.
     const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
     const auto chunk = static_cast<std::uint32_t>(value & ((1U << claim_chunk_bits) - 1));
-    const auto slot = static_cast<std::uint32_t>(value >> claim_chunk_bits) & (most_slots - 1);
+    const auto slot = static_cast<std::uint32_t>(value >> claim_chunk_bits) & (max_slots - 1);
     const auto batch = static_cast<std::uint32_t>(value >> 32);
     const auto what = chunk < chunks_    ? claim::kind::work
                       : chunk == chunks_ ? claim::kind::open
@@ -85,15 +85,15 @@ class claim_cursor {
   /// the cursor has not moved would make the caller claim repeatedly, until the chunk counter
   /// overflows into the slot bits.
   ///
-  /// `fruitless` is the number of consecutive claims that got only this wait. After `patience` of
+  /// `idle_spins` is the number of consecutive claims that got only this wait. After `patience` of
   /// them, a superfluous worker sleeps without yielding: many workers that yield to each other
   /// would never sleep.
-  void wait_past(std::uint32_t batch, std::uint32_t fruitless = 0) const noexcept {
+  void wait_past(std::uint32_t batch, std::uint32_t idle_spins = 0) const noexcept {
     const auto is_past = [this, batch](std::uint32_t) {
       const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
       return now != batch || ended_.load(std::memory_order_acquire);
     };
-    changed_.wait(is_past, fruitless < patience);
+    changed_.wait(is_past, idle_spins < patience);
   }
 
   /// Wakes all waiters, which then check the cursor again. Called by a worker that may have been

@@ -27,9 +27,9 @@
 #include <penstock/load/detail/claim_cursor.hpp>
 #include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/detachable_workers.hpp>
-#include <penstock/load/detail/guarded_reader.hpp>
 #include <penstock/load/detail/plan.hpp>
-#include <penstock/load/detail/read_guard.hpp>
+#include <penstock/load/detail/read_supervisor.hpp>
+#include <penstock/load/detail/retrying_reader.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/detail/source_ops.hpp>
 #include <penstock/load/detail/tuner.hpp>
@@ -73,7 +73,7 @@ namespace detail {
 ///
 /// Workers claim chunks from the cursor. The opener waits until a batch is wanted (`schedule`),
 /// takes a free slot, and binds the slot to the batch. Each worker reads its chunk
-/// (`guarded_reader`). The worker that finishes the last chunk announces the batch (`delivery`).
+/// (`retrying_reader`). The worker that finishes the last chunk announces the batch (`delivery`).
 /// The consumer's thread starts ranges, takes announced batches, and ends ranges and threads.
 template <device Device>
 class loader_core {
@@ -129,7 +129,7 @@ class loader_core {
   [[nodiscard]] loader_footprint footprint() const;
   [[nodiscard]] loader_stats stats() const { return observer_.snapshot(); }
   /// Returns true if batches have lists of their samples.
-  [[nodiscard]] bool lists_samples() const noexcept { return options_.observe.indices; }
+  [[nodiscard]] bool lists_samples() const noexcept { return options_.instrumentation.indices; }
   [[nodiscard]] const Device& device() const noexcept { return slots_->device(); }
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   /// Returns the number of slots that leases hold.
@@ -138,7 +138,7 @@ class loader_core {
   /// Returns the identifier of this loader's batches in a trace of `recorder`; 0 if `recorder` does
   /// not record them.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
-    return recorder == options_.observe.trace.recorder() ? observer_.trace_flow() : 0;
+    return recorder == options_.instrumentation.trace.recorder() ? observer_.trace_flow() : 0;
   }
   /// Returns the state of a loop whose next batch is `next`. Throws `option_error` if batches come
   /// out of order.
@@ -184,8 +184,8 @@ class loader_core {
   /// Returns the counts that the limits of `faults.on_error` are compared with. They include the
   /// batch that was taken last. A feed takes batches ahead of its loop: `judge_from` with an
   /// earlier value makes the limits ignore the batches taken since then.
-  [[nodiscard]] judged_samples judged() const noexcept { return guard_.judged(); }
-  void judge_from(const judged_samples& judged) noexcept { guard_.judge_from(judged); }
+  [[nodiscard]] judged_samples judged() const noexcept { return supervisor_.judged(); }
+  void judge_from(const judged_samples& judged) noexcept { supervisor_.judge_from(judged); }
 
   /// Does nothing: samples can be read again.
   void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {}
@@ -205,7 +205,7 @@ class loader_core {
   using meters = worker_meters;
 
   /// Returns the number of batches in an epoch on the rank that has the most.
-  [[nodiscard]] std::uint64_t most_batches() const noexcept {
+  [[nodiscard]] std::uint64_t max_batches() const noexcept {
     const std::uint64_t world = source_->world();
     const std::uint64_t total = source_->total_samples();
     if (total == plan().samples() * world) return plan().batches();
@@ -220,21 +220,21 @@ class loader_core {
   void work(const std::stop_token& stop, std::size_t worker) {
     slots_->device().make_current();
     scoped_flush_to_zero::enable_permanently();
-    guarded_reader& reader = *readers_[worker];
+    retrying_reader& reader = *readers_[worker];
     meters& seen = observer_.reader(worker);
     const auto timed = seen.for_work();
-    for (std::uint32_t fruitless = 0; !stop.stop_requested();) {
-      if (!active_workers_.is_open(worker)) [[unlikely]] {
-        tuner_->leave_until_open(worker, cursor_, seen);
+    for (std::uint32_t idle_spins = 0; !stop.stop_requested();) {
+      if (!active_workers_.is_active(worker)) [[unlikely]] {
+        tuner_->park(worker, cursor_, seen);
         continue;
       }
       claim got = cursor_.next();
       if (got.what == claim::kind::wait) {
         const auto waits = seen.for_opener();
-        cursor_.wait_past(got.batch, fruitless++);
+        cursor_.wait_past(got.batch, idle_spins++);
         continue;
       }
-      fruitless = 0;
+      idle_spins = 0;
       if (got.what == claim::kind::open && !open_next(stop, reader, seen, got)) return;
       read(got.slot, got.chunk, reader, seen);
       if (!work_[got.slot].finish_chunk()) continue;
@@ -252,13 +252,13 @@ class loader_core {
 
   /// Opener: waits until another batch is wanted and a slot is free, and binds the slot to the
   /// batch. Sets `got` to the first chunk of the batch. Returns false if the loader stops.
-  bool open_next(const std::stop_token& stop, const guarded_reader& reader, meters& seen,
+  bool open_next(const std::stop_token& stop, const retrying_reader& reader, meters& seen,
                  claim& got) {
     while (const auto next = schedule_.wait_until_wanted(stop, seen)) {
-      if (!spare_) spare_ = slots_->acquire(seen);
-      if (!spare_) return false;
-      if (!bind(*next, *spare_, reader, seen)) continue;  // the range has ended: the slot stays
-      got.slot = *std::exchange(spare_, std::nullopt);
+      if (!idle_slot_) idle_slot_ = slots_->acquire(seen);
+      if (!idle_slot_) return false;
+      if (!bind(*next, *idle_slot_, reader, seen)) continue;  // the range has ended: the slot stays
+      got.slot = *std::exchange(idle_slot_, std::nullopt);
       got.chunk = work_[got.slot].first_chunk();
       cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.chunk);
       return true;
@@ -274,7 +274,7 @@ class loader_core {
   /// exception of the sampler, of `size`, or of `length` is stored with the batch, as is an
   /// exception of a read.
   [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
-                              const guarded_reader& reader, const meters& seen) noexcept {
+                              const retrying_reader& reader, const meters& seen) noexcept {
     const std::uint64_t opened = seen.open();  // first: without workers the consumer waits for all
     if (!ordered_for_ || ordered_for_->range != next.range ||
         ordered_for_->at.epoch != next.at.epoch) {
@@ -284,8 +284,8 @@ class loader_core {
     batch_work& batch = work_[slot];
     batch.bind(plan().at(next.at), next.number, source_->bind_order(slot));
     if (order_error_) [[unlikely]]
-      batch.note_failed({order_error_, failure{"order", next.at.epoch, next.at.batch}});
-    if (ahead_ != nullptr) ahead_->note_opened(batch.sequence);
+      batch.record_failed({order_error_, failure{"order", next.at.epoch, next.at.batch}});
+    if (ahead_ != nullptr) ahead_->record_opened(batch.sequence);
     if (facts_.is_placed) {
       const auto shown = reader.shows_lengths(next.at.epoch, next.at.batch);
       source_->place(slot, batch, slots_->data(slot));
@@ -293,10 +293,10 @@ class loader_core {
     batch.opened = opened;
     const std::size_t samples = chunk_length_.samples();
     batch.reset(chunk_length_.first_chunk(samples), chunk_length_.chunks(), samples);
-    guard_.begin_batch(slot);
+    supervisor_.begin_batch(slot);
     return true;
   }
-  void make_order(const schedule::place& next, const guarded_reader& reader) noexcept {
+  void make_order(const schedule::place& next, const retrying_reader& reader) noexcept {
     order_error_ = nullptr;
     ordered_for_ = next;
     const auto shown = reader.shows_order(next.at.epoch, next.at.batch);
@@ -309,7 +309,7 @@ class loader_core {
 
   /// Reads chunk `which` of the batch in `slot`. Not inlined, so that the compiler moves no
   /// arithmetic of a read across the code that sets flush-to-zero around the call.
-  [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t which, guarded_reader& reader,
+  [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t which, retrying_reader& reader,
                               meters& seen) noexcept {
     batch_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(which);
@@ -324,7 +324,7 @@ class loader_core {
     failed_batch* const failed = reader.read(
         {slot, batch.info, slots_->data(slot), begin, wanted, key}, is_over, probe.samples());
     if (failed != nullptr) [[unlikely]]
-      return batch.note_failed(std::move(*failed));
+      return batch.record_failed(std::move(*failed));
     const std::uint64_t ticks = probe.count(wanted);
     if (is_timed) chunk_length_.note(wanted.size(), ticks);
   }
@@ -335,13 +335,14 @@ class loader_core {
   /// Completes the batch in `slot`, after its last chunk was read.
   void end_batch(std::uint32_t slot, meters& seen) noexcept {
     batch_work& batch = work_[slot];
-    if (ahead_ != nullptr) ahead_->note_read(batch.sequence);
-    guard_.end_batch(slot, slots_->data(slot), layout_, batch.info);
+    if (ahead_ != nullptr) ahead_->record_read(batch.sequence);
+    supervisor_.end_batch(slot, slots_->data(slot), layout_, batch.info);
     if (facts_.is_ragged && batch.has_order) {
       const std::uint64_t bytes = value_bytes(slot);
       const std::uint64_t samples = batch.info.size;
-      seen.note_values(bytes);
-      if (ahead_ != nullptr) ahead_->note_values(samples, bytes + layout_.fixed_bytes() * samples);
+      seen.record_values(bytes);
+      if (ahead_ != nullptr)
+        ahead_->record_values(samples, bytes + layout_.fixed_bytes() * samples);
     }
     if (facts_.finishes_batches && !is_unwanted(batch)) {
       source_->finish_batch(batch, slots_->data(slot), options_.seed);
@@ -360,14 +361,14 @@ class loader_core {
   void prepare() {
     source_->take_slots(slots_->count());
     for (std::size_t i = 0; i < readers_.size(); ++i) {
-      readers_[i].emplace(source_->make_reader(), guard_, i, chunk_length_.most());
+      readers_[i].emplace(source_->make_reader(), supervisor_, i, chunk_length_.max());
     }
-    if (options_.observe.indices) {
+    if (options_.instrumentation.indices) {
       slots_->lists = sample_lists{slots_->count(), options_.batch_size};
     }
-    guard_.list_to(slots_->lists);
-    observer_.trace_to(options_.observe.trace);
-    slots_->leases().trace_to(options_.observe.trace, observer_.trace_flow(), "host slot",
+    supervisor_.list_to(slots_->lists);
+    observer_.trace_to(options_.instrumentation.trace);
+    slots_->leases().trace_to(options_.instrumentation.trace, observer_.trace_flow(), "host slot",
                               slots_->count());
     if (has_automatic(options_)) {
       const auto& automatic_one =
@@ -419,7 +420,7 @@ class loader_core {
   [[gnu::cold]] bool fail_all(failed_batch error,
                               loader_phase next = loader_phase::failed) noexcept {
     const bool is_first = delivery_.fail(std::move(error), next);
-    guard_.interrupt();
+    supervisor_.interrupt();
     pool_.recheck_lost();
     return is_first;
   }
@@ -431,9 +432,9 @@ class loader_core {
     const std::lock_guard lock{ending_};
     if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;  // `shut_down` does it
     // If a stall report calls `exit()`, nothing else can give up the read.
-    const bool is_in_report = guard_.is_in_report();
+    const bool is_in_report = supervisor_.is_in_report();
     const auto is_lost = [&](std::size_t worker) {
-      return is_in_report || guard_.is_given_up(worker);
+      return is_in_report || supervisor_.is_given_up(worker);
     };
     abandoned_ += pool_.stop(is_lost, facts_.borrows && !is_in_report ? nullptr : state_.lock());
   }
@@ -441,7 +442,7 @@ class loader_core {
   /// loader owns everything that the lookahead thread uses, waits at most the timeout for that
   /// thread's current call. After the timeout the thread is detached, as a worker is.
   void end_others() noexcept {
-    guard_.stop(facts_.borrows);
+    supervisor_.stop(facts_.borrows);
     pool_.stop();
     if (lookahead_.size() == 0) return;
     const auto state = state_.lock();
@@ -457,7 +458,7 @@ class loader_core {
 
   [[nodiscard]] bool has_workers() const noexcept { return options_.workers != 0; }
   [[nodiscard]] bool waits_for_leases() const noexcept {
-    return options_.when_held == held_action::wait;
+    return options_.on_slots_exhausted == exhausted_action::wait;
   }
   [[nodiscard]] loader_observer& seen() noexcept { return observer_; }
   /// Throws in a child process made by fork().
@@ -481,7 +482,7 @@ class loader_core {
       return {slots_, *slot, info, std::move(guard)};  // NOLINT: trivial, but in a checked build
     } catch (...) {  // a checked build had no memory to track the lease
       failed = {std::current_exception()};
-      slots_->give_back(*slot);
+      slots_->release(*slot);
       end_by(failed);
       return {};
     }
@@ -511,15 +512,15 @@ class loader_core {
   bool take(std::uint32_t slot, failed_batch& failed) noexcept {
     ++next_;
     batch_work& batch = work_[slot];
-    guard_.judge(slot, batch.info, batch.failed());
+    supervisor_.judge(slot, batch.info, batch.failed());
     if (batch.failed()) [[unlikely]] {
       failed = std::exchange(batch.failed(), {});
-      observer_.note_discarded();
-      slots_->give_back(slot);
+      observer_.record_discarded();
+      slots_->release(slot);
       return false;
     }
-    observer_.note_taken(batch.info.size);
-    if (facts_.is_ragged && batch.has_order) seen().note_values(value_bytes(slot));
+    observer_.record_taken(batch.info.size);
+    if (facts_.is_ragged && batch.has_order) seen().record_values(value_bytes(slot));
     if (tuner_) [[unlikely]]
       tuner_->take(next_);
     if (trace() != nullptr) [[unlikely]]
@@ -538,7 +539,7 @@ class loader_core {
     }
     // If the loader was stopped during the read, the batch may be incomplete.
     if (slot && read_all(*slot) && !delivery_.has_failed()) return slot;
-    if (slot) slots_->give_back(*slot);
+    if (slot) slots_->release(*slot);
     return std::nullopt;
   }
   bool read_all(std::uint32_t slot) {
@@ -567,12 +568,12 @@ class loader_core {
   // State of the opener. The claim cursor passes it to the next opener.
   std::optional<schedule::place> ordered_for_;  // the batch for which an order was last made
   std::exception_ptr order_error_;              // the error of making that order
-  std::optional<std::uint32_t> spare_;          // a free slot that is not bound yet
+  std::optional<std::uint32_t> idle_slot_;      // a free slot that is not bound yet
 
-  read_guard guard_;
+  read_supervisor supervisor_;
   // One reader for each worker; without workers one for the consumer. The readers exist after
   // `prepare`.
-  std::vector<std::optional<guarded_reader>> readers_;
+  std::vector<std::optional<retrying_reader>> readers_;
   loader_observer observer_;
   detail::active_workers active_workers_;
   std::unique_ptr<look_ahead> ahead_;  // null: the dataset takes no announcements
@@ -590,7 +591,7 @@ class loader_core {
   mutable std::uint64_t fingerprint_ = 0;   // fingerprint of the order and of the adaptors' choices
   std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
-  std::shared_ptr<void> kept_;  // in a child process: owns this until it ends
+  std::shared_ptr<void> retained_;  // in a child process: owns this until it ends
 
   // Made in advance: a stop must not allocate memory.
   const std::exception_ptr cancellation_;
@@ -636,15 +637,15 @@ loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch
       cursor_(chunk_length_.chunks()),
       work_(slots_->count()),
       delivery_(slots_->count(), options_.in_order),
-      guard_(options_.faults, source_->guarded(),
-             {std::max<std::size_t>(1, options_.workers.value()), slots_->count(),
-              options_.batch_size}),
+      supervisor_(options_.faults, source_->guarded(),
+                  {std::max<std::size_t>(1, options_.workers.value()), slots_->count(),
+                   options_.batch_size}),
       readers_(std::max<std::size_t>(1, options_.workers.value())),
-      observer_(options_.workers.value(), chunk_length_.most(), layout_.fixed_bytes(),
+      observer_(options_.workers.value(), chunk_length_.max(), layout_.fixed_bytes(),
                 options_.workers.is_automatic()),
       active_workers_(options_.workers.value(), first_workers(options_)),
-      ahead_(source_->make_teller(schedule_, options_, observer_)),
-      process_(options_.workers != 0 || guard_.has_thread()),
+      ahead_(source_->make_lookahead(schedule_, options_, observer_)),
+      process_(options_.workers != 0 || supervisor_.has_thread()),
       cancellation_(cancellation_of(options_.stop)),
       gone_(std::make_exception_ptr(cancelled_by_end_of("loader"))),
       binding_(slots_->device(), options_),
@@ -654,7 +655,7 @@ loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch
                  waker{this, role::lookahead}),
       on_stop_(options_.stop, cancel_all{this}) {
   binding_.wait_until_taken();
-  guard_.start([this](std::exception_ptr error, const failure& read) noexcept {
+  supervisor_.start([this](std::exception_ptr error, const failure& read) noexcept {
     fail_all({std::move(error), read});
   });
 }
@@ -670,7 +671,7 @@ void loader_core<Device>::shut_down() noexcept {
     // The threads do not exist in the child process. They may have held any lock at the time of the
     // fork. Therefore this touches no state, and keeps itself alive.
     range_.end();
-    kept_ = state_.lock();
+    retained_ = state_.lock();
   } else {
     // The consumer may be in its loop on another thread, so the range stays unchanged.
     fail_all({gone_}, loader_phase::ended);
@@ -683,7 +684,7 @@ void loader_core<Device>::shut_down() noexcept {
 
 template <device Device>
 failure_report loader_core<Device>::failures() const {
-  return guard_.report();
+  return supervisor_.report();
 }
 
 template <device Device>
@@ -709,7 +710,7 @@ loader_state loader_core<Device>::state_at(const batch_position& next) const {
   return {.version = loader_state{}.version,
           .last = static_cast<std::uint32_t>(options_.last_batch),
           .epoch = next.epoch,
-          .batch = step == 0 ? (ends_epoch ? most_batches() : next.batch) : next.batch * world,
+          .batch = step == 0 ? (ends_epoch ? max_batches() : next.batch) : next.batch * world,
           .dataset = source_->size(),
           .samples = source_->total_samples(),
           .batch_size = options_.batch_size * (step == 0 ? world : step),
@@ -721,13 +722,13 @@ template <device Device>
 batch_position loader_core<Device>::position_of(const loader_state& state) const {
   detail::require_same_order(state, state_at({}));
   if (source_->batches_per_step() == 0) {
-    return {state.epoch, state.batch == most_batches() ? plan().batches() : state.batch};
+    return {state.epoch, state.batch == max_batches() ? plan().batches() : state.batch};
   }
   const std::uint64_t world = source_->world();
   if (state.batch % world != 0) {
-    throw state_mismatch(joined({"resume: the state is at batch ", state.batch,
-                                 " of all ranks, which is not a multiple of the world size ", world,
-                                 ": save states only after whole steps"}));
+    throw state_mismatch(str_cat({"resume: the state is at batch ", state.batch,
+                                  " of all ranks, which is not a multiple of the world size ",
+                                  world, ": save states only after whole steps"}));
   }
   return {state.epoch, state.batch / world};
 }
@@ -794,14 +795,14 @@ void loader_core<Device>::stop() noexcept {
   seen().end_range();
   if (tuner_) tuner_->end();
   const std::uint64_t bound = schedule_.cancel();
-  guard_.interrupt();
+  supervisor_.interrupt();
   if (!has_workers()) next_ = bound;
   for (; next_ != bound; ++next_) {
     const auto slot = delivery_.wait(next_);
     if (!slot) break;  // nothing is delivered any more
     work_[*slot].failed().error = nullptr;
-    observer_.note_discarded();
-    slots_->give_back(*slot);
+    observer_.record_discarded();
+    slots_->release(*slot);
   }
   // Workers may still read, and an opener may hang in its sampler.
   if (delivery_.has_failed()) end_workers();

@@ -34,15 +34,15 @@ namespace detail {
 /// Any thread may use this object. No user code runs under its lock.
 class plan_ledger {
  public:
-  /// Allows at most `most` announced bytes at a time. Throws std::bad_alloc.
-  explicit plan_ledger(std::uint64_t most) : most_(most) {}
+  /// Allows at most `max` announced bytes at a time. Throws std::bad_alloc.
+  explicit plan_ledger(std::uint64_t max) : max_(max) {}
 
   /// Returns the limit, in bytes.
-  [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
+  [[nodiscard]] std::uint64_t max() const noexcept { return max_; }
   /// Returns how many bytes may be announced now; 0 after `end`.
   [[nodiscard]] std::uint64_t room() const {
     const std::lock_guard lock{mutex_};
-    return ends_ ? 0 : most_ - bytes_;
+    return ends_ ? 0 : max_ - bytes_;
   }
   /// Returns the number of announced bytes that are not read yet.
   [[nodiscard]] std::uint64_t bytes() const {
@@ -53,7 +53,7 @@ class plan_ledger {
   /// Lookahead thread: records that `bytes` of batch `number` are about to be announced. The bytes
   /// must fit in `room`, and `number` must not be below that of an earlier call. Records nothing
   /// and returns false if that batch is already opened.
-  [[nodiscard]] bool note_announced(std::uint64_t number, std::uint64_t bytes) {
+  [[nodiscard]] bool record_announced(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
     if (ends_ || number < opened_) return false;
     if (announced_.empty() || announced_.back().number != number) announced_.push_back({number, 0});
@@ -72,7 +72,7 @@ class plan_ledger {
   }
 
   /// Opener: records that batch `number` is opened, so that its samples are read.
-  void note_opened(std::uint64_t number) noexcept {
+  void record_opened(std::uint64_t number) noexcept {
     {
       const std::lock_guard lock{mutex_};
       opened_ = number + 1;
@@ -81,7 +81,7 @@ class plan_ledger {
     changed_.notify_all();
   }
   /// Worker: records that batch `number` has been read.
-  void note_read(std::uint64_t number) noexcept {
+  void record_read(std::uint64_t number) noexcept {
     {
       const std::lock_guard lock{mutex_};
       const auto found = std::lower_bound(
@@ -115,10 +115,10 @@ class plan_ledger {
     changed_.notify_all();
   }
   /// Waits, after `end`, until the lookahead thread has finished its announcements, but at most
-  /// `most`. Returns true if it has finished.
-  [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) {
+  /// `max`. Returns true if it has finished.
+  [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds max) {
     std::unique_lock lock{mutex_};
-    return changed_.wait_until(lock, deadline_in(most), [this] { return !is_announcing_; });
+    return changed_.wait_until(lock, deadline_in(max), [this] { return !is_announcing_; });
   }
 
  private:
@@ -127,11 +127,11 @@ class plan_ledger {
     std::uint64_t bytes;
   };
 
-  const std::uint64_t most_;
+  const std::uint64_t max_;
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<announced> announced_;  // by number
-  std::uint64_t bytes_ = 0;          // sum over `announced_`, at most `most_`
+  std::uint64_t bytes_ = 0;          // sum over `announced_`, at most `max_`
   std::uint64_t opened_ = 0;         // batches below it are opened
   bool has_moved_ = false;
   bool is_announcing_ = false;
@@ -143,7 +143,7 @@ struct prefetch_channel {
   static constexpr bool is_counted = true;       // appears in the statistics
   static constexpr bool is_of_use_late = false;  // has an effect after the batch was opened
   template <class D>
-  static std::uint64_t most(const D& data) {
+  static std::uint64_t max(const D& data) {
     return prefetch_capacity_of(data);
   }
   template <class D>
@@ -161,7 +161,7 @@ struct plan_channel {
   // planned.
   static constexpr bool is_of_use_late = true;
   template <class D>
-  static std::uint64_t most(const D& data) {
+  static std::uint64_t max(const D& data) {
     return plan_capacity_of(data);
   }
   template <class D>
@@ -193,17 +193,18 @@ class plan_follower {
         schedule_(&batches),
         sample_bytes_(std::max<std::size_t>(1, layout.sample_bytes())),
         read_(&read),
-        seen_(&observer.of_lookahead()),
-        ledger_(options.ahead.bytes == 0 ? 0
-                                         : (std::min)(options.ahead.bytes, Channel::most(data))) {
+        metrics_(&observer.of_lookahead()),
+        ledger_(options.lookahead_bytes == 0
+                    ? 0
+                    : (std::min)(options.lookahead_bytes, Channel::max(data))) {
     if (!Channel::is_counted) return;
-    seen_->most_bytes.set(ledger_.most());
-    seen_->source_bytes.set(Channel::most(data));
+    metrics_->max_bytes.set(ledger_.max());
+    metrics_->source_bytes.set(Channel::max(data));
   }
   plan_follower(plan_follower&&) = delete;
 
   /// Returns true if the dataset takes announcements through this channel.
-  [[nodiscard]] bool is_on() const noexcept { return ledger_.most() != 0; }
+  [[nodiscard]] bool is_on() const noexcept { return ledger_.max() != 0; }
   /// Returns the ledger of announced bytes that are not read yet.
   [[nodiscard]] plan_ledger& ledger() noexcept { return ledger_; }
 
@@ -224,20 +225,20 @@ class plan_follower {
       std::uint64_t bytes = 0;
       const std::size_t fits = that_fit(some, room, bytes);
       if (fits == 0) {
-        if (bytes_of(some[0]) <= ledger_.most()) return false;  // no room until some are read
+        if (bytes_of(some[0]) <= ledger_.max()) return false;  // no room until some are read
         move_on(batch, 1);  // a sample that never fits is skipped
         return true;
       }
-      const bool is_early = ledger_.note_announced(number_, bytes);
+      const bool is_early = ledger_.record_announced(number_, bytes);
       if (!is_early && !Channel::is_of_use_late) return true;  // already opened: `follow` moves on
       if (Channel::is_counted) {
-        seen_->samples.add(fits);
-        seen_->bytes.add(bytes);
+        metrics_->samples.add(fits);
+        metrics_->bytes.add(bytes);
       }
       move_on(batch, fits);
       Channel::announce(*data_, some.first(fits));
     } catch (...) {
-      seen_->failed.add(1);
+      metrics_->failed.add(1);
       // The announcement failed before it was made, because sizes or memory were missing.
       if (number_ == number && place_ == place) skip_batch();
     }
@@ -255,7 +256,7 @@ class plan_follower {
       try {
         Channel::begin_range(*data_);
       } catch (...) {
-        seen_->failed.add(1);
+        metrics_->failed.add(1);
       }
       if (Channel::is_of_use_late) return go_to(now.first_at, now.first);
     } else if (number_ >= now.next.number) {
@@ -263,7 +264,7 @@ class plan_follower {
     } else {
       for (; number_ < now.next.number; skip_batch()) {
         if (Channel::is_of_use_late && has_order()) return;
-        if (Channel::is_counted) seen_->late.add(batch_now().size - place_);
+        if (Channel::is_counted) metrics_->late.add(batch_now().size - place_);
       }
     }
     go_to(now.next.at, now.next.number);
@@ -283,7 +284,7 @@ class plan_follower {
     try {
       order_.emplace(sampler_->order(size_, at_.epoch));
     } catch (...) {
-      seen_->failed.add(1);
+      metrics_->failed.add(1);
     }
     return order_.has_value();
   }
@@ -329,7 +330,7 @@ class plan_follower {
   const schedule* schedule_;
   std::uint64_t sample_bytes_;
   const mean_bytes* read_;
-  ahead_meter* seen_;
+  ahead_meter* metrics_;
   plan_ledger ledger_;
 
   // State of the announcing thread.
@@ -343,9 +344,9 @@ class plan_follower {
 };
 
 /// Announces to a dataset which samples are read next: prefetch hints, and farther ahead the access
-/// plan; see `loader_options::ahead`. A separate thread makes the announcements; without workers
-/// the consumer's thread does. No worker waits for an announcement: a sample that is announced too
-/// late, or never, is read without the hint.
+/// plan; see `loader_options::lookahead_bytes`. A separate thread makes the announcements; without
+/// workers the consumer's thread does. No worker waits for an announcement: a sample that is
+/// announced too late, or never, is read without the hint.
 class look_ahead {
  public:
   look_ahead() = default;
@@ -357,16 +358,16 @@ class look_ahead {
   /// Ends the announcements, permanently.
   virtual void end() noexcept = 0;
   /// Waits, after `end`, until the thread's call of the dataset or the sampler has returned, but at
-  /// most `most`. Returns true if it has returned.
-  [[nodiscard]] virtual bool wait_until_silent(std::chrono::milliseconds most) = 0;
+  /// most `max`. Returns true if it has returned.
+  [[nodiscard]] virtual bool wait_until_silent(std::chrono::milliseconds max) = 0;
 
   /// Opener: records that workers start to read the batch with this number. Without workers this
   /// function makes the announcements.
-  virtual void note_opened(std::uint64_t number) noexcept = 0;
+  virtual void record_opened(std::uint64_t number) noexcept = 0;
   /// Worker: records that the batch with this number has been read.
-  virtual void note_read(std::uint64_t number) noexcept = 0;
+  virtual void record_read(std::uint64_t number) noexcept = 0;
   /// Worker: records the total bytes of the samples of a batch with ragged fields.
-  virtual void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept = 0;
+  virtual void record_values(std::uint64_t samples, std::uint64_t bytes) noexcept = 0;
 };
 
 /// The lookahead of a loader over `Dataset` and `Sampler`.
@@ -379,7 +380,7 @@ class lookahead_thread final : public look_ahead {
                    const batch_layout<typename Dataset::record_type>& layout,
                    const loader_options& options, loader_observer& observer)
       : has_thread_(options.workers != 0),
-        seen_(&observer.of_lookahead()),
+        metrics_(&observer.of_lookahead()),
         hints_(data, size, order, batches, layout, options, observer, read_),
         plan_(data, size, order, batches, layout, options, observer, read_) {}
   /// Returns true if the dataset takes announcements through any channel.
@@ -393,35 +394,35 @@ class lookahead_thread final : public look_ahead {
     plan_.ledger().end();
     hints_.ledger().end();
   }
-  [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds most) override {
-    return hints_.ledger().wait_until_silent(most);
+  [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds max) override {
+    return hints_.ledger().wait_until_silent(max);
   }
 
-  void note_opened(std::uint64_t number) noexcept override {
+  void record_opened(std::uint64_t number) noexcept override {
     if (!is_on()) return;
-    plan_.ledger().note_opened(number);
-    hints_.ledger().note_opened(number);  // this call wakes the thread
+    plan_.ledger().record_opened(number);
+    hints_.ledger().record_opened(number);  // this call wakes the thread
     if (!has_thread_) announce();
   }
-  void note_read(std::uint64_t number) noexcept override {
+  void record_read(std::uint64_t number) noexcept override {
     if (!is_on()) return;
-    plan_.ledger().note_read(number);
-    hints_.ledger().note_read(number);
+    plan_.ledger().record_read(number);
+    hints_.ledger().record_read(number);
   }
-  void note_values(std::uint64_t samples, std::uint64_t bytes) noexcept override {
+  void record_values(std::uint64_t samples, std::uint64_t bytes) noexcept override {
     if (is_on() && samples != 0) read_.add(bytes, samples);
   }
 
  private:
-  static constexpr std::size_t most_inline = 64;  // most plan calls for a batch without a thread
+  static constexpr std::size_t max_inline = 64;  // most plan calls for a batch without a thread
 
   // Announces as much as there is room for: prefetch hints before plans, because hints are needed
   // first. Without a thread, the number of plan calls that a batch waits for is bounded.
   void announce() noexcept {
     announce_hints();
-    for (std::size_t i = 0; (has_thread_ || i < most_inline) && plan_.announce_some(); ++i)
+    for (std::size_t i = 0; (has_thread_ || i < max_inline) && plan_.announce_some(); ++i)
       announce_hints();
-    seen_->bytes_now.set(hints_.ledger().bytes());
+    metrics_->bytes_now.set(hints_.ledger().bytes());
   }
   void announce_hints() noexcept {
     while (hints_.announce_some()) {
@@ -430,7 +431,7 @@ class lookahead_thread final : public look_ahead {
 
   mean_bytes read_;  // mean size of records with ragged fields
   bool has_thread_;
-  ahead_meter* seen_;
+  ahead_meter* metrics_;
   plan_follower<prefetch_channel, Dataset, Sampler> hints_;
   plan_follower<plan_channel, Dataset, Sampler> plan_;
 };

@@ -32,11 +32,12 @@ class basic_loop_tuner final : public tuner {
       : limits_ahead_(tuned.options.prefetch.is_automatic()),
         schedule_(&tuned.batches),
         active_workers_(&tuned.readers),
-        seen_(&tuned.seen),
-        climber_(first(tuned), least(tuned), {tuned.options.workers.value(), tuned.slot_count - 1},
-                 seen_->ten_milliseconds() / 10),
+        metrics_(&tuned.seen),
+        climber_(first(tuned), min(tuned), {tuned.options.workers.value(), tuned.slot_count - 1},
+                 metrics_->ten_milliseconds() / 10),
         used_(climber_.now()),
-        trace_(tuned.options.observe.trace.add_track(seen_->trace_flow(), "penstock tuning")),
+        trace_(tuned.options.instrumentation.trace.add_track(metrics_->trace_flow(),
+                                                             "penstock tuning")),
         log_(used_) {}
 
   /// @name The functions of `loop_tuning`
@@ -49,14 +50,14 @@ class basic_loop_tuner final : public tuner {
 
   void begin(std::uint64_t next) noexcept override {
     climber_.pause();
-    since_ = seen_->ticks();
+    since_ = metrics_->ticks();
     if (limits_ahead_) allow(next);
   }
-  void end() noexcept override { record(seen_->ticks()); }
+  void end() noexcept override { record(metrics_->ticks()); }
   void take(std::uint64_t next) noexcept override {
-    const std::uint64_t now = seen_->ticks();
-    const auto said =
-        climber_.note(now, seen_->waited_for_ready(now), [&] { return seen_->busy_readers(now); });
+    const std::uint64_t now = metrics_->ticks();
+    const auto said = climber_.note(now, metrics_->waited_for_ready(now),
+                                    [&] { return metrics_->busy_readers(now); });
     if (said) log_.add(next, *said, climber_.kept());
     if (climber_.now() != used_) {
       record(now);
@@ -66,20 +67,19 @@ class basic_loop_tuner final : public tuner {
     if (limits_ahead_) allow(next);
   }
 
-  [[nodiscard]] tuning_history history() const override { return log_.snapshot(seen_->times()); }
-  void leave_until_open(std::size_t worker, claim_cursor<>& cursor,
-                        worker_meters& seen) noexcept override {
-    detail::leave_until_open(*active_workers_, worker, cursor, seen);
+  [[nodiscard]] tuning_history history() const override { return log_.snapshot(metrics_->times()); }
+  void park(std::size_t worker, claim_cursor<>& cursor, worker_meters& seen) noexcept override {
+    detail::park(*active_workers_, worker, cursor, seen);
   }
 
  private:
   [[nodiscard]] static tuning_setting first(const tuned_loader& tuned) noexcept {
-    const std::size_t usual = usual_prefetch(tuned.options, tuned.slot_bytes);
-    const std::size_t most = tuned.slot_count - 1;
+    const std::size_t usual = default_prefetch(tuned.options, tuned.slot_bytes);
+    const std::size_t max = tuned.slot_count - 1;
     const bool is_automatic = tuned.options.prefetch.is_automatic();
-    return {first_workers(tuned.options), is_automatic ? (std::min)(usual, most) : most};
+    return {first_workers(tuned.options), is_automatic ? (std::min)(usual, max) : max};
   }
-  [[nodiscard]] static tuning_setting least(const tuned_loader& tuned) noexcept {
+  [[nodiscard]] static tuning_setting min(const tuned_loader& tuned) noexcept {
     const bool is_automatic = tuned.options.prefetch.is_automatic();
     return {first_workers(tuned.options), is_automatic ? 1 : tuned.slot_count - 1};
   }
@@ -105,7 +105,7 @@ class basic_loop_tuner final : public tuner {
   bool limits_ahead_;
   schedule* schedule_;
   active_workers* active_workers_;
-  loader_observer* seen_;
+  loader_observer* metrics_;
   hill_climber climber_;
   tuning_setting used_;
   std::uint64_t woken_at_ = 0;

@@ -22,20 +22,20 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Returns `options` with `workers = automatic` resolved: the value of `workers`, and
-/// `tuning.cpus`, are then the largest number of workers. `usable` is the number of cores; one of
-/// them is left for the step. Options with a number of workers are unchanged.
+/// `tuning.max_workers`, are then the largest number of workers. `usable` is the number of cores;
+/// one of them is left for the step. Options with a number of workers are unchanged.
 [[nodiscard]] inline loader_options resolved(loader_options options, std::size_t usable) {
   if (!options.workers.is_automatic()) return options;
-  if (options.tuning.cpus == automatic) {
-    options.tuning.cpus = std::clamp<std::size_t>(usable, 2, most_workers + 1) - 1;
+  if (options.tuning.max_workers == automatic) {
+    options.tuning.max_workers = std::clamp<std::size_t>(usable, 2, max_workers + 1) - 1;
   }
-  options.workers = options.workers.up_to(options.tuning.cpus.value());
+  options.workers = options.workers.up_to(options.tuning.max_workers.value());
   return options;
 }
 /// Returns `options` with `automatic` resolved for the cores of this machine. Makes system calls
 /// and reads files.
 [[nodiscard]] inline loader_options resolved(const loader_options& options) {
-  const bool asks = options.workers.is_automatic() && options.tuning.cpus == automatic;
+  const bool asks = options.workers.is_automatic() && options.tuning.max_workers == automatic;
   return resolved(options, asks ? options.workers.tuning()->usable_cpus() : 1);
 }
 
@@ -45,16 +45,17 @@ template <sampler Sampler>
 void require_options_of(const Sampler& order, const loader_options& options) {
   using global = std::remove_cvref_t<decltype(global_sampler(order))>;
   if constexpr (requires { requires global::counts_draws; }) {
-    if (options.ahead.bytes != 0) {
-      refuse_option("ahead.bytes",
-                    {"must be 0, but is ", options.ahead.bytes,
+    if (options.lookahead_bytes != 0) {
+      refuse_option("lookahead_bytes",
+                    {"must be 0, but is ", options.lookahead_bytes,
                      ": hints would draw steps of the sampler before their weights are set"});
     }
   }
-  if constexpr (requires { order.keeps_tail(); }) {
-    if (order.keeps_tail() && options.last_batch == partial_batch::drop) {
-      refuse_option("last_batch", {"must not be drop if the sampler has shard_tail::keep, because "
-                                   "no other rank reads the samples of the short last batch"});
+  if constexpr (requires { order.keeps_remainder(); }) {
+    if (order.keeps_remainder() && options.last_batch == last_batch::drop) {
+      refuse_option("last_batch",
+                    {"must not be drop if the sampler has remainder_policy::keep, because "
+                     "no other rank reads the samples of the short last batch"});
     }
   }
   if constexpr (sampler_of_batches<Sampler>) {
@@ -73,25 +74,25 @@ void require_options_of(const Sampler& order, const loader_options& options) {
 class epoch_plan {
  public:
   /// Throws `empty_dataset` if there is no sample, and `option_error` if there is no batch.
-  epoch_plan(std::uint64_t samples, std::size_t batch_size, partial_batch last)
+  epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last)
       : epoch_plan(samples, batch_size, last, samples) {}
 
   /// Makes the plan of a rank that has `samples` of the `total` samples of all ranks. A rank
   /// without samples has no batch. Throws `empty_dataset` if `total` is 0, and `option_error` if
   /// `samples` give no batch.
-  epoch_plan(std::uint64_t samples, std::size_t batch_size, partial_batch last, std::uint64_t total)
+  epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last, std::uint64_t total)
       : samples_(samples),
         batch_size_(batch_size),
         last_(last),
         batches_(samples / batch_size +
-                 (last != partial_batch::drop && samples % batch_size != 0 ? 1 : 0)) {
+                 (last != last_batch::drop && samples % batch_size != 0 ? 1 : 0)) {
     if (total == 0)
       throw empty_dataset(
           "loader: an epoch has 0 samples: the dataset is empty, or its sampler draws no samples");
     if (batches_ == 0 && samples != 0) {
       refuse_option("batch_size", {batch_size, " is above the ", samples,
-                                   " samples of an epoch, and partial_batch::drop leaves no batch: "
-                                   "lower batch_size, or choose partial_batch::keep"});
+                                   " samples of an epoch, and last_batch::drop leaves no batch: "
+                                   "lower batch_size, or choose last_batch::keep"});
     }
   }
 
@@ -107,7 +108,7 @@ class epoch_plan {
   [[nodiscard]] batch_info at(const batch_position& position) const noexcept {
     const std::uint64_t left = samples_ - position.batch * batch_size_;
     const auto valid = left < batch_size_ ? static_cast<std::size_t>(left) : batch_size_;
-    const std::size_t size = last_ == partial_batch::pad ? batch_size_ : valid;
+    const std::size_t size = last_ == last_batch::pad ? batch_size_ : valid;
     return {position.epoch, position.batch, size, valid};
   }
 
@@ -147,7 +148,7 @@ class epoch_plan {
 
   std::uint64_t samples_;
   std::size_t batch_size_;
-  partial_batch last_;
+  last_batch last_;
   std::uint64_t batches_;
 };
 
@@ -155,14 +156,14 @@ class epoch_plan {
 /// specifies one.
 template <epoch_order Order>
 void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info& batch) noexcept {
-  if constexpr (order_of_batches<Order>) {
-    batch.size = batch.valid_size = order.batch_extent(batch.batch);
+  if constexpr (variable_batch_order<Order>) {
+    batch.size = batch.valid_size = order.batch_size(batch.batch);
   }
 }
 
 /// Sets `out` to the dataset indices of the samples of `batch`, starting at place `begin`, in the
 /// `order` of its epoch. The samples at the start of the epoch follow those at its end
-/// (`partial_batch::pad`).
+/// (`last_batch::pad`).
 template <epoch_order Order>
 void pick_samples(const Order& order, const epoch_plan& plan, const batch_info& batch,
                   std::size_t begin, std::span<std::uint64_t> out) noexcept {
@@ -189,7 +190,7 @@ inline std::size_t chunk_per_worker(const loader_options& options) noexcept {
 
 /// Returns `chunk`, limited to the samples of a batch and the chunks that a claim can count.
 inline std::size_t clamp_chunk(std::size_t chunk, std::size_t batch) noexcept {
-  constexpr std::size_t chunks = most_chunks;
+  constexpr std::size_t chunks = max_chunks;
   chunk = (std::max)(chunk, (batch + chunks - 1) / chunks);
   return (std::min)(chunk, batch);
 }
@@ -198,8 +199,8 @@ inline std::size_t clamp_chunk(std::size_t chunk, std::size_t batch) noexcept {
 /// least a page of bytes. If reading is only copying, the claim then costs little compared with the
 /// work.
 inline std::size_t chunk_size_of(const loader_options& options, std::size_t sample_bytes) noexcept {
-  constexpr std::size_t least_bytes = 4096;
-  const std::size_t page = (least_bytes + sample_bytes - 1) / sample_bytes;
+  constexpr std::size_t min_bytes = 4096;
+  const std::size_t page = (min_bytes + sample_bytes - 1) / sample_bytes;
   const std::size_t chunk = options.tuning.chunk == 0 ? (std::max)(chunk_per_worker(options), page)
                                                       : options.tuning.chunk;
   return clamp_chunk(chunk, options.batch_size);
@@ -229,15 +230,15 @@ class chunk_length {
                std::uint64_t ten_milliseconds) noexcept
       : batch_size_(options.batch_size),
         // 10 us: the cost of waking a worker, measured on a virtual machine.
-        worth_a_claim_(ten_milliseconds / 1000),
-        least_(min_chunk(options, sample_bytes)),
-        most_(chunk_size_of(options, sample_bytes)) {}
+        min_chunk_time_(ten_milliseconds / 1000),
+        min_(min_chunk(options, sample_bytes)),
+        max_(chunk_size_of(options, sample_bytes)) {}
 
   /// Returns the largest number of samples in a chunk.
-  [[nodiscard]] std::size_t most() const noexcept { return most_; }
+  [[nodiscard]] std::size_t max() const noexcept { return max_; }
 
   /// Returns the largest number of chunks in a batch.
-  [[nodiscard]] std::uint32_t chunks() const noexcept { return chunks_of(least_); }
+  [[nodiscard]] std::uint32_t chunks() const noexcept { return chunks_of(min_); }
   /// Returns the number of the first chunk of a batch with chunks of `samples` samples. The last
   /// chunk of every batch has the number `chunks() - 1`.
   [[nodiscard]] std::uint32_t first_chunk(std::size_t samples) const noexcept {
@@ -247,25 +248,25 @@ class chunk_length {
   /// Returns the number of samples in a chunk of the batch that is opened now.
   [[nodiscard]] std::size_t samples() const noexcept {
     const std::uint64_t each = sample_time_.load(std::memory_order_relaxed);
-    if (each == unknown) return least_;
-    return std::clamp(static_cast<std::size_t>(worth_a_claim_ / each), least_, most_);
+    if (each == unknown) return min_;
+    return std::clamp(static_cast<std::size_t>(min_chunk_time_ / each), min_, max_);
   }
 
   /// Returns true if the opener's chunk of the batch with this number is timed. Timing every batch
   /// would cost a hundredth of the time of the smallest batches.
   [[nodiscard]] bool is_timed(std::uint64_t batch) const noexcept {
     constexpr std::uint64_t every = 8;
-    return least_ != most_ &&
+    return min_ != max_ &&
            (batch % every == 0 || sample_time_.load(std::memory_order_relaxed) == unknown);
   }
 
   /// Records that `samples` samples were read in `ticks` ticks. Any thread may call this.
   void note(std::size_t samples, std::uint64_t ticks) noexcept {
     // A reader that lost its core for a while did not read slowly, so the time grows in steps.
-    constexpr std::uint64_t most_growth = 16;
+    constexpr std::uint64_t max_growth = 16;
     const std::uint64_t each = ticks / std::max<std::uint64_t>(1, samples);
     const std::uint64_t before = sample_time_.load(std::memory_order_relaxed);
-    const std::uint64_t limit = before == unknown ? each : before * most_growth;
+    const std::uint64_t limit = before == unknown ? each : before * max_growth;
     sample_time_.store(std::clamp<std::uint64_t>(each, 1, std::max<std::uint64_t>(1, limit)),
                        std::memory_order_relaxed);
   }
@@ -278,9 +279,9 @@ class chunk_length {
   }
 
   std::size_t batch_size_;
-  std::uint64_t worth_a_claim_;  // in ticks
-  std::size_t least_;
-  std::size_t most_;
+  std::uint64_t min_chunk_time_;  // in ticks
+  std::size_t min_;
+  std::size_t max_;
   // Ticks; 0 until a chunk has been timed. Relaxed: the value orders no other memory. If two
   // readers write at the same time, either value is good.
   std::atomic<std::uint64_t> sample_time_{unknown};
@@ -297,7 +298,8 @@ inline std::size_t first_workers(const loader_options& options) noexcept {
 }
 
 /// Returns the number of batches to read ahead if the options specify no number.
-inline std::size_t usual_prefetch(const loader_options& options, std::size_t slot_bytes) noexcept {
+inline std::size_t default_prefetch(const loader_options& options,
+                                    std::size_t slot_bytes) noexcept {
   if (options.workers == 0) return 1;  // one slot is refilled while the other is copied
   // Many small batches, or few large batches, for each wake-up: a hand-off costs the same for both.
   constexpr std::size_t cached_bytes = std::size_t{1} << 19;
@@ -305,7 +307,7 @@ inline std::size_t usual_prefetch(const loader_options& options, std::size_t slo
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
   const std::size_t wanted =
       (std::max)(cached, std::max<std::size_t>(2, options.workers.value()) + 1);
-  return std::min<std::size_t>(wanted, most_slots) - 1;  // 4096 workers need one more
+  return std::min<std::size_t>(wanted, max_slots) - 1;  // 4096 workers need one more
 }
 
 /// Returns the number of host slots that the resolved options request: one for the consumer, the
@@ -313,9 +315,9 @@ inline std::size_t usual_prefetch(const loader_options& options, std::size_t slo
 inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_bytes) noexcept {
   const bool is_number = options.prefetch != 0 && !options.prefetch.is_automatic();
   if (is_number) return options.prefetch.value() + 1;
-  const std::size_t usual = usual_prefetch(options, slot_bytes);
+  const std::size_t usual = default_prefetch(options, slot_bytes);
   if (options.prefetch == 0 || options.workers == 0) return usual + 1;
-  return std::min<std::size_t>(2 * usual + 1, most_slots);
+  return std::min<std::size_t>(2 * usual + 1, max_slots);
 }
 
 /// Returns the kind of memory for the host slots.

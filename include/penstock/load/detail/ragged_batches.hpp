@@ -30,24 +30,24 @@ template <record_type Record>
 [[nodiscard]] record_extents<Record> extents_for(const record_extents<Record>& lengths,
                                                  const loader_options& options) {
   if constexpr (Record::ragged_fields == 0) {
-    if (options.memory.values_per_batch != 0) {
-      refuse_option("memory.values_per_batch",
+    if (options.memory.max_values_per_batch != 0) {
+      refuse_option("memory.max_values_per_batch",
                     {"sets the room for the values of ragged fields, but the dataset's record has "
                      "no ragged field: omit it"});
     }
     return lengths;
   } else {
-    if (options.faults.on_error.action == error_action::substitute) {
+    if (options.faults.on_error.action == error_action::replace) {
       refuse_option(
           "faults.on_error.action",
-          {"error_action::substitute cannot be used with ragged fields, because another sample has "
+          {"error_action::replace cannot be used with ragged fields, because another sample has "
            "another length and does not fit into the batch: choose error_action::skip"});
     }
-    if (options.memory.values_per_batch == 0) return lengths;
+    if (options.memory.max_values_per_batch == 0) return lengths;
     const auto bounded = [&]<std::size_t Index>() {
       auto one = lengths.template at<Index>();
       if constexpr (Record::template field_at<Index>::is_ragged) {
-        one.values_per_batch = options.memory.values_per_batch;
+        one.max_values_per_batch = options.memory.max_values_per_batch;
       }
       return one;
     };
@@ -72,9 +72,9 @@ template <std::size_t Index, record_type Record>
             sample,
             length,
             bounds.longest,
-            joined({"it has ", length,
-                    " values, but according to the dataset's extents() the longest sample has ",
-                    bounds.longest})};
+            str_cat({"it has ", length,
+                     " values, but according to the dataset's extents() the longest sample has ",
+                     bounds.longest})};
   }
   const std::size_t before =
       position == 0 ? 0
@@ -88,8 +88,8 @@ template <std::size_t Index, record_type Record>
           sample,
           needed,
           capacity,
-          joined({"the batch has ", needed, " values up to this sample, but room for ", capacity,
-                  ": raise memory.values_per_batch, or lower batch_size"})};
+          str_cat({"the batch has ", needed, " values up to this sample, but room for ", capacity,
+                   ": raise memory.max_values_per_batch, or lower batch_size"})};
 }
 
 /// Assigns its place to the sample at `position`. Throws `ragged_overflow`.
@@ -130,7 +130,7 @@ void place_samples(const D& data, const Order& order, const epoch_plan& plan, ba
       }
     }
   } catch (...) {
-    batch.note_failed({std::current_exception(), at});
+    batch.record_failed({std::current_exception(), at});
     batch.has_order = false;
   }
 }

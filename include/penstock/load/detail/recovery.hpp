@@ -70,7 +70,7 @@ class stop_predicate {
 /// for a plain policy.
 ///
 /// For the batch in a slot, the opener calls `begin_batch`, the workers that read it call
-/// `note_loss`, the worker that completes it calls `end_batch`, and the consumer calls
+/// `record_loss`, the worker that completes it calls `end_batch`, and the consumer calls
 /// `check_limits`.
 class recovery {
  public:
@@ -80,13 +80,13 @@ class recovery {
   recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
            std::size_t batch_size, const std::vector<std::uint64_t>& base_sizes)
       : policy_(policy),
-        known_bad_(policy.quarantined),
+        quarantined_(policy.quarantine_list),
         dataset_size_(dataset_size),
         losses_(slot_count),
         ledger_(base_sizes) {
     require_known(base_sizes);
-    std::sort(known_bad_.begin(), known_bad_.end());
-    policy_.quarantined = {};
+    std::sort(quarantined_.begin(), quarantined_.end());
+    policy_.quarantine_list = {};
     if (policy.action != error_action::skip) return;
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
   }
@@ -99,10 +99,10 @@ class recovery {
   [[nodiscard]] failure_ledger& ledger() noexcept { return ledger_; }
 
   /// Returns true if any sample is known to be bad.
-  [[nodiscard]] bool knows_bad() const noexcept { return !known_bad_.empty(); }
+  [[nodiscard]] bool knows_bad() const noexcept { return !quarantined_.empty(); }
   /// Returns true if the sample that comes from `origin` is known to be bad.
-  [[nodiscard]] bool is_known_bad(const sample_origin& origin) const noexcept {
-    return std::binary_search(known_bad_.begin(), known_bad_.end(), origin.index);
+  [[nodiscard]] bool is_quarantined(const sample_origin& origin) const noexcept {
+    return std::binary_search(quarantined_.begin(), quarantined_.end(), origin.index);
   }
 
   /// Returns the failures so far.
@@ -120,8 +120,8 @@ class recovery {
 
   /// Reader: records that the sample at `position` of the batch in `slot` was given up. Another
   /// sample has filled its place, or `end_batch` closes the gap.
-  void note_loss(std::uint32_t slot, std::uint64_t position, std::uint64_t sample,
-                 const std::exception_ptr& error) noexcept {
+  void record_loss(std::uint32_t slot, std::uint64_t position, std::uint64_t sample,
+                   const std::exception_ptr& error) noexcept {
     losses& of_batch = losses_[slot];
     const std::lock_guard lock{of_batch.mutex};
     of_batch.leave_out(position);
@@ -133,7 +133,7 @@ class recovery {
 
   /// Reader: records the loss of a sample that was known to be bad. Such a loss does not count
   /// towards a limit.
-  void note_expected_loss(std::uint32_t slot, std::uint64_t position) noexcept {
+  void record_expected_loss(std::uint32_t slot, std::uint64_t position) noexcept {
     losses& of_batch = losses_[slot];
     const std::lock_guard lock{of_batch.mutex};
     of_batch.leave_out(position);
@@ -141,10 +141,11 @@ class recovery {
   }
   /// Reader: records that `sample` is at `position` of the batch in `slot` instead of the requested
   /// sample.
-  void note_substitute(std::uint32_t slot, std::uint64_t position, std::uint64_t sample) noexcept {
+  void record_replacement(std::uint32_t slot, std::uint64_t position,
+                          std::uint64_t sample) noexcept {
     const std::lock_guard lock{losses_[slot].mutex};
     if (lists_ != nullptr)
-      lists_->note_substitute(slot, static_cast<std::size_t>(position), sample);
+      lists_->record_replacement(slot, static_cast<std::size_t>(position), sample);
   }
 
   /// Completes a batch, after all its samples were read. Samples after a skipped sample move up in
@@ -177,23 +178,23 @@ class recovery {
   /// exception of its first lost sample, and sets `where` to the sample's place and the limit.
   [[nodiscard]] std::exception_ptr check_limits(std::uint32_t slot, const batch_info& info,
                                                 failure& where) noexcept {
-    constexpr std::uint64_t least_judged = 100;
+    constexpr std::uint64_t min_judged = 100;
     const losses& of_batch = losses_[slot];
     auto& [asked, lost] = judged_;
     asked += info.size + info.skipped;
     lost += of_batch.count;
     const bool is_too_large =
-        asked >= least_judged &&
-        static_cast<double>(lost) > policy_.largest_share * static_cast<double>(asked);
-    const bool are_too_many = lost > policy_.most_failures;
+        asked >= min_judged &&
+        static_cast<double>(lost) > policy_.max_failure_rate * static_cast<double>(asked);
+    const bool are_too_many = lost > policy_.max_failures;
     if (of_batch.count == 0 || (!are_too_many && !is_too_large)) return nullptr;
     where = {"read", info.epoch, info.batch, of_batch.position, of_batch.sample};
     if (are_too_many) {
-      const auto most = static_cast<double>(policy_.most_failures);
-      where.reason = passed_limit{"faults.on_error.most_failures", most, lost, asked};
+      const auto max = static_cast<double>(policy_.max_failures);
+      where.reason = limit_exceeded{"faults.on_error.max_failures", max, lost, asked};
     } else {
       where.reason =
-          passed_limit{"faults.on_error.largest_share", policy_.largest_share, lost, asked};
+          limit_exceeded{"faults.on_error.max_failure_rate", policy_.max_failure_rate, lost, asked};
     }
     return of_batch.error;
   }
@@ -235,14 +236,14 @@ class recovery {
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
-      refuse_option("faults.on_error.quarantined",
+      refuse_option("faults.on_error.quarantine_list",
                     {"the list does not specify which of the ", base_sizes.size(),
                      " concatenated datasets it belongs to: exclude the samples from each dataset "
-                     "with without(list)"});
+                     "with exclude(list)"});
     }
-    const auto largest = *std::max_element(known_bad_.begin(), known_bad_.end());
+    const auto largest = *std::max_element(quarantined_.begin(), quarantined_.end());
     if (largest < base_sizes.front()) return;
-    refuse_option("faults.on_error.quarantined",
+    refuse_option("faults.on_error.quarantine_list",
                   {"sample ", largest, " is not in the dataset of ", base_sizes.front(),
                    " samples: check that the list belongs to this dataset"});
   }
@@ -263,7 +264,7 @@ class recovery {
   }
 
   error_policy policy_;
-  std::vector<std::uint64_t> known_bad_;  // sorted
+  std::vector<std::uint64_t> quarantined_;  // sorted
   std::uint64_t dataset_size_;
   std::vector<losses> losses_;  // by slot
   failure_ledger ledger_;
@@ -274,7 +275,7 @@ class recovery {
 };
 
 struct chunk;
-class guarded_reader;
+class retrying_reader;
 
 /// The code behind an `error_policy`. Only a program that sets a member of an `error_policy` refers
 /// to it, so only such a program compiles it.
@@ -285,10 +286,10 @@ struct recovering {
                                     const std::vector<std::uint64_t>& base_sizes);
   /// Reads the runs of samples of a chunk between the samples that are known to be bad. Returns
   /// false if the chunk fails.
-  bool (*read_good)(guarded_reader&, const chunk&, const stop_predicate& is_over);
+  bool (*read_good)(retrying_reader&, const chunk&, const stop_predicate& is_over);
   /// Handles a chunk that has failed with `error` at place `at`, according to the policy. Returns
   /// false if the chunk remains failed.
-  bool (*reread_singly)(guarded_reader&, const chunk&, std::size_t at,
+  bool (*reread_singly)(retrying_reader&, const chunk&, std::size_t at,
                         const std::exception_ptr& error, const stop_predicate& is_over);
   /// The functions of `recovery`.
   void (recovery::*list_to)(sample_lists&) noexcept;
@@ -302,7 +303,7 @@ struct recovering {
   void (recovery::*judge_from)(const judged_samples&) noexcept;
   void (recovery::*interrupt)() noexcept;
 
-  static const recovering code;  ///< defined in `guarded_reader.hpp`
+  static const recovering code;  ///< defined in `retrying_reader.hpp`
 };
 
 }  // namespace detail

@@ -17,11 +17,11 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/guarded_reader.hpp>
 #include <penstock/load/detail/lookahead_thread.hpp>
 #include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/ragged_batches.hpp>
-#include <penstock/load/detail/read_guard.hpp>
+#include <penstock/load/detail/read_supervisor.hpp>
+#include <penstock/load/detail/retrying_reader.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
@@ -53,13 +53,13 @@ class source_ops {
   virtual ~source_ops() = default;
 
   [[nodiscard]] virtual source_facts facts() const noexcept = 0;
-  /// Returns the facts that a `read_guard` needs.
-  [[nodiscard]] virtual guarded_data guarded() const = 0;
+  /// Returns the facts that a `read_supervisor` needs.
+  [[nodiscard]] virtual supervised_data guarded() const = 0;
   /// Makes the reader of one thread.
   [[nodiscard]] virtual std::unique_ptr<chunk_reader> make_reader() const = 0;
   /// Makes the object that announces coming samples to the dataset. Returns null if the dataset
   /// takes no announcements.
-  [[nodiscard]] virtual std::unique_ptr<look_ahead> make_teller(
+  [[nodiscard]] virtual std::unique_ptr<look_ahead> make_lookahead(
       const schedule& batches, const loader_options& options, loader_observer& observer) const = 0;
   /// Returns a hash of the order and of the choices of adaptors. Any thread may call this.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
@@ -131,11 +131,11 @@ class source_of final : public source_ops {
             .is_placed = tells_lengths<Dataset> || cuts_batches<Sampler>,
             .finishes_batches = finishes_batches<Dataset>};
   }
-  [[nodiscard]] guarded_data guarded() const override { return facts_of(data_, size_); }
+  [[nodiscard]] supervised_data guarded() const override { return facts_of(data_, size_); }
   [[nodiscard]] std::unique_ptr<chunk_reader> make_reader() const override {
     return std::make_unique<chunk_reader_of<Dataset>>(data_, layout_);
   }
-  [[nodiscard]] std::unique_ptr<look_ahead> make_teller(
+  [[nodiscard]] std::unique_ptr<look_ahead> make_lookahead(
       [[maybe_unused]] const schedule& batches, [[maybe_unused]] const loader_options& options,
       [[maybe_unused]] loader_observer& observer) const override {
     if constexpr (looks_ahead<Dataset>) {
@@ -201,7 +201,7 @@ class source_of final : public source_ops {
         sample_generator rng{{seed, batch.info.epoch, batch_stage}, batch.info.batch};
         data_.finish_batch({slab, layout_, 0, batch.info.size}, rng);
       } catch (...) {
-        batch.note_failed(
+        batch.record_failed(
             {std::current_exception(), failure{"batch", batch.info.epoch, batch.info.batch}});
       }
     }

@@ -45,8 +45,7 @@ class tuner {
   [[nodiscard]] virtual tuning_history history() const = 0;
   /// Makes an inactive worker, which holds no claim, sleep until it is active. The worker calls
   /// this.
-  virtual void leave_until_open(std::size_t worker, claim_cursor<>& cursor,
-                                worker_meters& seen) noexcept = 0;
+  virtual void park(std::size_t worker, claim_cursor<>& cursor, worker_meters& seen) noexcept = 0;
 };
 
 /// The code behind `loader_options::workers = automatic` and `prefetch = automatic`. Only a program

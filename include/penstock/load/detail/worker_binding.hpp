@@ -24,7 +24,7 @@ namespace detail {
 /// device.
 template <class Device>
 [[nodiscard]] affinity_report plan_cores(const Device& device, const loader_options& options) {
-  if (options.tuning.placement == worker_placement::anywhere) {
+  if (options.tuning.affinity == worker_affinity::anywhere) {
     return {.binding = core_binding::disabled};
   }
   const std::optional<int> node = host_node_of(device);
@@ -92,7 +92,7 @@ class unbound_workers {
  public:
   template <class Device>
   unbound_workers(const Device&, const loader_options& options) noexcept
-      : is_disabled_(options.tuning.placement == worker_placement::anywhere) {}
+      : is_disabled_(options.tuning.affinity == worker_affinity::anywhere) {}
   static void take() noexcept {}
   static void wait_until_taken() noexcept {}
   [[nodiscard]] affinity_report where() const {

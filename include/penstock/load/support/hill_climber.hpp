@@ -95,14 +95,14 @@ struct gain {
   double share = 0;
   double variance = 0;
 
-  /// Returns true if the share exceeds `least` by more than `errors` standard errors.
-  [[nodiscard]] bool is_above(double least, double errors) const noexcept {
-    const double margin = share - least;
+  /// Returns true if the share exceeds `min` by more than `errors` standard errors.
+  [[nodiscard]] bool is_above(double min, double errors) const noexcept {
+    const double margin = share - min;
     return margin > 0 && margin * margin > errors * errors * variance;
   }
-  /// Returns true if the share is below `most` by more than `errors` standard errors.
-  [[nodiscard]] bool is_below(double most, double errors) const noexcept {
-    return gain{-share, variance}.is_above(-most, errors);
+  /// Returns true if the share is below `max` by more than `errors` standard errors.
+  [[nodiscard]] bool is_below(double max, double errors) const noexcept {
+    return gain{-share, variance}.is_above(-max, errors);
   }
 };
 
@@ -121,7 +121,7 @@ struct gain {
 
 /// Measures the pace of a loop in windows. A window is a number of batches that were read with one
 /// setting. For one thread.
-class pace_meter {
+class throughput_window {
  public:
   /// Discards the current window. The next window starts some batches later, when the new setting
   /// has an effect. If the loop may still use batches that were read ahead, the window starts after
@@ -274,23 +274,23 @@ class idle_phase {
 /// better, the search rests. Rests are short at first and become longer, until the loop changes.
 class hill_climber {
  public:
-  /// Searches between `least` and `most`; a number that is equal in both is fixed. A window lasts
-  /// `least_window` ticks, but at most 64 batches. `keeps_depth` states that a larger prefetch
+  /// Searches between `min` and `max`; a number that is equal in both is fixed. A window lasts
+  /// `min_window` ticks, but at most 64 batches. `keeps_depth` states that a larger prefetch
   /// depth takes memory permanently.
-  hill_climber(const tuning_setting& start, const tuning_setting& least, const tuning_setting& most,
-               double least_window, bool keeps_depth = false) noexcept
-      : least_(least),
-        most_(most),
-        least_window_(least_window),
+  hill_climber(const tuning_setting& start, const tuning_setting& min, const tuning_setting& max,
+               double min_window, bool keeps_depth = false) noexcept
+      : min_(min),
+        max_(max),
+        min_window_(min_window),
         keeps_depth_(keeps_depth),
-        kept_(start),
+        retained_(start),
         now_(start),
         tried_(start) {}
 
   /// Returns the setting to use.
   [[nodiscard]] const tuning_setting& now() const noexcept { return now_; }
   /// Returns the best setting so far.
-  [[nodiscard]] const tuning_setting& kept() const noexcept { return kept_; }
+  [[nodiscard]] const tuning_setting& kept() const noexcept { return retained_; }
 
   /// Records the start of a range: the time to its first batch is not counted.
   void pause() noexcept { meter_.pause(); }
@@ -313,8 +313,8 @@ class hill_climber {
   static constexpr double is_waiting = 0.02;  // a smaller share of waiting is not worth a move
   static constexpr double worth_it = 0.01;    // the share that a trial must gain
   static constexpr double errors = 2;         // standard errors by which it must exceed that share
-  static constexpr int most_pairs = 4;        // pairs of windows in a trial
-  static constexpr int most_jumps = 4;
+  static constexpr int max_pairs = 4;         // pairs of windows in a trial
+  static constexpr int max_jumps = 4;
 
   std::optional<trial_result> end_window(const pace& window) noexcept {
     if (phase_ == phase::jump) return end_jump(window);
@@ -327,26 +327,26 @@ class hill_climber {
 
   /// Chooses the next setting to try, from the pace of the kept setting.
   void decide() noexcept {
-    const std::size_t workers = kept_.workers;
+    const std::size_t workers = retained_.workers;
     const std::size_t step = std::max<std::size_t>(1, workers / 8);
     const bool waits = base_.waiting() > is_waiting;
     const bool is_busy = base_.busy.mean() > 0.75 * static_cast<double>(workers);
-    const bool may_rise = waits && workers < most_.workers && may(up);
-    const tuning_setting more{(std::min)(workers + step, most_.workers), kept_.prefetch};
+    const bool may_rise = waits && workers < max_.workers && may(up);
+    const tuning_setting more{(std::min)(workers + step, max_.workers), retained_.prefetch};
     if (may_rise && is_busy) {
-      return jumps_ < most_jumps ? begin_jump() : begin_trial(up, more);
+      return jumps_ < max_jumps ? begin_jump() : begin_trial(up, more);
     }
-    if (waits && kept_.prefetch < most_.prefetch && may(deeper)) {
-      return begin_trial(deeper, {workers, (std::min)(2 * kept_.prefetch, most_.prefetch)});
+    if (waits && retained_.prefetch < max_.prefetch && may(deeper)) {
+      return begin_trial(deeper, {workers, (std::min)(2 * retained_.prefetch, max_.prefetch)});
     }
     if (may_rise) return begin_trial(up, more);
-    const std::size_t least = (std::max)(least_.workers, floor_);
-    if (workers > least && may(down)) {
+    const std::size_t min = (std::max)(min_.workers, floor_);
+    if (workers > min && may(down)) {
       // If nothing waits for them, readers that are idle a tenth of their time can be spared.
-      const std::size_t enough = std::clamp(ceiling(base_.busy.mean() / 0.9), least, workers);
-      if (enough < workers) return begin_trial(down, {enough, kept_.prefetch});
-      const std::size_t fewer = workers - (std::min)(step, workers - least);
-      if (waits) return begin_trial(down, {fewer, kept_.prefetch});
+      const std::size_t enough = std::clamp(ceiling(base_.busy.mean() / 0.9), min, workers);
+      if (enough < workers) return begin_trial(down, {enough, retained_.prefetch});
+      const std::size_t fewer = workers - (std::min)(step, workers - min);
+      if (waits) return begin_trial(down, {fewer, retained_.prefetch});
     }
     begin_rest();
   }
@@ -355,7 +355,8 @@ class hill_climber {
     ++jumps_;
     // A twentieth more than the average need, because otherwise the loop would wait for each delay.
     const std::size_t wanted = ceiling(base_.readers_needed() / 0.95);
-    try_out(phase::jump, {std::clamp(wanted, kept_.workers + 1, most_.workers), kept_.prefetch});
+    try_out(phase::jump,
+            {std::clamp(wanted, retained_.workers + 1, max_.workers), retained_.prefetch});
   }
   std::optional<trial_result> end_jump(const pace& window) noexcept {
     other_.add(window, true);
@@ -363,14 +364,14 @@ class hill_climber {
     const gain seen = gain_of(base_, other_, false);
     const bool is_worse = seen.is_below(-worth_it, errors);
     const bool is_better = seen.is_above(worth_it, errors);
-    if (pairs_ < most_pairs && !is_better && (!is_worse || pairs_ == 1)) return std::nullopt;
+    if (pairs_ < max_pairs && !is_better && (!is_worse || pairs_ == 1)) return std::nullopt;
     const auto said = verdict(is_worse ? tuning_reason::went_back : tuning_reason::estimated);
     if (!is_worse) {
-      if (is_better) floor_ = kept_.workers + 1;
+      if (is_better) floor_ = retained_.workers + 1;
       keep(other_, 0);
     } else {
-      jumps_ = most_jumps;  // no more jumps: from now on one step at a time
-      use(kept_);
+      jumps_ = max_jumps;  // no more jumps: from now on one step at a time
+      use(retained_);
     }
     decide();
     return said;
@@ -391,7 +392,7 @@ class hill_climber {
   std::optional<trial_result> end_trial_window(const pace& window) noexcept {
     const bool had_batches = window_was_prefetched_;
     window_was_prefetched_ = window.waiting() <= is_waiting;
-    if (now_ == kept_) {
+    if (now_ == retained_) {
       base_.add(window, !had_batches || !window_was_prefetched_);
       use(tried_);
       return std::nullopt;
@@ -399,7 +400,7 @@ class hill_climber {
     other_.add(window, true);
     ++pairs_;
     const gain seen = gain_of(base_, other_, by_waits_);
-    const bool is_last = pairs_ == most_pairs;
+    const bool is_last = pairs_ == max_pairs;
     const bool for_good = trying_ == deeper && keeps_depth_;  // noise must not decide this
     const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // one window is not enough
     const double sure = for_good ? 2 * errors : errors;
@@ -416,15 +417,15 @@ class hill_climber {
         return end_trial(keeps ? tuning_reason::no_slower : tuning_reason::went_back);
       }
     }
-    use(kept_);
+    use(retained_);
     return std::nullopt;
   }
   std::optional<trial_result> end_trial(tuning_reason why) noexcept {
     const auto said = verdict(why);
     if (why == tuning_reason::went_back) {
       failed_ |= trying_;
-      if (pairs_ == most_pairs) unsure_ |= trying_;
-      use(kept_);
+      if (pairs_ == max_pairs) unsure_ |= trying_;
+      use(retained_);
     } else {
       if (trying_ == up) floor_ = tried_.workers;
       keep(other_, trying_ == down ? up : down);
@@ -436,7 +437,7 @@ class hill_climber {
   void begin_rest() noexcept {
     phase_ = phase::rest;
     rest_.begin(base_);
-    use(kept_);
+    use(retained_);
   }
   /// Returns true if the rest is over, and another setting may be tried.
   [[nodiscard]] bool is_over(const pace& window) noexcept {
@@ -456,12 +457,12 @@ class hill_climber {
     return whole + (static_cast<double>(whole) < near ? 1 : 0);
   }
   [[nodiscard]] trial_result verdict(tuning_reason why) const noexcept {
-    return {kept_, tried_, why, base_.ticks(), other_.ticks()};
+    return {retained_, tried_, why, base_.ticks(), other_.ticks()};
   }
   void keep(const pace& seen, std::size_t failed) noexcept {
-    kept_ = tried_;
+    retained_ = tried_;
     base_ = seen;
-    const std::size_t enough = ceiling(least_window_ / (std::max)(1.0, seen.ticks()));
+    const std::size_t enough = ceiling(min_window_ / (std::max)(1.0, seen.ticks()));
     length_ = std::clamp(static_cast<double>(enough), 8.0, 64.0);
     failed_ = failed;
     rest_.shorten();
@@ -472,13 +473,13 @@ class hill_climber {
     now_ = setting;
   }
 
-  tuning_setting least_;
-  tuning_setting most_;
-  double least_window_;
+  tuning_setting min_;
+  tuning_setting max_;
+  double min_window_;
   bool keeps_depth_;
-  tuning_setting kept_;
+  tuning_setting retained_;
   tuning_setting now_;
-  pace_meter meter_;
+  throughput_window meter_;
   double length_ = first_look;  // length of a window, in batches
   phase phase_ = phase::estimate;
   pace base_;               // pace of the kept setting
@@ -501,12 +502,12 @@ struct logged_move {
   trial_result said;
 };
 
-/// The last moves. Move `n` is at index `n % most`.
+/// The last moves. Move `n` is at index `n % max`.
 struct logged_moves {
-  static constexpr std::size_t most = 32;
+  static constexpr std::size_t max = 32;
   tuning_setting now;
   std::uint64_t count = 0;
-  std::array<logged_move, most> moves{};
+  std::array<logged_move, max> moves{};
 };
 
 /// The last moves of a loader. One thread writes and any thread reads. Allocates no memory after
@@ -514,17 +515,17 @@ struct logged_moves {
 class tuning_log {
  public:
   explicit tuning_log(const tuning_setting& now) noexcept {
-    kept_.now = now;
-    shown_.store(kept_);
+    retained_.now = now;
+    shown_.store(retained_);
   }
 
   /// Records that a trial ended at batch number `batch`, and that `now` is the kept setting. Only
   /// the writing thread calls this.
   void add(std::uint64_t batch, const trial_result& said, const tuning_setting& now) noexcept {
-    kept_.moves[kept_.count % logged_moves::most] = {batch, said};
-    ++kept_.count;
-    kept_.now = now;
-    shown_.store(kept_);
+    retained_.moves[retained_.count % logged_moves::max] = {batch, said};
+    ++retained_.count;
+    retained_.now = now;
+    shown_.store(retained_);
   }
 
   /// Returns the moves so far, with ticks converted to times. Allocates memory.
@@ -532,10 +533,10 @@ class tuning_log {
     const logged_moves seen = shown_.load();
     const auto time = [&](double ticks) { return time_of(ticks, times.nanoseconds_per_tick); };
     tuning_history all{.now = seen.now, .count = seen.count, .moves = {}};
-    const std::uint64_t left = (std::min<std::uint64_t>)(seen.count, logged_moves::most);
+    const std::uint64_t left = (std::min<std::uint64_t>)(seen.count, logged_moves::max);
     all.moves.reserve(left);
     for (std::uint64_t move = seen.count - left; move < seen.count; ++move) {
-      const logged_move& one = seen.moves[move % logged_moves::most];
+      const logged_move& one = seen.moves[move % logged_moves::max];
       all.moves.push_back({one.batch, one.said.from, one.said.to, one.said.why,
                            time(one.said.ticks_from), time(one.said.ticks_to)});
     }
@@ -543,7 +544,7 @@ class tuning_log {
   }
 
  private:
-  logged_moves kept_;  // used only by the writing thread
+  logged_moves retained_;  // used only by the writing thread
   shared_value<logged_moves> shown_;
 };
 

@@ -24,7 +24,7 @@ namespace detail {
 
 /// The counters of the lookahead thread.
 struct ahead_meter {
-  tally most_bytes;
+  tally max_bytes;
   tally samples;
   tally bytes;
   tally bytes_now;
@@ -33,8 +33,8 @@ struct ahead_meter {
   tally source_bytes;
 
   [[nodiscard]] ahead_stats read() const noexcept {
-    return {most_bytes.value(), samples.value(), bytes.value(),       bytes_now.value(),
-            late.value(),       failed.value(),  source_bytes.value()};
+    return {max_bytes.value(), samples.value(), bytes.value(),       bytes_now.value(),
+            late.value(),      failed.value(),  source_bytes.value()};
   }
 };
 
@@ -44,15 +44,15 @@ struct ahead_meter {
 class loader_observer : public consumer_meters {
  public:
   /// Observes `workers` threads, or the consumer's thread if `workers` is 0. Chunks have at most
-  /// `largest_chunk` samples of `sample_bytes` bytes, not including ragged fields.
-  loader_observer(std::size_t workers, std::size_t largest_chunk, std::size_t sample_bytes,
+  /// `max_chunk` samples of `sample_bytes` bytes, not including ragged fields.
+  loader_observer(std::size_t workers, std::size_t max_chunk, std::size_t sample_bytes,
                   bool workers_are_automatic = false)
       : workers_(workers),
         workers_are_automatic_(workers_are_automatic),
         sample_bytes_(sample_bytes),
         readers_(std::max<std::size_t>(1, workers)) {
     for (auto& reader : readers_) {
-      reader = std::make_unique<worker_meters>(clock(), largest_chunk, workers != 0);
+      reader = std::make_unique<worker_meters>(clock(), max_chunk, workers != 0);
     }
   }
   loader_observer(loader_observer&&) = delete;
@@ -78,14 +78,14 @@ class loader_observer : public consumer_meters {
   [[nodiscard]] ahead_meter& of_lookahead() noexcept { return ahead_; }
 
   /// Records that the consumer takes a complete batch of `samples` samples.
-  void note_taken(std::uint64_t samples) noexcept {
+  void record_taken(std::uint64_t samples) noexcept {
     constexpr std::uint64_t every = 64;
     const bool looks = batches() % every == 0;
-    note_batch(samples);
-    if (looks) note_depth(ready());
+    on_batch(samples);
+    if (looks) record_depth(ready());
   }
   /// Records that the consumer discards a complete batch.
-  void note_discarded() noexcept { discarded_.add(1); }
+  void record_discarded() noexcept { discarded_.add(1); }
 
   /// @name The consumer, for what follows from them while the loop runs: these wait for nothing
   /// @{

@@ -35,18 +35,18 @@ namespace detail {
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
                                                           std::uint64_t asked, std::size_t lost) {
   const std::string remedy = granted < asked
-                                 ? joined({"raise memory.budget, which did not suffice for the ",
-                                           asked, " slots requested"})
+                                 ? str_cat({"raise memory.budget, which did not suffice for the ",
+                                            asked, " slots requested"})
                                  : "raise prefetch";
   if (lost != 0) {
-    throw leases_exhausted(joined(
+    throw leases_exhausted(str_cat(
         {"loader: ", lost, " of ", count,
          " host slots are lost, and leases hold the others: the device failed to record when ",
          "the work on them ends. Do not end a lease while its stream is being captured, and make ",
          "a new loader"}));
   }
   throw leases_exhausted(
-      joined({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
+      str_cat({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }
 
 /// The ring of a loader's host slots, for batches of any record, and the queue on which free slots
@@ -97,9 +97,9 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
 
   /// Like `acquire`, for a consumer that reads samples itself. Every end of a lease wakes it.
   [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
-    struct fed {
+    struct starving_guard {
       host_slots& ring;
-      ~fed() { ring.set_starving(false); }
+      ~starving_guard() { ring.set_starving(false); }
     } const scope{*this};
     set_starving(true);
     return acquire();
@@ -140,7 +140,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
 
   /// Throws `leases_exhausted`: the consumer requests a batch while leases hold every slot.
   [[noreturn]] void throw_exhausted() const {
-    throw_slots_exhausted(base::count(), base::granted().slot_count(), base::granted().asked(),
+    throw_slots_exhausted(base::count(), base::granted().slot_count(), base::granted().requested(),
                           base::lost());
   }
 

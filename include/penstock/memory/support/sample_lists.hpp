@@ -43,7 +43,7 @@ class sample_lists {
   }
   /// Records that the batch has the sample `index` as a substitute at `place`. One call for a slot
   /// at a time.
-  void note_substitute(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
+  void record_replacement(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
     all(slot)[place] = index;
     substituted_[slot].push_back(place);  // has room: at most one call for each place of the batch
@@ -66,11 +66,11 @@ class sample_lists {
 
   /// Copies the lists of a batch elsewhere to `slot`.
   void take(std::size_t slot, std::span<const std::uint64_t> indices,
-            std::span<const std::uint64_t> substituted) noexcept {
+            std::span<const std::uint64_t> replaced) noexcept {
     if (!is_on()) [[likely]]
       return;
     note(slot, 0, indices);
-    substituted_[slot].assign(substituted.begin(), substituted.end());
+    substituted_[slot].assign(replaced.begin(), replaced.end());
   }
 
   /// The samples of the batch of `size` samples in `slot`, by their places. Empty if lists are off.
@@ -80,7 +80,7 @@ class sample_lists {
     return {indices_.data() + slot * batch_size_, size};
   }
   /// The places in the batch that have a substitute, in ascending order. Empty if lists are off.
-  [[nodiscard]] std::span<const std::uint64_t> substituted(std::size_t slot) const noexcept {
+  [[nodiscard]] std::span<const std::uint64_t> replaced(std::size_t slot) const noexcept {
     if (!is_on()) return {};
     return substituted_[slot];
   }

@@ -36,12 +36,12 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
 /// memory if the result overflows.
 [[nodiscard]] inline std::size_t bytes_of_slots(std::string_view kind, std::size_t slot_bytes,
                                                 std::size_t count) {
-  constexpr auto most = (std::numeric_limits<std::size_t>::max)();
-  if (slot_bytes <= most / count) return slot_bytes * count;
+  constexpr auto max = (std::numeric_limits<std::size_t>::max)();
+  if (slot_bytes <= max / count) return slot_bytes * count;
   throw out_of_memory(
-      kind, most,
-      joined({count, " slots of ", slot_bytes,
-              " bytes exceed the address space: use fewer slots or smaller batches"}));
+      kind, max,
+      str_cat({count, " slots of ", slot_bytes,
+               " bytes exceed the address space: use fewer slots or smaller batches"}));
 }
 
 /// One contiguous piece of memory, allocated at construction and freed at destruction. Aligned to

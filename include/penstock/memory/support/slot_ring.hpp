@@ -66,7 +66,7 @@ class slot_ring {
   }
 
   /// Returns a slot that nothing reads any more.
-  void give_back(slot_number slot) noexcept {
+  void release(slot_number slot) noexcept {
     if (ring().is_in_child()) return;
     memory_.forbid(slot);
     ring().add_free(slot, false);
@@ -74,23 +74,23 @@ class slot_ring {
   /// Returns `slot` to the ring. The slot can be refilled after all work currently queued on
   /// `stream` has finished. If the device refuses the record, the function waits for the stream. If
   /// the device refuses that too, the slot is lost: the library cannot know when it is free.
-  recorded_end give_back_after(slot_number slot, stream_ref stream) noexcept {
+  recorded_end release_after(slot_number slot, stream_ref stream) noexcept {
     if (ring().is_in_child()) return {};
     ends_[slot].copies.reset();
     recorded_end end = record_end(device_, ends_[slot].own, stream);
     if (end.is_lost) {
       lose();
     } else if (end.refusal) {
-      give_back(slot);
+      release(slot);
     } else {
       ring().add_free(slot, true);
     }
     return end;
   }
   /// Returns `slot` to the ring. The slot can be refilled when `copies` has reached `at`.
-  void give_back_at(slot_number slot, const std::shared_ptr<timeline>& copies, point at) noexcept {
+  void release_at(slot_number slot, const std::shared_ptr<timeline>& copies, point at) noexcept {
     if (ring().is_in_child()) return;
-    end_of_copy& end = ends_[slot];
+    copy_completion& end = ends_[slot];
     if (end.copies != copies) end.copies = copies;  // else the reference count changes for nothing
     end.at = at;
     ring().add_free(slot, true);
@@ -120,7 +120,7 @@ class slot_ring {
  private:
   [[nodiscard]] Ring& ring() noexcept { return static_cast<Ring&>(*this); }
 
-  struct end_of_copy {
+  struct copy_completion {
     typename Device::event_type own;     // marks the end if there is no timeline
     std::shared_ptr<timeline> copies{};  // the timeline of the feed that copied last
     point at = 0;                        // the end is this point of `copies`
@@ -129,8 +129,8 @@ class slot_ring {
     [[nodiscard]] bool is_reached(const Device& device) const {
       return copies ? copies->reached(at) : device.is_complete(own);
     }
-    [[nodiscard]] bool settle(const Device& device) const noexcept {
-      return copies ? copies->settle(at) : settle_before_free(device, own);
+    [[nodiscard]] bool try_synchronize(const Device& device) const noexcept {
+      return copies ? copies->try_synchronize(at) : synchronize_before_free(device, own);
     }
   };
 
@@ -138,8 +138,8 @@ class slot_ring {
   Device device_;
   std::size_t slot_bytes_;
   slab<Device> memory_;
-  std::vector<end_of_copy> ends_;     // by slot
-  std::atomic<std::size_t> lost_{0};  // slots that are never used again
+  std::vector<copy_completion> ends_;  // by slot
+  std::atomic<std::size_t> lost_{0};   // slots that are never used again
 };
 
 template <device Device, class Ring>
@@ -157,9 +157,9 @@ slot_ring<Device, Ring>::slot_ring(const Device& device, std::size_t slot_bytes,
 template <device Device, class Ring>
 slot_ring<Device, Ring>::~slot_ring() {
   bool is_idle = true;
-  for (const auto& copy : ends_) is_idle = copy.settle(device_) && is_idle;
+  for (const auto& copy : ends_) is_idle = copy.try_synchronize(device_) && is_idle;
   // No event marks the end of the work on a lost slot.
-  if (lost() != 0) is_idle = settle_before_free(device_) && is_idle;
+  if (lost() != 0) is_idle = synchronize_before_free(device_) && is_idle;
   if (!is_idle) memory_.leak();
 }
 
@@ -195,14 +195,14 @@ class host_slot_lease : public slot_lease<Ring> {
   /// this.
   [[nodiscard]] recorded_end end_after(typename device_type::stream_ref stream) noexcept {
     base::use();
-    return base::leave()->give_back_after(base::slot_, stream);
+    return base::leave()->release_after(base::slot_, stream);
   }
   /// Returns the slot for refilling when `copies` has reached `at`. The lease is empty after the
   /// call. Only a `transfer` whose copies are the timeline calls this.
   void release_after(const std::shared_ptr<typename Ring::timeline>& copies,
                      typename Ring::point at) noexcept {
     base::use();
-    base::leave()->give_back_at(base::slot_, copies, at);
+    base::leave()->release_at(base::slot_, copies, at);
   }
 };
 

@@ -132,12 +132,12 @@ class tick_calibration {
   /// Returns true if the ticks since the last reading contradict the rate of the earlier readings.
   [[nodiscard]] bool is_step(const clock_pair& now) const noexcept {
     if (now.ticks < last_.ticks) return true;
-    constexpr double least = 1e6;  // nanoseconds; below it, preemption could be the cause
+    constexpr double min = 1e6;  // nanoseconds; below it, preemption could be the cause
     const auto before = static_cast<double>((last_.steady - first_.steady).count());
     const auto since = static_cast<double>((now.steady - last_.steady).count());
-    if (before < least) return false;  // no rate is known yet
+    if (before < min) return false;  // no rate is known yet
     const double by_ticks = static_cast<double>(now.ticks - last_.ticks) * ratio(first_, last_);
-    return std::abs(by_ticks - since) > (std::max)(least, since / 50);
+    return std::abs(by_ticks - since) > (std::max)(min, since / 50);
   }
 
   stats_clock source_;
@@ -202,9 +202,9 @@ class tick_clock {
 /// share their time evenly. Not thread-safe. In all functions `now` is the current ticks.
 class sample_clock {
  public:
-  /// Makes a clock for chunks of at most `most` samples.
-  sample_clock(const machine_clocks& clocks, std::size_t most)
-      : clocks_(clocks), spent_(std::max<std::size_t>(1, most)) {}
+  /// Makes a clock for chunks of at most `max` samples.
+  sample_clock(const machine_clocks& clocks, std::size_t max)
+      : clocks_(clocks), spent_(std::max<std::size_t>(1, max)) {}
 
   /// Returns the current ticks.
   [[nodiscard]] std::uint64_t now() const noexcept { return clocks_.ticks(); }

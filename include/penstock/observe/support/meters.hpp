@@ -96,14 +96,14 @@ class alignas(cache_line) consumer_meters : public traced_meters {
     return {trace_stage::wait_for_copy, is_waited_for ? &copy_ : nullptr, clock_, trace()};
   }
   /// Counts a batch.
-  void note_batch(std::uint64_t samples) noexcept {
+  void on_batch(std::uint64_t samples) noexcept {
     batches_.add(1);
     samples_.add(samples);
   }
   /// Counts the bytes of the batch's ragged fields.
-  void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
+  void record_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
   /// Records the number of further batches that were ready.
-  void note_depth(std::uint64_t batches) noexcept {
+  void record_depth(std::uint64_t batches) noexcept {
     looks_.add(1);
     depths_.add(batches);
   }
@@ -120,7 +120,7 @@ class alignas(cache_line) consumer_meters : public traced_meters {
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
   /// The bytes of the ragged fields of the batches.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// The number of `note_depth` calls, and (`depths`) the sum of their values.
+  /// The number of `record_depth` calls, and (`depths`) the sum of their values.
   [[nodiscard]] std::uint64_t looks() const noexcept { return looks_.value(); }
   [[nodiscard]] std::uint64_t depths() const noexcept { return depths_.value(); }
 
@@ -223,10 +223,10 @@ class slowest_samples {
 /// batch.
 class read_meter {
  public:
-  /// Makes a meter for chunks of at most `largest_chunk` samples. A sample that takes at least
+  /// Makes a meter for chunks of at most `max_chunk` samples. A sample that takes at least
   /// `slow` ticks is slow.
-  read_meter(const machine_clocks& clocks, std::uint64_t slow, std::size_t largest_chunk)
-      : slow_(slow), samples_clock_(clocks, largest_chunk) {}
+  read_meter(const machine_clocks& clocks, std::uint64_t slow, std::size_t max_chunk)
+      : slow_(slow), samples_clock_(clocks, max_chunk) {}
 
   /// Returns true if the samples of the chunks of batch `batch` are timed. Only the reading thread
   /// calls this.
@@ -242,11 +242,11 @@ class read_meter {
   void end(std::span<const std::uint64_t> samples, bool is_timed, std::uint64_t now) noexcept {
     chunks_.add(1);
     samples_.add(samples.size());
-    if (is_timed && samples_clock_.end(now)) note_times(samples);
+    if (is_timed && samples_clock_.end(now)) record_times(samples);
   }
 
   /// Counts the bytes of the ragged fields of a completed batch.
-  void note_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
+  void record_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
 
   /// The number of chunks read. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t chunks() const noexcept { return chunks_.value(); }
@@ -265,7 +265,7 @@ class read_meter {
   [[nodiscard]] const slowest_samples& slowest() const noexcept { return slowest_; }
 
  private:
-  void note_times(std::span<const std::uint64_t> samples) noexcept {
+  void record_times(std::span<const std::uint64_t> samples) noexcept {
     const auto ticks = samples_clock_.ticks();
     const std::uint64_t each = samples_clock_.chunk_ticks() / samples.size();
     timed_.add(samples.size());
@@ -333,14 +333,14 @@ struct worker_watches {
 /// meters occupy separate cache lines.
 class alignas(cache_line) worker_meters : public traced_meters {
  public:
-  /// Makes meters for chunks of at most `largest_chunk` samples. `clock` must outlive them. If the
+  /// Makes meters for chunks of at most `max_chunk` samples. `clock` must outlive them. If the
   /// loader owns the thread, the meters also record its use of the machine.
-  worker_meters(const tick_clock& clock, std::size_t largest_chunk, bool is_own_thread)
+  worker_meters(const tick_clock& clock, std::size_t max_chunk, bool is_own_thread)
       : clock_(&clock),
         is_own_thread_(is_own_thread),
         usage_apart_(clock.ten_milliseconds()),
         // 50 us is slow: it is a thousand times the cost of timing a sample.
-        reads_(clock.clocks(), clock.ten_milliseconds() / 200, largest_chunk) {}
+        reads_(clock.clocks(), clock.ten_milliseconds() / 200, max_chunk) {}
 
   /// Measures the read of a chunk for its lifetime.
   class chunk_probe {
@@ -416,7 +416,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
   /// @}
 
   /// Counts the bytes of the ragged fields of a completed batch.
-  void note_values(std::uint64_t bytes) noexcept { reads_.note_values(bytes); }
+  void record_values(std::uint64_t bytes) noexcept { reads_.record_values(bytes); }
   /// The counts of the thread's reads. Any thread may call this.
   [[nodiscard]] const read_meter& reads() const noexcept { return reads_; }
 

@@ -169,7 +169,7 @@ class wait_probe {
     watch_->stop(now);
     stage_range::end();
     if (trace_ != nullptr) [[unlikely]]
-      trace_->note_wait(stage_, began_, now);
+      trace_->record_wait(stage_, began_, now);
   }
 
  private:

@@ -116,7 +116,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
   }
   /// Adds a finished wait for the batch that `work_on` will name. Consecutive waits of one stage
   /// are merged, since they are one wait that was interrupted for a check.
-  void note_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
+  void record_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
     if (count_ != 0 && waits_[count_ - 1].stage == number_of(stage)) {
       waits_[count_ - 1].end = end;
       return;
@@ -169,7 +169,7 @@ inline constexpr trace_sink::functions trace_writer::table{
       from(sink).add_setting(stage, begin, end, workers, prefetch);
     },
     [](trace_sink& sink, trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
-      from(sink).note_wait(stage, begin, end);
+      from(sink).record_wait(stage, begin, end);
     },
     [](trace_sink& sink, const batch_info& batch) noexcept { return from(sink).work_on(batch); },
     [](trace_sink& sink) noexcept { from(sink).leave(); }};

@@ -81,7 +81,7 @@ class permutation {
   /// 2^63.
   permutation(std::uint64_t n, const random_key& key) : size_{n} {
     if (n == 0 || n > max_size) {
-      throw std::invalid_argument(joined({"permutation: expected 1 <= n <= 2^63, found n = ", n}));
+      throw std::invalid_argument(str_cat({"permutation: expected 1 <= n <= 2^63, found n = ", n}));
     }
     sample_generator gen{key, 0};
     if (n <= table_size) {

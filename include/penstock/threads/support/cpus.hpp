@@ -39,7 +39,7 @@ namespace detail {
 /// except in tests.
 [[nodiscard]] inline std::optional<cpu_list> cpus_of_node(const std::string& root, int node) {
   return cpu_list::parse(
-      text_of_file(joined({root, "/devices/system/node/node", node, "/cpulist"})));
+      text_of_file(str_cat({root, "/devices/system/node/node", node, "/cpulist"})));
 }
 
 /// A set of cores in the format of the kernel, with one bit for each core.

@@ -26,9 +26,9 @@ class basic_depth_tuner final : public feed_tuner {
   /// Makes a tuner for options with `depth = automatic`. `flow` identifies the feed in a trace.
   basic_depth_tuner(const transfer_options& options, std::uint64_t flow, double ten_milliseconds)
       : range_(checked_depth(options)),
-        climber_({1, range_.first - 1}, {1, 1}, {1, range_.most - 1}, ten_milliseconds / 10, true),
+        climber_({1, range_.first - 1}, {1, 1}, {1, range_.max - 1}, ten_milliseconds / 10, true),
         used_(range_.first),
-        trace_(options.observe.trace.add_track(flow, "penstock depth")),
+        trace_(options.instrumentation.trace.add_track(flow, "penstock depth")),
         log_({0, 0, used_}) {}
 
   /// Makes a tuner; the function of `depth_tuning`.
@@ -47,16 +47,16 @@ class basic_depth_tuner final : public feed_tuner {
                                  std::uint64_t number) noexcept override {
     if (count > used_) {  // leases made the feed open more slots, and hold them
       held_ += count - used_;
-      range_.most = (std::max)(range_.most, count);  // the memory was sufficient after all
+      range_.max = (std::max)(range_.max, count);  // the memory was sufficient after all
       wanted_ = count;
-      note_opened(now, count);
+      record_opened(now, count);
     }
     const auto said = climber_.note(now, waited, [] { return std::optional{std::uint64_t{0}}; });
     if (said) log_.add(number, as_depth(*said), {0, 0, slots_of(climber_.kept())});
     return wanted_ = slots_of(climber_.now());
   }
-  void note_opened(std::uint64_t now, std::size_t count) noexcept override {
-    if (count < wanted_) range_.most = count;  // the device has no memory for more
+  void record_opened(std::uint64_t now, std::size_t count) noexcept override {
+    if (count < wanted_) range_.max = count;  // the device has no memory for more
     record(now);
     used_ = count;
   }
@@ -66,7 +66,7 @@ class basic_depth_tuner final : public feed_tuner {
 
  private:
   [[nodiscard]] std::size_t slots_of(const tuning_setting& setting) const noexcept {
-    return (std::min)(setting.prefetch + 1 + held_, range_.most);
+    return (std::min)(setting.prefetch + 1 + held_, range_.max);
   }
   [[nodiscard]] trial_result as_depth(const trial_result& said) const noexcept {
     return {{0, 0, slots_of(said.from)},

@@ -129,7 +129,7 @@ struct device_slot {
   /// `filler` is the stream that fills the slot. The stream marks the data as arrived before the
   /// record of the copy.
   template <class... Filler>
-  void note_arrival([[maybe_unused]] Filler... filler) {
+  void record_arrival([[maybe_unused]] Filler... filler) {
     if constexpr (checked) {
       lease.end();  // the lease of a copy whose record was refused
       lease = lease_guard{info.epoch, info.batch, filler...};
@@ -167,10 +167,10 @@ struct device_slot {
     }
   }
   /// Waits for the extra streams, if their record failed. Returns true if their work has ended.
-  [[nodiscard]] bool settle_extras(const Device& device) noexcept {
+  [[nodiscard]] bool synchronize_extras(const Device& device) noexcept {
     bool is_idle = true;
     for (std::size_t i = 0; i < extras_used; ++i) {
-      is_idle = settle(device, *extras[i].stream) && is_idle;
+      is_idle = try_synchronize(device, *extras[i].stream) && is_idle;
     }
     extras_used = 0;
     return is_idle;
@@ -179,9 +179,9 @@ struct device_slot {
   /// Waits for all work that fills the slot, and for the extra streams, before the memory is freed.
   /// Returns true if that work has ended.
   [[nodiscard]] bool settle_all(const Device& device) const noexcept {
-    bool is_idle = filled_by == nullptr || filled_by->settle(filled_at);
+    bool is_idle = filled_by == nullptr || filled_by->try_synchronize(filled_at);
     for (const auto& extra : extras)
-      is_idle = settle_before_free(device, extra.released) && is_idle;
+      is_idle = synchronize_before_free(device, extra.released) && is_idle;
     return is_idle;
   }
 
@@ -311,8 +311,8 @@ class turn_lock {
 /// each further stream.
 ///
 /// Batches that are queued together are filled at one point. Consecutive leases that end on the
-/// feed's stream (`end_later`) are free at one point. `release_ended` marks that point when the
-/// next copies are queued, and the copies wait for it once.
+/// feed's stream (`defer_release`) are free at one point. `flush_releases` marks that point when
+/// the next copies are queued, and the copies wait for it once.
 template <device Device>
 class device_slots {
   using slot_type = device_slot<Device>;
@@ -325,12 +325,12 @@ class device_slots {
   lease_tracks leases;  ///< records the leases for a trace, one at a time for each slot
   sample_lists lists;   ///< samples of the batch in each slot, if the source lists them
 
-  /// Makes `depth` slots for batches of `layout` on `device`. There may be `most` slots later. If
+  /// Makes `depth` slots for batches of `layout` on `device`. There may be `max` slots later. If
   /// `in_host`, each slot is the host slot of its batch. `transform` fills the slots; if it is
   /// null, batches are copied. Leases are handed to the stream `consumer`. A lease on another
   /// stream costs an event. Throws `out_of_memory`, and what the device throws.
   device_slots(const Device& device, slot_layout layout, stream_ref consumer, std::size_t depth,
-               std::size_t most, bool in_host = false,
+               std::size_t max, bool in_host = false,
                std::shared_ptr<transform_stage<Device>> transform = {});
   device_slots(device_slots&&) = delete;
 
@@ -349,7 +349,7 @@ class device_slots {
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// The number of slots in use, and the number that there may be.
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::size_t most() const noexcept { return slots_.size(); }
+  [[nodiscard]] std::size_t max() const noexcept { return slots_.size(); }
   /// The size in bytes of the device memory of all slots, and of the staging memory of the
   /// transform.
   [[nodiscard]] std::size_t bytes() const noexcept {
@@ -364,7 +364,7 @@ class device_slots {
     return holds_host() ? hosts_[slot].slot() : slot;
   }
 
-  /// Uses `count` of the `most` slots, or as many as fit in the device's memory. Only the thread
+  /// Uses `count` of the `max` slots, or as many as fit in the device's memory. Only the thread
   /// that fills slots may call this. Throws what the device throws, except `out_of_memory`.
   void open(std::size_t count);
 
@@ -431,7 +431,7 @@ class device_slots {
             });
             ++queued;
           }
-          if (holds_host_ || marks_each()) return note_filled(batches);
+          if (holds_host_ || marks_each()) return record_filled(batches);
           const std::shared_ptr<timeline>& fills = filling();
           const auto marked = fills->mark(capture_check::done);
           marked.rethrow_refusal();
@@ -440,7 +440,7 @@ class device_slots {
             release_host<HostBatch, Device>(one.from, fills, marked.at);
           }
         },
-        [&] { return settle_filling(); });
+        [&] { return synchronize_filling(); });
     if (!end.refusal) [[likely]]
       return;
     give_up(batches, queued, end);
@@ -469,12 +469,12 @@ class device_slots {
     wait_for_release(to, transforms);
     allow(to, transforms);
     transform_->enqueue(in, to.data, to.info);
-    to.note_arrival(transforms);
+    to.record_arrival(transforms);
     if (transform_->reads_host()) return;
     const auto marked = made.mark(capture_check::done);
     marked.rethrow_refusal();
     to.fill(made, marked.at);
-    transform_->note_read(marked.at);
+    transform_->record_read(marked.at);
   }
   /// The number of batches that are in their slots after a `copy_in` that threw.
   [[nodiscard]] std::size_t filled() const noexcept { return filled_; }
@@ -500,7 +500,7 @@ class device_slots {
   }
   /// Returns true if `stream` is the calling thread and `wait_for_copy` would block it.
   [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
-    return is_body(device_, stream) && !slots_[slot].filled_by->reached(slots_[slot].filled_at);
+    return runs_inline(device_, stream) && !slots_[slot].filled_by->reached(slots_[slot].filled_at);
   }
   /// The batch that the slot holds.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
@@ -527,7 +527,7 @@ class device_slots {
     return *slots_[slot].handed_to;
   }
 
-  /// Ends the lease for the host before `give_back`, and records it in the trace. In a checked
+  /// Ends the lease for the host before `release`, and records it in the trace. In a checked
   /// build, also ends the lease for each of its streams after the work that is queued on the stream
   /// by now.
   void close_lease(std::size_t slot, const batch_info& batch,
@@ -541,7 +541,7 @@ class device_slots {
   }
 
   /// In a checked build: notes that the loop's body may have ended before its use of the stream.
-  void note_left([[maybe_unused]] std::size_t slot) noexcept {
+  void record_left([[maybe_unused]] std::size_t slot) noexcept {
     if constexpr (checked) slots_[slot].uses.reset();
   }
 
@@ -559,16 +559,16 @@ class device_slots {
   /// queued on the stream of the lease. If the device refuses to record that work, the function
   /// waits for it, and `rethrow_poison` throws the error. If the device refuses to wait too, the
   /// slot is lost: the library cannot know when it is free.
-  void give_back(std::size_t slot) noexcept;
+  void release(std::size_t slot) noexcept;
 
-  /// Ends a lease of the feed's stream like `give_back`, but leaves the record to `release_ended`,
+  /// Ends a lease of the feed's stream like `release`, but leaves the record to `flush_releases`,
   /// which makes one record for several leases. Checks here that the stream is usable. Only the
   /// thread that fills slots may call this.
-  void end_later(std::size_t slot) noexcept;
+  void defer_release(std::size_t slot) noexcept;
 
-  /// Marks the release of the leases that `end_later` has ended. Treats a refusal of the device
-  /// like `give_back`.
-  void release_ended(capture_check check) noexcept;
+  /// Marks the release of the leases that `defer_release` has ended. Treats a refusal of the device
+  /// like `release`.
+  void flush_releases(capture_check check) noexcept;
 
   /// Returns a slot that was filled and never handed out.
   void discard(std::size_t slot) noexcept;
@@ -603,23 +603,23 @@ class device_slots {
   /// Queues the work that fills a slot.
   template <class HostBatch>
   void queue(slot_type& to, HostBatch& from) {
-    if (holds_host_) return to.note_arrival();
+    if (holds_host_) return to.record_arrival();
     const stream_ref stream = copies_;
     wait_for_release(to, stream);
     allow(to, stream);
     copy(to.data, from, layout_.used_bytes(to.info.size, from.data()), stream);
-    to.note_arrival(stream);
+    to.record_arrival(stream);
   }
   /// Waits for the work that fills slots. Returns true if it has ended.
-  [[nodiscard]] bool settle_filling() noexcept {
+  [[nodiscard]] bool synchronize_filling() noexcept {
     if (holds_host_) return true;
-    const bool is_copied = settle(device_, stream_ref{copies_});
-    return (!transform_ || settle(device_, transform_->made()->stream())) && is_copied;
+    const bool is_copied = try_synchronize(device_, stream_ref{copies_});
+    return (!transform_ || try_synchronize(device_, transform_->made()->stream())) && is_copied;
   }
 
   /// Records that batches without a common mark are filled.
   template <class HostBatch>
-  [[gnu::noinline]] void note_filled(std::span<slot_filling<HostBatch>> batches) noexcept {
+  [[gnu::noinline]] void record_filled(std::span<slot_filling<HostBatch>> batches) noexcept {
     if (holds_host_) {
       for (auto& one : batches) hold(one);
     } else {
@@ -667,11 +667,11 @@ class device_slots {
   }
   /// Returns the host slot of `slot` if other streams have used it too. The host slot is free after
   /// all work that has been recorded for `slot`.
-  [[nodiscard]] recorded_end give_back_host(std::size_t slot) noexcept {
+  [[nodiscard]] recorded_end release_host_slot(std::size_t slot) noexcept {
     slot_type& from = slots_[slot];
     const stream_ref after_all = copies_;
     recorded_end end = record_or_wait([&] { from.wait_for_extras(device_, after_all); },
-                                      [&] { return from.settle_extras(device_); });
+                                      [&] { return from.synchronize_extras(device_); });
     if (!end.refusal) return hosts_[slot].end_after(after_all);
     if (!end.is_lost) drop_host(slot);
     return end;
@@ -719,9 +719,9 @@ class device_slots {
       return true;
     }
   }
-  /// Does the work of `give_back` for a host slot, or for a slot that other streams have used. Not
-  /// inlined, so that `give_back` stays small.
-  [[gnu::noinline]] void give_back_otherwise(std::size_t slot) noexcept;
+  /// Does the work of `release` for a host slot, or for a slot that other streams have used. Not
+  /// inlined, so that `release` stays small.
+  [[gnu::noinline]] void release_other(std::size_t slot) noexcept;
   /// Records that `from` is free after all work that is queued on `stream` and the extra streams.
   [[nodiscard]] recorded_end record_release(slot_type& from, stream_ref stream) noexcept;
   /// Keeps the error if the device has refused the record, and releases the slot unless it is lost.
@@ -759,7 +759,7 @@ class device_slots {
 
 template <device Device>
 device_slots<Device>::device_slots(const Device& device, slot_layout layout, stream_ref consumer,
-                                   std::size_t depth, std::size_t most, bool in_host,
+                                   std::size_t depth, std::size_t max, bool in_host,
                                    std::shared_ptr<transform_stage<Device>> transform)
     : device_(device),
       transform_(std::move(transform)),
@@ -768,14 +768,14 @@ device_slots<Device>::device_slots(const Device& device, slot_layout layout, str
       copies_(device.make_stream()),
       // A few times as many events as slots, because threads wait for the copies.
       copied_(in_host ? nullptr
-                      : std::make_shared<timeline>(device, copies_, 4 * (most + 1),
+                      : std::make_shared<timeline>(device, copies_, 4 * (max + 1),
                                                    event_wait::by_host)),
-      consumer_(device, consumer, in_host ? 1 : most + 1, event_wait::by_streams),
-      slots_(most),
-      hosts_(in_host ? most : 0),
+      consumer_(device, consumer, in_host ? 1 : max + 1, event_wait::by_streams),
+      slots_(max),
+      hosts_(in_host ? max : 0),
       open_(depth) {
-  ended_.reserve(most);
-  memory_.reserve(1 + most - depth);
+  ended_.reserve(max);
+  memory_.reserve(1 + max - depth);
   for (slot_type& slot : slots_) slot.results.reserve(2);
   add(depth);
 }
@@ -784,11 +784,11 @@ template <device Device>
 device_slots<Device>::~device_slots() {
   bool is_idle = true;
   for (std::size_t slot = 0; slot < made(); ++slot) {
-    is_idle = consumer_.settle(slots_[slot].released_at) && is_idle;
+    is_idle = consumer_.try_synchronize(slots_[slot].released_at) && is_idle;
     is_idle = slots_[slot].settle_all(device_) && is_idle;
   }
   // No event marks the end of the work on a lost slot, and its stream may be gone.
-  if (refused_.has_lost_slot()) is_idle = settle_before_free(device_) && is_idle;
+  if (refused_.has_lost_slot()) is_idle = synchronize_before_free(device_) && is_idle;
   if (is_idle) return;
   for (auto& piece : memory_) piece.leak();
   for (auto& host : hosts_) {
@@ -849,8 +849,8 @@ recorded_end device_slots<Device>::record_release(slot_type& from, stream_ref st
         from.record_extras(device_);
       },
       [&] {
-        const bool is_idle = is_marked || settle(device_, stream);
-        return from.settle_extras(device_) && is_idle;
+        const bool is_idle = is_marked || try_synchronize(device_, stream);
+        return from.synchronize_extras(device_) && is_idle;
       });
   if (!end.refusal) return others;
   end.is_lost = end.is_lost || others.is_lost;
@@ -858,10 +858,10 @@ recorded_end device_slots<Device>::record_release(slot_type& from, stream_ref st
 }
 
 template <device Device>
-void device_slots<Device>::give_back(std::size_t slot) noexcept {
+void device_slots<Device>::release(std::size_t slot) noexcept {
   slot_type& from = slots_[slot];
   if (holds_host_ || from.extras_used != 0 || !is_consumer(*from.handed_to)) [[unlikely]]
-    return give_back_otherwise(slot);
+    return release_other(slot);
   const auto end = consumer_.mark();
   if (end.refusal) [[unlikely]] {
     from.released_at = 0;
@@ -872,7 +872,7 @@ void device_slots<Device>::give_back(std::size_t slot) noexcept {
 }
 
 template <device Device>
-void device_slots<Device>::give_back_otherwise(std::size_t slot) noexcept {
+void device_slots<Device>::release_other(std::size_t slot) noexcept {
   slot_type& from = slots_[slot];
   const stream_ref stream = *from.handed_to;
   recorded_end end;
@@ -881,8 +881,8 @@ void device_slots<Device>::give_back_otherwise(std::size_t slot) noexcept {
   } else {
     end = record_release(from, stream);
     if (holds_host_ && !end.is_lost) {
-      recorded_end given_back = give_back_host(slot);
-      if (!end.refusal || given_back.is_lost) end = std::move(given_back);
+      recorded_end released = release_host_slot(slot);
+      if (!end.refusal || released.is_lost) end = std::move(released);
     }
   }
   end_release(from, end);
@@ -895,12 +895,12 @@ void device_slots<Device>::end_release(slot_type& from, const recorded_end& end)
 }
 
 template <device Device>
-void device_slots<Device>::end_later(std::size_t slot) noexcept {
+void device_slots<Device>::defer_release(std::size_t slot) noexcept {
   slot_type& from = slots_[slot];
   const stream_ref stream = *from.handed_to;
-  if (from.extras_used != 0 || !is_consumer(stream)) return give_back(slot);
+  if (from.extras_used != 0 || !is_consumer(stream)) return release(slot);
   const recorded_end end = record_or_wait([&] { require_still_usable(device_, stream); },
-                                          [&] { return settle(device_, stream); });
+                                          [&] { return try_synchronize(device_, stream); });
   if (!end.refusal) [[likely]]
     return ended_.push_back(slot);
   from.released_at = 0;
@@ -908,7 +908,7 @@ void device_slots<Device>::end_later(std::size_t slot) noexcept {
 }
 
 template <device Device>
-void device_slots<Device>::release_ended(capture_check check) noexcept {
+void device_slots<Device>::flush_releases(capture_check check) noexcept {
   if (ended_.empty()) return;
   const auto end = consumer_.mark(check);
   if (end.refusal) [[unlikely]]

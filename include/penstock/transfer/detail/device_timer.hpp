@@ -27,7 +27,8 @@ class device_timer {
   /// work.
   explicit device_timer(const Device& device) : device_(device) {
     if constexpr (!times_work<Device>) {
-      throw option_error("observe.time_device", "this device cannot measure the time of its work");
+      throw option_error("instrumentation.time_device",
+                         "this device cannot measure the time of its work");
     }
     for (event_type* event : {&copy_begun_, &copied_, &transform_begun_, &transformed_, &left_,
                               &step_begun_, &stepped_}) {

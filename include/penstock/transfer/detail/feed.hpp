@@ -148,7 +148,7 @@ class feed_watch {
   /// throws.
   template <class Queue>
   void fill_of(const batch_info& batch, bool is_copied, const Queue& queue) {
-    const work_probe probe{trace_stage::copy, is_copied ? seen_->trace() : nullptr, batch,
+    const work_probe probe{trace_stage::copy, is_copied ? metrics_->trace() : nullptr, batch,
                            batch.size};
     if (timer_) timer_->choose(batch);
     queue();
@@ -158,11 +158,11 @@ class feed_watch {
   /// @name A range
   /// @{
   void begin_range() noexcept {
-    if (tuner_) tuner_->begin(seen_->ticks());
+    if (tuner_) tuner_->begin(metrics_->ticks());
     if (timer_) timer_->abandon();
   }
   void end_range() noexcept {
-    if (tuner_) tuner_->end(seen_->ticks());
+    if (tuner_) tuner_->end(metrics_->ticks());
     if (timer_) timer_->abandon();
   }
   /// @}
@@ -172,13 +172,13 @@ class feed_watch {
   void end_step(stream_ref consumer) noexcept {
     step_.end();
     if (!timer_) return;
-    if (const auto times = timer_->end_step(consumer)) seen_->note_device(*times);
+    if (const auto times = timer_->end_step(consumer)) metrics_->record_device(*times);
   }
   /// Starts the body with a batch in a slot of `ring`. Throws what the device throws.
   void begin_step(device_slots<Device>& ring, stream_ref consumer, const batch_info& batch) {
-    step_.begin(seen_->trace(), batch);
+    step_.begin(metrics_->trace(), batch);
     if (timer_) timer_->begin_step(consumer, batch);
-    if (tuner_) tune(ring, is_body(ring.device(), consumer));
+    if (tuner_) tune(ring, runs_inline(ring.device(), consumer));
   }
   /// The range ends within the body.
   void leave_step() noexcept { step_.end(); }
@@ -186,26 +186,27 @@ class feed_watch {
 
   /// The history of an automatic depth. A fixed depth is `depth`, without moves. From any thread.
   [[nodiscard]] tuning_history tuning(std::size_t depth) const {
-    return tuner_ ? tuner_->history(seen_->times())
+    return tuner_ ? tuner_->history(metrics_->times())
                   : tuning_history{.now = {.depth = depth}, .moves = {}};
   }
 
  private:
-  /// Changes the depth. If the consumer's stream is the calling thread (`is_body`), the time that
-  /// it waited for copies is known. If it is another stream, only the time of a batch is known.
-  void tune(device_slots<Device>& ring, bool is_body) noexcept {
-    const std::uint64_t now = seen_->ticks();
-    const std::uint64_t waited = is_body ? seen_->waited_for_copy(now) : now;
-    const std::size_t wanted = tuner_->take(now, waited, ring.count(), seen_->batches());
+  /// Changes the depth. If the consumer's stream is the calling thread (`runs_inline`), the time
+  /// that it waited for copies is known. If it is another stream, only the time of a batch is
+  /// known.
+  void tune(device_slots<Device>& ring, bool runs_inline) noexcept {
+    const std::uint64_t now = metrics_->ticks();
+    const std::uint64_t waited = runs_inline ? metrics_->waited_for_copy(now) : now;
+    const std::size_t wanted = tuner_->take(now, waited, ring.count(), metrics_->batches());
     if (wanted == ring.count()) return;
     try {
       ring.open(wanted);
     } catch (...) {  // NOLINT: tuning ends no loop; the device tells it again where one may end
     }
-    tuner_->note_opened(now, ring.count());
+    tuner_->record_opened(now, ring.count());
   }
 
-  feed_observer* seen_;
+  feed_observer* metrics_;
   step_probe step_;
   std::unique_ptr<feed_tuner> tuner_;  // null: the depth is not `automatic`
   std::optional<device_timer<Device>> timer_;
@@ -215,18 +216,18 @@ template <device Device>
 feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
                                const transfer_options& options, feed_observer& seen,
                                std::uint64_t flow)
-    : seen_(&seen) {
-  const trace_target& trace = options.observe.trace;
+    : metrics_(&seen) {
+  const trace_target& trace = options.instrumentation.trace;
   if (trace.code() != nullptr) {
     if (flow == 0) flow = trace.code()->new_flow(*trace.recorder());
     seen.trace_to(trace.add_track(flow, "penstock transfer"));
-    ring.leases.trace_to(trace, flow, "device slot", ring.most());
+    ring.leases.trace_to(trace, flow, "device slot", ring.max());
   }
-  seen.set_body(is_body(ring.device(), consumer));
+  seen.set_runs_inline(runs_inline(ring.device(), consumer));
   if (options.depth.is_automatic()) {
     tuner_ = options.depth.tuning()->make(options, flow, seen.ten_milliseconds());
   }
-  if (options.observe.time_device) timer_.emplace(ring.device());
+  if (options.instrumentation.time_device) timer_.emplace(ring.device());
 }
 
 /// Returns `options` as they apply to `source` and its device. `tuning.zero_copy` becomes `always`
@@ -238,7 +239,7 @@ template <stage Source>
                                                 bool transforms) {
   const depth_range depth = checked_depth(options);
   const zero_copy_use asked = std::exchange(options.tuning.zero_copy, zero_copy_use::never);
-  const auto without = [&](const text_piece& why) {
+  const auto without = [&](const str_cat_arg& why) {
     if (asked == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
     return options;
   };
@@ -261,9 +262,9 @@ template <stage Source>
   // A batch is requested only if the source has a slot for it.
   if (host->slot_count < depth.first) {
     options.depth = host->slot_count;
-    options.tuning.most_depth = automatic;
-  } else if (host->slot_count < depth.most) {
-    options.tuning.most_depth = host->slot_count;
+    options.tuning.max_depth = automatic;
+  } else if (host->slot_count < depth.max) {
+    options.tuning.max_depth = host->slot_count;
   }
   return options;
 }
@@ -271,12 +272,13 @@ template <stage Source>
 /// No slot of `count` device slots is free, and none is waited for any more.
 [[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t count, bool is_stopped) {
   if (is_stopped) {
-    throw cancelled(joined({"cancelled: a stop of the source was requested while all ", count,
-                            " device slots were held as leases"}));
+    throw cancelled(str_cat({"cancelled: a stop of the source was requested while all ", count,
+                             " device slots were held as leases"}));
   }
-  throw leases_exhausted(joined({"transfer: all ", count,
-                                 " device slots are held as leases: release one, raise depth, or "
-                                 "let it wait for leases that end on other threads (when_held)"}));
+  throw leases_exhausted(
+      str_cat({"transfer: all ", count,
+               " device slots are held as leases: release one, raise depth, or "
+               "let it wait for leases that end on other threads (on_slots_exhausted)"}));
 }
 
 /// Returns the first free slot of `ring`, starting at `slot`. Empty if all are leased. For the
@@ -292,20 +294,22 @@ template <class Slots>
 }
 
 /// Returns the first free slot of `ring`, starting at `first`. If all are leased, opens a new slot
-/// if the ring may have more. Otherwise waits for a lease to end if `when_held` specifies that;
+/// if the ring may have more. Otherwise waits for a lease to end if `on_slots_exhausted` specifies
+/// that;
 /// `timing` returns an object that times the wait. Throws `leases_exhausted`, or `cancelled` once
 /// `stop` is requested, or the error of a release that the device has refused.
 template <class Slots, class Timing>
-[[nodiscard]] std::size_t wait_for_free(Slots& ring, std::size_t first, held_action when_held,
+[[nodiscard]] std::size_t wait_for_free(Slots& ring, std::size_t first,
+                                        exhausted_action on_slots_exhausted,
                                         const std::stop_token& stop, const Timing& timing) {
   std::optional<std::size_t> slot = find_free(ring, first);
   // A slot that was closed before may still be leased. Then the loop opens the next slot.
-  for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.most();) {
+  for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.max();) {
     had = ring.count();
     ring.open(had + 1);
     slot = find_free(ring, first);
   }
-  if (!slot && when_held == held_action::wait) {
+  if (!slot && on_slots_exhausted == exhausted_action::wait) {
     const std::stop_callback on_stop{stop, [&ring]() noexcept { ring.wake(); }};
     [[maybe_unused]] const auto timed = timing();
     ring.wait_for_release([&] {
@@ -325,8 +329,8 @@ template <class Slots, class Timing>
 /// is queued when as many slots are free, or when at most one batch is in flight. The end of a
 /// group is one point: the consumer's stream waits for it when the first batch of the group is
 /// handed out, and has then waited for the others. Between two groups `++` defers the releases of
-/// leases (`end_later`). One record releases them before the next group looks for free slots, or
-/// when the range ends.
+/// leases (`defer_release`). One record releases them before the next group looks for free slots,
+/// or when the range ends.
 template <stage Stage>
 class feed_engine {
  public:
@@ -379,7 +383,7 @@ class feed_engine {
   }
 
   /// Ends what is read and copied for the live range, which lives on: its leases stay.
-  void rest() noexcept;
+  void drain() noexcept;
   /// Returns true if the range `range` is live.
   [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
     return range_.is_live() && range_.is_current(range);
@@ -393,8 +397,8 @@ class feed_engine {
   /// Waits for all work on the consumer's stream.
   void synchronize() const { slots_->device().synchronize(stream_); }
   /// Counts batches that were handed out again, and the time that they took.
-  void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
-    seen_.note_replay(batches, time);
+  void record_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
+    metrics_.record_replay(batches, time);
   }
 
   /// The place of the exception that ended the last range. From any thread.
@@ -403,7 +407,7 @@ class feed_engine {
   }
   /// The statistics, with those of the source if it has any. From any thread.
   [[nodiscard]] transfer_stats stats() const {
-    transfer_stats all = seen_.snapshot();
+    transfer_stats all = metrics_.snapshot();
     all.depth = depth();
     all.loader = source_.from()->stats();
     return all;
@@ -434,15 +438,15 @@ class feed_engine {
 
  private:
   /// The largest number of copies in a group.
-  [[nodiscard]] std::size_t most_in_group(const transfer_options& options) const {
+  [[nodiscard]] std::size_t max_in_group(const transfer_options& options) const {
     const std::size_t asked = checked_group<device_type>(options, layout_.bytes());
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // there is no call to share
-    return is_body(slots_->device(), stream_) ? 1 : asked;
+    return runs_inline(slots_->device(), stream_) ? 1 : asked;
   }
   /// The largest number of copies in a group at the present depth.
   [[nodiscard]] std::size_t group() const noexcept {
-    return (std::min)(most_in_group_, (slots_->count() + 1) / 2);
+    return (std::min)(max_in_group_, (slots_->count() + 1) / 2);
   }
   /// Number of batches that are issued and not handed out yet.
   [[nodiscard]] std::size_t in_flight() const noexcept {
@@ -455,7 +459,7 @@ class feed_engine {
 
   /// Ends the lease that the consumer holds, if there is one.
   void end_held() noexcept {
-    if (group() > 1 && held_.is_in(*slots_)) return held_.end_later();
+    if (group() > 1 && held_.is_in(*slots_)) return held_.defer_release();
     held_.release();
   }
 
@@ -481,8 +485,8 @@ class feed_engine {
   std::shared_ptr<slots_type> slots_;
   bool zero_copy_;
   queue_function by_transform_;  // null: no transform
-  held_action when_held_;
-  std::size_t most_in_group_;
+  exhausted_action when_held_;
+  std::size_t max_in_group_;
   std::vector<slot_filling<typename Stage::batch_type>> group_;  // whose copies are queued next
   // The slots of the batches in flight, which are issued and not handed out yet: that of the n-th
   // batch at n modulo the size.
@@ -494,7 +498,7 @@ class feed_engine {
   std::size_t next_slot_ = 0;           // after the slot that was taken last
   shared_value<std::optional<penstock::failure>> failure_;
   shared_value<batch_position> next_position_;
-  feed_observer seen_;
+  feed_observer metrics_;
   feed_watch<device_type> watch_;
   active_range range_{"transfer"};
   std::atomic<std::thread::id> consumer_;  // the thread that started the last range
@@ -513,24 +517,24 @@ feed_engine<Stage>::feed_engine(std::shared_ptr<Stage> source, stream_ref stream
       slots_(std::move(ring)),
       zero_copy_(options.tuning.zero_copy == zero_copy_use::always),
       by_transform_(by_transform),
-      when_held_(options.when_held),
-      most_in_group_(most_in_group(options)),
-      slot_of_(slots_->most()),
-      judged_(slots_->most()),
-      seen_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), by_transform != nullptr),
-      watch_(*slots_, stream, options, seen_,
-             source_.from()->trace_flow(options.observe.trace.recorder())),
+      when_held_(options.on_slots_exhausted),
+      max_in_group_(max_in_group(options)),
+      slot_of_(slots_->max()),
+      judged_(slots_->max()),
+      metrics_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), by_transform != nullptr),
+      watch_(*slots_, stream, options, metrics_,
+             source_.from()->trace_flow(options.instrumentation.trace.recorder())),
       held_(held) {
-  slots_->watch_by(seen_.trace(), watch_.timer());
+  slots_->watch_by(metrics_.trace(), watch_.timer());
   if constexpr (has_tags<typename Stage::batch_type>) {
-    for (std::size_t slot = 0; slot < slots_->most(); ++slot) {
+    for (std::size_t slot = 0; slot < slots_->max(); ++slot) {
       slots_->tags(slot).reserve(layout_.batch_size());
     }
   }
   if (source_.from()->lists_samples()) {
-    slots_->lists = sample_lists{slots_->most(), layout_.batch_size()};
+    slots_->lists = sample_lists{slots_->max(), layout_.batch_size()};
   }
-  group_.reserve((std::min)(most_in_group_, slots_->most()));
+  group_.reserve((std::min)(max_in_group_, slots_->max()));
 }
 
 template <stage Stage>
@@ -543,7 +547,7 @@ std::uint64_t feed_engine<Stage>::start(const batch_position& from, std::uint64_
   source_.start(from, last_epoch);
   next_position_.store(next.value_or(from));
   failure_.store(std::nullopt);
-  seen_.begin_range();
+  metrics_.begin_range();
   watch_.begin_range();
   consumer_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   return range_.start();
@@ -562,7 +566,7 @@ bool feed_engine<Stage>::advance() {
     return false;
   }
   const batch_info& batch = held_.info();
-  seen_.note_handed_out(batch.size, in_flight());
+  metrics_.record_handed_out(batch.size, in_flight());
   next_position_.store(batch_position{batch.epoch, batch.batch + 1});
   watch_.begin_step(*slots_, stream_, batch);
   return true;
@@ -580,7 +584,7 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
       const std::size_t slot = oldest();
       if (!slots_->holds_host()) {
         // If the calling thread is the stream, this waits for the copy.
-        const auto timed = seen_.for_copy(slots_->will_block(slot, stream_));
+        const auto timed = metrics_.for_copy(slots_->will_block(slot, stream_));
         slots_->wait_for_copy(slot, stream_, knows_filled_);
       }
       ++handed_out_;
@@ -606,15 +610,15 @@ template <stage Stage>
 void feed_engine<Stage>::stop() noexcept {
   if (!range_.end()) return;
   watch_.leave_step();
-  held_.note_left();
+  held_.record_left();
   end_held();
-  slots_->release_ended(capture_check::needed);
-  rest();
+  slots_->flush_releases(capture_check::needed);
+  drain();
 }
 
 template <stage Stage>
-void feed_engine<Stage>::rest() noexcept {
-  seen_.end_range();
+void feed_engine<Stage>::drain() noexcept {
+  metrics_.end_range();
   watch_.end_range();
   std::optional<std::size_t> first;
   if (in_flight() != 0) first = oldest();
@@ -630,10 +634,10 @@ void feed_engine<Stage>::rest() noexcept {
 template <stage Stage>
 void feed_engine<Stage>::issue_ready() {
   if (in_flight() > 1 && in_flight() + group() > slots_->count()) return;
-  if (most_in_group_ != 1) {
+  if (max_in_group_ != 1) {
     // Release the leases that `++` has ended before free slots are looked for. `next` has checked
     // that the stream is usable.
-    slots_->release_ended(capture_check::done);
+    slots_->flush_releases(capture_check::done);
     slots_->rethrow_poison();
   }
   while (take_ready()) issue();
@@ -659,9 +663,9 @@ bool feed_engine<Stage>::issue_next() {
   // First: what is taken from the source has a place.
   const std::size_t slot =
       wait_for_free(*slots_, next_slot_, when_held_, source_.from()->stop_token(),
-                    [this] { return seen_.for_lease(); });
+                    [this] { return metrics_.for_lease(); });
   {
-    const auto timed = seen_.for_batch();
+    const auto timed = metrics_.for_batch();
     auto batch = source_.template next<true>();
     if (!batch) return false;
     take(slot, std::move(batch));
@@ -680,13 +684,13 @@ void feed_engine<Stage>::issue() {
           const batch_info& info = slots_->info(one.slot);
           if constexpr (batch_of_listed_samples<typename Stage::batch_type>) {
             if (slots_->lists.is_on()) [[unlikely]]
-              slots_->lists.take(one.slot, one.from.indices(), one.from.substituted());
+              slots_->lists.take(one.slot, one.from.indices(), one.from.replaced());
           }
           const std::uint64_t values =
               layout_.is_ragged() ? layout_.value_bytes(one.from.data(), info.size) : 0;
           watch_.fill_of(info, !zero_copy_, queue);
-          if (zero_copy_) return seen_.note_zero_copy();
-          seen_.note_copy(info.size, values);
+          if (zero_copy_) return metrics_.record_zero_copy();
+          metrics_.record_copy(info.size, values);
         },
         by_transform_);
   } catch (...) {
@@ -781,24 +785,24 @@ class feed {
     const batch_layout<in_record>& layout = source_.layout();
     if constexpr (std::same_as<Transform, no_transform>) {
       return shared_by_leases<slots_type, stream_ref>(device, layout, stream, depth.first,
-                                                      depth.most, zero_copy);
+                                                      depth.max, zero_copy);
     } else {
       auto work = std::make_unique<transform_of<Transform, in_record, device_type>>(
           std::move(transform), device, layout);
       const auto out = work->out_layout();
       return shared_by_leases<slots_type, stream_ref>(
-          device, out, stream, depth.first, depth.most, false,
-          std::make_shared<transform_stage<device_type>>(device, layout, std::move(work),
-                                                         depth.most, zero_copy));
+          device, out, stream, depth.first, depth.max, false,
+          std::make_shared<transform_stage<device_type>>(device, layout, std::move(work), depth.max,
+                                                         zero_copy));
     }
   }
 
   /// Reads the source's present stage. Throws `source_mismatch` unless the memory of this feed
   /// still suits the source: a loader may have been assigned to it.
   void require_unchanged() {
-    const auto refuse = [](std::initializer_list<text_piece> problem) {
+    const auto refuse = [](std::initializer_list<str_cat_arg> problem) {
       throw source_mismatch(
-          joined({"transfer: ", joined(problem), ": make a new transfer for it"}));
+          str_cat({"transfer: ", str_cat(problem), ": make a new transfer for it"}));
     };
     const batch_layout<in_record>& now = source_.layout();
     const batch_layout<in_record>& made = engine_.layout().template as<in_record>();
@@ -817,13 +821,15 @@ class feed {
       const auto core = stage_of(source_);
       if (core == engine_.source()) return;
       if (core->lists_samples() != engine_.ring().lists.is_on()) {
-        refuse({"another loader was assigned to the source, with a different observe.indices"});
+        refuse(
+            {"another loader was assigned to the source, with a different "
+             "instrumentation.indices"});
       }
       if (engine_.zero_copy()) {
         const transfer_options resolved =
             resolved_options(*core, options_, engine_.ring().transforms());
         if (resolved.tuning.zero_copy != zero_copy_use::always ||
-            checked_depth(resolved).most < engine_.ring().most()) {
+            checked_depth(resolved).max < engine_.ring().max()) {
           refuse(
               {"batches stay in their host slots (zero_copy), but another loader was assigned to "
                "the source, with fewer slots or a different kind of memory"});

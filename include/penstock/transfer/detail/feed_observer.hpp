@@ -28,20 +28,20 @@ class feed_observer : public consumer_meters {
 
   /// Counts a batch whose copy the consumer's thread has queued. Its ragged fields hold
   /// `value_bytes`.
-  void note_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
+  void record_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
     copies_.add(1);
     copied_.add(samples);
     if (value_bytes != 0) values_.add(value_bytes);
   }
   /// Counts a batch that stays in its host slot, where the device works on it.
-  void note_zero_copy() noexcept { zero_copies_.add(1); }
+  void record_zero_copy() noexcept { zero_copies_.add(1); }
   /// Counts a batch that the consumer gets, with `ahead` copies queued after it.
-  void note_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
-    note_batch(samples);
-    note_depth(ahead);
+  void record_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
+    on_batch(samples);
+    record_depth(ahead);
   }
   /// Counts `batches` batches of a replay, which took `time`.
-  void note_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
+  void record_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
     replayed_.add(batches);
     replay_time_.add(static_cast<std::uint64_t>(time.count()));
   }
@@ -52,7 +52,7 @@ class feed_observer : public consumer_meters {
   }
 
   /// Adds the times of a batch that the device has measured.
-  void note_device(const device_stats& one) noexcept {
+  void record_device(const device_stats& one) noexcept {
     timed_.add(one.batches);
     const auto add = [](tally& to, std::chrono::nanoseconds time) {
       to.add(static_cast<std::uint64_t>((std::max)(time, std::chrono::nanoseconds{0}).count()));
@@ -64,7 +64,7 @@ class feed_observer : public consumer_meters {
   }
 
   /// Sets if the loop's body is the step. Must be called before the first batch.
-  void set_body(bool is_body) noexcept { is_body_ = is_body; }
+  void set_runs_inline(bool runs_inline) noexcept { runs_inline_ = runs_inline; }
 
   /// The statistics so far, without those of the source. Any thread may call this.
   [[nodiscard]] transfer_stats snapshot() const {
@@ -75,7 +75,7 @@ class feed_observer : public consumer_meters {
     all.age = at.since;
     all.clock = clock().source();
     all.clock_has_stepped = at.has_stepped;
-    all.is_body = is_body_;
+    all.runs_inline = runs_inline_;
     all.copies = copies_.value();
     all.samples = copied_.value();
     all.bytes = all.samples * sample_bytes_ + values_.value();
@@ -102,7 +102,7 @@ class feed_observer : public consumer_meters {
   std::size_t sample_bytes_;
   std::size_t out_bytes_;
   bool transforms_;
-  bool is_body_ = false;
+  bool runs_inline_ = false;
   tally copies_;
   tally copied_;
   tally zero_copies_;

@@ -36,7 +36,7 @@ concept has_tags = requires(const Batch& batch) {
 template <class Batch>
 concept batch_of_listed_samples = requires(const Batch& batch) {
   { batch.indices() } -> std::convertible_to<std::span<const std::uint64_t>>;
-  { batch.substituted() } -> std::convertible_to<std::span<const std::uint64_t>>;
+  { batch.replaced() } -> std::convertible_to<std::span<const std::uint64_t>>;
 };
 
 /// Adapts a `batch_source` of the program to a stage. Refers to the source. Supplies a default for
@@ -51,7 +51,7 @@ concept batch_of_listed_samples = requires(const Batch& batch) {
 /// | `last_failure()` | an error of the source has no place |
 /// | `stats()` | `transfer_stats::loader` is empty |
 /// | `footprint()` | batches are always copied |
-/// | `options().observe.indices` | batches have no lists of samples |
+/// | `options().instrumentation.indices` | batches have no lists of samples |
 /// | `trace_flow(recorder)` | a trace does not connect the feed with its source |
 ///
 /// The limits of `faults.on_error` apply only to a loader, not to a source of the program.
@@ -134,9 +134,9 @@ class source_stage {
   }
   [[nodiscard]] bool lists_samples() const {
     if constexpr (batch_of_listed_samples<batch_type> && requires {
-                    { source_->options().observe.indices } -> std::convertible_to<bool>;
+                    { source_->options().instrumentation.indices } -> std::convertible_to<bool>;
                   }) {
-      return source_->options().observe.indices;
+      return source_->options().instrumentation.indices;
     } else {
       return false;
     }
@@ -182,9 +182,9 @@ class source_stage {
     }
     source_->stop();
     throw source_mismatch(
-        joined({"transfer: batch ", batch.batch, " of epoch ", batch.epoch, " has ", batch.size,
-                " samples, but the source's layout() has ", "room for ",
-                source_->layout().batch_size(), ": produce smaller batches"}));
+        str_cat({"transfer: batch ", batch.batch, " of epoch ", batch.epoch, " has ", batch.size,
+                 " samples, but the source's layout() has ", "room for ",
+                 source_->layout().batch_size(), ": produce smaller batches"}));
   }
 
   Source* source_;

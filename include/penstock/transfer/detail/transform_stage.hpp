@@ -95,7 +95,7 @@ class transform_stage {
   /// Waits for the transforms, and frees the staging buffers. Leaks them if the device refuses to
   /// wait.
   ~transform_stage() {
-    if (settle_before_free(device_, made_->stream())) return;
+    if (synchronize_before_free(device_, made_->stream())) return;
     for (place& one : places_) {
       if (one.memory) one.memory->leak();
     }
@@ -137,7 +137,7 @@ class transform_stage {
   }
   /// Records that the transforms have read the batch at `data()` at the point `at`. The next batch
   /// goes to the other staging buffer.
-  void note_read(std::uint64_t at) noexcept {
+  void record_read(std::uint64_t at) noexcept {
     places_[next_].read_at = at;
     next_ = 1 - next_;
   }

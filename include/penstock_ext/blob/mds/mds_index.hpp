@@ -86,8 +86,8 @@ struct mds_encoding {
   while (true) {
     std::uint64_t extent = 0;
     const auto [next, problem] = std::from_chars(at, end, extent);
-    constexpr std::uint64_t most = std::uint64_t{1} << 32U;
-    if (problem != std::errc{} || extent == 0 || extent > most / bytes) return std::nullopt;
+    constexpr std::uint64_t max = std::uint64_t{1} << 32U;
+    if (problem != std::errc{} || extent == 0 || extent > max / bytes) return std::nullopt;
     bytes *= extent;
     if (next == end) return bytes;
     if (*next != ',') return std::nullopt;
@@ -264,10 +264,10 @@ inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
                             names.empty() ? "none" : names);
   }
   mds_summer summer = *mds_summer::of(expected->name);
-  constexpr std::size_t most = std::size_t{1} << 18U;
-  const std::unique_ptr<std::byte[]> memory{new std::byte[most]};
+  constexpr std::size_t max = std::size_t{1} << 18U;
+  const std::unique_ptr<std::byte[]> memory{new std::byte[max]};
   for (std::uint64_t at = 0; at < file.size();) {
-    const auto piece = static_cast<std::size_t>((std::min)(file.size() - at, std::uint64_t{most}));
+    const auto piece = static_cast<std::size_t>((std::min)(file.size() - at, std::uint64_t{max}));
     const std::span<std::byte> bytes{memory.get(), piece};
     file.read_unchanged(at, bytes);
     summer.add(bytes);
@@ -293,7 +293,7 @@ struct mds_shard_entry {
 };
 
 /// Upper limit for the number of columns, larger than in any data set.
-inline constexpr std::size_t most_mds_columns = 1000;
+inline constexpr std::size_t max_mds_columns = 1000;
 
 /// The content of an index.json of MDS shards, version 2. All shards have the same columns.
 struct mds_index {
@@ -355,9 +355,9 @@ class mds_index_reader {
         return std::find(known.begin(), known.end(), key) != known.end();
       }
       case 4:  // an element of a list of columns, or a member of a file
-        return before <= most_mds_columns;
+        return before <= max_mds_columns;
       default:  // a checksum of a file
-        return around.size() == 5 && around[3].key == "hashes" && before <= most_mds_columns;
+        return around.size() == 5 && around[3].key == "hashes" && before <= max_mds_columns;
     }
   }
 
@@ -449,7 +449,7 @@ class mds_index_reader {
     const json& sizes = list(from, "column_sizes");
     const std::size_t count = names.size();
     const bool fits = encodings.size() == count && sizes.size() == count;
-    if (count == 0 || count > most_mds_columns || !fits) {
+    if (count == 0 || count > max_mds_columns || !fits) {
       refuse("as many column_encodings and column_sizes as column_names, 1 to 1000",
              std::to_string(encodings.size()) + ", " + std::to_string(sizes.size()) + " and " +
                  std::to_string(count));

@@ -32,7 +32,7 @@
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/mds/mds_index.hpp>
 #include <penstock_ext/blob/support/blob_file.hpp>
-#include <penstock_ext/blob/support/side_by_side.hpp>
+#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/sums.hpp>
@@ -70,10 +70,10 @@ template <archive_bytes Source>
   std::uint64_t before = table;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
     const std::uint64_t offset = little_endian<4>(bytes.data() + 4 * i);
-    const std::uint64_t most = file.size();
-    if (offset < before || offset > most) {
+    const std::uint64_t max = file.size();
+    if (offset < before || offset > max) {
       throw file_corrupt(file.path(), 4 + 4 * std::uint64_t{i},
-                         "an offset from " + std::to_string(before) + " to " + std::to_string(most),
+                         "an offset from " + std::to_string(before) + " to " + std::to_string(max),
                          std::to_string(offset));
     }
     before = offset;
@@ -231,7 +231,7 @@ struct mds_shards_options {
   std::string unpacked = {};
   /// Maximum total size of unpacked shards in that folder, in bytes. If exceeded, `option_error` is
   /// thrown before a shard is written.
-  std::uint64_t most_unpacked = std::uint64_t{1} << 40;
+  std::uint64_t max_unpacked = std::uint64_t{1} << 40;
   /// The action on a shard that appears twice in index.json, also through a link. `keep` reads it
   /// twice.
   duplicate_action duplicates = duplicate_action::refuse;
@@ -242,7 +242,7 @@ struct mds_shards_options {
   /// the constructor returns.
   std::size_t threads = 8;
   /// Number of shards that stay open. Each read of a further shard opens its file and checks it.
-  std::size_t most_open = 512;
+  std::size_t max_open = 512;
 };
 
 namespace detail {
@@ -272,13 +272,13 @@ class unpacked_shards {
       if (entry.zipped.empty() || file_size(all.back()) != none) continue;
       require_codec(entry, all.back());
       zipped.push_back(all.size() - 1);
-      if (entry.bytes > options_.most_unpacked - bytes) refuse_bytes();
+      if (entry.bytes > options_.max_unpacked - bytes) refuse_bytes();
       bytes += entry.bytes;
     }
     if (zipped.empty()) return all;
     make_folder();
     const auto first = static_cast<std::size_t>(::getpid()) * 7919 % zipped.size();
-    const auto unpacked = open_side_by_side(zipped.size(), options_.threads, [&](std::size_t i) {
+    const auto unpacked = open_in_parallel(zipped.size(), options_.threads, [&](std::size_t i) {
       const std::size_t which = zipped[(i + first) % zipped.size()];
       return std::pair{which, unpack(entries_[which])};
     });
@@ -325,9 +325,8 @@ class unpacked_shards {
   [[noreturn]] void refuse_bytes() const {
     std::uint64_t bytes = 0;
     for (const mds_shard_entry& entry : entries_) bytes += entry.zipped.empty() ? 0 : entry.bytes;
-    refuse_option("most_unpacked",
-                  {"the compressed shards of ", folder_, " have ", bytes,
-                   " bytes unpacked, which is more than ", options_.most_unpacked});
+    refuse_option("max_unpacked", {"the compressed shards of ", folder_, " have ", bytes,
+                                   " bytes unpacked, which is more than ", options_.max_unpacked});
   }
 
   void make_folder() const {
@@ -369,19 +368,19 @@ class unpacked_shards {
     if (options_.verify) require_sum(zipped, entry.zipped_sums, ": copy it again");
     const mds_compression::reader content = options_.compression.open(zipped.path());
     part_file out{target, "the unpacked shard"};
-    constexpr std::size_t most = std::size_t{1} << 20U;
-    const std::unique_ptr<std::byte[]> memory{new std::byte[most]};
+    constexpr std::size_t max = std::size_t{1} << 20U;
+    const std::unique_ptr<std::byte[]> memory{new std::byte[max]};
     std::uint64_t done = 0;
     while (true) {
-      const std::size_t count = content({memory.get(), most});
+      const std::size_t count = content({memory.get(), max});
       done += count;
-      if (done > entry.bytes || (count < most && done != entry.bytes)) {
+      if (done > entry.bytes || (count < max && done != entry.bytes)) {
         throw length_mismatch(zipped.path(), zipped.size(),
                               std::to_string(entry.bytes) + " bytes unpacked, as in index.json",
                               done > entry.bytes ? "more" : std::to_string(done));
       }
       out.add({memory.get(), count});
-      if (count < most) break;
+      if (count < max) break;
     }
     zipped.require_unchanged();
     out.finish();
@@ -395,8 +394,8 @@ class unpacked_shards {
 
 /// Finds shards with the same name in the index at `path`. If `action` is `refuse`, throws
 /// `duplicate_entry` for the first of them. With `take_last`, removes all but the last of them.
-inline void settle_duplicates(std::vector<mds_shard_entry>& entries, duplicate_action action,
-                              const std::string& path) {
+inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_action action,
+                               const std::string& path) {
   if (action == duplicate_action::keep) return;
   std::unordered_map<std::string, std::size_t> places;
   std::vector<bool> is_replaced(entries.size());
@@ -427,13 +426,13 @@ inline void settle_duplicates(std::vector<mds_shard_entry>& entries, duplicate_a
     const std::string& folder, std::span<const mds_shard_entry> entries,
     const mds_shards_options& options) {
   const std::vector<std::string> paths = unpacked_shards{folder, entries, options}.paths();
-  auto shards = open_side_by_side(entries.size(), options.threads, [&](std::size_t number) {
+  auto shards = open_in_parallel(entries.size(), options.threads, [&](std::size_t number) {
     mds_shard shard = open_mds_shard(folder, entries[number], paths[number], options.verify);
-    if (number >= options.most_open) shard.file.close();
+    if (number >= options.max_open) shard.file.close();
     return shard;
   });
   if (options.duplicates != duplicate_action::keep) {
-    settle_repeated_files(shards, options.duplicates);
+    resolve_repeated_files(shards, options.duplicates);
   }
   return shards;
 }
@@ -453,7 +452,7 @@ inline void settle_duplicates(std::vector<mds_shard_entry>& entries, duplicate_a
 /// unpacked: from the same folder, or from the folder `unpacked`, which the constructor fills.
 ///
 /// Shards must not change after they were opened, as with `tar_shards`. A shard that is written to
-/// throws `file_changed`, and so does a replaced shard beyond `most_open`. Names in index.json can
+/// throws `file_changed`, and so does a replaced shard beyond `max_open`. Names in index.json can
 /// refer only to files in the folder or below it. Movable, not copyable. Reading is thread-safe.
 class mds_shards {
  public:
@@ -464,17 +463,17 @@ class mds_shards {
   /// - `duplicate_entry` if a shard is listed twice
   /// - `file_truncated`, `length_mismatch`, `file_corrupt` if a shard is damaged
   /// - `option_error` if a column is missing or has an unsuitable type, or if the unpacked shards
-  ///   exceed `most_unpacked`
+  ///   exceed `max_unpacked`
   /// - `folder_error`, `report_error` if unpacked shards cannot be written
   explicit mds_shards(const std::string& folder, const mds_shards_options& options = {})
       : index_path_(detail::joined_path(folder, "index.json")), options_(options) {
-    const std::vector<std::byte> text = detail::read_file(index_path_, most_index_bytes);
+    const std::vector<std::byte> text = detail::read_file(index_path_, max_index_bytes);
     const std::string_view chars{reinterpret_cast<const char*>(text.data()), text.size()};
     detail::mds_index index = detail::mds_index_reader{chars, index_path_}.read();
     columns_ = std::move(index.columns);
     head_bytes_ = static_cast<std::size_t>(detail::mds_head_bytes(columns_));
     const std::size_t named = index.shards.size();
-    detail::settle_duplicates(index.shards, options.duplicates, index_path_);
+    detail::resolve_duplicates(index.shards, options.duplicates, index_path_);
     shards_ = detail::open_mds_shards(folder, index.shards, options);
     if (shards_.size() != named) {
       warnings_.push_back(
@@ -537,7 +536,7 @@ class mds_shards {
     const place at = find(index);
     if (!label_) return 0;
     require_head(at);
-    std::array<std::byte, 4 * detail::most_mds_columns> memory;
+    std::array<std::byte, 4 * detail::max_mds_columns> memory;
     const auto head = std::span{memory}.first(head_bytes_);
     at.shard->file.read_unchanged(at.sample.begin, head);
     const detail::mds_place lies = place_of(at, *label_, head);
@@ -565,7 +564,7 @@ class mds_shards {
   }
 
   /// Starts a background read of the sample by posix_fadvise. Does nothing if the index is out of
-  /// range, or for shards beyond `most_open`.
+  /// range, or for shards beyond `max_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const place at = place_at(index);
@@ -577,7 +576,7 @@ class mds_shards {
   }
 
  private:
-  static constexpr std::uint64_t most_index_bytes = std::uint64_t{1} << 32;
+  static constexpr std::uint64_t max_index_bytes = std::uint64_t{1} << 32;
 
   struct place {
     const detail::mds_shard* shard;

@@ -130,7 +130,7 @@ class shard_file {
  public:
   /// Opens the regular file `path`. Throws `file_unreadable`. If too many files are open, the
   /// message contains `advice`, which must outlive this object.
-  explicit shard_file(std::string path, std::string_view advice = "lower most_open")
+  explicit shard_file(std::string path, std::string_view advice = "lower max_open")
       : path_(std::move(path)), advice_(advice), file_(open()) {
     struct ::stat status {};
     if (::fstat(file_.get(), &status) != 0) fail(0);
@@ -214,8 +214,8 @@ static_assert(archive_bytes<shard_file>);
 /// entry's `file_stamp` or nothing, and `path_of` returns its path. If `action` is `refuse`, throws
 /// `duplicate_entry`. Otherwise removes all entries of the file except the last.
 template <class Entry, class StampOf, class PathOf>
-void settle_repeated_files(std::vector<Entry>& entries, duplicate_action action,
-                           const StampOf& stamp_of, const PathOf& path_of) {
+void resolve_repeated_files(std::vector<Entry>& entries, duplicate_action action,
+                            const StampOf& stamp_of, const PathOf& path_of) {
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> last;  // by device and inode
   std::vector<std::size_t> replaced;
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -237,18 +237,18 @@ void settle_repeated_files(std::vector<Entry>& entries, duplicate_action action,
 
 /// Finds shards that are the same file. Each shard has a member `file`, a `shard_file`.
 template <class Shard>
-void settle_repeated_files(std::vector<Shard>& shards, duplicate_action action) {
-  settle_repeated_files(
+void resolve_repeated_files(std::vector<Shard>& shards, duplicate_action action) {
+  resolve_repeated_files(
       shards, action, [](const Shard& shard) { return std::optional{shard.file.stamp()}; },
       [](const Shard& shard) { return shard.file.path(); });
 }
 
 /// Returns `paths` without repeated files, unless `action` is `keep`. A path that cannot be
 /// examined stays in the list and fails when it is opened.
-[[nodiscard]] inline std::vector<std::string> settle_repeated_paths(std::vector<std::string> paths,
-                                                                    duplicate_action action) {
+[[nodiscard]] inline std::vector<std::string> resolve_repeated_paths(std::vector<std::string> paths,
+                                                                     duplicate_action action) {
   if (action == duplicate_action::keep) return paths;
-  settle_repeated_files(
+  resolve_repeated_files(
       paths, action,
       [](const std::string& path) {
         struct ::stat status {};

@@ -25,7 +25,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/support/blob_file.hpp>
-#include <penstock_ext/blob/support/side_by_side.hpp>
+#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/blob/tar/detail/tar_walk.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/hidden_path.hpp>
@@ -259,9 +259,9 @@ class shard_listing {
                               "a larger shard: use smaller shards");
     }
     if (!wishes_->label.empty() && is_in_any_case(name.extension, wishes_->label)) {
-      constexpr std::uint64_t most = (std::numeric_limits<std::uint16_t>::max)();
+      constexpr std::uint64_t max = (std::numeric_limits<std::uint16_t>::max)();
       next_.label_block = static_cast<std::uint32_t>(block);
-      next_.label_size = static_cast<std::uint16_t>((std::min)(file.size, most));
+      next_.label_size = static_cast<std::uint16_t>((std::min)(file.size, max));
       next_.is_usual = next_.is_usual && file.is_usual;
     }
     for (std::size_t i = 0; i < wishes_->blob.size(); ++i) {
@@ -325,9 +325,9 @@ class shard_listing {
     } else {
       expected = "a file ." + wishes_->label;
     }
-    constexpr std::size_t most_shown = 160;
+    constexpr std::size_t max_shown = 160;
     throw missing_component(path_, first_, key_, expected,
-                            found_.substr(0, (std::min)(found_.size() - 2, most_shown)) +
+                            found_.substr(0, (std::min)(found_.size() - 2, max_shown)) +
                                 (has_links_ ? links : "") +
                                 ": store the files of a sample one after the other, or set "
                                 "skip_incomplete to omit such samples");
@@ -617,8 +617,8 @@ struct open_shard {
     if (file_stamp_of(status).is_older_than(file.stamp())) {
       return "it is older than the archive: if it is correct nevertheless, touch it";
     }
-    constexpr std::uint64_t most = std::uint64_t{1} << 32;
-    const std::vector<std::byte> bytes = read_file(index, most);
+    constexpr std::uint64_t max = std::uint64_t{1} << 32;
+    const std::vector<std::byte> bytes = read_file(index, max);
     shard_listing listing{file.path(), wishes};
     std::string wrong =
         list_by_index(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, listing);
@@ -663,7 +663,7 @@ struct open_shard {
 /// Finds samples with the same key, in one shard or in two. If `action` is `refuse`, throws
 /// `duplicate_entry` for the first of them. With `take_last`, marks all but the last of them
 /// `left_out`. Temporarily takes 8 bytes for each sample, and the keys that are found.
-inline void settle_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
+inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
   const auto key_of = [](const open_shard& shard, const shard_sample& sample) {
     return std::string_view{shard.keys.c_str() + sample.key_begin};
   };
@@ -719,7 +719,7 @@ inline void settle_duplicates(std::vector<open_shard>& shards, duplicate_action 
 /// fastest. Braces without a range stay unchanged. Throws `option_error` for a descending range,
 /// and for more than a million paths.
 [[nodiscard]] inline std::vector<std::string> shard_paths(std::string_view pattern) {
-  constexpr std::uint64_t most = 1'000'000;
+  constexpr std::uint64_t max = 1'000'000;
   std::vector<std::string> paths{""};
   while (true) {
     // The next range: digits, two dots, digits.
@@ -746,7 +746,7 @@ inline void settle_duplicates(std::vector<open_shard>& shards, duplicate_action 
     if (open == std::string_view::npos) return paths;
     const std::string range{pattern.substr(open, close - open + 1)};
     if (*end < *begin) throw option_error("shards", range + " is descending");
-    if (*end - *begin >= most / paths.size()) {
+    if (*end - *begin >= max / paths.size()) {
       throw option_error("shards", range + " makes more than a million paths");
     }
     std::vector<std::string> longer;
@@ -797,7 +797,7 @@ struct tar_shards_options {
   /// a disk concurrently. The threads end before the constructor returns.
   std::size_t threads = 8;
   /// Number of shards that stay open. Each read of a further shard opens its file and checks it.
-  std::size_t most_open = 512;
+  std::size_t max_open = 512;
 };
 
 namespace detail {
@@ -844,7 +844,7 @@ namespace detail {
 ///
 /// Shards must not change after they were opened. The descriptor stays open, so a file that
 /// replaces the shard is not noticed. A shard that is written to throws `file_changed`, and so does
-/// a replaced shard beyond `most_open`. Names in an archive are used only as keys; nothing is ever
+/// a replaced shard beyond `max_open`. Names in an archive are used only as keys; nothing is ever
 /// written under them.
 ///
 /// Each sample takes 24 bytes plus its key. Movable, not copyable. Reading is thread-safe.
@@ -882,15 +882,15 @@ class tar_shards {
                         ": not used: it would be the index of several shards, because their names "
                         "are equal up to the first dot: rename them";
       }
-      if (number >= options.most_open) shard.file.close();
+      if (number >= options.max_open) shard.file.close();
       return shard;
     };
-    shards_ = detail::open_side_by_side(paths.size(), options.threads, open);
+    shards_ = detail::open_in_parallel(paths.size(), options.threads, open);
     if (options.duplicates == duplicate_action::refuse) {
-      detail::settle_repeated_files(shards_, options.duplicates);
+      detail::resolve_repeated_files(shards_, options.duplicates);
     }
     if (options.duplicates != duplicate_action::keep) {
-      detail::settle_duplicates(shards_, options.duplicates);
+      detail::resolve_duplicates(shards_, options.duplicates);
     }
     for (auto& shard : shards_) {
       std::erase_if(shard.samples, [](const detail::shard_sample& one) {
@@ -943,7 +943,7 @@ class tar_shards {
   }
 
   /// Starts a background read of the blob and its label by posix_fadvise. Does nothing if the index
-  /// is out of range, or for shards beyond `most_open`.
+  /// is out of range, or for shards beyond `max_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const place at = place_of(index);

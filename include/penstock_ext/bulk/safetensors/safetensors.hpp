@@ -86,7 +86,7 @@ inline constexpr std::string_view safetensors_sum_begin =
     R"({ "__metadata__":{"penstock.crc64nvme":")";
 inline constexpr std::size_t safetensors_sum_digits = 16;
 /// The maximum number of bytes of a header, as the format specifies.
-inline constexpr std::uint64_t most_safetensors_header = 100'000'000;
+inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
 /// Parses the JSON `text` of the file `path`, whose tensors have `data` bytes in total.
 class safetensors_parser {
@@ -259,9 +259,9 @@ class safetensors_file {
     }
     file_.read(0, start);
     const std::uint64_t length = detail::little_endian<8>(start.data());
-    constexpr std::uint64_t most = detail::most_safetensors_header;
-    if (length > most) {  // before memory is allocated
-      throw file_format_error(path_, 0, "a header of at most " + std::to_string(most) + " bytes",
+    constexpr std::uint64_t max = detail::max_safetensors_header;
+    if (length > max) {  // before memory is allocated
+      throw file_format_error(path_, 0, "a header of at most " + std::to_string(max) + " bytes",
                               std::to_string(length));
     }
     begin_ = start.size() + length;
@@ -412,11 +412,11 @@ class safetensors_sink {
     }
     text += '}';
     text.resize((text.size() + 7) / 8 * 8, ' ');
-    if (text.size() > detail::most_safetensors_header) {
+    if (text.size() > detail::max_safetensors_header) {
       throw option_error("tensors", "and the metadata give a header of " +
                                         std::to_string(text.size()) +
                                         " bytes, which is more than " +
-                                        std::to_string(detail::most_safetensors_header));
+                                        std::to_string(detail::max_safetensors_header));
     }
     for (unsigned i = 0; i < 8; ++i) {
       made.head += static_cast<char>(std::uint64_t{text.size()} >> (8 * i) & 0xffU);

@@ -407,10 +407,10 @@ class random_affine {
   [[nodiscard]] const affine_options& sampling() const noexcept { return options_.sampling; }
 
  private:
-  static void check(const char* name, double value, double least, double most) {
-    if (!(value >= least && value <= most)) {
-      throw std::invalid_argument("random_affine: expected " + detail::to_text(least) +
-                                  " <= " + name + " <= " + detail::to_text(most) + ", found " +
+  static void check(const char* name, double value, double min, double max) {
+    if (!(value >= min && value <= max)) {
+      throw std::invalid_argument("random_affine: expected " + detail::to_text(min) +
+                                  " <= " + name + " <= " + detail::to_text(max) + ", found " +
                                   detail::to_text(value));
     }
   }

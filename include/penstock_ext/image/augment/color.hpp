@@ -125,13 +125,13 @@ class hue_table {
 
   /// Adds `steps` to the hue of a pixel; 255 steps are a full turn.
   void turn(std::uint8_t* rgb, int steps) const noexcept {
-    const int most = (std::max)({rgb[0], rgb[1], rgb[2]});
-    const int least = (std::min)({rgb[0], rgb[1], rgb[2]});
-    if (most == least) return;  // gray: no saturation
-    const auto range = static_cast<float>(most - least);
-    const auto saturation = static_cast<int>(double{range / static_cast<float>(most)} * 255);
-    const int hue = static_cast<int>(double{hue_of(rgb, most, range)} * 255);
-    write(rgb, static_cast<std::uint8_t>(hue + steps), saturation, most);
+    const int max = (std::max)({rgb[0], rgb[1], rgb[2]});
+    const int min = (std::min)({rgb[0], rgb[1], rgb[2]});
+    if (max == min) return;  // gray: no saturation
+    const auto range = static_cast<float>(max - min);
+    const auto saturation = static_cast<int>(double{range / static_cast<float>(max)} * 255);
+    const int hue = static_cast<int>(double{hue_of(rgb, max, range)} * 255);
+    write(rgb, static_cast<std::uint8_t>(hue + steps), saturation, max);
   }
 
  private:
@@ -140,14 +140,14 @@ class hue_table {
     float fraction;  // position in the sector
   };
 
-  static float hue_of(const std::uint8_t* rgb, int most, float range) noexcept {
-    const float red = static_cast<float>(most - rgb[0]) / range;
-    const float green = static_cast<float>(most - rgb[1]) / range;
-    const float blue = static_cast<float>(most - rgb[2]) / range;
+  static float hue_of(const std::uint8_t* rgb, int max, float range) noexcept {
+    const float red = static_cast<float>(max - rgb[0]) / range;
+    const float green = static_cast<float>(max - rgb[1]) / range;
+    const float blue = static_cast<float>(max - rgb[2]) / range;
     float sixths = 0;
-    if (rgb[0] == most) {
+    if (rgb[0] == max) {
       sixths = blue - green;
-    } else if (rgb[1] == most) {
+    } else if (rgb[1] == max) {
       sixths = static_cast<float>(2.0 + double{red} - double{blue});
     } else {
       sixths = static_cast<float>(4.0 + double{green} - double{red});
@@ -309,10 +309,10 @@ class color_jitter {
   }
 
  private:
-  static void check(const char* name, double value, double most) {
-    if (!(value >= 0 && value <= most)) {
+  static void check(const char* name, double value, double max) {
+    if (!(value >= 0 && value <= max)) {
       throw std::invalid_argument(std::string{"color_jitter: expected 0 <= "} + name + " <= " +
-                                  detail::to_text(most) + ", found " + detail::to_text(value));
+                                  detail::to_text(max) + ", found " + detail::to_text(value));
     }
   }
 

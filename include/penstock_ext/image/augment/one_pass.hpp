@@ -88,7 +88,7 @@ class copy_walk {
 };
 
 /// Number of pixels of a row that are processed together, while they are in the L1 cache.
-inline constexpr std::size_t longest_stripe = 512;
+inline constexpr std::size_t max_stripe = 512;
 
 /// Applies `plan`, which does not resize, to the image of `walk`, and calls `use(stripe, x, y)` for
 /// all stripes of the result. (x, y) is the position of the stripe's first pixel.
@@ -97,7 +97,7 @@ void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
   const image_size size = plan.size();
   const std::size_t left = plan.crop.left + plan.kept.left;
   const std::size_t begin = plan.border.left;
-  std::array<std::uint8_t, longest_stripe * 3> room;
+  std::array<std::uint8_t, max_stripe * 3> room;
   for (std::size_t y = 0; y < plan.crop.top + plan.kept.top; ++y) walk.begin_row();
   for (std::size_t y = 0; y < size.height; ++y) {
     const bool inside = y - plan.border.top < plan.kept.size.height;
@@ -106,8 +106,8 @@ void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
       walk.begin_row();
       walk.skip(left);
     }
-    for (std::size_t x = 0; x < size.width; x += longest_stripe) {
-      const std::size_t stop = (std::min)(x + longest_stripe, size.width);
+    for (std::size_t x = 0; x < size.width; x += max_stripe) {
+      const std::size_t stop = (std::min)(x + max_stripe, size.width);
       const pixels stripe{room.data(), {stop - x, 1}, 3, (stop - x) * 3};
       const std::size_t from = std::clamp(begin, x, stop);
       const std::size_t to = std::clamp(end, from, stop);
@@ -167,11 +167,11 @@ consteval bool is_a_pass() {
 
 /// The largest number of color changes of a step.
 template <class Step>
-inline constexpr std::size_t most_changes = 0;
+inline constexpr std::size_t max_changes = 0;
 template <>
-inline constexpr std::size_t most_changes<color_jitter> = 4;
+inline constexpr std::size_t max_changes<color_jitter> = 4;
 template <>
-inline constexpr std::size_t most_changes<grayscale> = 1;
+inline constexpr std::size_t max_changes<grayscale> = 1;
 
 /// The drawn parameters of all steps for an image.
 template <std::size_t MostChanges>
@@ -271,8 +271,8 @@ class one_pass {
   }
 
  private:
-  static constexpr std::size_t most_changes = (detail::most_changes<Steps> + ...);
-  using drawn_pass = detail::drawn_pass<most_changes>;
+  static constexpr std::size_t max_changes = (detail::max_changes<Steps> + ...);
+  using drawn_pass = detail::drawn_pass<max_changes>;
 
   [[nodiscard]] drawn_pass draw(const const_pixels& in, sample_generator& random) const {
     detail::check_colours("one_pass", in);

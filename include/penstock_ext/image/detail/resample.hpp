@@ -62,9 +62,9 @@ class resample_table {
     const double filter_scale = scale < 1 ? 1 : scale;
     const double support = Weight::support * filter_scale;
     const double inverse = 1 / filter_scale;
-    const auto most = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
-    weights_.resize((std::max)(weights_.size(), most));
-    reserve(span, (most + 3) / 4);  // nothing below throws
+    const auto max = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
+    weights_.resize((std::max)(weights_.size(), max));
+    reserve(span, (max + 3) / 4);  // nothing below throws
     const auto length = static_cast<std::int64_t>(span.length);
     for (std::size_t i = 0; i < span.count; ++i) {
       const std::size_t at = span.first + (span.reversed ? span.count - 1 - i : i);

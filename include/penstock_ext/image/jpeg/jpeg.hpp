@@ -195,7 +195,7 @@ struct jpeg_session {
   ::jpeg_progress_mgr progress;
   std::jmp_buf escape;
   std::size_t bytes;     // size of the encoded image
-  int most_scans;        // limit of scans; set after `open`
+  int max_scans;         // limit of scans; set after `open`
   bool strict;           // warnings about the pixels are failures; set after `open`
   bool one_scan;         // true while the only scan is decoded
   bool ended;            // the input has ended, and the session added an end marker
@@ -211,9 +211,9 @@ struct jpeg_session {
     return true;
   }
 
-  /// Creates the objects for the image in `input`, which must stay valid. `most_bytes` limits
+  /// Creates the objects for the image in `input`, which must stay valid. `max_bytes` limits
   /// libjpeg's memory for coefficients. Call `close` afterwards, even if this returns false.
-  [[nodiscard]] bool open(std::span<const std::byte> input, long most_bytes) noexcept {
+  [[nodiscard]] bool open(std::span<const std::byte> input, long max_bytes) noexcept {
     *this = {};
     bytes = input.size();
     info.err = ::jpeg_std_error(&errors);
@@ -230,7 +230,7 @@ struct jpeg_session {
     source.term_source = on_source;
     progress.progress_monitor = on_progress;
     if (!run<create>()) return false;
-    info.mem->max_memory_to_use = most_bytes;
+    info.mem->max_memory_to_use = max_bytes;
     info.src = &source;
     info.progress = &progress;
     return true;
@@ -313,7 +313,7 @@ struct jpeg_session {
   // libjpeg calls this for each row of blocks while it reads the scans of a progressive image.
   static void on_progress(::j_common_ptr common) {
     jpeg_session& session = of(common->client_data);
-    if (session.info.input_scan_number > session.most_scans) {
+    if (session.info.input_scan_number > session.max_scans) {
       session.fail(jpeg_failure::too_many_scans);
     }
   }
@@ -409,16 +409,16 @@ struct jpeg_region {
   static bool miscounts_columns(const ::jpeg_decompress_struct& info) noexcept {
 #if JPEG_LIB_VERSION >= 70
     const auto scale = [](const auto& of) { return of.DCT_h_scaled_size; };
-    const int least = info.min_DCT_h_scaled_size;
+    const int min = info.min_DCT_h_scaled_size;
 #else
     const auto scale = [](const auto& of) { return of.DCT_scaled_size; };
-    const int least = info.min_DCT_scaled_size;
+    const int min = info.min_DCT_scaled_size;
 #endif
     return std::any_of(info.comp_info, info.comp_info + info.num_components,
                        [&](const ::jpeg_component_info& of) {
-                         return scale(of) != least &&
-                                (of.h_samp_factor * scale(of) != info.max_h_samp_factor * least ||
-                                 of.v_samp_factor * scale(of) != info.max_v_samp_factor * least);
+                         return scale(of) != min &&
+                                (of.h_samp_factor * scale(of) != info.max_h_samp_factor * min ||
+                                 of.v_samp_factor * scale(of) != info.max_v_samp_factor * min);
                        });
   }
 
@@ -426,11 +426,11 @@ struct jpeg_region {
     if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
     // libjpeg-turbo interpolates differently if a component keeps less than two columns.
-    const std::size_t least = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
-    if (width <= least) return;
-    const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - least);
+    const std::size_t min = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
+    if (width <= min) return;
+    const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - min);
     const std::size_t right =
-        (std::min)((std::max)(box.left + box.size.width + margin, left + least), width);
+        (std::min)((std::max)(box.left + box.size.width + margin, left + min), width);
     if (left == 0 && right == width) return;
     auto offset = static_cast<JDIMENSION>(left);
     auto count = static_cast<JDIMENSION>(right - left);
@@ -482,11 +482,11 @@ struct jpeg_options {
   /// torchvision.
   bool orientation = false;
   /// Limit of pixels. Checked before memory is allocated. Each pixel takes three bytes.
-  std::uint64_t most_pixels = std::uint64_t{1} << 27;
+  std::uint64_t max_pixels = std::uint64_t{1} << 27;
   /// Limit of the bytes of a progressive image's coefficients.
-  std::uint64_t most_bytes = std::uint64_t{1} << 30;
+  std::uint64_t max_bytes = std::uint64_t{1} << 30;
   /// Limit of the scans of a progressive image, because each scan processes the whole image.
-  int most_scans = 500;
+  int max_scans = 500;
 };
 
 /// Decodes JPEG images, or parts of them, to 8-bit RGB by libjpeg-turbo (2.1 or newer; the CMake
@@ -572,13 +572,13 @@ class jpeg_decoder {
   [[nodiscard]] std::unique_ptr<detail::jpeg_session, close_session> opened(
       std::span<const std::byte> bytes, std::string_view key) {
     detail::jpeg_session& session = region_.session;
-    const auto most_bytes =
-        (std::min)(options_.most_bytes, std::uint64_t{(std::numeric_limits<long>::max)()});
-    const bool is_open = session.open(bytes, static_cast<long>(most_bytes));
+    const auto max_bytes =
+        (std::min)(options_.max_bytes, std::uint64_t{(std::numeric_limits<long>::max)()});
+    const bool is_open = session.open(bytes, static_cast<long>(max_bytes));
     std::unique_ptr<detail::jpeg_session, close_session> closed_at_end{&session};
     check(is_open, bytes, key);
     session.strict = options_.strict;
-    session.most_scans = options_.most_scans;
+    session.max_scans = options_.max_scans;
     check(session.run<detail::jpeg_region::read_header>(), bytes, key);
     check_header(bytes, key);
     return closed_at_end;
@@ -611,17 +611,17 @@ class jpeg_decoder {
     }
     const image_size size{info.image_width, info.image_height};
     const std::uint64_t count = std::uint64_t{size.width} * size.height;
-    if (count > options_.most_pixels) {
+    if (count > options_.max_pixels) {
       throw image_too_large(
           std::string{key}, region_.session.offset(),
-          "at most " + std::to_string(options_.most_pixels) + " pixels (jpeg_options::most_pixels)",
+          "at most " + std::to_string(options_.max_pixels) + " pixels (jpeg_options::max_pixels)",
           detail::to_text(size));
     }
     // A block of at most 32 x 32 pixels takes at least a bit in Huffman coding.
-    constexpr std::uint64_t most_pixels_a_byte = std::uint64_t{8} * 32 * 32;
-    if (info.arith_code == 0 && count / most_pixels_a_byte > bytes.size()) {
+    constexpr std::uint64_t max_pixels_a_byte = std::uint64_t{8} * 32 * 32;
+    if (info.arith_code == 0 && count / max_pixels_a_byte > bytes.size()) {
       throw image_truncated(std::string{key}, bytes.size(),
-                            "at least " + std::to_string(count / most_pixels_a_byte) +
+                            "at least " + std::to_string(count / max_pixels_a_byte) +
                                 " bytes for a JPEG image of " + detail::to_text(size) + " pixels",
                             "the end of its bytes");
     }
@@ -650,13 +650,13 @@ class jpeg_decoder {
       case detail::jpeg_failure::too_many_scans:
         throw image_too_large(
             path, at,
-            "at most " + std::to_string(options_.most_scans) + " scans (jpeg_options::most_scans)",
+            "at most " + std::to_string(options_.max_scans) + " scans (jpeg_options::max_scans)",
             "more of them");
       case detail::jpeg_failure::too_large:
         throw image_too_large(path, at,
                               "a JPEG image that libjpeg decodes within " +
-                                  std::to_string(options_.most_bytes) +
-                                  " bytes (jpeg_options::most_bytes)",
+                                  std::to_string(options_.max_bytes) +
+                                  " bytes (jpeg_options::max_bytes)",
                               message);
       default:
         throw image_corrupt(path, at, "a valid JPEG image", message);

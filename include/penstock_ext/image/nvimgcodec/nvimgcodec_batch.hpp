@@ -47,10 +47,10 @@ struct nvimgcodec_batch_options {
   /// the maximum, the number of cores minus one.
   int threads = 0;
   /// Limit of pixels per image. Checked before memory is allocated.
-  std::uint64_t most_pixels = std::uint64_t{1} << 27;
+  std::uint64_t max_pixels = std::uint64_t{1} << 27;
   /// Limit of nvImageCodec's memory in bytes, separately for device memory and page-locked memory.
   /// Applies if the decoder uses the program's device. An image that needs more fails.
-  std::uint64_t most_memory = (std::numeric_limits<std::uint64_t>::max)();
+  std::uint64_t max_memory = (std::numeric_limits<std::uint64_t>::max)();
 };
 
 namespace detail {
@@ -107,15 +107,14 @@ class nvimgcodec_batch {
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(options, std::unique_ptr<detail::nvimgcodec_memory>{}) {}
 
-  /// Lets nvImageCodec allocate memory from `device`, at most `options.most_memory`, which is kept.
+  /// Lets nvImageCodec allocate memory from `device`, at most `options.max_memory`, which is kept.
   /// Images are also written to `device` if it has an ordinal and the options have no device.
   /// Throws `option_error` if the options have another device, and the errors of the other
   /// constructor.
   template <device Device>
   explicit nvimgcodec_batch(const Device& device, const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(on(device, options),
-                         std::make_unique<detail::nvimgcodec_memory>(device, options.most_memory)) {
-  }
+                         std::make_unique<detail::nvimgcodec_memory>(device, options.max_memory)) {}
 
   nvimgcodec_batch(nvimgcodec_batch&&) noexcept = default;
   nvimgcodec_batch& operator=(nvimgcodec_batch&&) = delete;
@@ -299,7 +298,7 @@ class nvimgcodec_batch {
   [[nodiscard]] task opened(const nvimgcodec_picture& picture, std::size_t index,
                             cudaStream_t stream) const {
     detail::nvimgcodec_opened whole =
-        detail::nvimgcodec_open(instance_.get(), picture.bytes, picture.key, options_.most_pixels,
+        detail::nvimgcodec_open(instance_.get(), picture.bytes, picture.key, options_.max_pixels,
                                 "nvimgcodec_batch_options");
     detail::require_box(picture.key, picture.box, whole.info.size, picture.out);
     detail::nvimgcodec_choose(whole, picture.box);

@@ -22,7 +22,7 @@ inline namespace PENSTOCK_ABI {
 /// Limits of an `nvimgcodec_decoder`.
 struct nvimgcodec_options {
   /// Limit of pixels per image. Checked before memory is allocated.
-  std::uint64_t most_pixels = std::uint64_t{1} << 27;
+  std::uint64_t max_pixels = std::uint64_t{1} << 27;
 };
 
 /// Decodes images, or parts of them, to 8-bit RGB by the CPU back ends of nvImageCodec (0.9 or
@@ -94,7 +94,7 @@ class nvimgcodec_decoder {
  private:
   [[nodiscard]] detail::nvimgcodec_opened open(std::span<const std::byte> bytes,
                                                std::string_view key) const {
-    return detail::nvimgcodec_open(instance_.get(), bytes, key, options_.most_pixels,
+    return detail::nvimgcodec_open(instance_.get(), bytes, key, options_.max_pixels,
                                    "nvimgcodec_options");
   }
 

@@ -174,7 +174,7 @@ struct png_options {
   bool clip_grey = false;
   /// Limit of pixels. Checked before memory is allocated. Each pixel takes three bytes, or six if
   /// the image is interlaced.
-  std::uint64_t most_pixels = std::uint64_t{1} << 27;
+  std::uint64_t max_pixels = std::uint64_t{1} << 27;
 };
 
 /// Decodes PNG images, or parts of them, to 8-bit RGB by libpng (1.6; the CMake target
@@ -233,10 +233,10 @@ class png_decoder {
     }
     constexpr std::size_t longest = 1'000'000;
     if (size.width > longest || size.height > longest ||
-        std::uint64_t{size.width} * size.height > options_.most_pixels) {
+        std::uint64_t{size.width} * size.height > options_.max_pixels) {
       throw image_too_large(path, 16,
-                            "at most " + std::to_string(options_.most_pixels) +
-                                " pixels (png_options::most_pixels) and sides of 1000000",
+                            "at most " + std::to_string(options_.max_pixels) +
+                                " pixels (png_options::max_pixels) and sides of 1000000",
                             text);
     }
     const std::size_t channels = channels_of(std::to_integer<unsigned>(bytes[25]));
@@ -245,10 +245,10 @@ class png_decoder {
     const std::uint64_t bits = std::uint64_t{size.width} * size.height *
                                (has_palette ? 1 : channels) * std::to_integer<unsigned>(bytes[24]);
     // Two bits encode at most 258 bytes (RFC 1951), which limits the pixels that `bytes` can hold.
-    constexpr std::uint64_t most_growth = 1032;
-    if (bits / 8 / most_growth > bytes.size()) {
+    constexpr std::uint64_t max_growth = 1032;
+    if (bits / 8 / max_growth > bytes.size()) {
       throw image_truncated(path, bytes.size(),
-                            "at least " + std::to_string(bits / 8 / most_growth) +
+                            "at least " + std::to_string(bits / 8 / max_growth) +
                                 " bytes for a PNG image of " + text + " pixels",
                             "the end of its bytes");
     }

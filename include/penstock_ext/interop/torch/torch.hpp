@@ -126,8 +126,8 @@ template <class Batch>
 /// `batch` is a lease, which is moved in, or a `shared_batch`, which is copied. The tensors share
 /// the lease: it ends, and the slot is refilled, when the last tensor, view or variable saved by
 /// autograd is gone, on any thread. A program that keeps more batches than there are slots gets
-/// `leases_exhausted` or waits, depending on `when_held`; `tensor.clone()` keeps no slot. Tensors
-/// may outlive feed and loader.
+/// `leases_exhausted` or waits, depending on `on_slots_exhausted`; `tensor.clone()` keeps no slot.
+/// Tensors may outlive feed and loader.
 ///
 /// Shape and element type are those of the record, and strides are contiguous. The memory is that
 /// of the slot, and writable. On the CPU device the call waits for the copy if the feed has a

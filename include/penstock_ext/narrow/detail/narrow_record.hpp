@@ -124,13 +124,13 @@ struct bytes_of_sample {
   void operator()(const_sample<In> in, sample<Out> out, std::uint64_t index) const {
     const auto from = elements_of<Name, float>(in);
     require_finite<Name>(from, index);
-    float least = from[0];
-    float most = from[0];
+    float min = from[0];
+    float max = from[0];
     for (const float value : from) {
-      least = value < least ? value : least;
-      most = value > most ? value : most;
+      min = value < min ? value : min;
+      max = value > max ? value : max;
     }
-    const affine_scale by = affine_over(least, most);
+    const affine_scale by = affine_over(min, max);
     write_bytes(from, by, elements_of<Name, std::int8_t>(out));
     out.template at<In::size>() = by.scale;
     out.template at<In::size + 1>() = by.zero;

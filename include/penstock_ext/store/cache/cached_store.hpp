@@ -196,7 +196,7 @@ template <class Store>
 template <class Object, class Read>
 void each_group(std::span<const byte_range> ranges, const cached_store_options& options,
                 const Object& object, const Read& read) {
-  constexpr std::uint64_t most = std::uint64_t{16} << 20;
+  constexpr std::uint64_t max = std::uint64_t{16} << 20;
   std::vector<block_piece> pieces;
   std::uint64_t bytes = 0;
   for (const byte_range& range : ranges) {
@@ -210,7 +210,7 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
       left = left.subspan(one.out.size());
       at += one.out.size();
       const bool is_next = pieces.empty() || pieces.back().key != one.key;
-      if (is_next && bytes > 0 && bytes + one.id.length() > most) {
+      if (is_next && bytes > 0 && bytes + one.id.length() > max) {
         read(std::span{pieces});
         pieces.clear();
         bytes = 0;
@@ -279,20 +279,20 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   return looks;
 }
 
-/// Returns the numbers of the first `most` blocks that `ranges` need, in order. Blocks beyond the
+/// Returns the numbers of the first `max` blocks that `ranges` need, in order. Blocks beyond the
 /// end of an object with known size are left out. `ask(object)` returns the size of an unknown
 /// object, and is called only for a range of more than 4096 blocks. If `ask` returns
 /// `std::nullopt`, such a range counts as its first block.
 template <class Ask>
 [[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
                                                        const cached_store_options& options,
-                                                       known_objects& objects, std::size_t most,
+                                                       known_objects& objects, std::size_t max,
                                                        const Ask& ask) {
-  constexpr std::uint64_t most_unasked = 4096;  // in blocks
+  constexpr std::uint64_t max_unasked = 4096;  // in blocks
   const std::uint64_t block_size = options.block_bytes;
   const auto size_of = [&](const upcoming_range& range) {
     if (const known_object* const known = objects.find_known(range.object)) return known->size;
-    if ((range.length - 1) / block_size < most_unasked) return std::uint64_t{0} - 1;
+    if ((range.length - 1) / block_size < max_unasked) return std::uint64_t{0} - 1;
     const std::optional<std::uint64_t> size = ask(range.object);
     return size ? *size : range.offset + 1;
   };
@@ -304,7 +304,7 @@ template <class Ask>
     const std::uint64_t count = (std::min)(range.length, size - range.offset);  // above 0
     const std::uint64_t last = (range.offset + (count - 1)) / block_size;
     for (std::uint64_t block = range.offset / block_size; block <= last; ++block) {
-      if (numbers.size() == most) return numbers;
+      if (numbers.size() == max) return numbers;
       numbers.push_back(block_number({options.store_name, range.object, 0, block_size, block}));
     }
   }
@@ -353,7 +353,7 @@ class block_cache {
     const auto piece = only_piece(range, objects_, options_);
     const std::lock_guard lock{mutex_};
     if (!piece || !memory_.holds(piece->number, piece->key)) return std::nullopt;
-    if (range.length < piece->id.length() / most_lent) return std::nullopt;
+    if (range.length < piece->id.length() / max_lent) return std::nullopt;
     uses_.use(piece->number);
     ++stats_.from_memory;
     const std::uint64_t next_use = uses_.of(piece->number);
@@ -380,15 +380,15 @@ class block_cache {
   /// Implements `cached_store::will_use`.
   void will_use(std::span<const upcoming_range> ranges) {
     const auto size_of = [&](std::string_view name) { return std::optional{object(name).size}; };
-    announced_uses uses{most_named};
-    uses.append(this, block_numbers(ranges, options_, objects_, most_named, size_of));
+    announced_uses uses{max_named};
+    uses.append(this, block_numbers(ranges, options_, objects_, max_named, size_of));
     const std::lock_guard lock{mutex_};
     uses_.tell(std::move(uses));
   }
   /// Implements `cached_store::announce_reads`.
   void announce_reads(const void* who, std::span<const upcoming_range> ranges) {
     const auto nobody = [](std::string_view) { return std::nullopt; };
-    const auto blocks = block_numbers(ranges, options_, objects_, most_announced, nobody);
+    const auto blocks = block_numbers(ranges, options_, objects_, max_announced, nobody);
     const std::lock_guard lock{mutex_};
     uses_.append(who, blocks);
   }
@@ -411,7 +411,7 @@ class block_cache {
  private:
   // A range is lent only if it is at least this fraction of its block. For a smaller range, a copy
   // costs less than keeping the block in memory.
-  static constexpr std::uint64_t most_lent = 64;
+  static constexpr std::uint64_t max_lent = 64;
 
   // Each thread reads and publishes all its claims before it waits for other threads. Therefore two
   // threads never wait for each other.
@@ -526,8 +526,8 @@ class block_cache {
     disk_.remove(gone);
   }
 
-  static constexpr std::size_t most_named = std::size_t{1} << 24;      // in blocks
-  static constexpr std::size_t most_announced = std::size_t{1} << 20;  // in blocks
+  static constexpr std::size_t max_named = std::size_t{1} << 24;      // in blocks
+  static constexpr std::size_t max_announced = std::size_t{1} << 20;  // in blocks
 
   const fork_guard process_{true};
   const Store store_;
@@ -549,8 +549,8 @@ class block_cache {
 ///
 ///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
 ///
-/// A loader with `ahead.bytes` informs the cache of upcoming reads, see `announce_reads`. Without
-/// such a loader, call `will_use`.
+/// A loader with `lookahead_bytes` informs the cache of upcoming reads, see `announce_reads`.
+/// Without such a loader, call `will_use`.
 ///
 /// An lvalue store is referenced and must outlive the cache; an rvalue is moved in. The cache looks
 /// for a block in memory, then on the disk, and then reads it from the store below. If several
@@ -625,7 +625,7 @@ class cached_store {
   /// epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
-  /// Appends reads that a reader expects: see `planned_store`. A loader with `ahead.bytes` over
+  /// Appends reads that a reader expects: see `planned_store`. A loader with `lookahead_bytes` over
   /// `stored_blobs` calls this. Announcements are ignored while uses planned by `will_use` remain,
   /// and beyond 2^20 uses of blocks. Each use takes 80 bytes. A use that 2^17 later uses have
   /// overtaken is dropped. If the size of an object is unknown, a range of more than 4096 blocks
@@ -645,9 +645,9 @@ class cached_store {
 
  private:
   static const cached_store_options& checked(const cached_store_options& options) {
-    constexpr std::uint64_t most = std::uint64_t{1} << 30;
-    if (options.block_bytes < 1 || options.block_bytes > most) {
-      detail::refuse_option("block_bytes", {options.block_bytes, " is not in 1..", most});
+    constexpr std::uint64_t max = std::uint64_t{1} << 30;
+    if (options.block_bytes < 1 || options.block_bytes > max) {
+      detail::refuse_option("block_bytes", {options.block_bytes, " is not in 1..", max});
     }
     return options;
   }

@@ -84,7 +84,7 @@ class root_folder {
  private:
   [[noreturn]] void fail(std::string_view name) const {
     if (errno == EXDEV) refuse_link(name, "a link to a place outside the folder");
-    throw file_unreadable(path_of(name), 0, "a readable file", system_reason("lower most_open"));
+    throw file_unreadable(path_of(name), 0, "a readable file", system_reason("lower max_open"));
   }
   [[noreturn]] void refuse_link(std::string_view name, const char* found) const {
     throw object_name_error(path_of(name), 0, "a file below the store's folder", found);

@@ -19,7 +19,7 @@ inline namespace PENSTOCK_ABI {
 struct http_options {
   /// Maximum number of concurrent requests of all callers, at most 4096. Each request in flight
   /// uses its own connection. Further requests wait.
-  std::size_t most_in_flight = 256;
+  std::size_t max_in_flight = 256;
 
   /// Ranges of the same object are merged into one request if the gap between them is at most this
   /// number of bytes. The bytes in the gap are received and discarded.
@@ -27,7 +27,7 @@ struct http_options {
 
   /// Maximum size of a request in bytes. Ranges are merged up to this size, and longer ranges are
   /// split.
-  std::uint64_t largest_request = 8'388'608;
+  std::uint64_t max_request_bytes = 8'388'608;
 
   /// Maximum number of attempts for a request. A request is retried after status 408, 429, 500,
   /// 502, 503 or 504, a failed or lost connection, a body that is short or has a wrong checksum, or
@@ -35,10 +35,10 @@ struct http_options {
   unsigned attempts = 5;
 
   /// Before attempt k + 1 the store waits for a random time of at most the smaller of `first_delay`
-  /// * 2^(k - 1) and `longest_delay`.
+  /// * 2^(k - 1) and `max_delay`.
   std::chrono::milliseconds first_delay{100};
   /// Maximum delay before a retry. A longer Retry-After of a server is shortened to this.
-  std::chrono::milliseconds longest_delay{20'000};
+  std::chrono::milliseconds max_delay{20'000};
 
   /// Timeout for establishing a connection.
   std::chrono::milliseconds connect_timeout{10'000};
@@ -50,7 +50,7 @@ struct http_options {
 
   /// Maximum number of redirects to follow. A store with an https URL never follows a redirect to
   /// http.
-  unsigned most_redirects = 5;
+  unsigned max_redirects = 5;
 
   /// Header lines that are sent with each request, such as "Authorization: Bearer ...". Errors
   /// never contain them. If a redirect leads to another host, libcurl omits Authorization and
@@ -80,16 +80,16 @@ struct http_options {
 
 /// Counters of an `http_store` since its construction.
 struct http_stats {
-  std::uint64_t ranges = 0;          ///< Ranges requested by callers, without empty ranges.
-  std::uint64_t requests = 0;        ///< Attempts started.
-  std::uint64_t retries = 0;         ///< Attempts that repeated a failed attempt.
-  std::uint64_t merged = 0;          ///< Ranges merged into the request of another range.
-  std::uint64_t unversioned = 0;     ///< Parts of objects whose version was checked by size only.
-  std::uint64_t bytes = 0;           ///< Bytes of bodies received, even if discarded.
-  std::uint64_t connections = 0;     ///< Connections opened.
-  std::uint64_t in_flight = 0;       ///< Requests in flight now.
-  std::uint64_t most_in_flight = 0;  ///< Highest number of requests in flight.
-  duration_stats first_byte;         ///< Time from the start of an attempt to the first byte.
+  std::uint64_t ranges = 0;         ///< Ranges requested by callers, without empty ranges.
+  std::uint64_t requests = 0;       ///< Attempts started.
+  std::uint64_t retries = 0;        ///< Attempts that repeated a failed attempt.
+  std::uint64_t merged = 0;         ///< Ranges merged into the request of another range.
+  std::uint64_t unversioned = 0;    ///< Parts of objects whose version was checked by size only.
+  std::uint64_t bytes = 0;          ///< Bytes of bodies received, even if discarded.
+  std::uint64_t connections = 0;    ///< Connections opened.
+  std::uint64_t in_flight = 0;      ///< Requests in flight now.
+  std::uint64_t max_in_flight = 0;  ///< Highest number of requests in flight.
+  duration_stats first_byte;        ///< Time from the start of an attempt to the first byte.
 };
 
 namespace detail {
@@ -101,22 +101,22 @@ inline void require_option(bool holds, const char* option, const char* problem) 
 /// Throws `option_error` if an option is invalid.
 inline void require_sound(const http_options& options) {
   using std::chrono::milliseconds;
-  constexpr milliseconds most{std::chrono::hours{24 * 20}};  // libcurl counts in 31 bits
+  constexpr milliseconds max{std::chrono::hours{24 * 20}};  // libcurl counts in 31 bits
   const auto require_time = [&](milliseconds time, const char* option) {
-    require_option(time > milliseconds{0} && time <= most, option,
+    require_option(time > milliseconds{0} && time <= max, option,
                    "must be above 0 and at most 20 days");
   };
-  require_option(options.most_in_flight >= 1 && options.most_in_flight <= 4096, "most_in_flight",
+  require_option(options.max_in_flight >= 1 && options.max_in_flight <= 4096, "max_in_flight",
                  "must be from 1 to 4096");
-  require_option(options.largest_request >= 1, "largest_request", "must be at least 1");
+  require_option(options.max_request_bytes >= 1, "max_request_bytes", "must be at least 1");
   require_option(options.attempts >= 1 && options.attempts <= 1000, "attempts",
                  "must be from 1 to 1000");
   require_time(options.first_delay, "first_delay");
-  require_time(options.longest_delay, "longest_delay");
+  require_time(options.max_delay, "max_delay");
   require_time(options.connect_timeout, "connect_timeout");
   require_time(options.silence_timeout, "silence_timeout");
   require_time(options.deadline, "deadline");
-  require_option(options.most_redirects <= 50, "most_redirects", "must be at most 50");
+  require_option(options.max_redirects <= 50, "max_redirects", "must be at most 50");
   for (const std::string& line : options.headers) {
     require_option(line.find_first_of(std::string_view{"\r\n\0", 3}) == std::string::npos &&
                        line.find(':') != std::string::npos && line.find(':') != 0,
@@ -164,7 +164,7 @@ struct s3_options {
   /// Sends requests without credentials and signature, as public buckets allow.
   bool anonymous = false;
 
-  /// The options of the HTTP requests. `headers` and `most_redirects` have no effect here.
+  /// The options of the HTTP requests. `headers` and `max_redirects` have no effect here.
   http_options http = {};
 };
 

@@ -21,7 +21,7 @@ inline namespace PENSTOCK_ABI {
 ///     http_store files{"https://data.example.org/imagenet"};
 ///     files.read({"train-000.tar", 4096, room});
 ///
-/// A single thread of the store performs all requests, with up to `most_in_flight` of them in
+/// A single thread of the store performs all requests, with up to `max_in_flight` of them in
 /// flight, over persistent connections. Callers block until their requests have finished. A request
 /// that fails for a temporary reason is retried after a random delay. Certificates are verified.
 /// The proxy is taken from the environment, as in curl.

@@ -214,7 +214,7 @@ class s3_store {
   // Disables redirects: a signature is valid for a single host, and no other host may receive the
   // session token.
   [[nodiscard]] static http_options adapted(http_options options, const detail::s3_place& place) {
-    options.most_redirects = 0;
+    options.max_redirects = 0;
     if (options.ca_file.empty()) options.ca_file = place.ca_file;
     return options;
   }

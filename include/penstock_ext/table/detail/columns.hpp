@@ -507,16 +507,18 @@ class field_column {
         length = wish_.extents[d];
       }
     }
-    if (is_settled()) (void)extents();
+    if (is_determined()) (void)extents();
   }
 
   /// Returns true if all lengths are known. Else the rows of the first batch determine the unknown
   /// lengths.
-  [[nodiscard]] bool is_settled() const noexcept { return is_bytes_ || plan_.row_elements() > 0; }
+  [[nodiscard]] bool is_determined() const noexcept {
+    return is_bytes_ || plan_.row_elements() > 0;
+  }
 
   /// Returns the field's extents. Throws `column_shape_mismatch`, also if a length is unknown.
   [[nodiscard]] std::vector<std::size_t> extents() const {
-    if (!is_settled()) refuse_shape("no row, so the length of its lists is unknown");
+    if (!is_determined()) refuse_shape("no row, so the length of its lists is unknown");
     const std::size_t rank = wish_.extents.size();
     std::vector<std::size_t> found{wish_.extents.begin(), wish_.extents.end()};
     if (!is_bytes_ && plan_.lists.size() == rank) {
@@ -624,9 +626,9 @@ class table_columns {
   }
 
   /// Returns true if the type alone determines the extents of all fields.
-  [[nodiscard]] bool is_settled() const noexcept {
+  [[nodiscard]] bool is_determined() const noexcept {
     return std::all_of(fields_.begin(), fields_.end(),
-                       [](const field_column& one) { return one.is_settled(); });
+                       [](const field_column& one) { return one.is_determined(); });
   }
 
   /// Returns the rows of a batch, field by field. `first_row` is the number of the batch's first

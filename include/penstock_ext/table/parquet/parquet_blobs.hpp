@@ -122,7 +122,7 @@ class parquet_blobs {
 
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_blobs_options& given)
-        : all(detail::settle_repeated_paths(paths, given.duplicates), given.verify, given.direct,
+        : all(detail::resolve_repeated_paths(paths, given.duplicates), given.verify, given.direct,
               [&](const auto& file) { return leaves_in(file, given.columns); }),
           options(given),
           cache(given.cache_bytes) {}
@@ -156,7 +156,7 @@ class parquet_blobs {
     const std::size_t number = shared_->all.group_of(index);
     auto held =
         shared_->cache.get(number, shared_->group_bytes[number], [&] { return decode(number); });
-    shared_->all.note_read(number);
+    shared_->all.record_read(number);
     return {std::move(held), index - shared_->all.first_row(number)};
   }
 

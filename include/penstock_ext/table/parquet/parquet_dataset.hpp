@@ -120,7 +120,7 @@ class parquet_dataset {
     const auto begin = [&](const chunk_part& part) { context.at(part.begin); };
     const auto make = [&](const chunk_part& part) { return decode(part.group); };
     shared_->cache.get_each(parts, begin, make, [&](const chunk_part& part, const auto& group) {
-      shared_->all.note_read(part.group);
+      shared_->all.record_read(part.group);
       const std::uint64_t first = shared_->all.first_row(part.group);
       for (std::size_t i = part.begin; i < part.end;) {
         i = group.copy(first, indices.first(part.end), i, out, context, layout_);
@@ -129,7 +129,7 @@ class parquet_dataset {
   }
 
   /// Advises the system to read the columns in use of the row groups of `indices` into the page
-  /// cache, as `loader_options::ahead.bytes` specifies. Decodes nothing.
+  /// cache, as `loader_options::lookahead_bytes` specifies. Decodes nothing.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     shared_->all.prefetch_hint(indices);
   }
@@ -144,7 +144,7 @@ class parquet_dataset {
   struct shared {
     shared(const std::vector<std::string>& paths, const parquet_options& given)
         : options(given),
-          all(detail::settle_repeated_paths(paths, given.duplicates), given.verify, given.direct,
+          all(detail::resolve_repeated_paths(paths, given.duplicates), given.verify, given.direct,
               [&](const auto& file) { return leaves_in(file); }),
           cache(given.cache_bytes) {
       if (all.size() != 0) return;
@@ -178,7 +178,7 @@ class parquet_dataset {
     const detail::parquet_groups& all = shared_->all;
     const detail::parquet_file& file = all.files()[0];
     auto columns = shared_->columns_of(file.schema(), file.path());
-    if (columns.is_settled() || all.groups().empty()) {
+    if (columns.is_determined() || all.groups().empty()) {
       return detail::extents_of_columns<Record>(columns);
     }
     const arrow_table table = all.decode(0);

@@ -17,7 +17,7 @@
 namespace stress {
 
 inline void machine::keep() {
-  if (!is_live() || !must_ || kept_.size() >= most_kept) return;
+  if (!is_live() || !must_ || kept_.size() >= max_kept) return;
   count("kept");
   kept_.push_back({live_->take(), std::exchange(must_, nullptr), live_->of()});
 }
@@ -42,7 +42,7 @@ inline void machine::drop_elsewhere() {
 }
 
 inline void machine::drop_meanwhile() {
-  if (away_.size() == most_away) end_away();
+  if (away_.size() == max_away) end_away();
   auto one = pick();
   if (!one) return;
   count("dropped meanwhile");

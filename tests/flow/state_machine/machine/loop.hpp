@@ -48,7 +48,7 @@ void machine::loop_over(Feed& feed, std::uint64_t first, std::uint64_t last, boo
     for (std::uint64_t i = 0; i < how_.who.batches(); ++i) left_.push_back({epoch, i});
   }
   is_of_none_ = left_.empty();
-  note_next(is_feed, {first, 0});
+  record_next(is_feed, {first, 0});
   if (is_feed) loader_next_.reset();
   late_ = 0;
   std::uint64_t seen = 0;
@@ -62,9 +62,9 @@ void machine::loop_over(Feed& feed, std::uint64_t first, std::uint64_t last, boo
     count("loop to be cancelled");
   }
   const auto body = [&](auto& batch) {
-    const expected must = note_batch(is_feed, batch.info());
+    const expected must = on_batch(is_feed, batch.info());
     check_in_loop(batch, must);
-    if (one_in(8) && kept_.size() < most_kept) {
+    if (one_in(8) && kept_.size() < max_kept) {
       kept_.push_back({std::move(batch), std::make_shared<const expected>(must),
                        is_feed ? feed_number_ : loader_number_});
     }
@@ -78,21 +78,21 @@ void machine::loop_over(Feed& feed, std::uint64_t first, std::uint64_t last, boo
       is_left = !body(batch);
       if (is_left) break;
     }
-    if (!is_left) note_end();
+    if (!is_left) on_end();
     if (is_left) count("break");
   } catch (const consumer_error&) {
     count("exception in the loop");
   } catch (const bad_sample& error) {
-    note_bad(is_feed, error);
+    record_bad(is_feed, error);
   } catch (const no_order&) {
-    note_no_order(is_feed, false);
+    record_no_order(is_feed, false);
   } catch (const ps::dataset_changed&) {
-    note_no_order(is_feed, true);
+    record_no_order(is_feed, true);
   } catch (const ps::leases_exhausted&) {
-    note_exhausted(is_feed);
+    record_exhausted(is_feed);
   } catch (const ps::cancelled&) {
     if (canceller) is_cancelled_ = true;
-    note_cancelled(is_feed);
+    record_cancelled(is_feed);
   }
   if (canceller) {
     canceller->join();

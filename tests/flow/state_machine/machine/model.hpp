@@ -21,7 +21,7 @@ inline std::size_t machine::kept_of(std::uint64_t number) const {
       kept_.begin(), kept_.end(), [&](const kept_lease& one) { return one.of == number; }));
 }
 
-inline std::size_t machine::most_held_of(std::uint64_t number) const {
+inline std::size_t machine::max_held_of(std::uint64_t number) const {
   return kept_of(number) +
          static_cast<std::size_t>(std::count_if(
              away_.begin(), away_.end(), [&](const away_lease& one) { return one.of == number; })) +
@@ -46,11 +46,11 @@ inline void machine::plan(const walk& one) {
     ++at.batch;
   }
   is_of_none_ = left_.empty();
-  note_next(one.is_feed(), one.from());
+  record_next(one.is_feed(), one.from());
   if (one.is_feed()) loader_next_.reset();  // the feed is ahead of its consumer
 }
 
-inline void machine::note_next(bool is_feed, const ps::batch_position& next) {
+inline void machine::record_next(bool is_feed, const ps::batch_position& next) {
   (is_feed ? feed_next_ : loader_next_) = next;
 }
 
@@ -76,8 +76,8 @@ inline bool machine::is_exhausted(bool is_feed) const {
 }
 
 inline bool machine::may_be_exhausted(bool is_feed) const {
-  return most_held_of(loader_number_) >= slots_ ||
-         (is_feed && most_held_of(feed_number_) >= how_.depth);
+  return max_held_of(loader_number_) >= slots_ ||
+         (is_feed && max_held_of(feed_number_) >= how_.depth);
 }
 
 inline std::optional<ps::failure> machine::failure_of(bool is_feed) const {

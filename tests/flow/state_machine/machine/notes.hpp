@@ -14,7 +14,7 @@ namespace stress {
 
 namespace ps = penstock;
 
-inline expected machine::note_batch(bool is_feed, const ps::batch_info& info) {
+inline expected machine::on_batch(bool is_feed, const ps::batch_info& info) {
   require(!left_.empty(), "a batch after the last");
   require(!is_exhausted(is_feed), "a batch though all slots are held");
   if (is_cancelled_) {
@@ -28,27 +28,27 @@ inline expected machine::note_batch(bool is_feed, const ps::batch_info& info) {
   left_.erase(found);
   expected must = expect(how_, at);
   require(!must.bad && !has_no_order(at), "a batch that can't be read");
-  note_next(is_feed, {at.epoch, at.batch + 1});
+  record_next(is_feed, {at.epoch, at.batch + 1});
   count("batch");
   return must;
 }
 
-inline void machine::note_end() {
+inline void machine::on_end() {
   require(left_.empty(), "the end before the last batch");
   count("end");
 }
 
-inline void machine::note_exhausted(bool is_feed) {
+inline void machine::record_exhausted(bool is_feed) {
   require(may_be_exhausted(is_feed), "leases_exhausted though a slot is free");
   require(!left_.empty(), "leases_exhausted at the end");
-  require(is_feed || !how_.options.in_order || most_held_of(loader_number_) >= slots_ ||
+  require(is_feed || !how_.options.in_order || max_held_of(loader_number_) >= slots_ ||
               !is_bad(left_.front()),
           "leases_exhausted before the batch's own error");
   require(!failure_of(is_feed), "leases_exhausted is no batch's");
   count("leases_exhausted");
 }
 
-inline void machine::note_cancelled(bool is_feed) {
+inline void machine::record_cancelled(bool is_feed) {
   require(is_cancelled_, "cancelled without a request");
   // A range without batches that begins after the request may end either way.
   require(!left_.empty() || is_of_none_, "cancelled after the last batch");
@@ -56,7 +56,7 @@ inline void machine::note_cancelled(bool is_feed) {
   count("cancelled");
 }
 
-inline void machine::note_bad(bool is_feed, const bad_sample& error) {
+inline void machine::record_bad(bool is_feed, const bad_sample& error) {
   const auto where = failure_of(is_feed);
   require(where.has_value() && where->stage == "read" && where->exact, "a failure without a place");
   const ps::batch_position at{where->epoch, where->batch};
@@ -72,7 +72,7 @@ inline void machine::note_bad(bool is_feed, const bad_sample& error) {
   count("bad sample");
 }
 
-inline void machine::note_no_order(bool is_feed, bool is_resize) {
+inline void machine::record_no_order(bool is_feed, bool is_resize) {
   const auto where = failure_of(is_feed);
   require(where.has_value() && where->stage == "order", "no order, and no place");
   const ps::batch_position at{where->epoch, where->batch};

@@ -23,21 +23,21 @@ template <class Step>
 void machine::settle(walk& one, Step step) {
   try {
     if (step()) {
-      must_ = std::make_shared<const expected>(note_batch(one.is_feed(), one.info()));
+      must_ = std::make_shared<const expected>(on_batch(one.is_feed(), one.info()));
       look(one);
       return;
     }
-    note_end();
+    on_end();
   } catch (const bad_sample& error) {
-    note_bad(one.is_feed(), error);
+    record_bad(one.is_feed(), error);
   } catch (const no_order&) {
-    note_no_order(one.is_feed(), false);
+    record_no_order(one.is_feed(), false);
   } catch (const ps::dataset_changed&) {
-    note_no_order(one.is_feed(), true);
+    record_no_order(one.is_feed(), true);
   } catch (const ps::leases_exhausted&) {
-    note_exhausted(one.is_feed());
+    record_exhausted(one.is_feed());
   } catch (const ps::cancelled&) {
-    note_cancelled(one.is_feed());
+    record_cancelled(one.is_feed());
   }
   must_.reset();
   idle_.push_back(std::move(live_));

@@ -35,9 +35,9 @@ inline void machine::make_world() {
     how.who.batch_size = 1 + below(one_in(4) ? how.who.samples : 9);
     how.who.seed = below(3);
     how.who.order_seed = below(3);
-    how.who.last = one_of<ps::partial_batch>(
-        {ps::partial_batch::keep, ps::partial_batch::drop, ps::partial_batch::pad});
-    if (how.who.batches() == 0) how.who.last = ps::partial_batch::keep;
+    how.who.last =
+        one_of<ps::last_batch>({ps::last_batch::keep, ps::last_batch::drop, ps::last_batch::pad});
+    if (how.who.batches() == 0) how.who.last = ps::last_batch::keep;
   } else {
     how.who = saved_->who;
   }
@@ -49,13 +49,13 @@ inline void machine::make_world() {
                  .in_order = !one_in(4),
                  .pinned = !one_in(3),
                  .stop = stop_.get_token(),
-                 .faults = {.on_error = {.first_wait = std::chrono::milliseconds{0},
-                                         .most_failures = ~std::uint64_t{0},
-                                         .largest_share = 1}},
+                 .faults = {.on_error = {.initial_backoff = std::chrono::milliseconds{0},
+                                         .max_failures = ~std::uint64_t{0},
+                                         .max_failure_rate = 1}},
                  .tuning = {.chunk = one_of<std::size_t>({0, 0, 1, 2, 5})}};
   if (one_in(4)) {
     how.options.workers = ps::automatic;
-    how.options.tuning.cpus = 1 + below(4);
+    how.options.tuning.max_workers = 1 + below(4);
   }
   if (one_in(6)) how.options.prefetch = ps::automatic;
   how.data = {.count = how.who.samples, .key = below(1000)};
@@ -63,15 +63,15 @@ inline void machine::make_world() {
     auto& policy = how.options.faults.on_error;
     policy.retries = below(3);
     policy.action =
-        one_of({ps::error_action::propagate, ps::error_action::substitute, ps::error_action::skip});
-    how.data.bad_in = policy.action == ps::error_action::propagate
+        one_of({ps::error_action::rethrow, ps::error_action::replace, ps::error_action::skip});
+    how.data.bad_in = policy.action == ps::error_action::rethrow
                           ? one_of<std::uint64_t>({0, 60, 200})
                           : one_of<std::uint64_t>({0, 2, 10});
     // A temporary failure is predictable only if it is retried and no batch has a sample twice. A
     // draw for a substitute is not retried.
     const bool has_twice =
-        how.who.last == ps::partial_batch::pad && how.who.batch_size > how.who.samples;
-    if (policy.action != ps::error_action::substitute && !has_twice) {
+        how.who.last == ps::last_batch::pad && how.who.batch_size > how.who.samples;
+    if (policy.action != ps::error_action::replace && !has_twice) {
       how.data.flaky_in = one_of<std::uint64_t>({0, 3, 20});
       how.data.flaky_fails = policy.retries;
     }

@@ -302,9 +302,8 @@ class tar_walk {
         take(header, at, type, *stated, own, long_name);
         return true;
       }
-      if (extended == most_extended) {
-        corrupt(at,
-                "at most " + std::to_string(most_extended) + " extended headers before a member",
+      if (extended == max_extended) {
+        corrupt(at, "at most " + std::to_string(max_extended) + " extended headers before a member",
                 "more");
       }
       if (type == 'x' || type == 'X') {
@@ -331,8 +330,8 @@ class tar_walk {
   [[nodiscard]] const tar_member& member() const noexcept { return member_; }
 
  private:
-  static constexpr std::uint64_t longest_text = std::uint64_t{1} << 20;
-  static constexpr int most_extended = 32;  // headers before a member; more than programs write
+  static constexpr std::uint64_t max_text = std::uint64_t{1} << 20;
+  static constexpr int max_extended = 32;  // headers before a member; more than programs write
 
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found = "the end of the archive") const {
@@ -396,8 +395,8 @@ class tar_walk {
 
   // Returns the text of an extended header.
   [[nodiscard]] std::string text_of(std::uint64_t size) {
-    if (size > longest_text) {
-      corrupt(offset_, "an extended header of at most " + std::to_string(longest_text) + " bytes",
+    if (size > max_text) {
+      corrupt(offset_, "an extended header of at most " + std::to_string(max_text) + " bytes",
               std::to_string(size));
     }
     std::uint64_t at = offset_;

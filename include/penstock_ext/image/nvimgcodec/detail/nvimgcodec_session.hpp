@@ -88,15 +88,15 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
 /// up to powers of two, so that different images can share memory. Thread-safe.
 class nvimgcodec_pool {
  public:
-  /// Allocates memory by `take(bytes)`, which may throw, up to `most` bytes in total. Frees it by
-  /// `give_back(data, bytes)`.
-  nvimgcodec_pool(std::uint64_t most, std::function<void*(std::size_t)> take,
-                  std::function<void(void*, std::size_t)> give_back)
-      : most_(most), take_(std::move(take)), give_back_(std::move(give_back)) {}
+  /// Allocates memory by `take(bytes)`, which may throw, up to `max` bytes in total. Frees it by
+  /// `release(data, bytes)`.
+  nvimgcodec_pool(std::uint64_t max, std::function<void*(std::size_t)> take,
+                  std::function<void(void*, std::size_t)> release)
+      : max_(max), take_(std::move(take)), release_(std::move(release)) {}
   nvimgcodec_pool(nvimgcodec_pool&&) = delete;
   /// Frees all memory. Nothing may use it any more.
   ~nvimgcodec_pool() {
-    for (const piece& one : pieces_) give_back_(one.data, one.bytes);
+    for (const piece& one : pieces_) release_(one.data, one.bytes);
   }
 
   /// Returns the number of allocated bytes.
@@ -125,14 +125,14 @@ class nvimgcodec_pool {
   [[nodiscard]] bool find(void** data, std::size_t asked, cudaStream_t stream) noexcept {
     *data = nullptr;
     if (asked == 0) return true;
-    if (asked > (std::min)(most_, std::uint64_t{1} << 62)) return false;
-    const std::size_t bytes = std::bit_ceil((std::max)(asked, least));
+    if (asked > (std::min)(max_, std::uint64_t{1} << 62)) return false;
+    const std::size_t bytes = std::bit_ceil((std::max)(asked, min));
     const std::lock_guard lock{mutex_};
     auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const piece& one) {
       return one.is_free && one.stream == stream && one.bytes == bytes;
     });
     if (found == pieces_.end()) {
-      if (bytes > most_ - taken_) return false;
+      if (bytes > max_ - taken_) return false;
       try {
         pieces_.reserve(pieces_.size() + 1);  // so that allocated memory is always listed
         pieces_.push_back({take_(bytes), bytes, stream});
@@ -155,11 +155,11 @@ class nvimgcodec_pool {
     }
   }
 
-  static constexpr std::size_t least = 4096;
+  static constexpr std::size_t min = 4096;
 
-  const std::uint64_t most_;
+  const std::uint64_t max_;
   const std::function<void*(std::size_t)> take_;
-  const std::function<void(void*, std::size_t)> give_back_;
+  const std::function<void(void*, std::size_t)> release_;
   mutable std::mutex mutex_;  // guards the members below
   std::vector<piece> pieces_;
   std::size_t taken_ = 0;
@@ -168,14 +168,14 @@ class nvimgcodec_pool {
 /// Memory of a device for nvImageCodec's decoders, in place of their own memory.
 class nvimgcodec_memory {
  public:
-  /// Allocates at most `most` bytes of each kind.
+  /// Allocates at most `max` bytes of each kind.
   template <device Device>
-  nvimgcodec_memory(const Device& from, std::uint64_t most)
+  nvimgcodec_memory(const Device& from, std::uint64_t max)
       : on_device(
-            most, [from](std::size_t bytes) { return from.allocate(bytes); },
+            max, [from](std::size_t bytes) { return from.allocate(bytes); },
             [from](void* data, std::size_t bytes) { from.deallocate(data, bytes); }),
         pinned(
-            most, [from](std::size_t bytes) { return from.allocate_pinned(bytes).data; },
+            max, [from](std::size_t bytes) { return from.allocate_pinned(bytes).data; },
             [from](void* data, std::size_t bytes) { from.deallocate_pinned(data, bytes); }) {
     device_.device_malloc = &nvimgcodec_pool::allocate;
     device_.device_free = &nvimgcodec_pool::deallocate;
@@ -316,12 +316,12 @@ struct nvimgcodec_opened {
   }
 };
 
-/// Opens an image of at most `most_pixels`, which is an option of the type `options`. Allocates
+/// Opens an image of at most `max_pixels`, which is an option of the type `options`. Allocates
 /// memory only for the header. Throws the errors of `image_decoder`.
 [[nodiscard]] inline nvimgcodec_opened nvimgcodec_open(nvimgcodecInstance_t instance,
                                                        std::span<const std::byte> bytes,
                                                        std::string_view key,
-                                                       std::uint64_t most_pixels,
+                                                       std::uint64_t max_pixels,
                                                        std::string_view options) {
   if (!nvimgcodec_reads(bytes)) {
     const std::string expected = "an image of a format that nvImageCodec reads";
@@ -353,10 +353,10 @@ struct nvimgcodec_opened {
   if (size.width == 0 || size.height == 0) {
     throw image_corrupt(std::string{key}, 0, "a width and a height", text);
   }
-  if (std::uint64_t{size.width} * size.height > most_pixels) {
+  if (std::uint64_t{size.width} * size.height > max_pixels) {
     throw image_too_large(std::string{key}, 0,
-                          "at most " + std::to_string(most_pixels) + " pixels (" +
-                              std::string{options} + "::most_pixels)",
+                          "at most " + std::to_string(max_pixels) + " pixels (" +
+                              std::string{options} + "::max_pixels)",
                           text);
   }
   std::size_t channels = 0;

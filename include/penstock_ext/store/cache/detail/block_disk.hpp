@@ -317,7 +317,7 @@ class block_folder {
       const descriptor file =
           open_at(folder_.get(), part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
       // If processes have their own process ids (containers), the name may already be in use.
-      if (file.get() < 0 && errno == EEXIST && tries < most_tries) continue;
+      if (file.get() < 0 && errno == EEXIST && tries < max_tries) continue;
       if (file.get() < 0) return errno;
       int wrong = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
       if (wrong == 0) wrong = write_all(file.get(), text_of(start));
@@ -327,7 +327,7 @@ class block_folder {
       }
       if (wrong == 0) return 0;
       ::unlinkat(folder_.get(), part.c_str(), 0);
-      if ((wrong != EWOULDBLOCK && wrong != ENOENT) || tries == most_tries) return wrong;
+      if ((wrong != EWOULDBLOCK && wrong != ENOENT) || tries == max_tries) return wrong;
     }
   }
 
@@ -363,7 +363,7 @@ class block_folder {
 
  private:
   static constexpr std::size_t digits = 16;
-  static constexpr int most_tries = 3;
+  static constexpr int max_tries = 3;
 
   // Calls visit(name, number, ending) for each file whose name begins with a number.
   template <class Visit>
@@ -433,8 +433,8 @@ class page_cache_guess {
 /// is not held during file operations, and may be locked while the cache's mutex is held.
 class block_disk {
  public:
-  /// Keeps up to `most` bytes of files in `folder`; "" keeps none. Throws `file_unreadable`.
-  block_disk(const std::string& folder, std::uint64_t most) : most_(most) {
+  /// Keeps up to `max` bytes of files in `folder`; "" keeps none. Throws `file_unreadable`.
+  block_disk(const std::string& folder, std::uint64_t max) : max_(max) {
     if (folder.empty()) return;
     folder_.emplace(folder);
     folder_->remove_left_over();
@@ -455,7 +455,7 @@ class block_disk {
       ++damaged_;
       order_.drop(number);
     } else {
-      note_failure(wrong);
+      record_failure(wrong);
     }
     return found;
   }
@@ -505,7 +505,7 @@ class block_disk {
   [[nodiscard]] bool write(std::uint64_t number, const block_id& id,
                            std::span<const std::byte> bytes, std::uint64_t next_use) {
     const std::uint64_t file_bytes = block_folder::file_bytes(id);
-    if (!folder_ || file_bytes > most_) return false;
+    if (!folder_ || file_bytes > max_) return false;
     std::unique_lock lock{mutex_};
     if (writes_to_skip_ > 0) {
       --writes_to_skip_;
@@ -520,7 +520,7 @@ class block_disk {
     const int wrong = folder_->write(number, id, bytes);
     lock.lock();
     if (wrong != 0) {
-      note_failure(wrong);
+      record_failure(wrong);
       order_.drop(number);
       // Skips the next writes, and doubles the number of skipped writes after each failure, because
       // a full disk usually stays full for some time.
@@ -531,7 +531,7 @@ class block_disk {
     ++written_;
     skips_ = first_skips;  // the disk works again
     written_since_look_ += file_bytes;
-    if (written_since_look_ <= most_ / 16) return false;
+    if (written_since_look_ <= max_ / 16) return false;
     written_since_look_ = 0;
     return true;
   }
@@ -578,21 +578,21 @@ class block_disk {
   static constexpr std::uint64_t first_skips = 8;
 
   // Returns the blocks to remove, which no longer count as being on disk. Requires the mutex, as
-  // does `note_failure`.
+  // does `record_failure`.
   [[nodiscard]] std::vector<std::uint64_t> evict() {
     std::vector<std::uint64_t> gone;
-    while (order_.bytes() > most_) {
+    while (order_.bytes() > max_) {
       gone.push_back(order_.first_to_go());
       order_.drop(gone.back());
     }
     return gone;
   }
-  void note_failure(int wrong) {
+  void record_failure(int wrong) {
     ++failures_;
     problem_ = folder_->path() + ": " + std::system_category().message(wrong);
   }
 
-  const std::uint64_t most_;
+  const std::uint64_t max_;
   std::optional<block_folder> folder_;
   page_cache_guess guess_;
   std::mutex mutex_;  // guards the members below

@@ -141,8 +141,8 @@ struct block_key {
 /// Blocks in memory, bounded in bytes. Not thread-safe.
 class memory_tier {
  public:
-  /// Keeps up to `most` bytes.
-  explicit memory_tier(std::uint64_t most) : most_(most) {}
+  /// Keeps up to `max` bytes.
+  explicit memory_tier(std::uint64_t max) : max_(max) {}
 
   /// Returns the block `key`, whose number is `number`, and sets its next use to `next_use`.
   /// Returns null if the block is not in memory.
@@ -161,16 +161,16 @@ class memory_tier {
   }
   /// Returns true if `keep` would keep a new block of `bytes` bytes.
   [[nodiscard]] bool would_keep(std::uint64_t bytes, std::uint64_t next_use) const {
-    if (bytes > most_) return false;
-    return order_.bytes() + bytes <= most_ || next_use <= order_.last_use();
+    if (bytes > max_) return false;
+    return order_.bytes() + bytes <= max_ || next_use <= order_.last_use();
   }
   /// Keeps a block, unless it would be evicted before the blocks already there.
   void keep(std::uint64_t number, const block_key& key, shared_block bytes,
             std::uint64_t next_use) {
-    if (bytes->size > most_) return;
+    if (bytes->size > max_) return;
     order_.hold(number, bytes->size, next_use);
     blocks_.insert_or_assign(number, kept{key, std::move(bytes)});
-    while (order_.bytes() > most_) {
+    while (order_.bytes() > max_) {
       const std::uint64_t goes = order_.first_to_go();
       order_.drop(goes);
       blocks_.erase(goes);
@@ -186,7 +186,7 @@ class memory_tier {
     shared_block bytes;
   };
 
-  std::uint64_t most_;
+  std::uint64_t max_;
   eviction_order order_;
   std::unordered_map<std::uint64_t, kept> blocks_;
 };

@@ -24,16 +24,16 @@ class announced_uses {
   /// Number of later uses that may happen before an announced use is dropped, for example the use
   /// of a sample that is never read. Equals the number of uses that a reader may be ahead of an
   /// earlier use.
-  static constexpr std::size_t most_overtaken = std::size_t{1} << 17U;
+  static constexpr std::size_t max_overtaken = std::size_t{1} << 17U;
 
-  /// Holds at most `most` uses, of 80 bytes each. Further uses are ignored.
-  explicit announced_uses(std::size_t most = std::size_t{1} << 20U) : most_(most) {}
+  /// Holds at most `max` uses, of 80 bytes each. Further uses are ignored.
+  explicit announced_uses(std::size_t max = std::size_t{1} << 20U) : max_(max) {}
 
   /// Appends uses of `blocks` by `who`, in order, after all previous uses. If memory runs out, the
   /// function throws, and keeps the uses appended so far.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
     for (const std::uint64_t block : blocks) {
-      if (uses_.size() >= most_) return;
+      if (uses_.size() >= max_) return;
       const std::uint64_t place = first_ + uses_.size();
       uses_.push_back({block, who});
       try {
@@ -46,7 +46,7 @@ class announced_uses {
   }
   /// Withdraws all uses of `who`. If memory runs out, the function throws and withdraws nothing.
   void retract(const void* who) {
-    announced_uses others{most_};
+    announced_uses others{max_};
     others.first_ = first_ + uses_.size();
     for (const one_use& one : uses_) {
       if (!one.is_over && one.who != who) others.append(one.who, {&one.block, 1});
@@ -74,7 +74,7 @@ class announced_uses {
   void use(std::uint64_t block, const GivenUp& given_up) {
     if (!places_.contains(block)) return;
     end_first_of(block);
-    while (!uses_.empty() && (uses_.front().is_over || over_ > most_overtaken)) {
+    while (!uses_.empty() && (uses_.front().is_over || over_ > max_overtaken)) {
       if (!uses_.front().is_over) {
         const std::uint64_t gone = uses_.front().block;
         end_first_of(gone);
@@ -118,7 +118,7 @@ class announced_uses {
     }
   }
 
-  std::size_t most_;
+  std::size_t max_;
   // Invariant: `places_` has the first and the last of a block's uses that are not over. `next`
   // links these uses in the order of their positions.
   std::deque<one_use> uses_;
@@ -167,7 +167,7 @@ class planned_uses {
   /// blocks.
   void use(std::uint64_t block) {
     unnamed_ = is_told() && told_.of(block) == never ? unnamed_ + 1 : 0;
-    if (unnamed_ > announced_uses::most_overtaken) tell(announced_uses{});
+    if (unnamed_ > announced_uses::max_overtaken) tell(announced_uses{});
     (is_told() ? told_ : foreseen_).use(block, [&](std::uint64_t gone) { renew(gone); });
   }
   /// Returns the number of uses to come.

@@ -59,14 +59,14 @@ class backoff {
   /// Returns the delay after failure number `failures` of a request, counted from 1. `asked` is the
   /// delay that the server requests. Each call draws a new random number.
   [[nodiscard]] milliseconds next(unsigned failures, std::optional<milliseconds> asked) {
-    milliseconds most = first_;
-    for (unsigned i = 1; i < failures && most < longest_; ++i) most *= 2;
-    most = (std::min)(most, longest_);
+    milliseconds max = first_;
+    for (unsigned i = 1; i < failures && max < longest_; ++i) max *= 2;
+    max = (std::min)(max, longest_);
     sample_generator gen{{.seed = seed_}, draws_++};
-    const milliseconds drawn{uniform(gen, std::int64_t{0}, std::int64_t{most.count()})};
+    const milliseconds drawn{uniform(gen, std::int64_t{0}, std::int64_t{max.count()})};
     if (!asked) return drawn;
-    const milliseconds least = std::clamp(*asked, milliseconds{0}, longest_);
-    return (std::min)(least + drawn, longest_);
+    const milliseconds min = std::clamp(*asked, milliseconds{0}, longest_);
+    return (std::min)(min + drawn, longest_);
   }
 
  private:
@@ -90,7 +90,7 @@ class http_meters {
     requests_.add(1);
     if (is_retry) retries_.add(1);
     in_flight_.set(in_flight);
-    if (in_flight > most_in_flight_.value()) most_in_flight_.set(in_flight);
+    if (in_flight > max_in_flight_.value()) max_in_flight_.set(in_flight);
   }
 
   /// Called by the reactor. Counts a part of an object whose version is known by size only.
@@ -119,7 +119,7 @@ class http_meters {
                      .bytes = bytes_.value(),
                      .connections = connections_.value(),
                      .in_flight = in_flight_.value(),
-                     .most_in_flight = most_in_flight_.value(),
+                     .max_in_flight = max_in_flight_.value(),
                      .first_byte = {}};
     first_byte_.add_to(stats.first_byte);
     stats.first_byte.nanoseconds_per_tick = 1000;
@@ -135,7 +135,7 @@ class http_meters {
   tally bytes_;
   tally connections_;
   tally in_flight_;
-  tally most_in_flight_;
+  tally max_in_flight_;
   histogram first_byte_;
 };
 
@@ -143,9 +143,9 @@ class http_meters {
 /// use this object, except for `wake`.
 class http_transfers {
  public:
-  /// Allocates memory for up to `most` attempts. Throws `std::system_error` if there is no
+  /// Allocates memory for up to `max` attempts. Throws `std::system_error` if there is no
   /// descriptor for `wake`.
-  explicit http_transfers(std::size_t most) : most_(most), multi_(::curl_multi_init()) {
+  explicit http_transfers(std::size_t max) : max_(max), multi_(::curl_multi_init()) {
     if (!multi_) throw std::bad_alloc();
     // Without free descriptors libcurl makes a handle that cannot be woken.
     if (::curl_multi_wakeup(multi_.get()) != CURLM_OK) {
@@ -153,9 +153,9 @@ class http_transfers {
                               "penstock: no file descriptor is left for a store over HTTP: raise "
                               "the limit (ulimit -n)");
     }
-    ::curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(most));
-    active_.reserve(most);
-    idle_.reserve(most);
+    ::curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(max));
+    active_.reserve(max);
+    idle_.reserve(max);
   }
   http_transfers(http_transfers&&) = delete;
   ~http_transfers() {
@@ -165,7 +165,7 @@ class http_transfers {
   /// Returns the number of attempts in flight.
   [[nodiscard]] std::size_t size() const noexcept { return active_.size(); }
   /// Returns true if another attempt can start.
-  [[nodiscard]] bool has_room() const noexcept { return active_.size() < most_; }
+  [[nodiscard]] bool has_room() const noexcept { return active_.size() < max_; }
   /// Returns attempt number `i`. The order of the attempts changes.
   [[nodiscard]] http_request& operator[](std::size_t i) noexcept { return *active_[i]; }
 
@@ -224,9 +224,9 @@ class http_transfers {
     }
   }
 
-  /// Sleeps until a socket is ready, `wake` is called, or `most` has passed.
-  void sleep(std::chrono::milliseconds most) noexcept {
-    const auto left = std::clamp<std::chrono::milliseconds::rep>(most.count(), 0, 3'600'000);
+  /// Sleeps until a socket is ready, `wake` is called, or `max` has passed.
+  void sleep(std::chrono::milliseconds max) noexcept {
+    const auto left = std::clamp<std::chrono::milliseconds::rep>(max.count(), 0, 3'600'000);
     ::curl_multi_poll(multi_.get(), nullptr, 0, static_cast<int>(left), nullptr);
   }
 
@@ -238,7 +238,7 @@ class http_transfers {
     void operator()(CURLM* multi) const noexcept { ::curl_multi_cleanup(multi); }
   };
 
-  std::size_t most_;
+  std::size_t max_;
   std::unique_ptr<CURLM, free_curl_multi> multi_;
   std::vector<request_ptr> active_;
   std::vector<curl_easy> idle_;
@@ -255,8 +255,8 @@ class http_reactor {
   http_reactor(const http_options& options, std::shared_ptr<const http_service> service)
       : options_(options),
         service_(std::move(service)),
-        backoff_(options.first_delay, options.longest_delay, options.seed),
-        transfers_(options.most_in_flight) {
+        backoff_(options.first_delay, options.max_delay, options.seed),
+        transfers_(options.max_in_flight) {
     // The program's signals must not be delivered to this thread. The TLS library may raise
     // SIGPIPE, which must not be delivered at all.
     const signals_blocked while_it_starts;
@@ -310,7 +310,7 @@ class http_reactor {
       drop_unwanted(now);
       take_delayed(now);
       const bool has_new = start_ready();
-      transfers_.sleep(has_new ? std::chrono::milliseconds{0} : longest_sleep());
+      transfers_.sleep(has_new ? std::chrono::milliseconds{0} : max_sleep());
     }
   }
 
@@ -464,7 +464,7 @@ class http_reactor {
   }
 
   // Returns the time until the next retry or silence timeout.
-  [[nodiscard]] std::chrono::milliseconds longest_sleep() noexcept {
+  [[nodiscard]] std::chrono::milliseconds max_sleep() noexcept {
     const auto now = clock::now();
     auto until = now + std::chrono::hours{1};
     for (const delayed_request& later : delayed_) until = (std::min)(until, later.due);
@@ -518,7 +518,7 @@ class http_client {
   /// Reads `ranges`.
   void read_many(std::span<const byte_range> ranges) const {
     request_plan plan =
-        plan_requests(ranges, options_.merge_gap, options_.largest_request,
+        plan_requests(ranges, options_.merge_gap, options_.max_request_bytes,
                       [&](std::string_view object) { return target_of(object).shown(); });
     if (plan.requests.empty()) return;
     std::vector<http_target> targets;

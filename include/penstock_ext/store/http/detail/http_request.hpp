@@ -97,14 +97,14 @@ struct attempt_result {
 
 /// Parses a Retry-After line, which contains seconds or a date.
 [[nodiscard]] inline std::optional<std::chrono::milliseconds> retry_after(const std::string& text) {
-  constexpr std::uint64_t most = 86'400;  // a day
+  constexpr std::uint64_t max = 86'400;  // a day
   if (const auto seconds = whole_number(text)) {
-    return std::chrono::seconds{static_cast<std::int64_t>((std::min)(*seconds, most))};
+    return std::chrono::seconds{static_cast<std::int64_t>((std::min)(*seconds, max))};
   }
   const std::time_t date = text.empty() ? -1 : ::curl_getdate(text.c_str(), nullptr);
   if (date == -1) return std::nullopt;
   const std::int64_t left = std::int64_t{date} - std::int64_t{std::time(nullptr)};
-  return std::chrono::seconds{std::clamp<std::int64_t>(left, 0, std::int64_t{most})};
+  return std::chrono::seconds{std::clamp<std::int64_t>(left, 0, std::int64_t{max})};
 }
 
 /// Returns true if a transfer with this result may be retried. Returns false for problems with the
@@ -143,8 +143,8 @@ enum class request_kind {
 /// each attempt. Only the reactor uses it after it was submitted.
 class http_request {
  public:
-  static constexpr std::size_t longest_page = std::size_t{64} << 20U;
-  static constexpr std::size_t longest_error = 8192;
+  static constexpr std::size_t max_page = std::size_t{64} << 20U;
+  static constexpr std::size_t max_error = 8192;
 
   std::shared_ptr<http_call> call;
   http_target target;
@@ -209,8 +209,8 @@ class http_request {
     set(handle, CURLOPT_URL, target.url().c_str());
     set(handle, CURLOPT_PROTOCOLS_STR, "http,https");
     set(handle, CURLOPT_REDIR_PROTOCOLS_STR, target.is_secure() ? "https" : "http,https");
-    set(handle, CURLOPT_FOLLOWLOCATION, options->most_redirects == 0 ? 0L : 1L);
-    set(handle, CURLOPT_MAXREDIRS, static_cast<long>(options->most_redirects));
+    set(handle, CURLOPT_FOLLOWLOCATION, options->max_redirects == 0 ? 0L : 1L);
+    set(handle, CURLOPT_MAXREDIRS, static_cast<long>(options->max_redirects));
     set(handle, CURLOPT_SSL_VERIFYPEER, 1L);
     set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
     if (!options->ca_file.empty()) {
@@ -350,12 +350,12 @@ class http_request {
     const std::uint64_t position = received;
     received += text.size();
     if (answer.status != 200 && answer.status != 206) {
-      error_body.append(text.substr(0, longest_error - error_body.size()));
-      is_enough = error_body.size() == longest_error;
+      error_body.append(text.substr(0, max_error - error_body.size()));
+      is_enough = error_body.size() == max_error;
       return !is_enough;
     }
     if (kind == request_kind::page) {
-      if (call->page.size() + text.size() > longest_page) {
+      if (call->page.size() + text.size() > max_page) {
         refusal = problem<bad_response>("a listing of at most 64 MiB", "a longer one");
         return false;
       }

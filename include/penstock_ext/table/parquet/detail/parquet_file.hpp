@@ -97,12 +97,12 @@ struct parquet_chunk {
 /// Returns the requests that read `chunks`: chunks that are close together share a request.
 inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks) {
   // Up to this number of unneeded bytes, one request costs less than two.
-  constexpr std::uint64_t most_gap = std::uint64_t{1} << 14U;
+  constexpr std::uint64_t max_gap = std::uint64_t{1} << 14U;
   std::sort(chunks.begin(), chunks.end(),
             [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
   std::vector<parquet_chunk> requests;
   for (const parquet_chunk& next : chunks) {
-    if (requests.empty() || next.offset > requests.back().end() + most_gap) {
+    if (requests.empty() || next.offset > requests.back().end() + max_gap) {
       requests.push_back(next);
     } else {
       parquet_chunk& last = requests.back();
@@ -147,7 +147,7 @@ class parquet_bytes {
     constexpr std::size_t alignment = direct_memory::alignment;
     while (is_direct() && !out.empty()) {
       const auto skipped = static_cast<std::size_t>(offset % alignment);
-      const std::size_t bytes = (std::min)(most_memory, skipped + out.size() + alignment - 1);
+      const std::size_t bytes = (std::min)(max_memory, skipped + out.size() + alignment - 1);
       std::byte* const room = memory.room_for(bytes);
       const ssize_t got = ::pread(direct_.get(), room, bytes / alignment * alignment,
                                   static_cast<off_t>(offset - skipped));
@@ -170,7 +170,7 @@ class parquet_bytes {
 
  private:
   static constexpr const char* advice = "all Parquet files stay open: raise the limit (ulimit -n)";
-  static constexpr std::size_t most_memory = std::size_t{8} << 20;
+  static constexpr std::size_t max_memory = std::size_t{8} << 20;
 
   shard_file file_;
   descriptor direct_{-1};
@@ -661,12 +661,12 @@ class parquet_file {
                               encrypted);
     }
     if (ends == "PAR1") return;
-    std::vector<std::byte> start(static_cast<std::size_t>((std::min)(file_->size(), most_start)));
+    std::vector<std::byte> start(static_cast<std::size_t>((std::min)(file_->size(), max_start)));
     file_->read(0, start);
     if (foreign_format_of(start).name == parquet_format.name) return;
     refuse_foreign(start, path(), "a Parquet file", 0, "");
   }
-  static constexpr std::uint64_t most_start = 4096;
+  static constexpr std::uint64_t max_start = 4096;
 
   void require(const ::arrow::Status& status, const std::string& expected) const {
     parquet_failure::rethrow(status);
@@ -730,7 +730,7 @@ class parquet_file {
     return make_reader();
   }
 
-  void give_back(group_reader reader) const {
+  void release(group_reader reader) const {
     reader.input->drop();
     const std::lock_guard lock{idle_->mutex};
     idle_->readers.push_back(std::move(reader));
@@ -823,7 +823,7 @@ class parquet_file {
         arrays.push_back(::arrow::MakeArray(
             ::arrow::ArrayData::Make(fields[i]->type(), rows, {nullptr, std::move(values)}, 0)));
       }
-      give_back(std::move(own));
+      release(std::move(own));
       return ::arrow::RecordBatch::Make(::arrow::schema(std::move(fields)), rows,
                                         std::move(arrays));
     } catch (const parquet::ParquetException&) {
@@ -839,7 +839,7 @@ class parquet_file {
         group_reader own = take_reader();
         require(own.input->hold(chunks(number, some)), name_of(number));
         table = read_group(*own.decoder, number, some);
-        give_back(std::move(own));
+        release(std::move(own));
       });
       return table;
     };
@@ -898,7 +898,7 @@ class parquet_groups {
       for (int number = 0; number < file.groups(); ++number) {
         const std::uint64_t rows = file.rows(number);
         if (rows == 0) continue;
-        if (rows > most_rows - size()) {
+        if (rows > max_rows - size()) {
           throw file_corrupt(path, 0, "less than 2^62 rows, with those of the files before",
                              std::to_string(rows) + " in row group " + std::to_string(number));
         }
@@ -918,7 +918,7 @@ class parquet_groups {
       }
       row_bytes_.push_back(bytes / one.rows + (bytes % one.rows != 0 ? 1 : 0));
     }
-    is_told_ = std::vector<std::atomic<bool>>(groups_.size());
+    is_requested_ = std::vector<std::atomic<bool>>(groups_.size());
   }
 
   [[nodiscard]] const std::vector<parquet_file>& files() const noexcept { return files_; }
@@ -958,7 +958,7 @@ class parquet_groups {
       if (index >= size()) continue;
       const std::size_t number = group_of(index);
       // Relaxed, because only hints depend on the flag.
-      if (is_told_[number].exchange(true, std::memory_order_relaxed)) continue;
+      if (is_requested_[number].exchange(true, std::memory_order_relaxed)) continue;
       try {
         const parquet_group& group = groups_[number];
         file_of(group).prefetch(group.number, leaves_[group.file]);
@@ -968,9 +968,9 @@ class parquet_groups {
     }
   }
   /// Records that row group `number` was read, so that it can be requested again.
-  void note_read(std::size_t number) const noexcept {
-    if (is_told_[number].load(std::memory_order_relaxed)) {
-      is_told_[number].store(false, std::memory_order_relaxed);
+  void record_read(std::size_t number) const noexcept {
+    if (is_requested_[number].load(std::memory_order_relaxed)) {
+      is_requested_[number].store(false, std::memory_order_relaxed);
     }
   }
   /// Returns the stored bytes of the row group of row `index`, divided by its rows. Returns 0 for
@@ -981,14 +981,14 @@ class parquet_groups {
 
  private:
   // The limit keeps counts of rows from overflowing.
-  static constexpr std::uint64_t most_rows = (std::uint64_t{1} << 62U) - 1;
+  static constexpr std::uint64_t max_rows = (std::uint64_t{1} << 62U) - 1;
 
   std::vector<parquet_file> files_;
   std::vector<std::vector<int>> leaves_;  // per file: the leaves to read
   std::vector<parquet_group> groups_;
-  std::vector<std::uint64_t> ends_;                 // the row after the last row of each group
-  std::vector<std::uint64_t> row_bytes_;            // of each group, in the file
-  mutable std::vector<std::atomic<bool>> is_told_;  // per group: requested since its last read
+  std::vector<std::uint64_t> ends_;                      // the row after the last row of each group
+  std::vector<std::uint64_t> row_bytes_;                 // of each group, in the file
+  mutable std::vector<std::atomic<bool>> is_requested_;  // per group: requested since its last read
   std::uint64_t block_ = 1;
 };
 

@@ -28,14 +28,14 @@ namespace detail {
 class s3_xml {
  public:
   static constexpr int deepest = 16;
-  static constexpr std::size_t most_markup = std::size_t{1} << 20U;
+  static constexpr std::size_t max_markup = std::size_t{1} << 20U;
 
   /// Parses `text`. After an error, `problem()` describes it, and the part before the error is
   /// readable.
   explicit s3_xml(std::string_view text) {
     if (static_cast<std::size_t>(std::count(text.begin(), text.end(), '<') +
-                                 std::count(text.begin(), text.end(), '=')) > most_markup) {
-      problem_ = "more than " + std::to_string(most_markup) + " signs '<' and '='";
+                                 std::count(text.begin(), text.end(), '=')) > max_markup) {
+      problem_ = "more than " + std::to_string(max_markup) + " signs '<' and '='";
       return;
     }
     if (const std::size_t bad = unsound_reference(text); bad != std::string_view::npos) {
@@ -157,10 +157,10 @@ struct list_answer {
             "ListBucketResult", std::string{std::string_view{root.name()}.substr(0, 64)});
     // Keys of S3 have at most 1024 bytes, or three times as many if encoded. libcurl accepts URLs
     // of up to 8 MB.
-    const auto short_text = [&](const pugi::xml_node& element, std::size_t most,
+    const auto short_text = [&](const pugi::xml_node& element, std::size_t max,
                                 const char* expected, const char* remedy) {
       const std::string_view found = s3_xml::text_in(element);
-      require(found.size() <= most, s3_xml::offset_of(element), expected,
+      require(found.size() <= max, s3_xml::offset_of(element), expected,
               "one of " + std::to_string(found.size()) + " bytes: " + remedy);
       return std::string{found};
     };

@@ -17,19 +17,20 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The maximum number of turns of a round.
-inline constexpr std::uint64_t most_turns = 65'536;
+inline constexpr std::uint64_t max_turns = 65'536;
 
 /// Returns the weights of parts, divided by their common divisor. Throws `option_error` if all
-/// weights are 0, or if their sum then exceeds `most_turns`.
+/// weights are 0, or if their sum then exceeds `max_turns`.
 [[nodiscard]] inline std::vector<std::uint32_t> reduced(std::vector<std::uint32_t> weights) {
   std::uint32_t divisor = 0;
   for (const std::uint32_t weight : weights) divisor = std::gcd(divisor, weight);
   if (divisor == 0) refuse_option("weights", {"all weights are 0: at least one must be positive"});
   std::uint64_t sum = 0;
   for (std::uint32_t& weight : weights) sum += weight /= divisor;
-  if (sum <= most_turns) return weights;
-  refuse_option("weights", {"their sum after division by the common divisor is ", sum, ", above ",
-                            most_turns, ": use coarser weights, for example from `tempered`"});
+  if (sum <= max_turns) return weights;
+  refuse_option("weights",
+                {"their sum after division by the common divisor is ", sum, ", above ", max_turns,
+                 ": use coarser weights, for example from `temperature_weights`"});
 }
 
 /// A part's turn in a round.
@@ -42,8 +43,8 @@ struct part_turn {
 
 /// Returns the turns of a round, in which part p has weights[p] turns. Each part is spread as
 /// evenly as its weight allows: the part with the largest deficit takes the next turn; ties go to
-/// the first part. The sum of the weights must be at most `most_turns`.
-[[nodiscard]] inline std::vector<part_turn> even_turns(std::span<const std::uint32_t> weights) {
+/// the first part. The sum of the weights must be at most `max_turns`.
+[[nodiscard]] inline std::vector<part_turn> round_robin(std::span<const std::uint32_t> weights) {
   // Parts of equal weights take their turns in order, repeatedly, so only the next part is
   // compared.
   struct equals {
@@ -65,12 +66,12 @@ struct part_turn {
   turns.reserve(static_cast<std::size_t>(sum));
   for (std::uint64_t place = 1; place <= sum; ++place) {
     equals* next = nullptr;
-    std::int64_t most = (std::numeric_limits<std::int64_t>::min)();
+    std::int64_t max = (std::numeric_limits<std::int64_t>::min)();
     for (equals& one : all) {
       const auto due = static_cast<std::int64_t>(place * one.weight);
       const std::int64_t behind = due - static_cast<std::int64_t>(sum * one.had);
-      if (behind > most || (behind == most && one.part() < next->part())) next = &one;
-      most = (std::max)(most, behind);
+      if (behind > max || (behind == max && one.part() < next->part())) next = &one;
+      max = (std::max)(max, behind);
     }
     turns.push_back({next->part(), next->had});
     if (++next->at == next->parts.size()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/samplers/support/even_turns.hpp>
+#include <penstock_ext/samplers/support/round_robin.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -34,17 +34,17 @@ turns_type slow_turns(const std::vector<std::uint32_t>& weights) {
 }  // namespace
 
 TEST_CASE("turns are those of the part that is furthest behind", "[samplers]") {
-  CHECK(penstock::detail::even_turns(std::vector<std::uint32_t>{}).empty());
-  CHECK(penstock::detail::even_turns(std::vector<std::uint32_t>{0, 3, 0}) ==
+  CHECK(penstock::detail::round_robin(std::vector<std::uint32_t>{}).empty());
+  CHECK(penstock::detail::round_robin(std::vector<std::uint32_t>{0, 3, 0}) ==
         turns_type{{1, 0}, {1, 1}, {1, 2}});
   std::mt19937 random{7};
   for (int round = 0; round < 300; ++round) {
     std::vector<std::uint32_t> weights(1 + random() % 12);
-    const auto most = 1 + random() % 20;  // a small value makes many weights equal
+    const auto max = 1 + random() % 20;  // a small value makes many weights equal
     for (std::uint32_t& weight : weights) {
-      weight = static_cast<std::uint32_t>(random() % (most + 1));
+      weight = static_cast<std::uint32_t>(random() % (max + 1));
     }
     CAPTURE(weights);
-    REQUIRE(penstock::detail::even_turns(weights) == slow_turns(weights));
+    REQUIRE(penstock::detail::round_robin(weights) == slow_turns(weights));
   }
 }

@@ -2,11 +2,11 @@
 #include "checker.hpp"
 
 #include <penstock/threads/support/waitable_counter.hpp>
-#include <penstock_ext/results/detail/result_turns.hpp>
+#include <penstock_ext/results/detail/result_queue.hpp>
 
 namespace {
 
-using turns_type = penstock::detail::result_turns;
+using turns_type = penstock::detail::result_queue;
 
 /// A loop that submits batches, and workers that copy and consume them, as in `results`. The memory
 /// of the slots is plain, so accesses without an order are data races.
@@ -22,10 +22,10 @@ struct way_back {
 
   /// Takes a slot and submits it. Returns false if the turns are closed.
   bool step(int number) {
-    const auto got = turns.take([] { return false; }, true);
+    const auto got = turns.acquire([] { return false; }, true);
     if (got.what != turns_type::outcome::slot) return false;
     device_memory[got.slot].set(number);
-    return turns.hand_in(got.slot);
+    return turns.submit(got.slot);
   }
   /// Copies and consumes until the end, or until it has consumed `fails_after` batches.
   void work(int worker, bool in_order, int fails_after = -1) {
@@ -38,11 +38,11 @@ struct way_back {
         model::require(number == copied.get() + 1, "copies are queued one at a time, in order");
         copied.set(number);
         host_memory[next.host_slot].set(number);
-        turns.note_copy(next);
+        turns.record_copy(next);
         continue;
       }
       const int number = host_memory[next.host_slot].get();
-      turns.note_arrival(next.device_slot);
+      turns.record_arrival(next.device_slot);
       if (fails_after == by_worker[worker].get()) {
         turns.fail();
         return;
@@ -53,8 +53,8 @@ struct way_back {
       }
       by_worker[worker].set(by_worker[worker].get() + 1);
       host_memory[next.host_slot].set(0);
-      turns.note_release(next.host_slot);
-      turns.note_consumed();
+      turns.on_release(next.host_slot);
+      turns.record_consumed();
     }
   }
   /// Works with the consumer `delivered`, which ends leases or keeps them.
@@ -63,14 +63,14 @@ struct way_back {
     for (;;) {
       const auto next = turns.next();
       if (next.what == turns_type::step::copy) {
-        turns.note_copy(next);
+        turns.record_copy(next);
         continue;
       }
       if (next.what != turns_type::step::deliver)
         return stopped_at.set(static_cast<int>(next.what));
-      turns.note_arrival(next.device_slot);
+      turns.record_arrival(next.device_slot);
       delivered(next);
-      turns.note_consumed();
+      turns.record_consumed();
     }
   }
   void require_all() const {
@@ -111,7 +111,7 @@ struct taken_meanwhile : model::scenario<taken_meanwhile, 2>, way_back<2, 1, 2> 
     }
     keep([&](const turns_type::job& delivered) {
       is_taken.wait([](std::uint32_t now) { return now != 0; });
-      turns.note_release(delivered.host_slot);
+      turns.on_release(delivered.host_slot);
     });
   }
 };
@@ -155,7 +155,7 @@ struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
     } else {
       for (std::uint32_t i = 1; i <= 2; ++i) {
         is_kept.wait([&](std::uint32_t now) { return now >= i; });
-        turns.note_release(0);
+        turns.on_release(0);
       }
     }
   }
@@ -166,7 +166,7 @@ struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
   void thread(unsigned index) {
     if (index == 0) {
       model::require(step(1) && step(2), "taken");
-      model::require(turns.take([] { return false; }, false).what == turns_type::outcome::held,
+      model::require(turns.acquire([] { return false; }, false).what == turns_type::outcome::held,
                      "held");
       model::require(!turns.finish([] { return true; }), "not finished");
       turns.close();
@@ -188,7 +188,7 @@ struct stopped : model::scenario<stopped, 2>, way_back<1, 1, 1> {
     if (index == 0) {
       model::require(step(1), "taken");
       const auto got =
-          turns.take([&] { return is_requested.load(std::memory_order_acquire); }, true);
+          turns.acquire([&] { return is_requested.load(std::memory_order_acquire); }, true);
       model::require(got.what == turns_type::outcome::stopped, "stopped");
     } else {
       is_requested.store(true, std::memory_order_release);
@@ -220,13 +220,13 @@ struct finish_stopped : model::scenario<finish_stopped, 3>, way_back<2, 2, 1> {
 struct all_taken : model::scenario<all_taken, 2>, way_back<1, 2, 1> {
   void thread(unsigned index) {
     if (index == 1) return work(0, true);
-    const auto take = [&] { return turns.take([] { return false; }, true); };
+    const auto take = [&] { return turns.acquire([] { return false; }, true); };
     const auto first = take();
     const auto second = take();
     model::require(take().what == turns_type::outcome::all_taken, "all are taken");
     turns.put_back(second.slot);
     device_memory[first.slot].set(1);
-    model::require(turns.hand_in(first.slot), "handed in");
+    model::require(turns.submit(first.slot), "handed in");
     model::require(take().what == turns_type::outcome::slot, "taken");
     // The loop holds one slot. The other slot comes back from its copy.
     model::require(take().what == turns_type::outcome::slot, "taken");

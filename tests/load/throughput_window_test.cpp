@@ -7,7 +7,7 @@
 #include "support/catch.hpp"
 
 using penstock::detail::pace;
-using penstock::detail::pace_meter;
+using penstock::detail::throughput_window;
 
 namespace {
 
@@ -26,7 +26,7 @@ struct played {
     }
   }
 
-  pace_meter meter;
+  throughput_window meter;
   std::optional<pace> window;
   std::uint64_t now = 1000;
   std::uint64_t waited = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests of a single reader. tests/flow/on_error_test.cpp tests a loader with an error policy.
-#include <penstock/load/detail/guarded_reader.hpp>
+#include <penstock/load/detail/retrying_reader.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -38,8 +38,8 @@ struct one_run {
   std::vector<int> failures = std::vector<int>(20);
   flaky data{&failures};
   ps::batch_layout<number> layout{{}, 8};
-  ps::detail::read_guard guard;
-  ps::detail::guarded_reader reader{
+  ps::detail::read_supervisor guard;
+  ps::detail::retrying_reader reader{
       std::make_unique<ps::detail::chunk_reader_of<flaky>>(data, layout), guard, 0, 4};
   ps::failure where;
   std::vector<std::byte> memory = std::vector<std::byte>(layout.bytes());
@@ -77,7 +77,7 @@ TEST_CASE("an exception of a read names the sample and its place", "[faults]") {
 }
 
 TEST_CASE("a sample is read again as often as the policy says, the others as before", "[faults]") {
-  one_run run{{.retries = 2, .first_wait = at_once}};
+  one_run run{{.retries = 2, .initial_backoff = at_once}};
   run.failures[5] = 2;
   run.failures[7] = 1;
   CHECK_NOTHROW(run.read());
@@ -91,7 +91,7 @@ TEST_CASE("a sample is read again as often as the policy says, the others as bef
 }
 
 TEST_CASE("another sample takes the place of one that can't be read", "[faults]") {
-  one_run run{{.action = ps::error_action::substitute}};
+  one_run run{{.action = ps::error_action::replace}};
   run.failures[6] = 1000;
   CHECK_NOTHROW(run.read());
   const auto found = run.numbers();
@@ -99,14 +99,14 @@ TEST_CASE("another sample takes the place of one that can't be read", "[faults]"
   CHECK(found[1] == 5);
   CHECK(found[2] != 6);
   CHECK(found[3] == 7);
-  CHECK(run.guard.report().substituted == 1);
+  CHECK(run.guard.report().replaced == 1);
   // If no substitute can be read, the first exception is thrown.
   run.failures.assign(20, 1000);
   CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 4"));
 }
 
 TEST_CASE("a run whose batch is no longer wanted is not read again", "[faults]") {
-  one_run run{{.retries = 5, .first_wait = at_once}};
+  one_run run{{.retries = 5, .initial_backoff = at_once}};
   run.failures[4] = 100;
   run.failures[5] = 100;
   CHECK_NOTHROW(run.read(true));

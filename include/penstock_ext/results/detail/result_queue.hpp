@@ -23,8 +23,8 @@ namespace detail {
 /// Invariant: each device slot is in exactly one state: free, taken by the loop, handed in, being
 /// copied, or in `arriving_` with its host slot until a worker has waited for the copy. Each host
 /// slot is free, being copied to, in `arriving_`, or leased. A single worker at a time queues
-/// copies, in the order of `hand_in`. Deliveries begin in that order.
-class result_turns {
+/// copies, in the order of `submit`. Deliveries begin in that order.
+class result_queue {
  public:
   enum class step { copy, deliver, stuck, end };
   /// The next task of a worker, and its slots.
@@ -34,7 +34,7 @@ class result_turns {
     std::uint32_t host_slot = 0;
   };
   enum class outcome { slot, failed, closed, stopped, all_taken, held };
-  /// The result of `take`.
+  /// The result of `acquire`.
   struct taken {
     outcome what = outcome::closed;
     std::uint32_t slot = 0;
@@ -42,13 +42,13 @@ class result_turns {
   };
 
   /// Makes a monitor for these numbers of slots, all free.
-  result_turns(std::size_t device_slots, std::size_t host_slots) : device_slots_(device_slots) {
+  result_queue(std::size_t device_slots, std::size_t host_slots) : device_slots_(device_slots) {
     fill(free_, device_slots);
     fill(free_host_, host_slots);
     handed_.reserve(device_slots);
     arriving_.reserve(device_slots);
   }
-  result_turns(result_turns&&) = delete;
+  result_queue(result_queue&&) = delete;
 
   /// @name The loop
   /// @{
@@ -58,7 +58,7 @@ class result_turns {
   /// Unless `may_wait_for_leases`, it also ends early if only the end of a lease that its consumer
   /// has kept can free a slot.
   template <class IsStopped>
-  [[nodiscard]] taken take(const IsStopped& is_stopped, bool may_wait_for_leases) {
+  [[nodiscard]] taken acquire(const IsStopped& is_stopped, bool may_wait_for_leases) {
     std::unique_lock lock{mutex_};
     const auto now = [&] {
       if (has_failed_) return outcome::failed;
@@ -86,7 +86,7 @@ class result_turns {
   }
   /// Hands in a taken slot that holds results. After a failure or `close` nobody would consume
   /// them: the slot becomes free and the function returns false.
-  bool hand_in(std::uint32_t slot) noexcept {
+  bool submit(std::uint32_t slot) noexcept {
     const std::lock_guard lock{mutex_};
     --taken_;
     if (has_failed_ || is_closed_) {
@@ -161,7 +161,7 @@ class result_turns {
     }
   }
   /// Records that the copy of `queued` is queued.
-  void note_copy(job queued) noexcept {
+  void record_copy(job queued) noexcept {
     const std::lock_guard lock{mutex_};
     is_copying_ = false;
     queued.what = step::deliver;
@@ -170,13 +170,13 @@ class result_turns {
     workers_.notify_one();
   }
   /// Records that the copy out of a device slot is complete, and frees the slot.
-  void note_arrival(std::uint32_t slot) noexcept {
+  void record_arrival(std::uint32_t slot) noexcept {
     const std::lock_guard lock{mutex_};
     free_.push_back(slot);
     loop_.notify_all();
   }
   /// Records that the consumer has returned.
-  void note_consumed() noexcept {
+  void record_consumed() noexcept {
     const std::lock_guard lock{mutex_};
     --consuming_;
     if (is_closed_) workers_.notify_all();
@@ -185,7 +185,7 @@ class result_turns {
   /// @}
 
   /// Frees a host slot whose lease has ended. Any thread may call this.
-  void note_release(std::uint32_t slot) noexcept {
+  void on_release(std::uint32_t slot) noexcept {
     const std::lock_guard lock{mutex_};
     free_host_.push_back(slot);
     workers_.notify_one();

@@ -22,7 +22,7 @@ namespace detail {
 /// caller's thread. If the system refuses threads, uses fewer. If calls throw, rethrows the
 /// exception of the lowest number.
 template <class Call>
-void call_side_by_side(std::size_t count, std::size_t threads, const Call& call) {
+void parallel_for(std::size_t count, std::size_t threads, const Call& call) {
   // Relaxed: it distributes numbers in order, and the joins order everything else. A failure stops
   // the distribution. All lower numbers were distributed before, so the lowest failure is known.
   std::atomic<std::size_t> next{0};
@@ -57,14 +57,13 @@ void call_side_by_side(std::size_t count, std::size_t threads, const Call& call)
   if (problem) std::rethrow_exception(problem);
 }
 
-/// Returns the results of `open(number)` for all numbers below `count`. Uses `call_side_by_side`,
+/// Returns the results of `open(number)` for all numbers below `count`. Uses `parallel_for`,
 /// so that the headers of several shards are read from storage concurrently.
 template <class Open>
-[[nodiscard]] auto open_side_by_side(std::size_t count, std::size_t threads, const Open& open) {
+[[nodiscard]] auto open_in_parallel(std::size_t count, std::size_t threads, const Open& open) {
   using shard = decltype(open(count));
   std::vector<std::optional<shard>> opened(count);
-  call_side_by_side(count, threads,
-                    [&](std::size_t number) { opened[number].emplace(open(number)); });
+  parallel_for(count, threads, [&](std::size_t number) { opened[number].emplace(open(number)); });
   std::vector<shard> all;
   all.reserve(count);
   for (std::optional<shard>& one : opened) all.push_back(std::move(*one));

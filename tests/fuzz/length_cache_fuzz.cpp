@@ -3,7 +3,7 @@
 // error that points into the file. If the first byte of an input is odd, the input gets a valid
 // start and checksum. If the second byte is odd too, it also gets a valid count, which random bytes
 // would never reach.
-#include <penstock_ext/text/kept_lengths.hpp>
+#include <penstock_ext/text/length_cache.hpp>
 
 #include <cstddef>
 #include <cstdint>

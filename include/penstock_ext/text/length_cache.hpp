@@ -17,7 +17,7 @@
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock_ext/blob/support/side_by_side.hpp>
+#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/support/sums.hpp>
@@ -74,27 +74,27 @@ static_assert(sizeof(lengths_header) == 32);
 /// sample. For data that must be read to find their lengths. With the file, the orders `by_tokens`
 /// and `bucketed` and the `length` of a dataset only read memory.
 ///
-///     const ps::kept_lengths lengths = ps::keep_lengths(
+///     const ps::length_cache lengths = ps::keep_lengths(
 ///         "texts.lengths", texts.size(),
 ///         [&](std::uint64_t i) { return tokenize(texts.text(i)).size(); },
 ///         {.fingerprint = version_of_texts, .workers = 8});
-///     ps::by_tokens order{lengths, {.seed = 1, .most = 16'384}};
+///     ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 16'384}};
 ///
 /// The file is mapped, so the processes of a machine share its memory. The file must not change
 /// while it is open: truncating it ends the process. Movable, not copyable. Any number of threads
 /// may read.
-class kept_lengths {
+class length_cache {
  public:
   /// Opens a file, and reads it once to check its checksum. Throws `file_unreadable`,
   /// `file_truncated`, `file_format_error`, and `file_corrupt` if the checksum differs.
-  explicit kept_lengths(std::string path)
+  explicit length_cache(std::string path)
       : file_(std::move(path)), head_(detail::lengths_header_of(file_.bytes(), file_.path())) {}
 
   /// Opens a file of the lengths of `count` samples of the dataset with this fingerprint. Throws
   /// the errors of the other constructor, `length_mismatch`, and `file_format_error` for another
   /// fingerprint.
-  kept_lengths(std::string path, std::uint64_t count, std::uint64_t fingerprint)
-      : kept_lengths(std::move(path)) {
+  length_cache(std::string path, std::uint64_t count, std::uint64_t fingerprint)
+      : length_cache(std::move(path)) {
     if (count != size()) {
       throw length_mismatch(file_.path(), offsetof(detail::lengths_header, count),
                             "the lengths of " + std::to_string(count) + " samples",
@@ -108,8 +108,8 @@ class kept_lengths {
     }
   }
 
-  kept_lengths(kept_lengths&&) = default;
-  kept_lengths& operator=(kept_lengths&&) = delete;
+  length_cache(length_cache&&) = default;
+  length_cache& operator=(length_cache&&) = delete;
 
   /// Returns the number of samples.
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(head_.count); }
@@ -152,7 +152,7 @@ struct keep_lengths_options {
 /// written; if its folder already shows this, no length is queried.
 template <class Length>
   requires std::convertible_to<std::invoke_result_t<const Length&, std::uint64_t>, std::uint64_t>
-[[nodiscard]] kept_lengths keep_lengths(const std::string& path, std::uint64_t count,
+[[nodiscard]] length_cache keep_lengths(const std::string& path, std::uint64_t count,
                                         const Length& length,
                                         const keep_lengths_options& options = {}) {
   const auto fail_to_write = [&](int wrong) {
@@ -160,8 +160,8 @@ template <class Length>
                           std::system_category().message(wrong));
   };
   if (options.workers == 0) detail::refuse_option("workers", {"must be at least 1, but is 0"});
-  constexpr std::uint64_t most = std::uint64_t{1} << 60;
-  if (count > most) detail::refuse_option("count", {"expected at most 2^60, found ", count});
+  constexpr std::uint64_t max = std::uint64_t{1} << 60;
+  if (count > max) detail::refuse_option("count", {"expected at most 2^60, found ", count});
   const std::string folder = path.substr(0, path.rfind('/') + 1);  // "": the current folder
   if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
   if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
@@ -182,7 +182,7 @@ template <class Length>
       std::memcpy(&bytes[sizeof head + i * sizeof kept], &kept, sizeof kept);
     }
   };
-  detail::call_side_by_side(static_cast<std::size_t>(parts), options.workers, work);
+  detail::parallel_for(static_cast<std::size_t>(parts), options.workers, work);
   std::memcpy(bytes.data(), &head, sizeof head);
   head.sum = detail::sum_of_lengths(std::as_bytes(std::span{bytes}));
   std::memcpy(bytes.data(), &head, sizeof head);

@@ -23,7 +23,7 @@ namespace detail {
 /// by any pointer. Forwards all members to that dataset. A derived adaptor reads, and hides the
 /// members that it changes.
 template <class Base, class Held = Base>
-class over_dataset {
+class adaptor_base {
  public:
   using record_type = typename Base::record_type;
   static constexpr bool looks_ahead = detail::looks_ahead<Base>;
@@ -54,7 +54,7 @@ class over_dataset {
   }
 
  protected:
-  explicit over_dataset(Held base) : base_(std::move(base)) {}
+  explicit adaptor_base(Held base) : base_(std::move(base)) {}
 
   [[nodiscard]] const Base& base() const noexcept {
     if constexpr (std::is_same_v<Held, Base>) {
@@ -70,13 +70,13 @@ class over_dataset {
 /// A reference to a dataset, which must outlive it. A pipeline holds an lvalue this way, like
 /// `std::ranges::ref_view`.
 template <dataset D>
-class dataset_ref : public over_dataset<D, const D*> {
+class dataset_ref : public adaptor_base<D, const D*> {
  public:
   using record_type = typename D::record_type;
   static constexpr bool borrows = true;
 
   /// Refers to `data`, which must outlive it.
-  explicit dataset_ref(const D& data) noexcept : over_dataset<D, const D*>(&data) {}
+  explicit dataset_ref(const D& data) noexcept : adaptor_base<D, const D*>(&data) {}
 
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
     requires views_samples<D>

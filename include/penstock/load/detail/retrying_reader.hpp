@@ -16,10 +16,10 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
-#include <penstock/data/support/over_dataset.hpp>
+#include <penstock/data/support/adaptor_base.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
-#include <penstock/load/detail/read_guard.hpp>
+#include <penstock/load/detail/read_supervisor.hpp>
 #include <penstock/load/detail/recovery.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
@@ -37,10 +37,10 @@ inline constexpr bool names_failed_sample = !reads_chunks<D> && !reads_chunks_in
 template <dataset D>
 inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
 
-/// Returns the facts about `data` that a `read_guard` needs. `data` has `size` samples, and must
-/// outlive the result.
+/// Returns the facts about `data` that a `read_supervisor` needs. `data` has `size` samples, and
+/// must outlive the result.
 template <dataset D>
-[[nodiscard]] guarded_data facts_of(const D& data, std::uint64_t size) {
+[[nodiscard]] supervised_data facts_of(const D& data, std::uint64_t size) {
   return {.size = size,
           .base_sizes = base_sizes_of(data),
           .names_failed_sample = names_failed_sample<D>,
@@ -102,17 +102,17 @@ struct chunk {
 /// Reads chunks on one thread according to an error policy, and shows the current read. Allocates
 /// all memory at construction. Each reader is on a separate cache line, since it records every
 /// sample that it reads.
-class alignas(cache_line) guarded_reader {
+class alignas(cache_line) retrying_reader {
  public:
-  /// Makes reader `index` of `guard`, which reads from `source`, for chunks of at most `most`
+  /// Makes reader `index` of `guard`, which reads from `source`, for chunks of at most `max`
   /// samples. Refers to `guard`.
-  guarded_reader(std::unique_ptr<chunk_reader> source, read_guard& guard, std::size_t index,
-                 std::size_t most)
+  retrying_reader(std::unique_ptr<chunk_reader> source, read_supervisor& guard, std::size_t index,
+                  std::size_t max)
       : source_(std::move(source)),
-        guard_(&guard),
+        supervisor_(&guard),
         shared_(guard.recovery()),
         progress_(guard.progress_of(index)),
-        indices_(most) {}
+        indices_(max) {}
 
   /// Returns memory for the indices of the next chunk, which has `count` samples.
   [[nodiscard]] std::span<std::uint64_t> indices(std::size_t count) noexcept {
@@ -128,7 +128,7 @@ class alignas(cache_line) guarded_reader {
     bool is_read = false;
     if (shared_ != nullptr && shared_->knows_bad()) [[unlikely]] {
       if (times != nullptr) times->abandon();
-      is_read = guard_->recovering()->read_good(*this, all, is_over);
+      is_read = supervisor_->recovering()->read_good(*this, all, is_over);
     } else {
       is_read = read_stretch(all, is_over, times);
     }
@@ -153,11 +153,11 @@ class alignas(cache_line) guarded_reader {
       std::size_t batch_size, const std::vector<std::uint64_t>& base_sizes) {
     return std::make_shared<recovery>(policy, dataset_size, slot_count, batch_size, base_sizes);
   }
-  static bool read_good_by(guarded_reader& reader, const chunk& all,
+  static bool read_good_by(retrying_reader& reader, const chunk& all,
                            const stop_predicate& is_over) {
     return reader.read_good(all, is_over);
   }
-  static bool reread_singly_by(guarded_reader& reader, const chunk& all, std::size_t at,
+  static bool reread_singly_by(retrying_reader& reader, const chunk& all, std::size_t at,
                                const std::exception_ptr& error, const stop_predicate& is_over) {
     return reader.reread_singly(all, at, error, is_over);
   }
@@ -188,14 +188,14 @@ class alignas(cache_line) guarded_reader {
   [[gnu::cold]] bool recover(const chunk& all, const std::exception_ptr& error,
                              const stop_predicate& is_over) noexcept {
     const std::size_t at = source_->progress().load(std::memory_order_relaxed);
-    const bool names_sample = guard_->names_failed_sample();
+    const bool names_sample = supervisor_->names_failed_sample();
     if (at < all.samples.size()) {
       set_failure(all, at, at != 0 || all.samples.size() == 1 || names_sample);
     } else {  // the place is unknown, or the dataset stored an invalid one
       set_failure(all, 0, all.samples.size() == 1);
     }
     if (shared_ != nullptr) {
-      return guard_->recovering()->reread_singly(*this, all, at, error, is_over);
+      return supervisor_->recovering()->reread_singly(*this, all, at, error, is_over);
     }
     failed_.error = error;
     if (!names_sample) look_earlier(all, at, is_over);
@@ -217,20 +217,20 @@ class alignas(cache_line) guarded_reader {
     }
   }
 
-  [[nodiscard]] bool is_known_bad(std::uint64_t sample) const noexcept {
-    return shared_->is_known_bad(guard_->origin(sample));
+  [[nodiscard]] bool is_quarantined(std::uint64_t sample) const noexcept {
+    return shared_->is_quarantined(supervisor_->origin(sample));
   }
 
   /// Reads the runs of samples between the samples that are known to be bad.
   [[gnu::noinline]] bool read_good(const chunk& all, const stop_predicate& is_over) noexcept {
     const std::size_t count = all.samples.size();
     for (std::size_t begin = 0; begin < count && !is_over();) {
-      if (is_known_bad(all.samples[begin])) {
+      if (is_quarantined(all.samples[begin])) {
         if (!skip_quarantined(all, begin++)) return false;
         continue;
       }
       std::size_t end = begin + 1;
-      while (end < count && !is_known_bad(all.samples[end])) ++end;
+      while (end < count && !is_quarantined(all.samples[end])) ++end;
       if (!read_stretch(all.part(begin, end - begin), is_over, nullptr)) return false;
       begin = end;
     }
@@ -241,22 +241,22 @@ class alignas(cache_line) guarded_reader {
   /// false if the chunk fails.
   [[gnu::cold]] bool skip_quarantined(const chunk& all, std::size_t i) noexcept {
     const std::uint64_t sample = all.samples[i];
-    const sample_origin origin = guard_->origin(sample);
+    const sample_origin origin = supervisor_->origin(sample);
     const error_action action = shared_->policy().action;
     const bool is_skipped = action == error_action::skip;
     set_failure(all, i, true);
-    if (!is_skipped && (action != error_action::substitute || !substitute(all, i))) {
-      shared_->ledger().note_known_bad(sample, origin, read_outcome::propagated);
+    if (!is_skipped && (action != error_action::replace || !replace(all, i))) {
+      shared_->ledger().record_quarantined(sample, origin, read_outcome::propagated);
       try {
-        throw quarantined_sample(origin.index, action == error_action::substitute);
+        throw quarantined_sample(origin.index, action == error_action::replace);
       } catch (...) {  // `quarantined_sample` or std::bad_alloc
         failed_.error = std::current_exception();
       }
       return false;
     }
-    shared_->ledger().note_known_bad(
-        sample, origin, is_skipped ? read_outcome::skipped : read_outcome::substituted);
-    shared_->note_expected_loss(all.slot, all.first + i);
+    shared_->ledger().record_quarantined(
+        sample, origin, is_skipped ? read_outcome::skipped : read_outcome::replaced);
+    shared_->record_expected_loss(all.slot, all.first + i);
     return true;
   }
 
@@ -288,59 +288,59 @@ class alignas(cache_line) guarded_reader {
     const std::uint64_t sample = all.samples[i];
     failure_ledger& ledger = shared_->ledger();
     auto error = first;
-    ledger.note_failure(sample, error, guard_->origin(sample));
+    ledger.record_failure(sample, error, supervisor_->origin(sample));
     for (std::size_t retry = 1; retry <= shared_->policy().retries; ++retry) {
       if (!shared_->wait(retry, is_over)) return true;
       error = try_read(all.part(i, 1));
       if (!error) {
-        ledger.note_outcome(sample, read_outcome::recovered);
+        ledger.record_outcome(sample, read_outcome::recovered);
         return true;
       }
-      ledger.note_failure(sample, error, guard_->origin(sample));
+      ledger.record_failure(sample, error, supervisor_->origin(sample));
     }
     const error_action action = shared_->policy().action;
     const bool is_skipped = action == error_action::skip;
-    if (is_skipped || (action == error_action::substitute && substitute(all, i))) {
-      ledger.note_outcome(sample, is_skipped ? read_outcome::skipped : read_outcome::substituted);
-      shared_->note_loss(all.slot, all.first + i, sample, error);
+    if (is_skipped || (action == error_action::replace && replace(all, i))) {
+      ledger.record_outcome(sample, is_skipped ? read_outcome::skipped : read_outcome::replaced);
+      shared_->record_loss(all.slot, all.first + i, sample, error);
       return true;
     }
-    ledger.note_outcome(sample, read_outcome::propagated);
+    ledger.record_outcome(sample, read_outcome::propagated);
     failed_.error = first;
     return false;
   }
 
   /// Reads another sample into place `i`. Returns false if none of the drawn samples can be read.
-  [[gnu::cold]] bool substitute(const chunk& all, std::size_t i) noexcept {
+  [[gnu::cold]] bool replace(const chunk& all, std::size_t i) noexcept {
     if (shared_->dataset_size() < 2) return false;
     substitutes others{all.key, all.samples[i], shared_->dataset_size()};
-    for (int turn = 0; turn < substitutes::most; ++turn) {
+    for (int turn = 0; turn < substitutes::max; ++turn) {
       const std::uint64_t other = others.next();
-      if (shared_->knows_bad() && is_known_bad(other)) continue;
+      if (shared_->knows_bad() && is_quarantined(other)) continue;
       chunk instead = all.part(i, 1);
       instead.samples = {&other, 1};
       const auto error = try_read(instead);
       if (!error) {
-        shared_->note_substitute(all.slot, all.first + i, other);
+        shared_->record_replacement(all.slot, all.first + i, other);
         return true;
       }
-      shared_->ledger().note_failure(other, error, guard_->origin(other));
-      shared_->ledger().note_outcome(other, read_outcome::substituted, false);
+      shared_->ledger().record_failure(other, error, supervisor_->origin(other));
+      shared_->ledger().record_outcome(other, read_outcome::replaced, false);
     }
     return false;
   }
 
   std::unique_ptr<chunk_reader> source_;
-  read_guard* guard_;
+  read_supervisor* supervisor_;
   recovery* shared_;  // null with a plain policy
   read_progress* progress_;
   std::vector<std::uint64_t> indices_;
   failed_batch failed_;  // error of the last chunk
 };
 
-inline constexpr recovering recovering::code{&guarded_reader::make_recovery,
-                                             &guarded_reader::read_good_by,
-                                             &guarded_reader::reread_singly_by,
+inline constexpr recovering recovering::code{&retrying_reader::make_recovery,
+                                             &retrying_reader::read_good_by,
+                                             &retrying_reader::reread_singly_by,
                                              &recovery::list_to,
                                              &recovery::report,
                                              &recovery::begin_batch,

@@ -155,7 +155,7 @@ struct watch_settings {
   std::chrono::milliseconds warning{0};  ///< a hanging read is reported after this time; 0: never
   std::chrono::milliseconds timeout{0};  ///< a hanging read is given up after this time; 0: never
   /// Receives the reports. If empty, each report is a line on stderr.
-  std::function<void(const stalled_read&)> report = {};
+  std::function<void(const stall_report&)> report = {};
 };
 
 /// A thread that periodically observes all readers, reports a read that hangs, and gives up a read
@@ -282,7 +282,7 @@ class read_watch {
       return;
     }
     known.seen += step;
-    const stalled_read stalled{found->where, reader, elapsed(reader)};
+    const stall_report stalled{found->where, reader, elapsed(reader)};
     if (warning_.count() > 0 && stalled.elapsed >= known.next_report) {
       known.next_report = 2 * stalled.elapsed;
       try {
@@ -298,7 +298,7 @@ class read_watch {
   }
 
   /// Returns a `read_timeout`, or a `std::bad_alloc` if its message can't be allocated.
-  static std::exception_ptr timeout_of(const stalled_read& stalled) noexcept {
+  static std::exception_ptr timeout_of(const stall_report& stalled) noexcept {
     try {
       return std::make_exception_ptr(read_timeout{stalled});
     } catch (...) {
@@ -306,7 +306,7 @@ class read_watch {
     }
   }
 
-  void report(const stalled_read& stalled) const {
+  void report(const stall_report& stalled) const {
     if (report_) {
       report_(stalled);
     } else {
@@ -316,7 +316,7 @@ class read_watch {
 
   milliseconds warning_;
   milliseconds timeout_;
-  std::function<void(const stalled_read&)> report_;
+  std::function<void(const stall_report&)> report_;
   origins origin_;
   std::vector<read_progress> readers_;
   std::vector<known_read> known_;  // used by the watch's thread: the reads at its last observation
@@ -361,7 +361,7 @@ inline constexpr stall_watching stall_watching::code{&make_watch,
                                                      &read_watch::is_given_up};
 
 /// Facts about a dataset that error reports of its reads need.
-struct guarded_data {
+struct supervised_data {
   std::uint64_t size = 0;
   std::vector<std::uint64_t> base_sizes = {};  ///< see `base_sizes_of`
   bool names_failed_sample = false;            ///< each sample is read by a separate call
@@ -374,7 +374,7 @@ class optional_watch {
  public:
   /// Makes the watch that `faults` specify, for `readers` readers. Makes none if `faults` set no
   /// limit.
-  optional_watch(const loader_fault_options& faults, const guarded_data& data,
+  optional_watch(const loader_fault_options& faults, const supervised_data& data,
                  std::size_t readers) {
     const auto* const warns = faults.stall_warning.watching();
     code_ = warns != nullptr ? warns : faults.timeout.watching();
@@ -408,7 +408,7 @@ class optional_watch {
   std::shared_ptr<read_watch> watch_;
 };
 
-/// The number of readers and batches that a `read_guard` has room for.
+/// The number of readers and batches that a `read_supervisor` has room for.
 struct guarded_reads {
   std::size_t readers = 1;  ///< reading threads; without workers the consumer counts as one
   std::size_t batches = 0;  ///< batches that are being read or held at a time
@@ -416,12 +416,12 @@ struct guarded_reads {
 };
 
 /// Handles failed reads: exceptions, by the `error_policy`; reads that hang; and the report of
-/// both. For each batch, the opener calls `begin_batch`, the `guarded_reader`s read, the worker
+/// both. For each batch, the opener calls `begin_batch`, the `retrying_reader`s read, the worker
 /// that completes the batch calls `end_batch`, and the consumer calls `judge`.
-class read_guard {
+class read_supervisor {
  public:
-  read_guard(const loader_fault_options& faults, const guarded_data& data,
-             const guarded_reads& reads)
+  read_supervisor(const loader_fault_options& faults, const supervised_data& data,
+                  const guarded_reads& reads)
       : recovering_(recovering_of(faults.on_error)),
         watch_(faults, data, reads.readers),
         names_failed_sample_(data.names_failed_sample),
@@ -500,11 +500,11 @@ class read_guard {
   /// Returns true if a failed chunk always identifies the failed sample.
   [[nodiscard]] bool names_failed_sample() const noexcept { return names_failed_sample_; }
 
-  /// For a `guarded_reader`: the record of failed samples, and the code that handles them. Both are
-  /// null with a plain policy.
+  /// For a `retrying_reader`: the record of failed samples, and the code that handles them. Both
+  /// are null with a plain policy.
   [[nodiscard]] detail::recovery* recovery() noexcept { return recovery_.get(); }
   [[nodiscard]] const detail::recovering* recovering() const noexcept { return recovering_; }
-  /// For a `guarded_reader`: the object in which it records its reads; null if nothing is watched.
+  /// For a `retrying_reader`: the object in which it records its reads; null if nothing is watched.
   [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
     return watch_.progress_of(reader);
   }

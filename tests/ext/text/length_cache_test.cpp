@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/text/kept_lengths.hpp>
+#include <penstock_ext/text/length_cache.hpp>
 
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ test::file_bytes bytes_of(const std::string& path) {
 template <class Error>
 std::string refusal(const std::string& path) {
   try {
-    const ps::kept_lengths lengths{path};
+    const ps::length_cache lengths{path};
   } catch (const Error& error) {
     return std::string{error.what()}.substr(path.size());
   }
@@ -81,8 +81,8 @@ TEST_CASE("lengths are asked for once, by any number of workers, and kept", "[te
 TEST_CASE("orders take kept lengths as they are", "[text]") {
   const test::temp_dir folder;
   const auto lengths = ps::keep_lengths(folder.path("l"), 500, length_of);
-  const ps::by_tokens order{lengths, {.seed = 1, .most = 2000}};
-  const ps::by_tokens same{500, length_of, {.seed = 1, .most = 2000}};
+  const ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 2000}};
+  const ps::by_tokens same{500, length_of, {.seed = 1, .max_tokens = 2000}};
   CHECK(order.fingerprint() == same.fingerprint());
   const ps::bucketed buckets{lengths, {.seed = 1, .batch_size = 8}};
   CHECK(buckets.size(500) == 500);
@@ -162,7 +162,7 @@ TEST_CASE("neither a folder without permission nor a refused thread costs a pass
     return;
   }
   CHECK(end == made);
-  const ps::kept_lengths kept{folder.path("l")};
+  const ps::length_cache kept{folder.path("l")};
   REQUIRE(kept.size() == 1000);
   for (std::uint64_t i = 0; i < 1000; ++i) REQUIRE(kept[i] == length_of(i));
 }

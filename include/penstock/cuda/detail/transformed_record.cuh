@@ -65,9 +65,9 @@ struct made_field<Field, Names, Functions, true> {
 };
 
 template <class In, class Names, class Functions>
-struct made_record;
+struct transformed_record;
 template <class... Fields, class Names, class Functions>
-struct made_record<record<Fields...>, Names, Functions> {
+struct transformed_record<record<Fields...>, Names, Functions> {
   static_assert(Names::template are_among<Fields...>(),
                 "penstock::on_device: the record has no such field");
   using type = record<typename made_field<Fields, Names, Functions>::type...>;

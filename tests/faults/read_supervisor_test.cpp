@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/read_guard.hpp>
+#include <penstock/load/detail/read_supervisor.hpp>
 
 #include <cstdint>
 #include <exception>
@@ -8,10 +8,10 @@
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-using ps::detail::read_guard;
+using ps::detail::read_supervisor;
 
-TEST_CASE("a verdict says where the sample comes from, and an order has no sample", "[faults]") {
-  read_guard guard{
+TEST_CASE("a diagnosis says where the sample comes from, and an order has no sample", "[faults]") {
+  read_supervisor guard{
       {},
       {.size = 10, .origin = [](std::uint64_t i) { return ps::sample_origin{i + 70, 1}; }},
       {1, 1, 4}};

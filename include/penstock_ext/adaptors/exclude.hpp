@@ -58,11 +58,11 @@ template <dataset D>
   const std::vector<std::uint64_t> bottom = base_sizes_of(data);
   if (part >= bottom.size()) {
     throw index_error(part, bottom.size(),
-                      "without: there is no part " + std::to_string(part) + ": the pipeline has " +
+                      "exclude: there is no part " + std::to_string(part) + ": the pipeline has " +
                           std::to_string(bottom.size()) + " base datasets, counted from 0");
   }
   if (!out.empty() && out.back() >= bottom[static_cast<std::size_t>(part)]) {
-    throw index_error("without: the largest entry of the list", out.back(),
+    throw index_error("exclude: the largest entry of the list", out.back(),
                       bottom[static_cast<std::size_t>(part)]);
   }
   if constexpr (!has_origins<D> && !has_bases<D>) {
@@ -80,11 +80,11 @@ template <dataset D>
   }
 }
 
-/// The result of `without(...)`: `data | without(bad)`.
-class without_adaptor : public adaptor<without_adaptor> {
+/// The result of `exclude(...)`: `data | exclude(bad)`.
+class exclude_adaptor : public adaptor<exclude_adaptor> {
  public:
   /// Stores the list until the adaptor is applied to a dataset.
-  without_adaptor(std::vector<std::uint64_t> out, std::uint64_t part)
+  exclude_adaptor(std::vector<std::uint64_t> out, std::uint64_t part)
       : out_(std::move(out)), part_(part) {
     std::sort(out_.begin(), out_.end());
     out_.erase(std::unique(out_.begin(), out_.end()), out_.end());
@@ -106,7 +106,7 @@ class without_adaptor : public adaptor<without_adaptor> {
 
 }  // namespace detail
 
-/// Excludes the samples of a list and keeps the order of the others: `data | without(bad)`. `bad`
+/// Excludes the samples of a list and keeps the order of the others: `data | exclude(bad)`. `bad`
 /// comes, for example, from `read_quarantine`.
 ///
 /// The list has the indices of the dataset at the bottom of the pipeline, below `subset`, `map` and
@@ -117,11 +117,11 @@ class without_adaptor : public adaptor<without_adaptor> {
 ///
 /// Access is a binary search in the list. Samples that are kept need no memory. Size, order and the
 /// fingerprint in a `loader_state` change with the list: a state saved with another list is
-/// rejected. To exclude samples during a training, see `error_policy::quarantined`.
+/// rejected. To exclude samples during a training, see `error_policy::quarantine_list`.
 ///
 /// Throws `index_error` when it is applied to a dataset if an index is not less than the size of
 /// the bottom dataset, or if there is no such part.
-[[nodiscard]] inline detail::without_adaptor without(std::vector<std::uint64_t> indices,
+[[nodiscard]] inline detail::exclude_adaptor exclude(std::vector<std::uint64_t> indices,
                                                      std::uint64_t part = 0) {
   return {std::move(indices), part};
 }

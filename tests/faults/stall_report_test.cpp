@@ -10,7 +10,7 @@ namespace ps = penstock;
 using std::chrono::milliseconds;
 
 TEST_CASE("a report of a read that hangs is one line with place, worker and time", "[faults]") {
-  ps::stalled_read read{{"read", 2, 5, 3, 4711}, 1, milliseconds{1500}};
+  ps::stall_report read{{"read", 2, 5, 3, 4711}, 1, milliseconds{1500}};
   CHECK(read.str() ==
         "penstock: a read has not returned after 1500 ms in worker 1: stage read, epoch 2, batch "
         "5, sample 4711 "
@@ -24,11 +24,11 @@ TEST_CASE("a report of a read that hangs is one line with place, worker and time
 }
 
 TEST_CASE("a report of a sampler, or of lengths, that hang names no sample", "[faults]") {
-  const ps::stalled_read order{{"order", 2, 5}, 0, milliseconds{20}};
+  const ps::stall_report order{{"order", 2, 5}, 0, milliseconds{20}};
   CHECK(
       order.str() ==
       "penstock: an order has not returned after 20 ms in worker 0: stage order, epoch 2, batch 5");
-  const ps::stalled_read lengths{{"lengths", 2, 5}, 0, milliseconds{20}};
+  const ps::stall_report lengths{{"lengths", 2, 5}, 0, milliseconds{20}};
   CHECK(lengths.str() ==
         "penstock: the length() of a sample has not returned after 20 ms in worker 0: stage "
         "lengths, epoch 2, "
