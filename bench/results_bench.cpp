@@ -98,7 +98,7 @@ void with_results(benchmark::State& state, const point& at) {
                             [&](const auto&) { waits(at.consume * unit); }};
     state.SetIterationTime(
         seconds_a_batch(at.step, stream, [&](std::uint64_t number, const auto& launch) {
-          auto slot = out.take({.batch = number, .size = batch_size, .valid_size = batch_size});
+          auto slot = out.acquire({.batch = number, .size = batch_size, .valid_size = batch_size});
           launch();
           slot.send();
         }));

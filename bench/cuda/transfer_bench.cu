@@ -248,7 +248,7 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
               const auto begin = clock_type::now();
               for (int i = 0; i < count; ++i) {
                 const auto number = static_cast<std::uint64_t>(i);
-                way->take(ps::batch_info{.batch = number, .size = 1, .valid_size = 1}).send();
+                way->acquire(ps::batch_info{.batch = number, .size = 1, .valid_size = 1}).send();
               }
               way->finish();
               return bench::seconds_since(begin);

@@ -8,10 +8,10 @@ using score = ps::record<ps::field<"score", float>>;
 using batch = ps::device_batch<score, ps::cuda_device>;
 
 void good(ps::results<score, ps::cuda_device>& out, ps::results<score>& on_host, const batch& one) {
-  out.take(one).send();             // compiles
-  on_host.take(one.info()).send();  // compiles
+  out.acquire(one).send();             // compiles
+  on_host.acquire(one.info()).send();  // compiles
 }
 
 void bad(ps::results<score>& on_host, const batch& one) {
-  on_host.take(one).send();  // expected-error: the batch is on a different kind of device
+  on_host.acquire(one).send();  // expected-error: the batch is on a different kind of device
 }

@@ -69,7 +69,7 @@ void batches_requests(const ps::cuda_device& device, const ps::cuda_stream& stre
 void has_results(const ps::cuda_device& device, const ps::cuda_stream& stream,
                  const std::function<void()>& refuse) {
   ps::results<word, ps::cuda_device> out{device, stream, 4, [](auto&) {}, {.depth = 2}};
-  auto slot = out.take(ps::batch_info{.size = 4, .valid_size = 4});
+  auto slot = out.acquire(ps::batch_info{.size = 4, .valid_size = 4});
   use_on(stream, slot.data());
   slot = {};  // discarded: only its event marks the end of the step
   refuse();

@@ -478,8 +478,8 @@ TEST_CASE("a replayed step writes to the slot of results that its batch has got"
     ps::step_graphs graphs{device};
     for (auto& batch : feed.epoch(0)) {
       const auto run = [&](auto& of) {
-        auto first = out.take(of);
-        auto second = again.take(of);
+        auto first = out.acquire(of);
+        auto second = again.acquire(of);
         graphs.launch(of, stream, [&](ps::cuda_stream_ref on) {
           doubling(of, ps::get<"twice">(first), calls)(on);
           doubling(of, ps::get<"twice">(second), calls)(on);

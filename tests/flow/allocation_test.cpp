@@ -112,10 +112,10 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
     auto range = feed.batches({1'000'000'000, 0}, ps::until_epoch{1'000'000'002});
     auto it = range.begin();
     const std::size_t before = test::allocations.load();
-    for (; it != range.end(); ++it) out.take(*it).send();
+    for (; it != range.end(); ++it) out.acquire(*it).send();
     out.finish();
     for (std::uint64_t i = 0; i < 1000; ++i) {
-      out.take(ps::batch_info{.batch = 1'000'000'000 + i, .size = 32, .valid_size = 32}).send();
+      out.acquire(ps::batch_info{.batch = 1'000'000'000 + i, .size = 32, .valid_size = 32}).send();
     }
     out.finish();
     allocated = test::allocations.load() - before;

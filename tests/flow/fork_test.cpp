@@ -131,13 +131,13 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
   std::atomic<long> worker{0};
   auto out = std::make_optional<ps::results<numbers>>(
       ps::cpu_device{}, 4, [&worker](auto&) { worker = this_thread_number(); });
-  out->take(info).send();
+  out->acquire(info).send();
   out->finish();
   wait_until_asleep(worker);  // the child can't wait for this thread
   ++info.batch;
-  auto slot = std::make_optional(out->take(info));
+  auto slot = std::make_optional(out->acquire(info));
   CHECK(in_child([&] {
-          bool is_told = is_refused([&] { (void)out->take(info); });
+          bool is_told = is_refused([&] { (void)out->acquire(info); });
           is_told = is_refused([&] { slot->send(); }) && is_told;
           is_told = is_refused([&] { out->finish(); }) && is_told;
           is_told = is_refused([&] { out->close(); }) && is_told;
