@@ -161,7 +161,7 @@ TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow][faul
   }
   ::dup2(real, STDERR_FILENO);
   for (const int file : {real, ends[0], ends[1]}) ::close(file);
-  CHECK_THAT(line, Catch::Matchers::StartsWith("penstock: a read hangs for "));
+  CHECK_THAT(line, Catch::Matchers::StartsWith("penstock: a read has not returned after "));
   CHECK_THAT(line, Catch::Matchers::Contains("epoch 0, batch 0, sample 3 (position 3"));
 }
 
@@ -310,9 +310,9 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
                                 }}}};
   CHECK(samples_in(loader.epoch(2)) == 40);
   REQUIRE(seen);
-  CHECK_THAT(seen->str(),
-             Catch::Matchers::StartsWith("penstock: the length() of a sample hangs for ") &&
-                 Catch::Matchers::EndsWith("stage lengths, epoch 2, batch 1"));
+  CHECK_THAT(seen->str(), Catch::Matchers::StartsWith(
+                              "penstock: the length() of a sample has not returned after ") &&
+                              Catch::Matchers::EndsWith("stage lengths, epoch 2, batch 1"));
 }
 
 TEST_CASE("beyond the timeout a length() is given up, and a loader that owns it ends without it",

@@ -196,8 +196,9 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
   REQUIRE(seen);
   CHECK(seen->where.stage == "order");
   CHECK(seen->where.epoch == 5);
-  CHECK_THAT(seen->str(), Catch::Matchers::StartsWith("penstock: an order hangs for ") &&
-                              Catch::Matchers::EndsWith("stage order, epoch 5, batch 0"));
+  CHECK_THAT(seen->str(),
+             Catch::Matchers::StartsWith("penstock: an order has not returned after ") &&
+                 Catch::Matchers::EndsWith("stage order, epoch 5, batch 0"));
 }
 
 TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]") {

@@ -237,7 +237,7 @@ TEST_CASE("an exception that nobody asks for is told in a line when the pool goe
   CHECK(told(late(std::runtime_error{"disk full"}), false) ==
         "penstock: worker_pool: a worker's exception, never retrieved: disk full\n");
   CHECK(told(late(7), false) ==
-        "penstock: worker_pool: a worker's exception, never retrieved: no std::exception\n");
+        "penstock: worker_pool: a worker's exception, never retrieved: not a std::exception\n");
   CHECK(told(late(std::runtime_error{"disk full"}), true).empty());
   CHECK(told([](const std::stop_token&, std::size_t) {}, false).empty());
 }

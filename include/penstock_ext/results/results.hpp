@@ -583,8 +583,9 @@ class result_flow {
     }
     if (last_ && last_->at == batch_position{info.epoch, info.batch} &&
         last_->discarded == ring_->discarded.load(std::memory_order_relaxed)) {
-      throw results_error(str_cat(
-          {name_of(info), " already has a slot: take one slot per batch, or discard the first"}));
+      throw results_error(
+          str_cat({name_of(info),
+                   " already has a slot: acquire one slot per batch, or discard the first"}));
     }
   }
   /// Frees the slots whose step could not be waited for when they were dropped, for example during

@@ -186,7 +186,7 @@ TEST_CASE("an exchange that numbers the ranks in another way is noticed",
     };
     ps::require_same_run(w, ps::loader_state{}, swapped);
   });
-  CHECK(test::has(common(said), "run_mismatch: place 0 of the exchange holds rank 1"));
+  CHECK(test::has(common(said), "run_mismatch: position 0 of the exchange holds rank 1"));
   const auto smaller = said_by_ranks(2, [](ps::world w, const exchange_function& exchange) {
     const auto kept = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
       ps::detail::run_record record;

@@ -519,7 +519,7 @@ TEST_CASE("a loop that waits for slots for its results is told so", "[report]") 
   CHECK(said.for_results == Approx(0.6));
   CHECK(said.sentence ==
         "results-bound: for 60 % of the time the loop waits for a slot for its results, whose "
-        "consumers are busy for 95 % of theirs");
+        "consumers are busy for 95 % of the time");
   CHECK(said.remedy ==
         "Consume in more threads (.workers = 3 of the results), or do less work per batch: "
         "expected +150 %.");

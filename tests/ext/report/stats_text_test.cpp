@@ -151,7 +151,7 @@ TEST_CASE("the table has a line a stage, with its share of the time", "[report]"
   stats.ahead = {100, 7, 80, 40, 2, 1, 200};
   CHECK(json_reader{to_json(stats)}["ahead.bytes_now"] == "40");
   CHECK(json_reader{to_json(stats)}["ahead.source_bytes"] == "200");
-  CHECK(to_text(stats).find("told ahead: 7 samples, 80 bytes, at most 100 at a time; 2 too late, 1 "
+  CHECK(to_text(stats).find("announced: 7 samples, 80 bytes, at most 100 at a time; 2 too late, 1 "
                             "failed\n") != std::string::npos);
   std::ostringstream written;
   written << stats;

@@ -524,7 +524,7 @@ TEST_CASE("what can't be taken says why", "[results][fault:consumers-10]") {
                                 {"batch 3 of epoch 0", "11", "10", "batch_size"}));
   const auto held = out.acquire(batch_of(3));
   CHECK(says<ps::results_error>([&] { (void)out.acquire(batch_of(3)); },
-                                {"batch 3 of epoch 0", "before"}));
+                                {"batch 3 of epoch 0", "already"}));
   const std::vector<std::uint64_t> words(4);
   CHECK(says<ps::results_error>([&] { (void)out.acquire(batch_of(4, 3), words, {}); },
                                 {"3 samples", "4 tags"}));

@@ -327,7 +327,7 @@ TEST_CASE("one stop_on_signal at a time waits for a signal", "[signals]") {
   const auto second = [] { ps::stop_on_signal both{SIGUSR2, SIGUSR1}; };
   const auto refusal = test::error_of<ps::signal_in_use>(second);
   CHECK(refusal.number() == SIGUSR1);
-  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is waited"));
+  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is already"));
   CHECK(handler_of(SIGUSR2) == SIG_DFL);
   { ps::stop_on_signal other{SIGUSR2}; }  // the refused object holds nothing
   std::raise(SIGUSR1);
@@ -348,7 +348,7 @@ TEST_CASE("signals that can't be waited for are refused by number", "[signals]")
   CHECK_THROWS_AS(ps::stop_on_signal({}), ps::option_error);
   const auto faults = [] { ps::stop_on_signal signals{SIGUSR1, SIGSEGV}; };
   const auto refusal = test::error_of<ps::option_error>(faults);
-  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 11 tells of"));
+  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 11 reports"));
   { ps::stop_on_signal signals{SIGUSR1}; }
 }
 

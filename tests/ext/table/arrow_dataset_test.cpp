@@ -443,7 +443,7 @@ TEST_CASE("a column that says what cannot be is refused before it is read",
   };
   CHECK(offsets({-1, 1, 3, 5}) == "an offset of 0 or more / -1");
   CHECK(offsets({0, 2, 1, 3}) == "offset 2 to be 2 or more / 1");
-  CHECK(offsets({2, 4, 6, 8}) == "6 values from 2 on / an array of 6");
+  CHECK(offsets({2, 4, 6, 8}) == "6 values at offset 2 / an array of 6");
   CHECK(refused([](auto& c) { c.length = 2; }) == "3 values at offset 0 / an array of 2");
   CHECK(refused([](auto& c) { c.buffers.pop_back(); }) == "2 buffers / 1");
   CHECK(refused([](auto& c) { c.buffers[1] = std::nullopt; }) ==
