@@ -91,7 +91,7 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
   const auto plain = said_of({});
   CHECK(plain.limit == bottleneck::storage);
   CHECK(plain.wanted_read_ahead == 0);
-  CHECK_THAT(plain.remedy, !Catch::Matchers::Contains(".ahead"));
+  CHECK_THAT(plain.remedy, !Catch::Matchers::Contains(".lookahead_bytes"));
   constexpr std::uint64_t max = static_cast<std::uint64_t>(-1);
   // The loader has no hints: the wanted amount is the capacity of the source, at most 64 MiB at
   // first.

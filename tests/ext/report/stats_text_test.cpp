@@ -117,7 +117,7 @@ TEST_CASE("statistics of nothing are texts too", "[report]") {
   CHECK(json["loader"] == "null");
   CHECK(json_reader{to_json(ps::loader_stats{})}["read.samples"] == "0");
   CHECK(to_text(ps::loader_stats{}).find("slowest") == std::string::npos);
-  CHECK(to_text(ps::loader_stats{}).find("ahead") == std::string::npos);
+  CHECK(to_text(ps::loader_stats{}).find("announced") == std::string::npos);
   CHECK(to_text(ps::transfer_stats{}).find("loader") == std::string::npos);
   CHECK(to_text(ps::transfer_stats{}).find("replay") == std::string::npos);
   ps::loader_stats crowded;
