@@ -106,7 +106,7 @@ def refused(ran, *texts):
 
 
 def worlds_that_cannot_be(program, work):
-    refused(program.run(3), "global_batch: must be a multiple of the world of 3, is 32")
+    refused(program.run(3), "global_batch: must be a multiple of the world of 3, but is 32")
     refused(program.run(2, "--deterministic", "--batch", "60"), "a multiple of 8 for --batch")
     refused(
         program.run_apart([["--seed", 1], ["--seed", 2]]),
