@@ -26,7 +26,7 @@ int said_in_child(const fork_guard& process) {
       process.require("thing", "make one here");
     } catch (const std::logic_error& refused) {
       const std::string named =
-          "thing: its threads are in process " + std::to_string(parent) + ", which";
+          "thing: its threads are in process " + std::to_string(parent) + ", the parent";
       if (std::string_view{refused.what()}.find(named) != std::string_view::npos) said |= 2;
     }
     ::_exit(said);
