@@ -70,7 +70,7 @@ struct given {
   std::uint64_t loader_seed = 2;
   std::size_t global_batch = 48;
   int ranks = 0;  // number of ranks of its sampler; 0: the actual number
-  ps::remainder_policy tail = ps::remainder_policy::wrap;
+  ps::remainder_policy remainder = ps::remainder_policy::wrap;
 };
 
 /// Returns the messages of all ranks in a world of 8 in which the ranks `odd` have another
