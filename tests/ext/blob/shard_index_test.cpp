@@ -222,7 +222,8 @@ TEST_CASE("a sample without what is asked for is named", "[blob][fault:files-4]"
   CHECK(no_blob.offset() == 1024);
   CHECK(no_blob.key() == "2");
   CHECK(no_blob.expected() == "a file .jpg for the sample '2'");
-  CHECK_THAT(no_blob.found(), Catch::Matchers::StartsWith(".cls, .json: the files of a sample"));
+  CHECK_THAT(no_blob.found(),
+             Catch::Matchers::StartsWith(".cls, .json: store the files of a sample"));
   CHECK(list(bytes, complete_ones) == 1);
   const auto no_label =
       error_of<ps::missing_component>([&] { list(bytes, {{"json", "cls"}, "jpg", false}); });

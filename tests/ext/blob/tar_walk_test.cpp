@@ -254,7 +254,7 @@ TEST_CASE("an archive that was cut off says where", "[blob][fault:files-4]") {
   CHECK(walk_error<ps::file_truncated>(whole.substr(0, 300)).offset() == 300);
   const auto inside = walk_error<ps::file_truncated>(whole.substr(0, 1511));
   CHECK(inside.offset() == 1511);
-  CHECK(inside.expected() == "1000 bytes of '1.jpg' from byte 512 on");
+  CHECK(inside.expected() == "1000 bytes of '1.jpg' starting at byte 512");
   CHECK(walk_error<ps::file_truncated>(whole.substr(0, 1512)).offset() == 1512);  // the padding is
                                                                                   // missing
   const auto between = walk_error<ps::file_truncated>(made.bytes);
