@@ -10,5 +10,5 @@ namespace ps = penstock;
 void use(const std::vector<std::uint32_t>& kept) {
   ps::bucketed good{kept, {.batch_size = 2}};
   ps::bucketed view{std::span{kept}, {.batch_size = 2}};
-  ps::bucketed bad{std::vector<std::uint32_t>(3), {.batch_size = 2}};  // expected-error: a temporary array is gone
+  ps::bucketed bad{std::vector<std::uint32_t>(3), {.batch_size = 2}};  // expected-error: a temporary array is destroyed
 }

@@ -20,5 +20,5 @@ struct bad {
 
 void use() {
   (void)(good{} | ps::subset(0, 1));
-  (void)(bad{} | ps::subset(0, 1));  // expected-error: is it const?
+  (void)(bad{} | ps::subset(0, 1));  // expected-error: which must be const
 }

@@ -21,12 +21,12 @@ void use(ps::cpu_stream& stream) {
   ps::loader named{data, order, options};  // compiles
   ps::loader on_device{numbers{}, order, cpu, {.batch_size = 4}};  // compiles
   ps::loader moved{std::move(on_device)};  // compiles
-  ps::loader a{data, {.batch_size = 4}};  // expected-error: a sampler is missing
+  ps::loader a{data, {.batch_size = 4}};  // expected-error: the sampler is missing
   ps::loader b{data, cpu, {.batch_size = 4}};  // expected-error: a sampler comes after the dataset
   ps::loader c{data, {.batch_size = 4}, order};  // expected-error: options come last
   ps::loader d{data, {.batch_size = 4}, order, cpu};  // expected-error: options come last
   ps::loader e{data, order, {.batch_size = 4}, cpu};  // expected-error: options come last
-  ps::loader f{data, order};  // expected-error: penstock::loader: options are missing
-  ps::loader g{data, order, cpu};  // expected-error: penstock::loader: options are missing
+  ps::loader f{data, order};  // expected-error: penstock::loader: the options are missing
+  ps::loader g{data, order, cpu};  // expected-error: penstock::loader: the options are missing
   ps::loader h{data, order, stream, {.batch_size = 4}};  // expected-error: a device comes after the
 }

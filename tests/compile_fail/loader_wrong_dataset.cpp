@@ -40,7 +40,7 @@ void use() {
   const ps::loader_options options{.batch_size = 4};
   const ps::shuffled order{.seed = 1};
   ps::loader fine{good{}, order, {.batch_size = 4}};  // compiles
-  ps::loader a{read_is_not_const{}, order, {.batch_size = 4}};  // expected-error: is it const?
+  ps::loader a{read_is_not_const{}, order, {.batch_size = 4}};  // expected-error: which must be const
   ps::loader b{no_size{}, order, options};  // expected-error: `std::uint64_t size() const`
   ps::loader c{no_extents{}, order, options};  // expected-error: with dyn extents needs
   ps::loader d{std::vector<int>{}, order, options};  // expected-error: needs `using record_type
@@ -48,5 +48,5 @@ void use() {
 }
 
 void of_an_lvalue(const read_is_not_const& data) {
-  ps::loader a{data, ps::sequential{}, {.batch_size = 4}};  // expected-error: is it const?
+  ps::loader a{data, ps::sequential{}, {.batch_size = 4}};  // expected-error: which must be const
 }

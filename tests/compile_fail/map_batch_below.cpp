@@ -12,9 +12,9 @@ void use(const ps::memory_dataset<record>& data) {
   const auto batch = [](ps::batch_view<record>) {};
   const auto sample = [](ps::sample<record>) {};
   (void)(data | ps::map(sample) | ps::map_batch(batch) | ps::map_batch(batch));
-  (void)(data | ps::map_batch(batch) | ps::map(sample));  // expected-error: it comes last in a pipeline
+  (void)(data | ps::map_batch(batch) | ps::map(sample));  // expected-error: it must be the last adaptor
   (void)(data | ps::map_batch(sample));  // expected-error: the function must take (batch_view<Record>)
   const ps::any_dataset<record> erased = data;
   (void)(erased | ps::map_batch(batch));
-  const ps::any_dataset<other> wrong = data;  // expected-error: the dataset has another record
+  const ps::any_dataset<other> wrong = data;  // expected-error: the dataset has a different record
 }

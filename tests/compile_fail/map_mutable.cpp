@@ -16,6 +16,6 @@ struct source {
 
 void use() {
   (void)(source{} | ps::map([](sample) {}));
-  (void)(source{} | ps::map([n = 0](sample) mutable { ++n; }));  // expected-error: lambda mutable?
-  (void)(source{} | ps::map<number>([n = 0](from, sample) mutable {}));  // expected-error: mutable?
+  (void)(source{} | ps::map([n = 0](sample) mutable { ++n; }));  // expected-error: from the lambda
+  (void)(source{} | ps::map<number>([n = 0](from, sample) mutable {}));  // expected-error: from the lambda
 }

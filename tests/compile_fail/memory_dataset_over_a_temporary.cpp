@@ -8,5 +8,5 @@ using number = ps::record<ps::field<"x", float>>;
 
 void use(const std::vector<float>& kept) {
   ps::memory_dataset<number> good{kept};
-  ps::memory_dataset<number> bad{std::vector<float>(3)};  // expected-error: a temporary one is gone
+  ps::memory_dataset<number> bad{std::vector<float>(3)};  // expected-error: a temporary array is destroyed
 }

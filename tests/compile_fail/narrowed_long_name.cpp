@@ -11,5 +11,5 @@ using row = ps::record<ps::field<key, float, 4>>;
 
 void use(const ps::memory_dataset<row>& rows) {
   (void)(rows | ps::narrowed<key, ps::half>());
-  (void)(rows | ps::narrowed<key, std::int8_t>());  // expected-error: more than 26 characters
+  (void)(rows | ps::narrowed<key, std::int8_t>());  // expected-error: at most 26 characters
 }

@@ -19,6 +19,6 @@ struct texts {
 
 void use(const texts& data) {
   (void)(data | ps::map<same>([](auto, auto) {}, {{.longest = 1}}));
-  (void)(data | ps::map<other>([](auto, auto) {}, {{.longest = 1}}));  // expected-error: each ragged field of the new record needs one of the same name
-  (void)(data | ps::with_index());  // expected-error: with_index: it does not take ragged fields
+  (void)(data | ps::map<other>([](auto, auto) {}, {{.longest = 1}}));  // expected-error: each ragged field of the new record must have the name
+  (void)(data | ps::with_index());  // expected-error: with_index: it does not support ragged fields
 }

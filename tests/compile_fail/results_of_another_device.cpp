@@ -13,5 +13,5 @@ void good(ps::results<score, ps::cuda_device>& out, ps::results<score>& on_host,
 }
 
 void bad(ps::results<score>& on_host, const batch& one) {
-  on_host.acquire(one).send();  // expected-error: the batch is on another kind of device
+  on_host.acquire(one).send();  // expected-error: the batch is on a different kind of device
 }

@@ -11,5 +11,5 @@ using lease = ps::host_batch<ps::record<ps::field<"x", float>>, ps::cpu_device>;
 
 void keep(lease& batch) {
   static_cast<void>(ps::share(std::move(batch)));
-  static_cast<void>(ps::share(batch));  // expected-error: penstock::share: it takes the lease over
+  static_cast<void>(ps::share(batch));  // expected-error: penstock::share: it takes ownership of the lease
 }

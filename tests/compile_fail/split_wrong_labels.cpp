@@ -12,5 +12,5 @@ void use(const ps::memory_dataset<record>& data) {
   (void)ps::random_split(data, {0.5, 0.5}, 1, ps::stratified<"x">());  // expected-error: the field must be a single integer
   (void)ps::random_split(data, {0.5, 0.5}, 1, ps::stratified<"pair">());  // expected-error: the field must be a single integer
   const auto batch = [](ps::batch_view<record>) {};
-  (void)ps::random_split(data | ps::map_batch(batch), {0.5, 0.5}, 1);  // expected-error: it comes last in a pipeline
+  (void)ps::random_split(data | ps::map_batch(batch), {0.5, 0.5}, 1);  // expected-error: it must be the last adaptor
 }

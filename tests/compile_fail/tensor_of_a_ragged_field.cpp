@@ -12,5 +12,5 @@ using batch = ps::shared_batch<ps::host_batch<text, ps::cpu_device>>;
 
 void use(const batch& shared) {
   (void)ps::to_dlpack<"label">(shared);
-  (void)ps::to_dlpack<"tokens">(shared);  // expected-error: a ragged field is no tensor
+  (void)ps::to_dlpack<"tokens">(shared);  // expected-error: a ragged field is not a tensor
 }

@@ -12,5 +12,5 @@ using batch = ps::shared_batch<ps::host_batch<record, ps::cpu_device>>;
 
 void hand_over(const batch& all) {
   static_cast<void>(ps::to_dlpack<"x">(all));
-  static_cast<void>(ps::to_dlpack<"colour">(all));  // expected-error: DLPack has no word for
+  static_cast<void>(ps::to_dlpack<"colour">(all));  // expected-error: DLPack has no type code for
 }

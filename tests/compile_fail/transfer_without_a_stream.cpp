@@ -20,5 +20,5 @@ void good(cudaStream_t stream) {
 
 void bad() {
   ps::loader loader{numbers{}, ps::sequential{}, ps::cuda_device{0}, {.batch_size = 1}};
-  ps::transfer feed{loader};  // expected-error: this device needs the stream that your step runs on
+  ps::transfer feed{loader};  // expected-error: this device needs the stream on which your step runs
 }

@@ -10,8 +10,8 @@ using c = ps::memory_dataset<ps::record<ps::field<"index", int>>>;
 
 void use(const a& first, const b& second, const c& third) {
   (void)ps::zip(first, third);
-  (void)ps::zip(first, second);  // expected-error: a field of the first dataset and one of the second have one name
+  (void)ps::zip(first, second);  // expected-error: a field of the first dataset and a field of the second have the same name
   (void)(first | ps::with_index());
   (void)(third | ps::with_index<"row">());
-  (void)(third | ps::with_index());  // expected-error: the record has a field of that name already
+  (void)(third | ps::with_index());  // expected-error: the record already has a field of that name
 }

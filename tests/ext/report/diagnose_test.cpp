@@ -165,7 +165,7 @@ TEST_CASE("under workers = automatic the cap is named, and not the number of wor
   auto idle = played_loop{.load = 1, .copy = 0.1, .body = 4, .workers = 8}.play().stats;
   idle.loader->workers_are_automatic = true;
   CHECK_THAT(ps::diagnose(none, idle, 16).remedy,
-             Catch::Matchers::Contains(", .tuning.max_workers = 1 would do"));
+             Catch::Matchers::Contains(", .tuning.max_workers = 1 would suffice"));
   auto slow = played_loop{.load = 10, .workers = 1, .throttled = 0.3}.play().stats;
   slow.loader->workers_are_automatic = true;
   CHECK_THAT(ps::diagnose(none, slow, 16).remedy,
@@ -464,7 +464,7 @@ TEST_CASE("a loop that never waits is told how many workers would do", "[report]
   const auto said = verdict_on({.load = 1, .copy = 0.1, .body = 4, .workers = 8});
   CHECK(said.limit == bottleneck::step);
   CHECK(said.wanted_workers == 1);
-  CHECK_THAT(said.str(), Catch::Matchers::Contains(".workers = 1 would do"));
+  CHECK_THAT(said.str(), Catch::Matchers::Contains(".workers = 1 would suffice"));
 }
 
 TEST_CASE("without a batch there is nothing to judge", "[report]") {
