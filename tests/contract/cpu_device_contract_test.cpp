@@ -32,7 +32,7 @@ TEST_CASE("a CPU device keeps the contract of devices", "[contract][promise:race
   contract::run_all(on_cpu_streams<ps::cpu_device>{});
 }
 
-TEST_CASE("a CPU device with a modelled bus keeps the contract of devices",
+TEST_CASE("a CPU device with a modeled bus keeps the contract of devices",
           "[contract][promise:race-free-11]") {
   using namespace std::chrono_literals;
   contract::run_all(on_cpu_streams<ps::cpu_device>{

@@ -41,7 +41,7 @@ TEST_CASE("a failure is one line for a log", "[core]") {
         "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch or after it)");
 }
 
-TEST_CASE("a message is put together of texts and whole numbers", "[core]") {
+TEST_CASE("a message is composed of strings and integers", "[core]") {
   using limits = std::numeric_limits<std::int64_t>;
   const std::string owned = "found ";
   CHECK(ps::detail::str_cat({owned, -1, ", ", (limits::min)(), ", ", (limits::max)(),

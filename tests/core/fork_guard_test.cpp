@@ -39,7 +39,7 @@ int said_in_child(const fork_guard& process) {
 
 }  // namespace
 
-TEST_CASE("a child process is told apart where there are threads", "[core]") {
+TEST_CASE("a fork guard detects a child process if threads exist", "[core]") {
   const fork_guard with_threads{true};
   CHECK_FALSE(with_threads.is_in_child());
   CHECK_NOTHROW(with_threads.require("thing", "make one here"));

@@ -56,7 +56,7 @@ ragged_slab<sentence> three_sentences() {
 
 }  // namespace
 
-TEST_CASE("a ragged field costs records without one nothing", "[core][promise:bounded-5]") {
+TEST_CASE("a record without ragged fields has no ragged overhead", "[core][promise:bounded-5]") {
   struct as_before {
     std::array<std::byte*, 2> fields;
     const void* lengths;
@@ -114,7 +114,7 @@ TEST_CASE("a part of a batch has the values of its samples", "[core][promise:exa
   CHECK(ps::get<"tokens">(part[1])(0) == 30);
 }
 
-TEST_CASE("a ragged view to write is one to read and not the other way", "[core]") {
+TEST_CASE("a mutable ragged view converts to a const one, not the reverse", "[core]") {
   auto memory = three_sentences();
   const ps::const_batch_view<sentence> batch = memory.view(3);
   const ps::ragged_view<const std::uint16_t> tokens = ps::get<"tokens">(memory.view(3));
@@ -148,7 +148,7 @@ TEST_CASE("offsets lie at their field's turn and values after all fields, at pag
   CHECK(layout == ps::batch_layout<speech>{{{.longest = 100}, {}, {.longest = 30}}, 64});
 }
 
-TEST_CASE("lengths and batches that no layout can have are refused, and said", "[core]") {
+TEST_CASE("a layout refuses invalid lengths and batch sizes with a reason", "[core]") {
   const auto refused = [](sentence::field_at<0>::extents_type tokens,
                           std::size_t batch_size) -> std::string {
     return test::error_of<ps::layout_error>(
@@ -172,7 +172,7 @@ TEST_CASE("the used bytes end with the last value", "[core][promise:bounded-5]")
   CHECK(layout.used_bytes(0, memory.bytes.data()) == layout.offset<0>());
 }
 
-TEST_CASE("offsets that are none never say more bytes than the slab has",
+TEST_CASE("invalid offsets never report more bytes than the slab has",
           "[core][promise:bounded-5]") {
   auto memory = three_sentences();
   for (const std::int32_t wrong : {std::int32_t{-1}, std::int32_t{0x7fffffff}}) {
@@ -188,7 +188,7 @@ TEST_CASE("a batch may have room for fewer values than its longest samples take"
   CHECK(roomy.capacity<0>() == 6400);  // more than that is never used
 }
 
-TEST_CASE("a sample that has no room is not placed", "[core][promise:bounded-5]") {
+TEST_CASE("a sample without room is not placed", "[core][promise:bounded-5]") {
   ragged_slab<speech> memory{
       .layout = {{{.longest = 5, .max_values_per_batch = 8}, {}, {.longest = 5}}, 3}};
   const auto batch = memory.view(3);
@@ -203,7 +203,7 @@ TEST_CASE("a sample that has no room is not placed", "[core][promise:bounded-5]"
   CHECK(ps::get<"text">(batch[1]).data() == ps::get<"text">(batch[0]).data() + 1);
 }
 
-TEST_CASE("a layout whose ragged bounds can't be is refused", "[core][fault:samples-5]") {
+TEST_CASE("a layout with impossible ragged bounds is refused", "[core][fault:samples-5]") {
   CHECK_THROWS_MATCHES((ps::batch_layout<sentence>{{{.longest = 0}, {}}, 4}), ps::layout_error,
                        Catch::Matchers::Message("batch_layout: field \"tokens\": the longest "
                                                 "sample must have at least 1 value, but has 0"));

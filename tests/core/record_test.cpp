@@ -38,7 +38,7 @@ TEST_CASE("a record knows whether an extent is dynamic", "[core]") {
   CHECK_FALSE(ps::record<label>::has_dynamic_extents);
 }
 
-TEST_CASE("only records are records", "[core]") {
+TEST_CASE("the record concept accepts only records", "[core]") {
   CHECK(ps::record_type<picture>);
   CHECK_FALSE(ps::record_type<label>);
   CHECK_FALSE(ps::record_type<int>);

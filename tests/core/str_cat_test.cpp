@@ -19,7 +19,7 @@ TEST_CASE("pieces of a message are joined in their order", "[core]") {
   CHECK(str_cat({"text, ", text, ", ", part, ""}) == "text, a string, part");
 }
 
-TEST_CASE("a piece of a message that refers to no characters is empty and no number", "[core]") {
+TEST_CASE("a message piece with a null pointer is empty and not a number", "[core]") {
   CHECK(str_cat({"<", std::string_view{}, ">"}) == "<>");
   CHECK(str_cat({"<", std::string{}, ">"}) == "<>");
 }
@@ -28,7 +28,7 @@ TEST_CASE("a piece of a message may have a null character inside", "[core]") {
   CHECK(str_cat({std::string(1, '\0'), "b"}) == std::string("\0b", 2));
 }
 
-TEST_CASE("whole numbers of every width stand in a message in decimal", "[core]") {
+TEST_CASE("integers of every width are formatted in decimal", "[core]") {
   CHECK(str_cat({0, " ", 7U, " ", -1}) == "0 7 -1");
   CHECK(str_cat({(std::numeric_limits<std::uint64_t>::max)()}) == "18446744073709551615");
   CHECK(str_cat({(std::numeric_limits<std::int64_t>::max)()}) == "9223372036854775807");
@@ -36,7 +36,7 @@ TEST_CASE("whole numbers of every width stand in a message in decimal", "[core]"
   CHECK(str_cat({std::uint8_t{65}, ",", std::int16_t{-300}}) == "65,-300");
 }
 
-TEST_CASE("what would be a number by accident is no piece of a message", "[core]") {
+TEST_CASE("a type that converts to a number implicitly is not a message piece", "[core]") {
   STATIC_REQUIRE_FALSE(std::is_convertible_v<bool, str_cat_arg>);
   STATIC_REQUIRE_FALSE(std::is_convertible_v<char, str_cat_arg>);
   STATIC_REQUIRE_FALSE(std::is_convertible_v<double, str_cat_arg>);

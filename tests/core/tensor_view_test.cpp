@@ -80,7 +80,7 @@ TEST_CASE("flat gives all elements in memory order", "[core]") {
   CHECK(view.flat().size() == 24);
 }
 
-TEST_CASE("a view says its shape and its strides as array libraries take them", "[core]") {
+TEST_CASE("a view reports its shape and strides in the types of array libraries", "[core]") {
   int values[24] = {};
   constexpr ps::tensor_view<int, ps::dyn, 3, ps::dyn> view{nullptr, {2, 4}};
   using three = std::array<std::int64_t, 3>;
@@ -94,7 +94,7 @@ TEST_CASE("a view says its shape and its strides as array libraries take them", 
   CHECK(ps::tensor_view<int>{values, {}}.shape().empty());
 }
 
-TEST_CASE("a view converts to a view of const and not back", "[core]") {
+TEST_CASE("a view converts to a const view and not back", "[core]") {
   using mutable_view = ps::tensor_view<int, ps::dyn>;
   using const_view = ps::tensor_view<const int, ps::dyn>;
   CHECK(std::is_convertible_v<mutable_view, const_view>);

@@ -30,7 +30,7 @@ std::uint64_t batches_of(Feed& feed) {
 
 }  // namespace
 
-TEST_CASE("a transfer refuses a stream under capture, capture and transfer go on",
+TEST_CASE("a transfer refuses a stream under capture, and capture and transfer continue",
           "[cuda][fault:devices-7]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
@@ -67,8 +67,7 @@ TEST_CASE("a lease that ends under its stream's capture is reported, and the cap
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("a captured stream is refused also where the body has put another feed's lease",
-          "[cuda]") {
+TEST_CASE("a captured stream is refused even if the body holds another feed's lease", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -92,7 +91,7 @@ TEST_CASE("a captured stream is refused also where the body has put another feed
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("a feed on the default stream goes on after an error that the program left unseen",
+TEST_CASE("a feed on the default stream continues after an unchecked error of the program",
           "[cuda][fault:devices-6]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
@@ -117,7 +116,7 @@ TEST_CASE("a feed on the default stream goes on after an error that the program 
   CHECK(all() == 6);
 }
 
-TEST_CASE("a feed on the default stream says so while the program captures a blocking one",
+TEST_CASE("a feed on the default stream reports an error while a blocking stream is captured",
           "[cuda][fault:devices-7]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
@@ -168,7 +167,7 @@ TEST_CASE("a lease refuses a second stream of another device", "[cuda][fault:dev
   CHECK(count == 6);
 }
 
-TEST_CASE("out of device memory names what is free, and the loader goes on",
+TEST_CASE("out_of_memory of the device reports the free memory, and the loader continues",
           "[cuda][fault:memory-4]") {
   const clean_double until_the_end{{.device_memory = 20'000}};
   const ps::cuda_device device{0};
@@ -183,7 +182,7 @@ TEST_CASE("out of device memory names what is free, and the loader goes on",
   CHECK(batches_of(feed) == 6);
 }
 
-TEST_CASE("a failure to page-lock throws, or goes on pageable where the option allows it",
+TEST_CASE("a failure to page-lock throws, or falls back to pageable memory if allowed",
           "[cuda][promise:honest-8][fault:memory-3]") {
   const clean_double until_the_end{{.pinned_memory = 1000}};
   const ps::cuda_device device{0};

@@ -109,7 +109,7 @@ TEST_CASE("small batches of requests that are ready share the records of their c
   CHECK(fake_cuda::calls_of("cudaEventRecord") == records + 2);  // two groups of two
 }
 
-TEST_CASE("requests whose copy CUDA refuses come back", "[cuda][promise:honest-14]") {
+TEST_CASE("requests are returned if CUDA refuses their copy", "[cuda][promise:honest-14]") {
   const clean_double fresh{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -132,8 +132,10 @@ TEST_CASE("requests whose copy CUDA refuses come back", "[cuda][promise:honest-1
   CHECK(known.ended_once() == 8);
 }
 
-TEST_CASE("a batch of requests that ends under its stream's capture is reported, and others go on",
-          "[cuda][fault:devices-7]") {
+TEST_CASE(
+    "a batch of requests that ends during its stream's capture is reported, and others "
+    "continue",
+    "[cuda][fault:devices-7]") {
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -156,7 +158,7 @@ TEST_CASE("a batch of requests that ends under its stream's capture is reported,
   CHECK_THROWS_AS(requests.submit(7, written(7)), ps::leases_exhausted);
 }
 
-TEST_CASE("no request is written, and no memory freed, under a copy that can't be waited for",
+TEST_CASE("no request is written and no memory is freed during a copy that cannot be waited for",
           "[cuda][fault:devices-5]") {
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};

@@ -95,7 +95,7 @@ TEST_CASE("bulk transfers carry the right bytes in any order of the device's wor
   }
 }
 
-TEST_CASE("each call of a bulk transfer fails once, and nothing is lost in silence",
+TEST_CASE("a bulk transfer reports the failure of each of its calls",
           "[cuda][bulk][fault:devices-3]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   {

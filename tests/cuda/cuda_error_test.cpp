@@ -94,7 +94,7 @@ TEST_CASE("an event that is not ready leaves no last error", "[cuda]") {
   CHECK(device.is_complete(event));
 }
 
-TEST_CASE("a last error of the program is reported as the program's, and stays",
+TEST_CASE("a pending error of the program is reported as the program's and is not cleared",
           "[cuda][promise:honest-5][fault:devices-6]") {
   fake_cuda::reset();
   const ps::cuda_device device{0};
@@ -110,7 +110,7 @@ TEST_CASE("a last error of the program is reported as the program's, and stays",
   CHECK_NOTHROW(device.record(event, stream));
 }
 
-TEST_CASE("a wait completes although a last error of the program stands", "[cuda]") {
+TEST_CASE("a wait completes although an error of the program is pending", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -124,7 +124,7 @@ TEST_CASE("a wait completes although a last error of the program stands", "[cuda
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
-TEST_CASE("a wait for a default stream, or for a device, completes although a last error stands",
+TEST_CASE("a wait for a default stream or a device completes although an error is pending",
           "[cuda][fault:devices-6]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late, .devices = 2});
   const ps::cuda_device device{1};
@@ -144,8 +144,7 @@ TEST_CASE("a wait for a default stream, or for a device, completes although a la
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
 }
 
-TEST_CASE("a wait that fails puts its code in the place of the program's error",
-          "[cuda][fault:devices-6]") {
+TEST_CASE("a failed wait replaces the program's pending error", "[cuda][fault:devices-6]") {
   fake_cuda::reset();
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -156,7 +155,7 @@ TEST_CASE("a wait that fails puts its code in the place of the program's error",
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-TEST_CASE("cudaErrorNotReady left by a polling program is no error", "[cuda]") {
+TEST_CASE("cudaErrorNotReady left by a polling program is not an error", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -170,7 +169,7 @@ TEST_CASE("cudaErrorNotReady left by a polling program is no error", "[cuda]") {
                                              // the program's
 }
 
-TEST_CASE("destructors go on although a last error of the program stands", "[cuda]") {
+TEST_CASE("destructors continue although an error of the program is pending", "[cuda]") {
   fake_cuda::reset();
   {
     const ps::cuda_device device{0};

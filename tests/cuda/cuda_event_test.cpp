@@ -14,7 +14,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("events time only where they are to, and none has the driver interrupted", "[cuda]") {
+TEST_CASE("only timing events record time, and no event uses blocking synchronization", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const ps::cuda_event by_default{0};
@@ -30,7 +30,8 @@ TEST_CASE("events time only where they are to, and none has the driver interrupt
   CHECK(fake_cuda::event_flags(timed.get()) == cudaEventDefault);
 }
 
-TEST_CASE("the device tells the time between two timed events, and refuses others", "[cuda]") {
+TEST_CASE("the device measures the time between two timing events and refuses other events",
+          "[cuda]") {
   fake_cuda::reset();
   {
     const ps::cuda_device device;
@@ -54,8 +55,7 @@ TEST_CASE("the device tells the time between two timed events, and refuses other
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a wait by naps leaves the thread's timer slack as it was, also where it fails",
-          "[cuda]") {
+TEST_CASE("a sleeping wait restores the thread's timer slack, even if it fails", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const bool fails = GENERATE(false, true);
   const ps::cuda_device device;

@@ -145,7 +145,7 @@ TEST_CASE("sizes near 2^64 do not wrap", "[cuda]") {
 
 // ---- pages --------------------------------------------------------------------------------------
 
-TEST_CASE("a mapping is aligned to 2 MiB, has the size asked for, and is unmapped at its end",
+TEST_CASE("a mapping is aligned to 2 MiB, has the requested size, and is unmapped at its end",
           "[cuda]") {
   const void* data = nullptr;
   {
@@ -176,7 +176,7 @@ TEST_CASE("a released mapping stays mapped", "[cuda]") {
   ::munmap(data, page);
 }
 
-TEST_CASE("a mapping that fails names the size asked for", "[cuda]") {
+TEST_CASE("a failed mapping reports the requested size", "[cuda]") {
   for (const std::size_t length :
        {std::size_t{1} << 60, std::numeric_limits<std::size_t>::max() / page * page}) {
     const auto error = test::error_of<ps::out_of_memory>(
@@ -203,7 +203,7 @@ TEST_CASE("every page is touched, by any number of threads", "[cuda]") {
   }
 }
 
-TEST_CASE("where no thread can start, the calling thread touches every page",
+TEST_CASE("if no thread can start, the calling thread touches every page",
           "[cuda][fault:memory-6]") {
   enum outcome { touched = 0, not_touched = 1, cannot_lower = 3 };
   ps::detail::page_mapping pages{12 * page, 12 * page};
@@ -239,15 +239,14 @@ TEST_CASE("where no thread can start, the calling thread touches every page",
   CHECK(WEXITSTATUS(status) == touched);
 }
 
-TEST_CASE("few threads touch the pages, and one where there are few", "[cuda]") {
+TEST_CASE("a few threads touch the pages, and one thread touches few pages", "[cuda]") {
   CHECK(ps::detail::touching_threads(1) == 1);
   CHECK(ps::detail::touching_threads(std::size_t{16} << 20) == 1);
   CHECK(ps::detail::touching_threads(std::size_t{1} << 40) ==
         std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
 }
 
-TEST_CASE("a thread allocates on the chosen node within a scope, and as before after it",
-          "[cuda]") {
+TEST_CASE("a thread allocates on the chosen node within a scope only", "[cuda]") {
   if (memory_policy() != 0) {
     WARN("not tested: memory policies are not available, or the program runs under one");
     return;
@@ -287,7 +286,7 @@ TEST_CASE("small memory is one portable cudaHostAlloc and one cudaFreeHost", "[c
   CHECK(fake_cuda::calls_of("cudaFreeHost") == 1);
 }
 
-TEST_CASE("large memory is registered chunk by chunk, and all of it is given back",
+TEST_CASE("large memory is registered chunk by chunk and released completely",
           "[cuda][promise:honest-17]") {
   const clean_runtime runtime{{.host_numa_id = 0}};
   const int policy = memory_policy();
@@ -373,7 +372,8 @@ TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
   }
 }
 
-TEST_CASE("a machine that can't lock that much refuses, and then grants what fits", "[cuda]") {
+TEST_CASE("a machine that cannot lock the requested size refuses it and grants a smaller size",
+          "[cuda]") {
   const clean_runtime runtime{{.pinned_memory = 21 * page}};
   CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 24 * page, 256, tiny), ps::out_of_memory);
   CHECK(fake_cuda::calls_of("cudaHostRegister") == 6);
@@ -394,8 +394,7 @@ TEST_CASE("a refusal leaves no mapping behind", "[cuda][fault:memory-3]") {
   CHECK(mapped_bytes() < before + 8 * bytes);
 }
 
-TEST_CASE("where registration is refused the driver's own pages do, and are freed as such",
-          "[cuda]") {
+TEST_CASE("if registration is refused, the driver allocates the pages and frees them", "[cuda]") {
   const std::size_t bytes = GENERATE(40 * page, 40 * page - 13, 40 * page - 4);
   const std::size_t unit = GENERATE(std::size_t{0}, std::size_t{256});
   const std::size_t chunks = ps::detail::plan_pinned(bytes, unit, tiny).pieces();
@@ -421,8 +420,10 @@ TEST_CASE("where registration is refused the driver's own pages do, and are free
   }
 }
 
-TEST_CASE("where registration is refused the driver's own pages do, and the footprint says so",
-          "[cuda][fault:memory-3]") {
+TEST_CASE(
+    "if registration is refused, the driver allocates the pages and the footprint reports "
+    "it",
+    "[cuda][fault:memory-3]") {
   const clean_runtime runtime;
   const bool refuses = GENERATE(true, false);
   if (refuses) fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorNotSupported);
@@ -438,7 +439,7 @@ TEST_CASE("where registration is refused the driver's own pages do, and the foot
   CHECK(fake_cuda::live().pinned_blocks == (refuses ? 1U : 0U));
 }
 
-TEST_CASE("a container's block that can't be registered at once is the driver's", "[cuda]") {
+TEST_CASE("a block that cannot be registered in one call is allocated by the driver", "[cuda]") {
   const clean_runtime runtime;
   ps::pinned_allocator<std::byte, ps::cuda_device> allocator;
   const std::size_t bytes = ps::detail::small_pinned_bytes + 1;
@@ -458,7 +459,7 @@ TEST_CASE("a refusal of small memory is out of memory too", "[cuda]") {
   CHECK(test::has(error.what(), "ulimit -l"));
 }
 
-TEST_CASE("an error that is no refusal keeps its type", "[cuda]") {
+TEST_CASE("an error that is not a refusal keeps its type", "[cuda]") {
   const std::size_t bytes = GENERATE(std::size_t{page}, std::size_t{40 * page});
   const char* const call = bytes == page ? "cudaHostAlloc" : "cudaHostRegister";
   CAPTURE(call);
@@ -492,7 +493,8 @@ TEST_CASE("freeing a null pointer calls nothing", "[cuda]") {
   CHECK(fake_cuda::calls() == before);
 }
 
-TEST_CASE("a chunk that can't be unregistered does not keep the others registered", "[cuda]") {
+TEST_CASE("a chunk that cannot be unregistered does not prevent unregistering the others",
+          "[cuda]") {
   fake_cuda::reset();
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
   fake_cuda::fail_call_of("cudaHostUnregister", 2, cudaErrorUnknown);
@@ -502,7 +504,8 @@ TEST_CASE("a chunk that can't be unregistered does not keep the others registere
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-TEST_CASE("a last error of the program is not taken for a refusal, and stays", "[cuda]") {
+TEST_CASE("a pending error of the program is not mistaken for a refusal and is not cleared",
+          "[cuda]") {
   fake_cuda::reset();
   CHECK(cudaSetDevice(100) != cudaSuccess);
   CHECK_THROWS_AS(ps::cuda_device{}.allocate_pinned(page), ps::cuda_error);
@@ -513,7 +516,7 @@ TEST_CASE("a last error of the program is not taken for a refusal, and stays", "
   CHECK(cudaGetLastError() != cudaSuccess);
 }
 
-TEST_CASE("a driver without NUMA nodes pins all the same, a lost context is thrown", "[cuda]") {
+TEST_CASE("a driver without NUMA nodes still pins memory, and a lost context is thrown", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, cudaErrorInvalidValue);
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
@@ -548,7 +551,7 @@ TEST_CASE("slots that the driver refuses to pin throw, or are visibly pageable",
   CHECK(fake_cuda::live().pinned_blocks == 1);
 }
 
-TEST_CASE("a context that is lost is not taken for a lack of memory", "[cuda]") {
+TEST_CASE("a lost context is not mistaken for a lack of memory", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorIllegalAddress);
   CHECK_THROWS_AS(

@@ -47,7 +47,7 @@ TEST_CASE("a stream reference comes from a handle, or from an owner of one", "[c
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a null handle is named as what it means where the reference is made",
+TEST_CASE("the error for a null stream handle explains what a null handle means",
           "[cuda][fault:devices-8]") {
   const cudaStream_t null = nullptr;
   CHECK(ps::cuda_stream_ref{null}.get() == cudaStreamLegacy);
@@ -135,7 +135,7 @@ TEST_CASE("a stream knows its device and waits for its work, on any current devi
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("the device of a stream may be asked for while the thread captures another one",
+TEST_CASE("the device of a stream can be queried while the thread captures another stream",
           "[cuda]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
@@ -149,7 +149,7 @@ TEST_CASE("the device of a stream may be asked for while the thread captures ano
   const auto owned = ps::detail::cuda_graph::from_native_handle(graph);
 }
 
-TEST_CASE("a stream under capture is not waited for, and its capture goes on", "[cuda]") {
+TEST_CASE("a stream under capture is not waited for, and its capture continues", "[cuda]") {
   const clean_double until_the_end;
   const ps::cuda_stream stream{0};
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);

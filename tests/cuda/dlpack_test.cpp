@@ -69,7 +69,7 @@ void run_by_tensors(std::size_t kept, digits_flow::outcome& found) {
 
 }  // namespace
 
-TEST_CASE("tensors for a library's own stream hold their batch until its work is done",
+TEST_CASE("tensors on a library's stream keep their batch until its work is done",
           "[cuda][promise:race-free-3]") {
   const std::size_t kept = GENERATE(0U, 1U, 2U);
   CAPTURE(kept);
@@ -90,7 +90,7 @@ TEST_CASE("tensors for a library's own stream hold their batch until its work is
   }
 }
 
-TEST_CASE("a tensor says where its memory is: which GPU, or page-locked for one", "[cuda]") {
+TEST_CASE("a tensor reports its device: a GPU, or page-locked memory for a GPU", "[cuda]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_device device{1};
   const auto current = device.enter_scope();

@@ -95,7 +95,7 @@ TEST_CASE("whichever call of one function fails, the consumer gets the error and
   }
 }
 
-TEST_CASE("when every call from the k-th on fails, all threads still end",
+TEST_CASE("if every call starting at the k-th fails, all threads still end",
           "[cuda][promise:honest-4][fault:devices-3]") {
   fake_cuda::reset();
   std::uint64_t right = 0;

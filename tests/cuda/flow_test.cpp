@@ -52,7 +52,7 @@ TEST_CASE("an epoch arrives unchanged in any random order of the device's work",
   }
 }
 
-TEST_CASE("no event has the driver interrupted, and no thread spins for one", "[cuda]") {
+TEST_CASE("no event uses blocking synchronization, and no thread spins on an event", "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   fake_cuda::reset({.policy = policy, .seed = 5});
@@ -181,7 +181,7 @@ TEST_CASE("a group has 1 to 16 batches", "[cuda][promise:race-free-2]") {
   }
 }
 
-TEST_CASE("a call that fails within a group is told, and no batch is wrong or lost",
+TEST_CASE("a failed call within a group is reported, and no batch is wrong or lost",
           "[cuda][fault:devices-3]") {
   const std::string name = GENERATE("cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent",
                                     "cudaStreamIsCapturing");
@@ -254,8 +254,7 @@ TEST_CASE("a batch that shares no calls costs the consumer six", "[cuda][promise
   CHECK(calls["cudaPeekAtLastError"] < 6.3);  // in addition: before each call
 }
 
-TEST_CASE("a worker looks once for the end of a copy that is over, and makes no other call",
-          "[cuda]") {
+TEST_CASE("a worker queries a finished copy once and makes no other call", "[cuda]") {
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

@@ -17,7 +17,7 @@ namespace ps = penstock;
 using penstock::detail::nearest_node;
 using penstock::detail::node_of_pci_device;
 
-TEST_CASE("a GPU's node is what the driver says, else that of its place on the bus",
+TEST_CASE("a GPU's NUMA node comes from the driver, or else from its PCI address",
           "[cuda][promise:honest-16]") {
   test::machine files;
   files.file("/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
@@ -53,7 +53,7 @@ TEST_CASE("a GPU's node is what the driver says, else that of its place on the b
   CHECK(fake_cuda::contexts(0) == 0);  // a query does not use the device
 }
 
-TEST_CASE("the node of a place on the bus is a number, or there is none", "[cuda]") {
+TEST_CASE("the NUMA node of a PCI address is a number or missing", "[cuda]") {
   test::machine files;
   const std::string folder = "/sys/bus/pci/devices/0000:0b:00.0/numa_node";
   const std::string root = files.root() + "/sys";
@@ -70,7 +70,7 @@ TEST_CASE("the node of a place on the bus is a number, or there is none", "[cuda
   CHECK(node_of_pci_device(root, "../devices/0000:0b:00.0") == -1);
 }
 
-TEST_CASE("a loader asks the GPU for its node, and says it", "[cuda]") {
+TEST_CASE("a loader queries the NUMA node of the GPU and reports it", "[cuda]") {
   const clean_double runtime{{.host_numa_id = 4711}};  // no machine has such a node
   const ps::loader loader{
       digits_flow::digits{10}, ps::sequential{}, ps::cuda_device{0}, {.workers = 1}};

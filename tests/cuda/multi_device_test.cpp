@@ -72,7 +72,7 @@ TEST_CASE("a stream of another device than the loader's is refused", "[cuda][fau
   CHECK_THROWS_AS((ps::transfer{loader, stream}), ps::stream_of_another_device);
 }
 
-TEST_CASE("memory is pinned for every device, however it was taken", "[cuda]") {
+TEST_CASE("memory is pinned for every device, however it was allocated", "[cuda]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_device first{0};
   const ps::cuda_device second{1};

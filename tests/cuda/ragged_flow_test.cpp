@@ -114,7 +114,7 @@ TEST_CASE("ragged samples arrive whole in any random order of the device's work"
   }
 }
 
-TEST_CASE("of a ragged batch no more travels than it has", "[cuda][promise:exact-12]") {
+TEST_CASE("only the used bytes of a ragged batch are copied", "[cuda][promise:exact-12]") {
   const auto bytes_copied = [](std::uint64_t room) {
     const clean_double clean;
     const ps::cuda_device device{0};

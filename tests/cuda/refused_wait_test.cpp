@@ -116,7 +116,7 @@ constexpr std::string_view waits[] = {"cudaEventSynchronize", "cudaEventQuery",
 
 }  // namespace
 
-TEST_CASE("a wait that is refused once while slots are freed is tried again, and nothing leaks",
+TEST_CASE("a wait that fails once while slots are freed is retried, and nothing leaks",
           "[cuda][promise:race-free-5][fault:devices-11]") {
   for (const auto& [what, use] : users) {
     if (std::string_view{what} == "a bulk copier") continue;  // refused waits end its transfers
@@ -131,7 +131,7 @@ TEST_CASE("a wait that is refused once while slots are freed is tried again, and
   }
 }
 
-TEST_CASE("memory whose work can't be waited for is leaked, and never freed under that work",
+TEST_CASE("memory is leaked rather than freed if its work cannot be waited for",
           "[cuda][promise:race-free-5][fault:devices-11]") {
   for (const auto& [what, use] : users) {
     for (const std::string_view name : waits) {

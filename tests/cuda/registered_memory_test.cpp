@@ -90,7 +90,7 @@ TEST_CASE("const memory is registered read-only where the device can, else refus
   }
 }
 
-TEST_CASE("a refusal is out_of_memory and names what to raise, other errors keep their type",
+TEST_CASE("a refusal is out_of_memory with the limit to raise, and other errors keep their type",
           "[cuda]") {
   const clean_start runtime;
   const ps::cuda_device device;
@@ -214,7 +214,7 @@ TEST_CASE("with a unit much memory is registered in pieces of 1 GiB, and all of 
   }
 }
 
-TEST_CASE("a machine that refuses 2 GB at once is told apart, and with a unit it gets pieces",
+TEST_CASE("a machine that refuses 2 GB in one call is detected, and a unit splits the call",
           "[cuda][fault:devices-10]") {
   const clean_start runtime;
   const ps::cuda_device device;

@@ -70,7 +70,7 @@ void run(const way& how, digits_flow::outcome& found) {
 
 }  // namespace
 
-TEST_CASE("results come back right in any order of the device's work",
+TEST_CASE("results are correct for any order of the device's work",
           "[cuda][results][promise:race-free-11][promise:race-free-14]") {
   for (std::uint64_t seed = 0; seed < seed_count() / 4; ++seed) {
     const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
@@ -86,7 +86,7 @@ TEST_CASE("results come back right in any order of the device's work",
   }
 }
 
-TEST_CASE("the way back costs the loop one record and one question a batch",
+TEST_CASE("returning results costs the loop one record and one query per batch",
           "[cuda][results][promise:bounded-14]") {
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   const ps::cuda_device device{0};
@@ -141,7 +141,7 @@ TEST_CASE("results are sent after a capture, and not within one",
   CHECK(got == 7);
 }
 
-TEST_CASE("a slot that is dropped within a capture is taken again after it",
+TEST_CASE("a slot that is dropped during a capture is acquired again after the capture",
           "[cuda][results][fault:devices-7]") {
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
@@ -176,7 +176,7 @@ TEST_CASE("a slot that is dropped within a capture is taken again after it",
   out.finish();
 }
 
-TEST_CASE("each call of the way back fails once, and nothing is lost in silence",
+TEST_CASE("the failure of each call that returns results is reported",
           "[cuda][results][fault:devices-3]") {
   const way how{.depth = 2, .batches = 4};
   fake_cuda::reset({.policy = fake_cuda::policy::late});

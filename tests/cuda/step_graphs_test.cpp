@@ -103,7 +103,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   CHECK(step.runs == 18);
 }
 
-TEST_CASE("a replay is one launch on the caller's thread, and a look for a capture", "[cuda]") {
+TEST_CASE("a replay costs one launch and one capture check on the caller's thread", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -454,8 +454,7 @@ auto doubling(const Batch& batch, const To& to, int& calls) {
 
 }  // namespace
 
-TEST_CASE("a replayed step writes to the slot of results that its batch has got",
-          "[cuda][results]") {
+TEST_CASE("a replayed step writes to the result slot of its batch", "[cuda][results]") {
   const std::size_t depth = GENERATE(2U, 3U, 4U);
   const bool is_shared = GENERATE(false, true);
   const clean_double clean{{.policy = fake_cuda::policy::random, .seed = depth}};
@@ -538,8 +537,10 @@ TEST_CASE("a step that uses a batch of a second feed too is captured for each pa
   for (std::size_t i = 0; i < 10; ++i) CHECK(sums[i] == 8 * i);
 }
 
-TEST_CASE("a padded batch has a graph of its own, as a step may pass its number of valid samples",
-          "[cuda]") {
+TEST_CASE(
+    "a padded batch has a separate graph, because a step may use the number of valid "
+    "samples",
+    "[cuda]") {
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -562,7 +563,7 @@ TEST_CASE("a padded batch has a graph of its own, as a step may pass its number 
   CHECK(valid == 10);
 }
 
-TEST_CASE("a step on a stream that the batch does not name, or of another device, is refused",
+TEST_CASE("a step is refused on a stream that the batch does not name and on another device",
           "[cuda][fault:devices-8]") {
   const clean_double clean{{.devices = 2}};
   const ps::cuda_device device{0};

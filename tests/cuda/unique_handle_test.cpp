@@ -75,8 +75,8 @@ TEMPLATE_TEST_CASE("a handle is destroyed once, by its last owner", "[cuda]", st
   CHECK(TestType::live() == 0);
 }
 
-TEMPLATE_TEST_CASE("a handle that is released belongs to the caller, and can be taken back",
-                   "[cuda]", streams, events, graphs) {
+TEMPLATE_TEST_CASE("a released handle belongs to the caller and can be adopted again", "[cuda]",
+                   streams, events, graphs) {
   using owner = decltype(TestType::make());
   const clean_double until_the_end;
   owner given = TestType::make();

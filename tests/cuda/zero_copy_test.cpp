@@ -204,8 +204,10 @@ TEST_CASE("a host slot whose release was refused is refilled after the work on i
   CHECK(found.wrong == 0);
 }
 
-TEST_CASE("a host slot whose end nothing tells is never refilled, and a capture goes on",
-          "[cuda][zero_copy][promise:race-free-1][fault:devices-7]") {
+TEST_CASE(
+    "a host slot whose release cannot be recorded is never refilled, and a capture "
+    "continues",
+    "[cuda][zero_copy][promise:race-free-1][fault:devices-7]") {
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   digits_flow::outcome found;
   const ps::cuda_device device{0};
@@ -231,8 +233,7 @@ TEST_CASE("a host slot whose end nothing tells is never refilled, and a capture 
   CHECK(found.wrong == 0);
 }
 
-TEST_CASE("a loader that has lost all its host slots says so",
-          "[cuda][zero_copy][fault:devices-7]") {
+TEST_CASE("a loader reports the loss of all its host slots", "[cuda][zero_copy][fault:devices-7]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1});
   const auto on_slots_exhausted = GENERATE(ps::exhausted_action::fail, ps::exhausted_action::wait);
   CAPTURE(workers, on_slots_exhausted);
@@ -268,7 +269,7 @@ TEST_CASE("a loader that has lost all its host slots says so",
         std::string::npos);
 }
 
-TEST_CASE("without a copy a batch costs its stream one record and one question",
+TEST_CASE("without a copy a batch costs its stream one record and one query",
           "[cuda][zero_copy][promise:bounded-2]") {
   auto copied = calls_a_batch(use::never, 2);  // too few slots for a group
   auto grouped = calls_a_batch(use::never, 3);
@@ -321,7 +322,7 @@ TEST_CASE("a loop without copies that is left or throws anywhere loses nothing a
   }
 }
 
-TEST_CASE("a slot's number tells its address, also where it is a host slot", "[cuda][zero_copy]") {
+TEST_CASE("a slot's number determines its address, even for a host slot", "[cuda][zero_copy]") {
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -340,7 +341,7 @@ TEST_CASE("a slot's number tells its address, also where it is a host slot", "[c
   CHECK(all.size() > feed.depth());  // more than the slots that are filled in rotation
 }
 
-TEST_CASE("a call that fails at the end of a lease is told, and no batch is wrong or lost",
+TEST_CASE("a failed call at the end of a lease is reported, and no batch is wrong or lost",
           "[cuda][zero_copy][fault:devices-3]") {
   const std::string name =
       GENERATE("cudaEventRecord", "cudaStreamIsCapturing", "cudaStreamWaitEvent");

@@ -92,7 +92,7 @@ struct clean_start {
 
 }  // namespace
 
-TEST_CASE("pinned memory is taken through a reference of cuda::mr, and comes back",
+TEST_CASE("pinned memory is allocated and freed through a cuda::mr reference",
           "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
@@ -126,7 +126,7 @@ TEST_CASE("pinned memory is taken through a reference of cuda::mr, and comes bac
   CHECK(fake_cuda::live().pinned_blocks == 0);
 }
 
-TEST_CASE("by both names of CCCL the memory is of one resource", "[cuda_mr]") {
+TEST_CASE("both CCCL names refer to one memory resource", "[cuda_mr]") {
   const ledger_device device;
   ps::pinned_resource pinned{device};
   const ps::pinned_resource_ref memory{pinned};
@@ -140,7 +140,7 @@ TEST_CASE("by both names of CCCL the memory is of one resource", "[cuda_mr]") {
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("memory through a reference of cuda::mr has the alignment asked for",
+TEST_CASE("memory from a cuda::mr reference has the requested alignment",
           "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
@@ -211,7 +211,7 @@ TEST_CASE("large pinned memory has one address for the host and for kernels",
   CHECK(fake_cuda::live().registrations == 0);
 }
 
-TEST_CASE("where kernels reach registered memory elsewhere, none is registered",
+TEST_CASE("no memory is registered if kernels see it at another address",
           "[cuda_mr][promise:honest-17]") {
   const clean_start runtime{{.registered_at_host_address = false}};
   ps::pinned_resource<ps::cuda_device> pinned;
@@ -227,7 +227,8 @@ TEST_CASE("where kernels reach registered memory elsewhere, none is registered",
 }
 
 TEST_CASE(
-    "when CUDA does not tell how memory is reached, the error keeps its type, and none is kept",
+    "if CUDA cannot report the device address, the error keeps its type and no memory is "
+    "kept",
     "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
@@ -243,8 +244,10 @@ TEST_CASE(
   CHECK(pinned.bytes() == 0);
 }
 
-TEST_CASE("memory for one GPU is taken while another thread captures, and no other GPU is used",
-          "[cuda_mr][promise:honest-17]") {
+TEST_CASE(
+    "memory for one GPU is allocated while another thread captures, and no other GPU is "
+    "used",
+    "[cuda_mr][promise:honest-17]") {
   const clean_start runtime{{.devices = 2}};
   cudaStream_t stream = nullptr;
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
@@ -263,7 +266,7 @@ TEST_CASE("memory for one GPU is taken while another thread captures, and no oth
   CHECK(fake_cuda::contexts(0) == 0);
 }
 
-TEST_CASE("memory of the CPU device goes where the host alone uses it",
+TEST_CASE("memory of the CPU device is accepted where only the host uses it",
           "[cuda_mr][promise:honest-17]") {
   fake_cuda::reset();
   const auto before = fake_cuda::calls();

@@ -118,7 +118,7 @@ TEST_CASE("parts of different extents are refused", "[data]") {
         "concat: part 2: field \"row\": expected extent 5 in dimension 1 as in part 0, found 4");
 }
 
-TEST_CASE("more samples than 64 bits count are refused", "[data]") {
+TEST_CASE("a total of more than 2^64 - 1 samples is refused", "[data]") {
   constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
   CHECK(ps::concat(counting_source{max - 5, 0}, counting_source{5, 0}).size() == max);
   const auto problem = test::error_of<ps::concat_mismatch>(
@@ -193,7 +193,7 @@ TEST_CASE("a list of parts refuses what a concatenation does, and an empty list"
   CHECK(test::error_of<ps::concat_mismatch>([&] { (void)ps::concat(rows); }).part() == 1);
 }
 
-TEST_CASE("another library's concat is its own, also with our types in its types", "[data]") {
+TEST_CASE("argument-dependent lookup does not find concat for another library's types", "[data]") {
   CHECK(concat(foreign::text_of<counting_source>{}, foreign::text_of<number>{}) == 2);
 }
 

@@ -114,7 +114,7 @@ TEST_CASE("a record, a size and a const read make a dataset", "[data]") {
   CHECK_FALSE(ps::dataset<std::vector<int>>);
 }
 
-TEST_CASE("a run is read sample by sample where the dataset has no better way", "[data]") {
+TEST_CASE("a run is read sample by sample if the dataset has no read_chunk", "[data]") {
   CHECK(test::values<"x">(test::read_batch(plain_source{}, {3, 1, 2})) ==
         std::vector<std::uint32_t>{30, 10, 20});
 }
@@ -195,7 +195,8 @@ TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:ho
   CHECK(ps::origin_of(all, 1000) == ps::sample_origin{1000, 0});  // an invalid number
 }
 
-TEST_CASE("an adaptor of one's own forwards all by each_base alone", "[data][promise:bounded-12]") {
+TEST_CASE("a user's adaptor forwards everything through each_base alone",
+          "[data][promise:bounded-12]") {
   const planned one{10};
   planned two{20};
   two.keeps = 300;
@@ -232,7 +233,7 @@ TEST_CASE("an adaptor of one's own forwards all by each_base alone", "[data][pro
   CHECK(two.seen->foreseen.empty());
 }
 
-TEST_CASE("an lvalue is referred to and an rvalue is kept", "[data]") {
+TEST_CASE("an adaptor refers to an lvalue and owns an rvalue", "[data]") {
   CHECK(std::is_same_v<ps::stored_dataset_t<plain_source&>, ps::detail::dataset_ref<plain_source>>);
   CHECK(std::is_same_v<ps::stored_dataset_t<const plain_source&>,
                        ps::detail::dataset_ref<plain_source>>);

@@ -153,7 +153,7 @@ TEST_CASE("every random stage has bits of its own", "[data][promise:exact-2]") {
   }
 }
 
-TEST_CASE("a map without random bits does not change those of the next one",
+TEST_CASE("a map without random bits does not change the bits of the next map",
           "[data][promise:exact-2]") {
   const arrays source;
   const auto draw = [](ps::sample<named_number> s, ps::sample_generator& rng) {

@@ -33,7 +33,7 @@ struct two_arrays {
 
 }  // namespace
 
-TEST_CASE("a memory dataset copies the samples that are asked for to their places", "[data]") {
+TEST_CASE("a memory dataset copies the requested samples to their places", "[data]") {
   const two_arrays source;
   const ps::memory_dataset<signed_digit> data{source.pixels, source.labels};
   CHECK(data.size() == 10);

@@ -125,7 +125,8 @@ TEST_CASE("the parts of a random split have the sizes of largest remainders", "[
         indices{many / 10'000 * 2683, many / 10'000 * 7317});
 }
 
-TEST_CASE("a random split of a dataset that grows meanwhile has the samples of before", "[data]") {
+TEST_CASE("a random split of a growing dataset has the samples at the time of the split",
+          "[data]") {
   struct growing : sorted_by_class {
     mutable int asked = 0;
     [[nodiscard]] std::uint64_t size() const { return asked++ == 0 ? 10 : 14; }
@@ -138,7 +139,7 @@ TEST_CASE("a random split of a dataset that grows meanwhile has the samples of b
   CHECK(all == indices{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
 }
 
-TEST_CASE("the rests of a random split of many parts go to the largest, ties to the first",
+TEST_CASE("the remainders of a random split go to the largest fractions, ties to the first part",
           "[data]") {
   constexpr std::size_t parts = 20'000;
   const std::vector<double> fractions(parts, 1.0 / parts);
@@ -160,7 +161,7 @@ TEST_CASE("a random split is the same on every machine", "[data]") {
   CHECK(members(by_class[1]) == indices{31349, 17885, 51632, 93195, 70099});
 }
 
-TEST_CASE("other seeds split otherwise, and a sorted folder is no trap", "[data]") {
+TEST_CASE("other seeds give other splits, and a sorted folder is split evenly", "[data]") {
   const sorted_by_class data{1000};
   const auto once = ps::random_split(data, {0.8, 0.2}, 1);
   CHECK(members(once[0]) == members(ps::random_split(data, {0.8, 0.2}, 1)[0]));
@@ -177,7 +178,7 @@ TEST_CASE("other seeds split otherwise, and a sorted folder is no trap", "[data]
   for (const std::uint64_t count : classes_in(first_by_class, data)) CHECK(count > 0);
 }
 
-TEST_CASE("the split's order is no order of an epoch", "[data]") {
+TEST_CASE("the order of a split differs from the order of an epoch", "[data]") {
   constexpr std::uint64_t size = 100;
   const sorted_by_class data{size};
   const ps::detail::permutation epoch{size, 5, 0};
@@ -328,7 +329,7 @@ TEST_CASE("a part of a split has a fingerprint of seed, sizes and labels", "[dat
   CHECK(seen.size() == made - 2);
 }
 
-TEST_CASE("fractions that are no split are refused", "[data][fault:samples-7]") {
+TEST_CASE("fractions that do not form a split are refused", "[data][fault:samples-7]") {
   const sorted_by_class data{100};
   const auto refused = [&](const std::vector<double>& fractions) {
     const auto problem =

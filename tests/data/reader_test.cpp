@@ -81,7 +81,7 @@ TEST_CASE("a reader reads on after a failure", "[data]") {
   CHECK(memory.get<"x">()(1) == 7);
 }
 
-TEST_CASE("a reader has the scratch memory that the dataset asks for, aligned", "[data]") {
+TEST_CASE("a reader has aligned scratch memory of the size that the dataset requests", "[data]") {
   const auto wanted = GENERATE(std::size_t{0}, std::size_t{256}, std::size_t{100'000});
   const auto found = test::values<"x">(test::read_batch(scratch_source{.wanted = wanted}, {0, 1}));
   CHECK(found[0] == wanted);

@@ -80,7 +80,7 @@ TEST_CASE("a selection outside the dataset is refused at construction", "[data][
         "subset: entry 1 of the list: sample index 12 is out of range for size 10");
 }
 
-TEST_CASE("an index beyond a subset's end is refused, though the dataset goes on",
+TEST_CASE("an index beyond a subset's end is refused even if the dataset is larger",
           "[data][fault:samples-3]") {
   const numbers values = ascending(200);
   const ps::memory_dataset<number> data{values};

@@ -186,7 +186,7 @@ struct digits {
 
 }  // namespace
 
-TEST_CASE("gradients are summed layer by layer on a stream of their own, and learnt when all are",
+TEST_CASE("gradients are summed layer by layer on a separate stream before the update",
           "[data_parallel]") {
   other_ranks = {};
   fake_cuda::reset();
@@ -217,7 +217,7 @@ TEST_CASE("gradients are summed layer by layer on a stream of their own, and lea
   }
 }
 
-TEST_CASE("the backward pass goes on while a layer's gradients are summed", "[data_parallel]") {
+TEST_CASE("the backward pass continues while a layer's gradients are summed", "[data_parallel]") {
   other_ranks = {};
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   gate made;
@@ -251,7 +251,7 @@ TEST_CASE("a sum that NCCL refuses names the call and the rank", "[data_parallel
   CHECK(other_ranks.aborts == 0);
 }
 
-TEST_CASE("a rank on a GPU has the CPU device's losses, and goes on from its checkpoint",
+TEST_CASE("a rank on a GPU has the CPU device's losses and resumes from its checkpoint",
           "[data_parallel]") {
   other_ranks = {};
   const test::temp_dir directory;

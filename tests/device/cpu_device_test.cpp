@@ -44,8 +44,7 @@ std::size_t locked_bytes() {
 
 }  // namespace
 
-TEST_CASE("the options of a CPU device are those it was made with, also in its copies",
-          "[device]") {
+TEST_CASE("a CPU device and its copies keep their options", "[device]") {
   const ps::cpu_device device{
       {.copy_bytes_per_second = 12.5, .launch_latency = std::chrono::nanoseconds{7}}};
   const auto copy = device;
@@ -138,7 +137,7 @@ TEST_CASE("an allocation of no bytes throws, and freeing no memory does nothing"
   device.deallocate_pinned(nullptr, 100);
 }
 
-TEST_CASE("memory that a CPU device calls pinned is locked, and all of it", "[device]") {
+TEST_CASE("all memory that a CPU device reports as pinned is locked", "[device]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
@@ -155,7 +154,7 @@ TEST_CASE("memory that a CPU device calls pinned is locked, and all of it", "[de
   device.deallocate(data, 5000);
 }
 
-TEST_CASE("where the process may lock nothing, pinned memory is ordinary memory and says so",
+TEST_CASE("if the process may not lock memory, pinned memory is ordinary and reports it",
           "[device]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");

@@ -84,8 +84,7 @@ TEST_CASE("work is destroyed after its run, whether it throws or not", "[device]
   CHECK(alive == 0);
 }
 
-TEST_CASE("a stream takes 256 operations ahead, then the giver waits until one has run",
-          "[device]") {
+TEST_CASE("a stream queues 256 operations, then the caller waits until one has run", "[device]") {
   ps::cpu_stream stream;
   ps::detail::waitable_counter gate;
   ps::detail::waitable_counter begun;
@@ -131,7 +130,7 @@ TEST_CASE("work may launch any number of operations into its own stream, in orde
     REQUIRE(order[static_cast<std::size_t>(i)] == i);
 }
 
-TEST_CASE("what may not wait goes into a full stream all the same, in order", "[device]") {
+TEST_CASE("an operation that must not wait is queued in a full stream, in order", "[device]") {
   constexpr int launches = 1000;
   std::vector<int> order;
   {
@@ -156,7 +155,7 @@ TEST_CASE("what may not wait goes into a full stream all the same, in order", "[
   for (int i = 0; i < 2 * launches; ++i) REQUIRE(order[static_cast<std::size_t>(i)] == i);
 }
 
-TEST_CASE("others wait for room while work fills its own stream, and no thread forever",
+TEST_CASE("other threads wait for room while work fills its own stream, and none waits forever",
           "[device][fault:consumers-8]") {
   constexpr int launches = 2000;
   std::atomic<int> ran{0};
@@ -243,7 +242,7 @@ TEST_CASE("work that waits for its own stream is a logic error and not a hang",
   CHECK_THROWS_AS(device.synchronize(ref), std::logic_error);
 }
 
-TEST_CASE("work can tell which stream it runs on", "[device]") {
+TEST_CASE("work can query the stream that runs it", "[device]") {
   ps::cpu_stream stream;
   const ps::cpu_stream_ref ref{stream};
   CHECK_FALSE(ps::cpu_stream_ref::running());
@@ -269,7 +268,8 @@ TEST_CASE("a stream that was moved from refuses work, and does not become the in
   CHECK(ran);
 }
 
-TEST_CASE("what work throws, synchronize throws once, and the stream goes on", "[device]") {
+TEST_CASE("synchronize rethrows an exception of the work once, and the stream continues",
+          "[device]") {
   const ps::cpu_device device;
   ps::cpu_stream stream;
   const ps::cpu_stream_ref ref{stream};
@@ -296,7 +296,7 @@ TEST_CASE("an event completes behind work that throws", "[device]") {
   CHECK(device.is_complete(event));
 }
 
-TEST_CASE("a stream that nobody asks about its error is destroyed quietly", "[device]") {
+TEST_CASE("a stream whose error is never retrieved is destroyed quietly", "[device]") {
   ps::cpu_stream stream;
   stream.launch([] { throw std::runtime_error{"unobserved"}; });
 }
@@ -350,8 +350,7 @@ TEST_CASE("references to one stream are equal, to two they are not", "[device]")
   CHECK(ps::cpu_stream_ref::calling_thread() == ps::cpu_stream_ref::calling_thread());
 }
 
-TEST_CASE("a stream says itself whether its work is done, waits for it, and names its device",
-          "[device]") {
+TEST_CASE("a stream reports if its work is done, waits for it, and names its device", "[device]") {
   const ps::cpu_device device{{.copy_bytes_per_second = 1e9}};
   const auto stream = device.make_stream();  // const: a query does not change the owner
   const ps::cpu_stream_ref reference = stream;
@@ -394,7 +393,7 @@ TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
   CHECK(denormal_product() != 0.0F);  // and has not set it since
 }
 
-TEST_CASE("a launch takes at least the modelled latency, and each one its own", "[device]") {
+TEST_CASE("a launch takes at least the modeled latency, and each one its own", "[device]") {
   constexpr auto latency = 2ms;
   constexpr int launches = 5;
   const ps::cpu_device device{{.copy_bytes_per_second = 0.0, .launch_latency = latency}};
@@ -407,7 +406,7 @@ TEST_CASE("a launch takes at least the modelled latency, and each one its own", 
   CHECK(ran == launches);
 }
 
-TEST_CASE("a copy takes at least its bytes divided by the modelled bandwidth", "[device]") {
+TEST_CASE("a copy takes at least its bytes divided by the modeled bandwidth", "[device]") {
   constexpr std::size_t bytes = 100'000;
   constexpr int copies = 3;
   const ps::cpu_device device{{.copy_bytes_per_second = 50e6, .launch_latency = 1ms}};
@@ -421,7 +420,7 @@ TEST_CASE("a copy takes at least its bytes divided by the modelled bandwidth", "
   CHECK(to == from);
 }
 
-TEST_CASE("behind a wait, modelled time counts from the end of the wait", "[device]") {
+TEST_CASE("after a wait, modeled time counts from the end of the wait", "[device]") {
   constexpr std::size_t bytes = 1'000'000;
   constexpr auto span = 20ms;
   const ps::cpu_device plain;
@@ -495,7 +494,7 @@ TEST_CASE("exit() in the work of a stream releases all that wait for the stream"
         }) == 7);
 }
 
-TEST_CASE("a static stream ends in exit() although another thread goes on to launch work",
+TEST_CASE("a static stream ends in exit() although another thread continues to launch work",
           "[device][fault:hangs-8]") {
   static std::optional<ps::cpu_stream> stream;
   static std::atomic<int> launched{0};

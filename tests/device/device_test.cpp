@@ -99,7 +99,7 @@ static_assert(!ps::device<int>);
 
 }  // namespace
 
-TEST_CASE("out of memory says which memory, how many bytes and why", "[device]") {
+TEST_CASE("out_of_memory reports the kind of memory, the bytes and the reason", "[device]") {
   const ps::out_of_memory problem{"pinned", 1'234'567, "Cannot allocate memory"};
   CHECK(std::string{problem.what()} ==
         "pinned memory: 1234567 bytes could not be allocated: Cannot allocate memory");
@@ -107,7 +107,7 @@ TEST_CASE("out of memory says which memory, how many bytes and why", "[device]")
   CHECK(std::is_base_of_v<ps::error, ps::out_of_memory>);
 }
 
-TEST_CASE("a pinned block is none, and not pinned, until a device says otherwise", "[device]") {
+TEST_CASE("a default pinned block is empty and not pinned", "[device]") {
   const ps::pinned_block block;
   CHECK(block.data == nullptr);
   CHECK_FALSE(block.pinned);

@@ -45,7 +45,7 @@ class late_stream {
 
 }  // namespace
 
-TEST_CASE("modelled time of a stream goes forward only", "[device]") {
+TEST_CASE("modeled time of a stream goes forward only", "[device]") {
   ps::detail::stream_time time;
   CHECK(time.busy_until() == moment{});
   time.busy_until(moment{7us});
@@ -55,7 +55,8 @@ TEST_CASE("modelled time of a stream goes forward only", "[device]") {
   CHECK(time.start_of(moment{9us}) == moment{9us});
 }
 
-TEST_CASE("the ends of the last 256 operations are known, before that a later one's", "[device]") {
+TEST_CASE("the ends of the last 256 operations are known; earlier ones report a later end",
+          "[device]") {
   constexpr std::uint64_t remembered = ps::detail::stream_time::remembered;
   ps::detail::stream_time time;
   for (std::uint64_t i = 0; i < remembered + 10; ++i) {
@@ -67,7 +68,7 @@ TEST_CASE("the ends of the last 256 operations are known, before that a later on
   CHECK(time.end_of(9) == moment{265us});
 }
 
-TEST_CASE("what waits for modelled work starts when that has ended, not when a thread is awake",
+TEST_CASE("an operation after modeled work starts at its modeled end, not when a thread wakes",
           "[device]") {
   const ps::cpu_device device{modelled};
   const std::byte from{9};
@@ -91,7 +92,7 @@ TEST_CASE("what waits for modelled work starts when that has ended, not when a t
   CHECK(end_of_wait == end_of_copy);
 }
 
-TEST_CASE("a stream that comes late to a wait still starts after what it waits for, as modelled",
+TEST_CASE("a stream that starts a wait late still starts after the modeled end of the work",
           "[device]") {
   const ps::cpu_device device{modelled};
   ps::detail::waitable_counter gate;

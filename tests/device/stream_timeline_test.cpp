@@ -87,8 +87,7 @@ TEST_CASE("a refused mark is waited for, reported once, and followed by others",
   CHECK(next.at == 1);
 }
 
-TEST_CASE("a mark whose work can't be waited for is lost, and others are not",
-          "[device][fault:devices-5]") {
+TEST_CASE("only a mark whose work cannot be waited for is lost", "[device][fault:devices-5]") {
   marked_stream on;
   on.device.fail_record(0);
   on.device.fail_stream_synchronize(0);
@@ -116,7 +115,7 @@ TEST_CASE("memory is freed after a point, unless the device refuses to wait twic
   opens.join();
 }
 
-TEST_CASE("the end of work is recorded in an event of its own on any stream",
+TEST_CASE("the end of work is recorded in a separate event on any stream",
           "[device][fault:devices-5]") {
   const gated_device device;
   auto event = device.make_event();
@@ -145,8 +144,7 @@ TEST_CASE("the end of work is recorded in an event of its own on any stream",
   CHECK(ps::detail::record_end(device, event, one).is_lost);
 }
 
-TEST_CASE("the wait after a refused record sees the refusal, and is left out without it",
-          "[device]") {
+TEST_CASE("a wait follows a refused record and is omitted otherwise", "[device]") {
   int waits = 0;
   const auto wait = [&waits] {
     ++waits;

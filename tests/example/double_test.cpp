@@ -78,7 +78,7 @@ TEST_CASE("a step on a GPU waits for nothing and allocates nothing", "[example]"
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("the program trains on the GPU where there is one, and on the CPU device else",
+TEST_CASE("the program trains on the GPU if there is one, and otherwise on the CPU device",
           "[example]") {
   const bool has_gpu = GENERATE(true, false);
   fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 9, .devices = has_gpu ? 1 : 0});

@@ -225,7 +225,7 @@ TEST_CASE("runs that differ in a loss or a parameter are refused by name", "[exa
                     "overlapped and serial differ: the parameters");
 }
 
-TEST_CASE("augmentation turns and shifts a picture, and keeps to it at its edges", "[example]") {
+TEST_CASE("augmentation rotates and shifts an image and stays inside at its edges", "[example]") {
   std::vector<std::uint8_t> in(784);
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::uint8_t>(i * 37 % 256);
   std::vector<std::uint8_t> out(784);
@@ -240,7 +240,7 @@ TEST_CASE("augmentation turns and shifts a picture, and keeps to it at its edges
   CHECK(std::abs(out[3 * 28 + 20] - in[(27 - 20) * 28 + 3]) <= 1);
 }
 
-TEST_CASE("bad options are told by name, with what was expected", "[example]") {
+TEST_CASE("invalid options are reported by name with the expected value", "[example]") {
   const auto error_of = [](const std::string& arguments) {
     const outcome found = run_program(arguments);
     CHECK(found.status == 2);
@@ -288,7 +288,7 @@ TEST_CASE("the program prints its table without data, and writes both loops' tra
   }
 }
 
-TEST_CASE("three epochs of MNIST give 97 %, where MNIST is", "[example]") {
+TEST_CASE("three epochs of MNIST give 97 % if the files exist", "[example]") {
   if (std::getenv("MNIST_DIR") == nullptr) return;
   const auto digits = example::find_digits("", 60'000);
   const example::cpu_backend cpu;

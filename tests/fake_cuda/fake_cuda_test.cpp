@@ -147,7 +147,7 @@ TEST_CASE("early: a copy completes at once when nothing is queued before it", "[
   CHECK(all.seen()[0] == 1);
 }
 
-TEST_CASE("late: only what a wait needs runs", "[fake_cuda]") {
+TEST_CASE("late: only the work that a wait needs runs", "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::late});
   const handles all;
   std::vector<int> ran;
@@ -179,7 +179,7 @@ TEST_CASE("a wait binds to the record at the time of its call",
   CHECK_FALSE(later);
 }
 
-TEST_CASE("a query says not ready, which stays in the last-error slot until it is taken",
+TEST_CASE("a query returns not ready, which stays in the last-error slot until it is read",
           "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::late});
   const handles all;
@@ -307,7 +307,7 @@ struct pages {
 
 }  // namespace
 
-TEST_CASE("registered memory is pinned, what overlaps it, or leaves it, is refused",
+TEST_CASE("registered memory is pinned, and overlapping or exceeding ranges are refused",
           "[fake_cuda]") {
   fake_cuda::reset();
   {
@@ -369,7 +369,7 @@ TEST_CASE("memory that is not portable is pinned for its own device alone", "[fa
   }
 }
 
-TEST_CASE("work uses registered memory only where that was asked for", "[fake_cuda]") {
+TEST_CASE("work uses registered memory only if it was mapped", "[fake_cuda]") {
   const bool is_mapped = GENERATE(true, false);
   fake_cuda::reset();
   const handles all;
@@ -411,8 +411,10 @@ TEST_CASE("blocking streams and the legacy default stream wait for each other", 
   ignore(cudaStreamDestroy(blocking));
 }
 
-TEST_CASE("whether the legacy stream is captured can't be asked while a blocking one is",
-          "[fake_cuda]") {
+TEST_CASE(
+    "the capture status of the legacy stream cannot be queried while a blocking stream is "
+    "captured",
+    "[fake_cuda]") {
   fake_cuda::reset();
   cudaStream_t blocking = nullptr;
   ignore(cudaStreamCreate(&blocking));
@@ -431,7 +433,7 @@ TEST_CASE("whether the legacy stream is captured can't be asked while a blocking
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("the ledger sees what is freed twice, used after its end, or left behind",
+TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
           "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset();
   SECTION("memory") {
@@ -539,7 +541,8 @@ TEST_CASE("from some call on every call fails, and pending work is dropped", "[f
   CHECK_FALSE(ran);
 }
 
-TEST_CASE("a kernel's fault is sticky: every call of the device's threads says so", "[fake_cuda]") {
+TEST_CASE("a kernel fault is sticky: every call of the device's threads reports it",
+          "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::late, .devices = 2});
   const handles all;
   fake_cuda::kernel_fault(all.one, cudaErrorIllegalAddress);
@@ -569,7 +572,7 @@ TEST_CASE("no driver, no device, too few of them, unloaded", "[fake_cuda]") {
   fake_cuda::reset();
 }
 
-TEST_CASE("memory runs out where the settings say", "[fake_cuda]") {
+TEST_CASE("memory runs out at the configured size", "[fake_cuda]") {
   fake_cuda::reset({.device_memory = 1000, .pinned_memory = 500});
   void* data = nullptr;
   CHECK(cudaMalloc(&data, 1001) == cudaErrorMemoryAllocation);
@@ -930,7 +933,7 @@ TEST_CASE("a kernel uses memory of its own device only", "[fake_cuda]") {
   CHECK(has_finding("wrong device"));
 }
 
-TEST_CASE("work that throws is a finding, and its stream goes on", "[fake_cuda]") {
+TEST_CASE("work that throws is a finding, and its stream continues", "[fake_cuda]") {
   const auto when = GENERATE(policy::late, policy::early, policy::random);
   fake_cuda::reset({.policy = when, .seed = 3});
   const handles all;

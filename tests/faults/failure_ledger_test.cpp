@@ -98,7 +98,7 @@ TEST_CASE("a full ledger counts what it drops, and keeps what it has",
   CHECK(quarantine_of(report).find("# incomplete: 10 failed reads") != std::string::npos);
 }
 
-TEST_CASE("samples that are known to be bad leave room for those that fail, and are not dropped",
+TEST_CASE("quarantined samples leave room for failing samples and are not dropped",
           "[faults][promise:honest-3][fault:samples-4]") {
   ledger kept;
   for (int epoch = 0; epoch < 2; ++epoch) {

@@ -10,7 +10,8 @@
 namespace ps = penstock;
 using ps::detail::read_supervisor;
 
-TEST_CASE("a diagnosis says where the sample comes from, and an order has no sample", "[faults]") {
+TEST_CASE("a failure report names the origin of the sample, and an order has no sample",
+          "[faults]") {
   read_supervisor guard{
       {},
       {.size = 10, .origin = [](std::uint64_t i) { return ps::sample_origin{i + 70, 1}; }},

@@ -25,7 +25,7 @@ using ps::detail::read_watch;
 using ps::detail::watch_settings;
 using std::chrono::milliseconds;
 
-TEST_CASE("without limits nothing is watched, and a plain policy keeps no books", "[faults]") {
+TEST_CASE("without limits nothing is watched, and the default policy records nothing", "[faults]") {
   ps::detail::read_supervisor guard{
       {}, {.size = 10}, {.readers = 2, .batches = 2, .batch_size = 8}};
   CHECK_FALSE(guard.has_thread());
@@ -42,7 +42,7 @@ TEST_CASE("without limits nothing is watched, and a plain policy keeps no books"
   CHECK(guard.report().failed_reads == 0);
 }
 
-TEST_CASE("a watch warns of a hanging reader, then gives up that one only", "[faults]") {
+TEST_CASE("a watch warns of a hanging reader and then gives up only that reader", "[faults]") {
   constexpr std::array<std::uint64_t, 2> samples{7, 8};
   std::atomic<int> reports{0};
   ps::detail::waitable_counter failed;
@@ -98,7 +98,7 @@ bool is_blamed_for_going_on() {
 
 }  // namespace
 
-TEST_CASE("a read that goes on from sample to sample does not hang", "[faults]") {
+TEST_CASE("a read that progresses from sample to sample does not hang", "[faults]") {
   // If the machine stalls for that long, every read hangs, which proves nothing. Then try again.
   bool is_blamed = true;
   for (int turn = 0; turn < 3 && is_blamed; ++turn) is_blamed = is_blamed_for_going_on();

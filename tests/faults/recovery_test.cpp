@@ -108,7 +108,7 @@ TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
   }
 }
 
-TEST_CASE("the batch that passes the limit gives the exception of its first lost sample",
+TEST_CASE("the batch that exceeds the limit throws the exception of its first lost sample",
           "[faults]") {
   auto books = of({.action = ps::error_action::replace, .max_failures = 2, .max_failure_rate = 1});
   const ps::batch_info info{4, 9, batch_size, batch_size};
@@ -131,7 +131,7 @@ TEST_CASE("the batch that passes the limit gives the exception of its first lost
   CHECK(books.check_limits(1, info, where) == nullptr);
 }
 
-TEST_CASE("the share of lost samples counts from a hundred on", "[faults]") {
+TEST_CASE("the failure rate applies after a hundred samples", "[faults]") {
   auto books = of({.action = ps::error_action::replace, .max_failure_rate = 0.05});
   const ps::batch_info info{0, 0, batch_size, batch_size};
   ps::failure where;
@@ -145,7 +145,7 @@ TEST_CASE("the share of lost samples counts from a hundred on", "[faults]") {
   CHECK(where.reason->asked == 104);
 }
 
-TEST_CASE("a wait for a retry ends by itself, and early where the range is over", "[faults]") {
+TEST_CASE("a wait for a retry ends by itself, or early if the range ends", "[faults]") {
   using std::chrono::hours;
   auto patient = of({.retries = 1, .initial_backoff = hours{24}});
   CHECK_FALSE(patient.wait(1, [] { return true; }));
@@ -161,8 +161,7 @@ TEST_CASE("a wait for a retry ends by itself, and early where the range is over"
   CHECK(hasty.wait(1, [] { return false; }));
 }
 
-TEST_CASE("substitutes are listed in the order of their places, in whichever they were read",
-          "[faults]") {
+TEST_CASE("substitutes are listed by place, in any read order", "[faults]") {
   ps::detail::sample_lists lists{2, batch_size};
   auto guard = of({.action = ps::error_action::replace});
   guard.list_to(lists);
@@ -181,7 +180,7 @@ TEST_CASE("substitutes are listed in the order of their places, in whichever the
   }
 }
 
-TEST_CASE("a loss that was expected counts to no limit", "[faults]") {
+TEST_CASE("an expected loss counts toward no limit", "[faults]") {
   auto guard = of({.action = ps::error_action::skip, .max_failures = 1, .quarantine_list = {3}});
   CHECK(guard.knows_bad());
   CHECK(guard.is_quarantined({3, 0}));

@@ -78,7 +78,7 @@ TEST_CASE("an exception of a read names the sample and its place", "[faults]") {
   CHECK(run.where.str() == "stage read, epoch 3, batch 1, sample 6 (position 4 of the batch)");
 }
 
-TEST_CASE("a sample is read again as often as the policy says, the others as before", "[faults]") {
+TEST_CASE("a sample is retried as often as the policy specifies", "[faults]") {
   one_run run{{.retries = 2, .initial_backoff = at_once}};
   run.failures[5] = 2;
   run.failures[7] = 1;
@@ -92,7 +92,7 @@ TEST_CASE("a sample is read again as often as the policy says, the others as bef
   CHECK(run.where.sample == 5);
 }
 
-TEST_CASE("another sample takes the place of one that can't be read", "[faults]") {
+TEST_CASE("another sample replaces a sample that cannot be read", "[faults]") {
   one_run run{{.action = ps::error_action::replace}};
   run.failures[6] = 1000;
   CHECK_NOTHROW(run.read());

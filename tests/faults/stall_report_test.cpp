@@ -35,7 +35,7 @@ TEST_CASE("a report of a sampler, or of lengths, that hang names no sample", "[f
         "batch 5");
 }
 
-TEST_CASE("a read_timeout names the read, and what can be done", "[faults]") {
+TEST_CASE("a read_timeout names the read and a remedy", "[faults]") {
   const ps::read_timeout timeout{{{"read", 0, 1, 2, 3}, 4, milliseconds{50}}};
   CHECK(std::string{timeout.what()} ==
         "read_timeout: worker 4 has not returned after 50 ms: stage read, epoch 0, batch 1, sample "

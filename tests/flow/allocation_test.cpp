@@ -124,7 +124,7 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
   CHECK(allocated == 0);
 }
 
-TEST_CASE("a loader that tunes itself allocates nothing either", "[flow][promise:bounded-4]") {
+TEST_CASE("a loader with automatic options allocates nothing", "[flow][promise:bounded-4]") {
   if (ps::detail::checked) return;  // records leases
   const ps::loader_options options{.batch_size = 10,
                                    .workers = ps::automatic,

@@ -94,7 +94,7 @@ TEST_CASE("automatic workers and prefetch give the same bits as fixed ones",
   CHECK(all_of(ahead, 2) == expected);
 }
 
-TEST_CASE("a loader says what it has come to, and stays within what it was given",
+TEST_CASE("a loader reports its tuned settings and stays within its limits",
           "[flow][promise:bounded-4]") {
   ps::loader loader{counted{100}, ps::shuffled{.seed = 3}, tuned};
   CHECK(loader.options().workers == ps::automatic);
@@ -180,7 +180,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
   CHECK(pauses == 2);  // no setting is in use between the ranges
 }
 
-TEST_CASE("at first one worker reads, and the others sleep", "[flow][promise:bounded-4]") {
+TEST_CASE("initially one worker reads and the others sleep", "[flow][promise:bounded-4]") {
   const numbered data{1000};
   data.state->gate.store(1);
   ps::loader loader{data, ps::sequential{}, tuned};
@@ -200,7 +200,7 @@ TEST_CASE("at first one worker reads, and the others sleep", "[flow][promise:bou
   loader.stop();
 }
 
-TEST_CASE("no more is read ahead than the setting says, whatever the slots",
+TEST_CASE("the lookahead stays within the setting for any number of slots",
           "[flow][promise:bounded-4]") {
   const numbered data{100'000};
   ps::loader loader{data, ps::sequential{}, tuned};
@@ -305,7 +305,7 @@ TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
   loader.stop();
 }
 
-TEST_CASE("automatic takes what the budget grants, and refuses what leaves nothing to tune",
+TEST_CASE("automatic uses the granted slots, and is refused if nothing remains to tune",
           "[flow][promise:bounded-4]") {
   const std::size_t slot = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
   const auto with_room_for = [&](std::size_t slots, ps::loader_options options) {

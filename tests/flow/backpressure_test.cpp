@@ -16,7 +16,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("workers whose slots are all full sleep until the consumer goes on",
+TEST_CASE("workers whose slots are all full sleep until the consumer continues",
           "[flow][promise:bounded-8]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{10'000};

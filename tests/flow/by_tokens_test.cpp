@@ -193,7 +193,7 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
   CHECK(read == std::vector<std::size_t>(samples, end.epoch + 1));
 }
 
-TEST_CASE("a state between steps goes on in worlds that divide it, others refuse it",
+TEST_CASE("a state between steps resumes in worlds that divide it, and others refuse it",
           "[flow][promise:exact-7]") {
   const auto state = loader_of(1, 3, 0).state_at({0, 5});  // 15 batches of all ranks
   CHECK(loader_of(0, 1, 0).position_of(state) == ps::batch_position{0, 15});
@@ -231,7 +231,7 @@ TEST_CASE("skipped samples leave batches by tokens shorter", "[flow][promise:exa
   CHECK(batches_in(loader.epoch(0)) == expected);
 }
 
-TEST_CASE("a dataset is told of the samples of batches by tokens, and of no others",
+TEST_CASE("a dataset receives hints only for the samples of batches by tokens",
           "[flow][promise:bounded-12]") {
   const std::vector<std::uint32_t> lengths = [] {
     std::vector<std::uint32_t> all(203);

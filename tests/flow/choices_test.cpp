@@ -87,8 +87,7 @@ ps::loader_options listing(std::size_t workers, const ps::error_policy& policy =
 
 }  // namespace
 
-TEST_CASE("a batch says which samples it has, on the host and on the device",
-          "[flow][promise:honest-3]") {
+TEST_CASE("a batch lists its samples on the host and on the device", "[flow][promise:honest-3]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   auto options = listing(workers);
   options.last_batch = GENERATE(ps::last_batch::keep, ps::last_batch::pad);
@@ -116,15 +115,14 @@ TEST_CASE("a batch says which samples it has, on the host and on the device",
   }
 }
 
-TEST_CASE("without the option no batch says its samples", "[flow]") {
+TEST_CASE("without the option a batch does not list its samples", "[flow]") {
   ps::loader loader{numbered{.count = 40}, ps::sequential{}, {.batch_size = 16, .workers = 1}};
   for (const auto& batch : loader.epoch(0)) CHECK(batch.indices().empty());
   ps::transfer feed{loader};
   for (const auto& batch : feed.epoch(0)) CHECK(batch.indices().empty());
 }
 
-TEST_CASE("a batch names substitutes, and leaves out what was skipped",
-          "[flow][promise:honest-3]") {
+TEST_CASE("a batch lists substitutes and omits skipped samples", "[flow][promise:honest-3]") {
   const auto action = GENERATE(ps::error_action::skip, ps::error_action::replace);
   const bool is_skipped = action == ps::error_action::skip;
   const auto seen = [&](std::size_t workers, std::size_t run) {
@@ -150,7 +148,7 @@ TEST_CASE("a batch names substitutes, and leaves out what was skipped",
   }
 }
 
-TEST_CASE("samples that are known to be bad are not read, and all others stay as they are",
+TEST_CASE("quarantined samples are not read, and all others are unchanged",
           "[flow][promise:honest-3]") {
   const auto action = GENERATE(ps::error_action::skip, ps::error_action::replace);
   const std::size_t workers = GENERATE(0U, 1U, 4U);
@@ -181,8 +179,7 @@ TEST_CASE("samples that are known to be bad are not read, and all others stay as
   CHECK(ps::read_quarantine(again, {.dataset = 500}).size() == 16);
 }
 
-TEST_CASE("a known bad sample is an error where nothing else was asked for",
-          "[flow][promise:honest-3]") {
+TEST_CASE("a quarantined sample is an error by default", "[flow][promise:honest-3]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::loader loader{partly_bad{}, ps::sequential{},
                     listing(workers, {.quarantine_list = {37, 21}})};
@@ -207,8 +204,7 @@ TEST_CASE("a known bad sample is an error where nothing else was asked for",
         "stage read, epoch 0, batch 1, sample 21 (position 5 of the batch)");
 }
 
-TEST_CASE("a list of bad samples that is not of the dataset is refused",
-          "[flow][fault:samples-3]") {
+TEST_CASE("a quarantine list of another dataset is refused", "[flow][fault:samples-3]") {
   const auto why = [](auto data, indices known) -> std::string {
     try {
       const ps::loader loader{std::move(data), ps::sequential{},
@@ -279,7 +275,7 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers",
   }
 }
 
-TEST_CASE("what map_batch throws ends the range at that batch, in a stage of its own",
+TEST_CASE("an exception of map_batch ends the range at its batch and has its own stage",
           "[flow][fault:samples-1]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   const auto refuse = [](ps::batch_view<label_record> all) {
@@ -341,8 +337,7 @@ ps::any_loader<label_record> make_any(const flags& chosen) {
 
 }  // namespace
 
-TEST_CASE("a loader of a type chosen at run time gives the batches of the one inside",
-          "[flow][promise:exact-10]") {
+TEST_CASE("an any_loader delivers the batches of the loader inside", "[flow][promise:exact-10]") {
   const flags chosen{.augment = GENERATE(false, true),
                      .shuffle = GENERATE(false, true),
                      .workers = GENERATE(0U, 2U)};
@@ -386,7 +381,7 @@ TEST_CASE("a loader of a type chosen at run time gives the batches of the one in
   CHECK((look_at_all(any.epoch(0)) == first));
 }
 
-TEST_CASE("an erased loader throws what is thrown inside", "[flow][promise:exact-10]") {
+TEST_CASE("an any_loader throws the exceptions of the loader inside", "[flow][promise:exact-10]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::any_loader any{ps::loader{partly_bad{}, ps::sequential{}, listing(workers)}};
   CHECK_THROWS_AS(samples_in(any.epoch(0)), bad_sample);

@@ -62,7 +62,7 @@ TEST_CASE("using an empty lease names what it held, or that it never held a batc
   }
 }
 
-TEST_CASE("an iterator whose ++ has thrown is at its end, and says so when it is used",
+TEST_CASE("an iterator whose ++ threw is at its end and reports its use",
           "[flow][fault:consumers-7]") {
   const numbered data{100};
   data.state->bad = 15;

@@ -161,7 +161,7 @@ struct deaf_store {
 
 }  // namespace
 
-TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of epochs",
+TEST_CASE("a loader gives a cache the minimum number of misses across epochs",
           "[flow][promise:bounded-11]") {
   std::mt19937 random{21};
   for (int round = 0; round < 40; ++round) {
@@ -175,7 +175,7 @@ TEST_CASE("a loader makes a cache miss as rarely as any can, over the ends of ep
   }
 }
 
-TEST_CASE("what was foreseen of a range that is left keeps no block for the next one",
+TEST_CASE("announcements of a range that was left keep no block for the next range",
           "[flow][promise:bounded-11]") {
   std::mt19937 random{22};
   for (int round = 0; round < 40; ++round) {
@@ -194,7 +194,7 @@ TEST_CASE("what was foreseen of a range that is left keeps no block for the next
   }
 }
 
-TEST_CASE("workers and threads that fetch read the same beside what is foreseen",
+TEST_CASE("workers and prefetch threads read the same data with announcements",
           "[flow][promise:bounded-11]") {
   const std::size_t workers = GENERATE(1U, 3U);
   const numbered_blocks of{120};
@@ -227,7 +227,7 @@ TEST_CASE("workers and threads that fetch read the same beside what is foreseen"
   CHECK(misses < max);
 }
 
-TEST_CASE("two loaders over one cache take back what they foresaw themselves",
+TEST_CASE("two loaders over one cache withdraw only their own announcements",
           "[flow][promise:bounded-11]") {
   const numbered_blocks of{12};
   const cache_below cache{of.store, {.block_bytes = 10, .memory_bytes = 30}};

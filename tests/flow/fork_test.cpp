@@ -150,7 +150,7 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
   CHECK(out->stats().consumed == 2);
 }
 
-TEST_CASE("a loader without threads goes on in a forked child", "[flow][fault:memory-7]") {
+TEST_CASE("a loader without threads works in a forked child", "[flow][fault:memory-7]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   CHECK(samples_in(loader.epoch(0)) == 100);
   CHECK(in_child([&] { return static_cast<int>(samples_in(loader.epoch(1))); }) == 100);

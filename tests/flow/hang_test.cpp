@@ -165,7 +165,7 @@ TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow][faul
   CHECK_THAT(line, Catch::Matchers::Contains("epoch 0, batch 0, sample 3 (position 3"));
 }
 
-TEST_CASE("what a map_batch does for long is no read that hangs", "[flow][fault:hangs-6]") {
+TEST_CASE("a long map_batch call is not a hanging read", "[flow][fault:hangs-6]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   ps::detail::waitable_counter mapping;
@@ -251,8 +251,7 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
   CHECK(threads_added_become(threads, 0));
 }
 
-TEST_CASE("a reader that was left behind destroys what it kept, on its own thread",
-          "[flow][fault:hangs-2]") {
+TEST_CASE("an abandoned reader destroys its state on its own thread", "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   std::weak_ptr<hanging::life_of> data;
   std::optional<ps::memory_budget> budget = ps::memory_budget::bytes(1 << 20);
@@ -352,7 +351,7 @@ TEST_CASE("a loop that is left while a read hangs ends at the timeout",
   around->wait_until_gone();
 }
 
-TEST_CASE("a report may ask the loader where it stands and what has failed", "[flow]") {
+TEST_CASE("a stall callback may query the loader's state and failures", "[flow]") {
   const auto around = std::make_shared<hanging::outside>();
   std::optional<ps::loader<hanging, ps::sequential>> loader;
   std::uint64_t right = 0;
@@ -389,7 +388,7 @@ TEST_CASE("a transfer's loop ends at the timeout as well", "[flow][fault:hangs-2
   around->wait_until_gone();
 }
 
-TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says so",
+TEST_CASE("a loader over a borrowed dataset waits for the hanging read and reports it",
           "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
@@ -417,7 +416,7 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read, and says
   rescuer.join();
 }
 
-TEST_CASE("waiting for a retry is no hanging read", "[flow]") {
+TEST_CASE("waiting for a retry is not a hanging read", "[flow]") {
   const numbered data{20};
   data.state->bad.store(7);
   reports seen;

@@ -97,7 +97,7 @@ TEST_CASE("loader and transfer may be destroyed at every batch, in the loop or a
   }
 }
 
-TEST_CASE("a sample that throws ends the epoch at its batch, and is named",
+TEST_CASE("a sample that throws ends the epoch at its batch and is named",
           "[flow][promise:honest-1][fault:samples-1]") {
   for (const std::size_t workers : {0U, 1U, 2U, 5U}) {
     const numbered data{in_all};
@@ -182,7 +182,7 @@ TEST_CASE("a loader reads nothing before a loop and nothing after it",
   CHECK(data.state->reads == in_all);
 }
 
-TEST_CASE("leaving early stops the reading at the runs under way", "[flow][promise:bounded-6]") {
+TEST_CASE("leaving early stops reading after the runs in progress", "[flow][promise:bounded-6]") {
   const numbered data{1000};
   ps::loader loader{data,
                     ps::sequential{},
@@ -246,7 +246,7 @@ TEST_CASE("a loop whose loader or transfer is destroyed is cancelled, and throws
   CHECK(take_all(loader->epoch(0)) == batches);
 }
 
-TEST_CASE("a loop whose loader is stopped in it is cancelled, and the loader goes on",
+TEST_CASE("a loop whose loader is stopped in it is cancelled, and the loader continues",
           "[flow][fault:consumers-12]") {
   for (const std::size_t workers : {0U, 2U}) {
     ps::loader loader{numbered{in_all}, ps::sequential{}, options(workers)};

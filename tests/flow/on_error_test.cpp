@@ -176,7 +176,7 @@ std::string message_of(Feed& feed, std::uint64_t epochs, std::uint64_t& batches)
 
 }  // namespace
 
-TEST_CASE("a skipped sample makes its batch shorter, and later samples move up in order",
+TEST_CASE("a skipped sample shortens its batch, and later samples move up in order",
           "[flow][promise:exact-9][fault:samples-4]") {
   const auto expected = expected_of(100, 16, 2, [](std::uint64_t, std::uint64_t sample) {
     return some_bad.contains(sample) ? std::nullopt : std::optional{sample};
@@ -404,7 +404,8 @@ TEST_CASE("a good sample is never lost with a run, whatever adaptor is between",
   }
 }
 
-TEST_CASE("of several failures in a run the lowest place counts, through every stage", "[flow]") {
+TEST_CASE("of several failures in a run the lowest position is reported through every stage",
+          "[flow]") {
   const auto map = ps::map([](ps::sample<numbered::record_type> one) {
     if (ps::get<"label">(one) == 34) throw std::runtime_error("map of 34");
   });
@@ -420,7 +421,7 @@ TEST_CASE("of several failures in a run the lowest place counts, through every s
   CHECK_FALSE(failed->exact);
 }
 
-TEST_CASE("what propagates after retries is the first exception", "[flow]") {
+TEST_CASE("the first exception is rethrown after the retries", "[flow]") {
   struct counting {
     using record_type = numbered::record_type;
     std::shared_ptr<std::atomic<int>> attempt = std::make_shared<std::atomic<int>>(0);
@@ -466,7 +467,7 @@ TEST_CASE("a dataset of one sample has no substitute", "[flow][fault:samples-4]"
   CHECK(message_of(loader, 1, batches) == "sample 0 is bad");
 }
 
-TEST_CASE("the sample that passes a limit is the same for any workers, run and prefetch",
+TEST_CASE("the sample that exceeds a limit is the same for any workers, run and prefetch",
           "[flow][promise:exact-9][fault:samples-4]") {
   for (const shape& how : all_shapes()) {
     INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
@@ -647,7 +648,7 @@ TEST_CASE("the ledger keeps failed substitutes apart from the samples they repla
   CHECK(ps::read_quarantine(list) == std::vector<std::uint64_t>(some_bad.begin(), some_bad.end()));
 }
 
-TEST_CASE("a loader that propagates keeps no ledger", "[flow]") {
+TEST_CASE("a loader with error_action::rethrow keeps no ledger", "[flow]") {
   ps::loader loader{flaky{.always = {5}}, ps::sequential{}, with({2, 0, 2}, {})};
   std::uint64_t batches = 0;
   CHECK(message_of(loader, 1, batches) == "sample 5 is bad");
@@ -708,7 +709,7 @@ TEST_CASE("a range may be left while samples fail, and the next one is right", "
   }
 }
 
-TEST_CASE("behind a feed the limits count the batches that the loop gets, each once",
+TEST_CASE("with a feed the limits count each delivered batch once",
           "[flow][promise:exact-9][fault:samples-4]") {
   // Each batch has a bad sample. The second limit is exceeded in a batch that is taken ahead of the
   // break, so its exception is dropped.

@@ -37,8 +37,7 @@ constexpr ps::error_policy skip{.action = ps::error_action::skip, .max_failure_r
 
 }  // namespace
 
-TEST_CASE("a failure also names the sample at the bottom of the pipeline",
-          "[flow][promise:honest-2]") {
+TEST_CASE("a failure also names the sample in the base dataset", "[flow][promise:honest-2]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const ps::loader_options options{.batch_size = 8, .workers = workers};
   SECTION("below a subset") {
@@ -92,7 +91,7 @@ TEST_CASE("a quarantine list of a subset fits the whole dataset, and no other",
   CHECK_THROWS_AS(ps::read_quarantine(again, {.dataset = 250}), ps::error);
 }
 
-TEST_CASE("a quarantine list of a concat has a section for each dataset at the bottom", "[flow]") {
+TEST_CASE("a quarantine list of a concat has a section for each base dataset", "[flow]") {
   ps::loader loader{ps::concat(mostly_good{150}, mostly_good{250} | ps::subset(90, 250)),
                     ps::sequential{},
                     {.batch_size = 8, .workers = 2, .faults = {.on_error = skip}}};
@@ -104,8 +103,7 @@ TEST_CASE("a quarantine list of a concat has a section for each dataset at the b
         std::vector<std::uint64_t>{100, 200});
 }
 
-TEST_CASE("a list names the dataset at the bottom, whatever is between it and the loader",
-          "[flow]") {
+TEST_CASE("a list names the base dataset for any adaptors between it and the loader", "[flow]") {
   using label = mostly_good::record_type;
   const mostly_good whole{250};
   const auto some = whole | ps::subset(50, 250) | ps::map(same) |
@@ -121,7 +119,7 @@ TEST_CASE("a list names the dataset at the bottom, whatever is between it and th
   CHECK(ps::read_quarantine(list, {.dataset = 250}) == std::vector<std::uint64_t>{100, 200});
 }
 
-TEST_CASE("a hanging read is named at the bottom of the pipeline too", "[flow][promise:honest-2]") {
+TEST_CASE("a hanging read is also named in the base dataset", "[flow][promise:honest-2]") {
   const auto around = std::make_shared<hanging::outside>();
   ps::stall_report seen;
   {

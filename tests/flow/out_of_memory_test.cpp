@@ -15,7 +15,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("whichever allocation fails, a loader is made or throws, and nothing is lost",
+TEST_CASE("if any allocation fails, a loader is made or throws, and nothing is lost",
           "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_life() > 20);
 }
@@ -35,12 +35,12 @@ TEST_CASE("a stop request needs no memory", "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_stop() > 20);
 }
 
-TEST_CASE("without memory for the message a hanging read is given up all the same",
+TEST_CASE("a hanging read is given up even without memory for the message",
           "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_timeout() > 20);
 }
 
-TEST_CASE("a blob that is not noted for want of memory is wanted and read as any other", "[flow]") {
+TEST_CASE("a blob that is not recorded for lack of memory is read as usual", "[flow]") {
   test::counting_store below;
   below.add("x", "0123456789");
   std::vector<ps::stored_blob> list;

@@ -75,7 +75,8 @@ TEST_CASE("packed rows are the same for any number of workers, and after a resum
   CHECK_THROWS_AS(refusing.resume(state, 2), ps::state_mismatch);
 }
 
-TEST_CASE("packed rows of all ranks are those of one", "[packed][promise:exact-13]") {
+TEST_CASE("packed rows of all ranks equal the rows of a single rank",
+          "[packed][promise:exact-13]") {
   const test::numbered_documents documents{test::mixed_lengths(300)};
   const auto rows = ps::pack_documents<std::uint32_t>(documents, packing);
   std::vector<std::vector<std::int64_t>> worlds;

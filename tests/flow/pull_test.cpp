@@ -123,7 +123,7 @@ TEST_CASE("a feed can be pulled", "[flow]") {
   pulls(feed);
 }
 
-TEST_CASE("a loader that is assigned goes on, and can be reset", "[flow]") {
+TEST_CASE("a loader that is assigned continues and can be reset", "[flow]") {
   using any = ps::any_loader<numbered::record_type>;
   any pulled = made_loader(numbered{50}, 1);
   CHECK(pulled.next().number() == 0);
@@ -134,7 +134,7 @@ TEST_CASE("a loader that is assigned goes on, and can be reset", "[flow]") {
   CHECK(other.next().number() == 3);
 }
 
-TEST_CASE("a feed that is moved goes on with the next batch", "[flow]") {
+TEST_CASE("a feed that is moved continues with the next batch", "[flow]") {
   auto loader = made_loader(numbered{50}, 1);
   ps::transfer feed{loader};
   CHECK(feed.next().number() == 0);

@@ -124,7 +124,7 @@ TEST_CASE("every sample of a ragged field arrives whole and at its place",
   CHECK(index == 103);
 }
 
-TEST_CASE("ragged batches are the same for any workers and runs", "[flow][promise:exact-12]") {
+TEST_CASE("ragged batches are the same for any workers and chunks", "[flow][promise:exact-12]") {
   const auto batches = [](std::size_t workers, std::size_t run, ps::last_batch last) {
     ps::loader loader{
         sentences{},
@@ -204,7 +204,7 @@ TEST_CASE("a sample that is longer than its dataset's longest is refused",
                  "values, but according to the dataset's extents() the longest sample has 9"));
 }
 
-TEST_CASE("what a length throws comes at its batch's turn with its sample",
+TEST_CASE("an exception of length() is thrown at its batch's turn with its sample",
           "[flow][fault:samples-5]") {
   const sentences data{.without_length = 37};
   ps::loader loader{data, ps::sequential{}, {.batch_size = 8, .workers = 0}};
@@ -247,14 +247,14 @@ TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow][promise:exac
   }
 }
 
-TEST_CASE("no other sample is put in the place of a ragged one", "[flow][fault:samples-5]") {
+TEST_CASE("error_action::replace is refused for ragged fields", "[flow][fault:samples-5]") {
   CHECK_THROWS_WITH((ps::loader{sentences{},
                                 ps::sequential{},
                                 {.faults = {.on_error = {.action = ps::error_action::replace}}}}),
                     Catch::Matchers::Contains("choose error_action::skip"));
 }
 
-TEST_CASE("room for values is refused where no field is ragged", "[flow][fault:samples-5]") {
+TEST_CASE("max_values_per_batch is refused without a ragged field", "[flow][fault:samples-5]") {
   const std::vector<int> values(4);
   const ps::memory_dataset<ps::record<ps::field<"x", int>>> data{values};
   CHECK_THROWS_AS((ps::loader{data, ps::sequential{}, {.memory = {.max_values_per_batch = 4}}}),

@@ -33,8 +33,7 @@ constexpr std::uint64_t all_that_comes = (std::numeric_limits<std::uint64_t>::ma
 
 }  // namespace
 
-TEST_CASE("batches are the same however far the dataset is told ahead",
-          "[flow][promise:exact-11]") {
+TEST_CASE("batches are the same for any lookahead", "[flow][promise:exact-11]") {
   const planned data{203};
   ps::loader plain{data, ps::shuffled{.seed = 3}, {.batch_size = 16, .workers = 0}};
   const auto expected = labels_in(plain.epochs(0, 3));
@@ -61,7 +60,7 @@ TEST_CASE("batches are the same however far the dataset is told ahead",
 
 // Without workers, so that no sample is read during a hint. Such a sample would permanently count
 // as hinted and not read. lookahead_thread_test tests the lookahead thread.
-TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bounded-12]") {
+TEST_CASE("announced and unread bytes stay within the limit", "[flow][promise:bounded-12]") {
   const planned data{300};
   ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .lookahead_bytes = 250}};
   CHECK(labels_in(loader.epochs(0, 3)).size() == 900);
@@ -70,8 +69,7 @@ TEST_CASE("what is told and not read stays within the bound", "[flow][promise:bo
   CHECK(data.seen->max > 0);
 }
 
-TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
-          "[flow][promise:bounded-12]") {
+TEST_CASE("a pipeline forwards hints to its base datasets", "[flow][promise:bounded-12]") {
   planned one{40};
   one.plans = 400;
   planned other{30};
@@ -105,7 +103,7 @@ TEST_CASE("a pipeline tells the datasets at its bottom of their own samples",
   CHECK(loader.stats().ahead.bytes == 10 * (first.size() + second.size()));
 }
 
-TEST_CASE("datasets side by side are told together, within what both keep",
+TEST_CASE("zipped datasets receive hints together within both capacities",
           "[flow][promise:bounded-12]") {
   planned one{20};
   one.keeps = 100;
@@ -137,7 +135,7 @@ TEST_CASE("datasets side by side are told together, within what both keep",
   CHECK(ps::prefetch_capacity_of(here | ps::map([](auto) {})) == 0);
 }
 
-TEST_CASE("a dataset that hangs or throws when it is told costs no batch",
+TEST_CASE("a dataset that hangs or throws on a hint costs no batch",
           "[flow][promise:exact-11][fault:hangs-5]") {
   const std::size_t workers = GENERATE(1U, 3U);
   const planned data{100};
@@ -163,8 +161,7 @@ TEST_CASE("a dataset that hangs or throws when it is told costs no batch",
   CHECK(loader.stats().ahead.failed > 0);
 }
 
-TEST_CASE("a range that is left or cancelled while the dataset is told ends",
-          "[flow][promise:exact-11]") {
+TEST_CASE("a range that is left or cancelled during a hint ends", "[flow][promise:exact-11]") {
   const planned data{100};
   data.seen->gate.store(1);
   std::stop_source stop;
@@ -185,7 +182,7 @@ TEST_CASE("a range that is left or cancelled while the dataset is told ends",
   loader.reset();
 }
 
-TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hangs",
+TEST_CASE("with a timeout a loader that owns its dataset abandons a hanging hint",
           "[flow][fault:hangs-5]") {
   const auto seen = std::make_shared<planned::noted>();
   seen->gate.store(1);
@@ -204,7 +201,7 @@ TEST_CASE("with a timeout a loader that owns its dataset leaves a call that hang
   seen->gone.wait([](std::uint32_t now) { return now != 0; });
 }
 
-TEST_CASE("loaders that tell may be destroyed at any moment", "[flow][promise:exact-11]") {
+TEST_CASE("loaders with lookahead may be destroyed at any moment", "[flow][promise:exact-11]") {
   for (int round = 0; round < 60; ++round) {
     const planned data{64};
     ps::loader loader{data,

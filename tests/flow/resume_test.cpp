@@ -120,7 +120,7 @@ TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth
   }
 }
 
-TEST_CASE("a transfer's state is that of the batch in hand, not of what was copied ahead",
+TEST_CASE("a transfer's state is the state of the current batch, not of batches copied ahead",
           "[flow][promise:exact-6]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(2, 6)};
   ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 4}};
@@ -164,7 +164,7 @@ TEST_CASE("a resume takes constant time, whatever the position and the size",
   CHECK(done == 2);
 }
 
-TEST_CASE("a state of other data, batches or seeds is refused with the difference",
+TEST_CASE("a state of different data, batches or seeds is refused with the differences",
           "[flow][promise:exact-7][fault:consumers-4]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(1)};
   const auto problem = [&](const auto& other) -> std::string {
@@ -197,7 +197,7 @@ TEST_CASE("a state of other data, batches or seeds is refused with the differenc
   CHECK_THROWS_AS(all_of(loader.resume(nowhere, last_epoch)), ps::option_error);
 }
 
-TEST_CASE("batches out of order have no state", "[flow][fault:consumers-4]") {
+TEST_CASE("a loader with in_order = false has no state", "[flow][fault:consumers-4]") {
   ps::loader loader{numbers{}, ps::sequential{}, {.batch_size = 8, .in_order = false}};
   CHECK_THROWS_MATCHES(
       loader.state(), ps::option_error,
@@ -214,8 +214,7 @@ TEST_CASE("a state after an epoch's last batch resumes in the next epoch",
   CHECK((all_of(feed.batches({0, behind}, ps::until_epoch{2})) == all_of(loader.epoch(1))));
 }
 
-TEST_CASE("an epoch's end is a place of its own: what follows the epoch is still to come",
-          "[flow][promise:exact-6]") {
+TEST_CASE("the end of an epoch is a separate position", "[flow][promise:exact-6]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(workers)};
   ps::transfer feed{loader};
@@ -236,7 +235,7 @@ TEST_CASE("an epoch's end is a place of its own: what follows the epoch is still
   SECTION("over a transfer") { look(feed); }
 }
 
-TEST_CASE("a step that fails is done again: the state of its batch's own position",
+TEST_CASE("a failed step is repeated from the state of its batch's position",
           "[flow][promise:exact-6]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   ps::loader whole{numbers{}, ps::shuffled{.seed = 3}, with(0)};
@@ -262,7 +261,8 @@ TEST_CASE("a step that fails is done again: the state of its batch's own positio
   CHECK((got == expected));
 }
 
-TEST_CASE("a state of other choices below the sampler is refused", "[flow][promise:exact-7]") {
+TEST_CASE("a state with different selections below the sampler is refused",
+          "[flow][promise:exact-7]") {
   const auto without = [](std::vector<std::uint64_t> out) {
     return ps::loader{numbers{} | ps::exclude(std::move(out)), ps::sequential{}, with(0)};
   };
@@ -271,7 +271,7 @@ TEST_CASE("a state of other choices below the sampler is refused", "[flow][promi
   CHECK_THROWS_AS((void)loader.resume(without({3, 91}).state(), 1), ps::state_mismatch);
 }
 
-TEST_CASE("any thread may ask where a loop stands", "[flow][promise:exact-6]") {
+TEST_CASE("any thread may query the position of a loop", "[flow][promise:exact-6]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(GENERATE(0U, 2U))};
   SECTION("over a loader") {
     asking other{loader};

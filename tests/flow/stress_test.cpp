@@ -48,7 +48,7 @@ constexpr auto wanted = std::to_array<std::string_view>({"batch",
 
 }  // namespace
 
-TEST_CASE("whatever is done to a loader and its transfers, the next batch is the right one",
+TEST_CASE("after any sequence of calls on a loader and its transfers the next batch is correct",
           "[flow][promise:bounded-6][fault:consumers-1]") {
   constexpr std::uint64_t usual_seeds = 5;
   constexpr std::uint64_t max_seeds = 50;

@@ -183,7 +183,7 @@ TEST_CASE("a release that loses its slot ends the wait with the device's error",
   CHECK_THROWS_AS(++it, device_fault);
 }
 
-TEST_CASE("the end of a range waits for no lease", "[flow]") {
+TEST_CASE("the end of a range does not wait for leases", "[flow]") {
   const ps::cpu_device device;
   ps::loader loader{numbered{20}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   const auto when = GENERATE(ps::exhausted_action::fail, ps::exhausted_action::wait);

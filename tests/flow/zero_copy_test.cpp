@@ -185,7 +185,7 @@ TEST_CASE("without a copy a footprint has no device memory, and no more slots th
   }
 }
 
-TEST_CASE("kept leases hold host slots, and a loop that can get none says so",
+TEST_CASE("kept leases hold host slots, and a loop without a slot reports it",
           "[flow][zero_copy][fault:consumers-2]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const auto depth = GENERATE(ps::count_or_automatic{5}, ps::automatic);
@@ -211,7 +211,7 @@ TEST_CASE("kept leases hold host slots, and a loop that can get none says so",
   CHECK(labels_of(kept[1]).back() == 29);
 }
 
-TEST_CASE("copies are left out only where that is asked for, and where it can be",
+TEST_CASE("copies are omitted only if requested and possible",
           "[flow][zero_copy][promise:honest-7]") {
   // The CPU device simulates a GPU: it copies unless the option is set.
   ps::loader loader{numbered{95}, ps::sequential{}, listing(1, 2)};
@@ -246,7 +246,7 @@ TEST_CASE("copies are left out only where that is asked for, and where it can be
   CHECK(test::has(refused.what(), "needs a loader as its source"));
 }
 
-TEST_CASE("a loader with fewer host slots can't take the place of the one that was fed",
+TEST_CASE("a loader with fewer host slots cannot replace the source of a feed",
           "[flow][zero_copy][fault:consumers-13]") {
   using any = ps::any_loader<record>;
   const auto made = [](std::size_t prefetch) {

@@ -78,7 +78,7 @@ TEST_CASE("batches that stay in their host slots are right under a GPU's kernels
   }
 }
 
-TEST_CASE("results come back whole from slow steps on a GPU", "[gpu]") {
+TEST_CASE("results are complete after slow steps on a GPU", "[gpu]") {
   using next_label = ps::record<ps::field<"next", std::uint8_t>>;
   const std::size_t depth = GENERATE(1U, 3U);
   const std::size_t workers = GENERATE(1U, 2U);

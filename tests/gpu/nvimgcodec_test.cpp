@@ -39,7 +39,7 @@ double difference(const std::uint8_t* one, const std::uint8_t* other) {
 
 }  // namespace
 
-TEST_CASE("pictures are decoded into a GPU's memory, in the order of the stream", "[gpu]") {
+TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", "[gpu]") {
   const backend which = GENERATE(backend::any, backend::gpu, backend::hybrid, backend::cpu);
   CAPTURE(static_cast<int>(which));
   const ps::cuda_device device;

@@ -231,7 +231,7 @@ TEST_CASE("floats that were narrowed arrive as on the CPU device", "[gpu]") {
                 32);
 }
 
-TEST_CASE("bytes become normalised floats on the device, and other fields pass through", "[gpu]") {
+TEST_CASE("bytes become normalized floats on the device, and other fields pass through", "[gpu]") {
   const std::size_t length = GENERATE(1U, 15U, 784U, 4099U);
   const std::size_t batch_size = GENERATE(1U, 7U, 64U);
   CAPTURE(length, batch_size);

@@ -219,7 +219,7 @@ TEST_CASE("kernels reach memory of cuda::mr by the host's address", "[gpu]") {
 }
 #endif
 
-TEST_CASE("kernels reach the memory of slots and of a program that is registered", "[gpu]") {
+TEST_CASE("kernels can access the memory of slots and registered memory", "[gpu]") {
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   const auto same_address = [](const void* data) {
@@ -238,7 +238,7 @@ TEST_CASE("kernels reach the memory of slots and of a program that is registered
   if (same_address(own.data())) touch(device, stream, own.data(), own.size());
 }
 
-TEST_CASE("a GPU's own clock tells what copies, transforms and steps take", "[gpu]") {
+TEST_CASE("the GPU's clock measures copies, transforms and steps", "[gpu]") {
   using digits = gpu::digits::record_type;
   constexpr std::uint64_t step_time = 200'000;
   constexpr std::uint64_t transform_time = 100'000;

@@ -81,10 +81,8 @@ std::vector<std::byte> bytes_out_of(const Device& device, const Stream& stream, 
 
 }  // namespace
 
-TEST_CASE(
-    "what has travelled in fewer bytes is widened on CUDA to the bits of the CPU device, with "
-    "no byte beside them",
-    "[kernels][promise:exact-18]") {
+TEST_CASE("narrowed values are widened on CUDA to the same bits as on the CPU device",
+          "[kernels][promise:exact-18]") {
   fake_cuda::reset(
       {.seed = 21, .kernels = GENERATE(order::forwards, order::backwards, order::seeded)});
   const auto on_cpu = ps::widen<"a", "b", "c", "d">(of_c);

@@ -25,7 +25,7 @@ TEST_CASE("one range is live at a time", "[core]") {
   CHECK_NOTHROW(ranges.require_none());
 }
 
-TEST_CASE("a range that another one has followed is not the last", "[core]") {
+TEST_CASE("an earlier range is not the last one", "[core]") {
   active_range ranges{"transfer"};
   const auto first = ranges.start();
   ranges.end();
@@ -35,7 +35,7 @@ TEST_CASE("a range that another one has followed is not the last", "[core]") {
   CHECK(ranges.is_current(second));
 }
 
-TEST_CASE("no range starts once what it goes over is gone", "[core]") {
+TEST_CASE("no range starts after its loader or transfer is destroyed", "[core]") {
   active_range ranges{"transfer"};
   ranges.close();
   CHECK_THROWS_MATCHES(

@@ -54,7 +54,7 @@ struct sitters {
 
 }  // namespace
 
-TEST_CASE("active_workers are open by number, and an open one is not waited for", "[load]") {
+TEST_CASE("workers become active by number, and an active worker does not wait", "[load]") {
   active_workers all{4, 2};
   CHECK(all.is_active(0));
   CHECK(all.is_active(1));
@@ -67,7 +67,7 @@ TEST_CASE("active_workers are open by number, and an open one is not waited for"
   CHECK_FALSE(all.is_active(1));
 }
 
-TEST_CASE("a worker without a seat sleeps until it is opened, and no other one is woken",
+TEST_CASE("an inactive worker sleeps until it becomes active, and no other worker is woken",
           "[load][promise:bounded-4]") {
   active_workers all{3, 0};
   sitters waiting{all, 3};
@@ -94,7 +94,7 @@ TEST_CASE("the end wakes all workers, and none sleeps again", "[load]") {
   all.wait(2);
 }
 
-TEST_CASE("batches come in order however active_workers open and close under the workers",
+TEST_CASE("batches are delivered in order while workers become active and inactive",
           "[load][promise:bounded-4]") {
   constexpr std::uint64_t batches = 3000;
   const auto flow = ps::detail::make_flow<numbered>(

@@ -74,15 +74,17 @@ int neighbours(const T& one, const Others&... others) {
 
 }  // namespace
 
-TEST_CASE("what a run reads of the schedule shares no cache line with what a batch writes",
-          "[load]") {
+TEST_CASE(
+    "the schedule's fields that chunks read share no cache line with fields that batches "
+    "write",
+    "[load]") {
   const schedule one{{100, 10, ps::last_batch::keep}};
   const auto [plan, cancelled, mutex, end, next, demand] = members_of(in_schedule{});
   CHECK(neighbours(one.*plan, one.*mutex, one.*end, one.*next, one.*demand) == 0);
   CHECK(neighbours(one.*cancelled, one.*mutex, one.*end, one.*next, one.*demand) == 0);
 }
 
-TEST_CASE("whether a delivery has failed shares its cache line with nothing", "[load]") {
+TEST_CASE("the failure flag of a delivery has its own cache line", "[load]") {
   const delivery one{4, true};
   const auto [failed, in_order, announced, finished, mutex, error] = members_of(in_delivery{});
   CHECK(neighbours(one.*failed, one.*in_order, one.*announced, one.*finished, one.*mutex,
@@ -102,7 +104,8 @@ TEST_CASE("the counters of the host slots have a cache line each", "[load]") {
   CHECK(neighbours(one.*starving, one.*layout, one.*memory, one.*returned) == 0);
 }
 
-TEST_CASE("what a run reads of the core shares no cache line with what a batch writes", "[load]") {
+TEST_CASE("the core's fields that chunks read share no cache line with fields that batches write",
+          "[load]") {
   const auto flow = ps::detail::make_flow<numbered>(
       numbered{100}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 10, .workers = 2});
   const core& one = flow->core();

@@ -22,7 +22,7 @@ constexpr std::uint64_t ten_milliseconds = 10 * millisecond;
 
 }  // namespace
 
-TEST_CASE("until a read was timed, chunks are short", "[load]") {
+TEST_CASE("chunks are short until a read was timed", "[load]") {
   const chunk_length run{{.batch_size = 32, .workers = 16}, 4, ten_milliseconds};
   CHECK(run.max() == 32);
   CHECK(run.samples() == 1);
@@ -50,8 +50,7 @@ TEST_CASE("slow samples are shared evenly, however small they are", "[load][prom
   CHECK(run.samples() == 64);
 }
 
-TEST_CASE("a reader that lost its core once does not make all reads slow ones",
-          "[load][promise:bounded-13]") {
+TEST_CASE("a reader that lost its core once does not count as slow", "[load][promise:bounded-13]") {
   chunk_length run{{.batch_size = 64, .workers = 8}, 4, ten_milliseconds};
   run.note(64, 64 * 20);
   CHECK(run.samples() == 64);

@@ -94,7 +94,8 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
   CHECK(is(cursor.next(), kind::work, 1, 2, 1));
 }
 
-TEST_CASE("a batch of fewer runs starts at a higher one, and ends where all do", "[load]") {
+TEST_CASE("a batch of fewer runs starts at a higher run number and ends at the same one",
+          "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
   cursor.publish(0, 7, 2);  // chunks 2 and 3; the opener keeps chunk 2
@@ -147,7 +148,7 @@ TEST_CASE("waiting for the next batch ends when it is published, and not before"
   CHECK(cursor.next().what == kind::open);
 }
 
-TEST_CASE("a batch wakes as many as find work in it, and the end wakes all", "[load]") {
+TEST_CASE("a batch wakes as many workers as it has runs, and the end wakes all", "[load]") {
   sleepy_atomics::reset();
   ps::detail::claim_cursor<sleepy_atomics> cursor{2};
   CHECK(cursor.next().what == kind::open);
@@ -267,8 +268,10 @@ TEST_CASE("a worker whose claims keep failing waits without yielding",
   }
 }
 
-TEST_CASE("waiters help a batch that was opened while the opener before is held up inside publish",
-          "[load]") {
+TEST_CASE(
+    "waiters help a batch that was opened while the previous opener is delayed inside "
+    "publish",
+    "[load]") {
   staged::reset();
   ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);

@@ -125,8 +125,7 @@ TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
   CHECK(plan.normal({max, 3}) == at{max, 3});
 }
 
-TEST_CASE("a position that is no batch, or lies beyond the end, is refused",
-          "[load][fault:consumers-4]") {
+TEST_CASE("a position without a batch or beyond the end is refused", "[load][fault:consumers-4]") {
   const ps::detail::epoch_plan plan{11, 4, keep};
   const auto problem = [&](const ps::batch_position& from, std::uint64_t last) {
     return test::refusal_of([&] { (void)plan.count(from, last); }).text;

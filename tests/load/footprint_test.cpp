@@ -73,7 +73,7 @@ TEST_CASE("a loader's footprint is known before it allocates, and equals what it
   }
 }
 
-TEST_CASE("a footprint is a line for people", "[load]") {
+TEST_CASE("a footprint formats as one readable line", "[load]") {
   CHECK(to_text(
             ps::loader_footprint{.slot_count = 4,
                                  .slots_requested = 4,
@@ -98,7 +98,7 @@ TEST_CASE("a footprint is a line for people", "[load]") {
         "bookkeeping; workers anywhere: the device has no NUMA node");
 }
 
-TEST_CASE("extents that are known at run time count", "[load]") {
+TEST_CASE("extents that are known at run time are counted", "[load]") {
   using frames =
       ps::record<ps::field<"frame", std::uint8_t, ps::dyn, ps::dyn>, ps::field<"label", int>>;
   const auto need =
@@ -238,7 +238,7 @@ TEST_CASE("without a shared budget each loader has its own", "[load]") {
   CHECK(first.footprint().slot_count + second.footprint().slot_count == 8);
 }
 
-TEST_CASE("slots that the device refuses are given back to the budget", "[load]") {
+TEST_CASE("slots that the device refuses are returned to the budget", "[load]") {
   struct never_pins : ledger_device {
     [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
       throw ps::out_of_memory("pinned", bytes, "not on this machine");
@@ -253,7 +253,7 @@ TEST_CASE("slots that the device refuses are given back to the budget", "[load]"
   CHECK(budget.used() == 0);
 }
 
-TEST_CASE("a footprint has what the datasets below have to say, through each adaptor",
+TEST_CASE("a footprint includes the warnings of the datasets below each adaptor",
           "[load][fault:files-7]") {
   struct warner : numbered {
     std::string text;

@@ -125,8 +125,7 @@ TEST_CASE("within 200 batches from one worker a loop is within 3 % of the best f
   }
 }
 
-TEST_CASE("from then on all that is tried costs no more than 3 % of the time",
-          "[load][promise:bounded-4]") {
+TEST_CASE("later trials cost at most 3 % of the time", "[load][promise:bounded-4]") {
   const auto& models = GENERATE(std::cref(on_sixteen_cores), std::cref(on_two_cores)).get();
   for (const auto& [name, model] : models) {
     const auto times = times_of(model);
@@ -149,7 +148,7 @@ TEST_CASE("a loop that waits for nothing is left as it is", "[load][promise:boun
   }
 }
 
-TEST_CASE("the first 32 batches are measured, and Little's law says the next setting", "[load]") {
+TEST_CASE("the first 32 batches are measured, and Little's law gives the next setting", "[load]") {
   tuned_loop loop{{.read = 600, .noise = 0}, 1};
   loop.run(31);
   CHECK(loop.tuner().now().workers == 1);
@@ -167,7 +166,7 @@ TEST_CASE("the first 32 batches are measured, and Little's law says the next set
   CHECK(loop.moves.size() == 1);
 }
 
-TEST_CASE("a loop whose reads change in the middle is tuned anew", "[load]") {
+TEST_CASE("a loop whose reads change is tuned again", "[load]") {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     INFO("seed " << seed);
     tuned_loop loop{{.read = 80}, seed};
@@ -183,7 +182,7 @@ TEST_CASE("a loop whose reads change in the middle is tuned anew", "[load]") {
   }
 }
 
-TEST_CASE("readers that a loop does not need sleep again", "[load]") {
+TEST_CASE("unneeded readers sleep again", "[load]") {
   tuned_loop loop{{.read = 250}, 5, {12, ahead}, {1, ahead}, {16, ahead}};
   loop.run(400);
   CHECK(loop.tuner().kept().workers >= 3);
@@ -192,7 +191,7 @@ TEST_CASE("readers that a loop does not need sleep again", "[load]") {
   CHECK(loop.moves[0].why == tuning_reason::no_slower);
 }
 
-TEST_CASE("a number that is fixed stays", "[load]") {
+TEST_CASE("a fixed number does not change", "[load]") {
   tuned_loop loop{{.read = 700, .slow_chance = 0.2, .slow = 800}, 5, {4, 2}, {4, 1}, {4, 24}};
   for (int i = 0; i < 600; ++i) {
     loop.run(1);
@@ -206,7 +205,7 @@ TEST_CASE("a number that is fixed stays", "[load]") {
   CHECK(other.tuner().kept().workers > 4);
 }
 
-TEST_CASE("more is read ahead where that evens out what is slow now and then", "[load]") {
+TEST_CASE("the prefetch grows if it evens out occasional slow reads", "[load]") {
   const loop_model uneven{.read = 100, .slow_chance = 0.1, .slow = 600};
   const double shallow = time_with(uneven, {4, 2});
   const double deep = time_with(uneven, {4, 16});
@@ -220,7 +219,7 @@ TEST_CASE("more is read ahead where that evens out what is slow now and then", "
   }
 }
 
-TEST_CASE("what lies between two ranges does not count", "[load]") {
+TEST_CASE("time between two ranges does not count", "[load]") {
   hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
   std::uint64_t now = 0;
   for (int range = 0; range < 100; ++range) {
@@ -234,8 +233,7 @@ TEST_CASE("what lies between two ranges does not count", "[load]") {
   CHECK(tuner.now() == tuning_setting{1, 4});
 }
 
-TEST_CASE("where nobody can say what the readers have done, a window ends one batch later",
-          "[load]") {
+TEST_CASE("if the work of the readers is unknown, a window ends one batch later", "[load]") {
   const auto batches_until_move = [](int refuses) {
     hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
     int batches = 0;

@@ -64,7 +64,7 @@ TEST_CASE("a lease describes its batch, and gives its memory as views", "[load]"
   static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
 }
 
-TEST_CASE("destroying a lease gives its slot back, once", "[load]") {
+TEST_CASE("destroying a lease releases its slot once", "[load]") {
   const auto slots = make_ring({}, 2);
   {
     const auto one = take(slots);
@@ -78,7 +78,7 @@ TEST_CASE("destroying a lease gives its slot back, once", "[load]") {
   CHECK_FALSE(slots->try_acquire().has_value());
 }
 
-TEST_CASE("a moved lease gives its slot back once, from its new owner", "[load]") {
+TEST_CASE("a moved lease releases its slot once, by its new owner", "[load]") {
   const auto slots = make_ring({}, 2);
   std::optional first{take(slots)};
   const auto slot = first->slot();
@@ -94,7 +94,7 @@ TEST_CASE("a moved lease gives its slot back once, from its new owner", "[load]"
   CHECK_FALSE(slots->try_acquire().has_value());
 }
 
-TEST_CASE("assigning to a lease gives back what it held", "[load]") {
+TEST_CASE("assigning to a lease releases its slot", "[load]") {
   const auto slots = make_ring({}, 2);
   auto target = take(slots, 1);
   auto source = take(slots, 2);

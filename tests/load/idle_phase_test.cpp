@@ -40,7 +40,8 @@ int windows_until_over(idle_phase watch) {
 
 }  // namespace
 
-TEST_CASE("a rest lasts 64 batches, and each one twice as long as the last", "[load]") {
+TEST_CASE("the first rest lasts 64 batches, and each rest is twice as long as the previous rest",
+          "[load]") {
   CHECK(windows_until_over(rested(0)) == 8);
   CHECK(windows_until_over(rested(1)) == 16);
   CHECK(windows_until_over(rested(4)) == 128);
@@ -59,7 +60,7 @@ TEST_CASE("after a thousand batches a rest is long, and not before", "[load]") {
   CHECK(end_of(rested(4)) == state::is_long);
 }
 
-TEST_CASE("a loop has changed when two windows say so, one after the other", "[load]") {
+TEST_CASE("a change is detected after two consecutive windows", "[load]") {
   idle_phase watch = rested(5);
   CHECK(watch.note(window_of(100, 40)) == state::rests);
   CHECK(watch.note(window_of(100, 0)) == state::rests);

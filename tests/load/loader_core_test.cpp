@@ -62,8 +62,7 @@ TEST_CASE("no more batches are read ahead than there are slots", "[load][promise
   CHECK(data.state->arrived.load() == 70);
 }
 
-TEST_CASE("a consumer that keeps most slots is served from those that come back, one by one",
-          "[load]") {
+TEST_CASE("a consumer that keeps most slots is served from the remaining slots", "[load]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
@@ -135,7 +134,7 @@ TEST_CASE("a device failure in a worker ends the range, and every later one, wit
   CHECK_THROWS_AS(consume(), device_fault);
 }
 
-TEST_CASE("inline reading reads only what is asked for", "[load]") {
+TEST_CASE("inline reading reads only the requested samples", "[load]") {
   const numbered data{100};
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   loader.start({0, 0}, 1);

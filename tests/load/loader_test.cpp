@@ -311,7 +311,7 @@ TEST_CASE("the error of the lowest position counts when several samples of a bat
   }
 }
 
-TEST_CASE("a state for any place may be asked for on several threads at once", "[load]") {
+TEST_CASE("states of any position may be queried by several threads at once", "[load]") {
   const ps::loader loader{numbered{100}, ps::shuffled{.seed = 3}, {.batch_size = 10}};
   ps::loader_state elsewhere;
   std::thread other{[&] { elsewhere = loader.state_at({2, 3}); }};
@@ -407,7 +407,7 @@ TEST_CASE("workers that fail while others still start end the first step",
   }
 }
 
-TEST_CASE("an exception of a worker that the consumer has got is told nowhere else",
+TEST_CASE("an exception of a worker that the consumer received is not printed",
           "[load][fault:devices-3]") {
   for (const bool asks : {false, true}) {
     const std::string said = last_words([asks] {

@@ -73,7 +73,7 @@ struct telling {
 
 }  // namespace
 
-TEST_CASE("what comes is told in order, over the ends of epochs, and no further than the range",
+TEST_CASE("hints come in order, across epochs, and stay inside the range",
           "[load][promise:bounded-12]") {
   telling<> of{unbounded};
   of.batches.begin({0, 1}, 2);
@@ -89,15 +89,14 @@ TEST_CASE("what comes is told in order, over the ends of epochs, and no further 
   CHECK(seen.late == 0);
 }
 
-TEST_CASE("samples that fill up a batch are told with it", "[load]") {
+TEST_CASE("padding samples are announced with their batch", "[load]") {
   telling<> of{unbounded, ps::last_batch::pad};
   of.batches.begin({0, 0}, 1);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1});
 }
 
-TEST_CASE("no more is told than the bound allows, and what is read makes room",
-          "[load][promise:bounded-12]") {
+TEST_CASE("hints stay within the limit, and reads make room", "[load][promise:bounded-12]") {
   telling<> of{59};
   of.batches.begin({0, 0}, 2);
   of.open();
@@ -111,7 +110,7 @@ TEST_CASE("no more is told than the bound allows, and what is read makes room",
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
 
-TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load][promise:bounded-12]") {
+TEST_CASE("the capacity of a dataset limits its hints", "[load][promise:bounded-12]") {
   telling<> of{59, ps::last_batch::keep, 20};
   of.batches.begin({0, 0}, 2);
   of.open();
@@ -124,7 +123,7 @@ TEST_CASE("the bytes that a dataset keeps bound what it is told", "[load][promis
   CHECK(off.observer.snapshot().ahead.source_bytes == 20);
 }
 
-TEST_CASE("a sample that is larger than the bound is not told, and those after it are",
+TEST_CASE("a sample above the limit is not announced, and later samples are",
           "[load][promise:bounded-12]") {
   telling<> of{30};
   of.data.seen->sizes = {{5, 31}, {6, 0}};  // 6 has no known size: 8 bytes in a batch
@@ -155,7 +154,7 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read",
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24 + 16);
 }
 
-TEST_CASE("what was told of a range that has ended takes no room from the next one",
+TEST_CASE("hints of an ended range take no room from the next range",
           "[load][promise:bounded-12]") {
   telling<> of{50};
   of.batches.begin({0, 0}, 1);
@@ -167,7 +166,7 @@ TEST_CASE("what was told of a range that has ended takes no room from the next o
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
 }
 
-TEST_CASE("a range that begins in the epoch of the last one is told what comes, as the first was",
+TEST_CASE("a second range in the same epoch gets hints like the first",
           "[load][promise:bounded-12]") {
   telling<> of{50};
   telling<fails_once> failing{unbounded};
@@ -187,8 +186,7 @@ TEST_CASE("a range that begins in the epoch of the last one is told what comes, 
   CHECK(failing.observer.snapshot().ahead.failed == 2);  // the order was requested twice
 }
 
-TEST_CASE("a dataset that throws when it is told is told the rest all the same",
-          "[load][fault:hangs-5]") {
+TEST_CASE("a dataset that throws on a hint still receives later hints", "[load][fault:hangs-5]") {
   telling<> of{unbounded};
   of.data.seen->throws = true;
   of.batches.begin({0, 0}, 2);
@@ -197,7 +195,7 @@ TEST_CASE("a dataset that throws when it is told is told the rest all the same",
   CHECK(of.observer.snapshot().ahead.failed == 5);  // failed calls
 }
 
-TEST_CASE("what is foreseen has a bound of its own, and begins with what is opened",
+TEST_CASE("announced plans have a separate limit and begin with the opened batches",
           "[load][promise:bounded-11]") {
   telling<> of{unbounded, ps::last_batch::keep, 20, 120};
   of.batches.begin({0, 1}, 3);
@@ -221,7 +219,7 @@ TEST_CASE("what is foreseen has a bound of its own, and begins with what is open
   CHECK(of.observer.snapshot().ahead.failed == 0);
 }
 
-TEST_CASE("without workers a batch waits for a part of what is foreseen",
+TEST_CASE("without workers a batch waits for a part of the announcements",
           "[load][promise:bounded-11]") {
   telling<> of{unbounded, ps::last_batch::keep, 20, unbounded};
   of.batches.begin({0, 0}, 100);
@@ -235,7 +233,7 @@ TEST_CASE("without workers a batch waits for a part of what is foreseen",
   for (std::size_t i = 0; i < foreseen.size(); ++i) REQUIRE(foreseen[i] == i % 10);
 }
 
-TEST_CASE("a dataset that only takes plans is told them, and nothing to fetch",
+TEST_CASE("a dataset that accepts only plans receives plans and no hints",
           "[load][promise:bounded-11]") {
   telling<fails_once> of{unbounded, ps::last_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
@@ -251,7 +249,7 @@ TEST_CASE("a dataset that only takes plans is told them, and nothing to fetch",
   CHECK(seen.failed == 1);
 }
 
-TEST_CASE("an epoch whose order can't be made is not told, and the next one is",
+TEST_CASE("an epoch whose order fails is not announced, and the next epoch is",
           "[load][fault:hangs-5]") {
   telling<fails_once> of{unbounded};
   of.batches.begin({0, 2}, 3);
@@ -262,7 +260,7 @@ TEST_CASE("an epoch whose order can't be made is not told, and the next one is",
   CHECK(of.observer.snapshot().ahead.failed == 1);
 }
 
-TEST_CASE("hints would be draws of prioritized: a loader refuses them, and gives none by itself",
+TEST_CASE("a loader refuses hints for prioritized and sends none by itself",
           "[load][promise:exact-11][promise:exact-25]") {
   const planned data{80};
   const std::vector<float> weights(80, 1.0F);

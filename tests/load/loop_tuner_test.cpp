@@ -11,7 +11,8 @@
 
 namespace ps = penstock;
 
-TEST_CASE("an opener at its limit sleeps on until half of what is read ahead is taken", "[load]") {
+TEST_CASE("an opener at its limit sleeps until half of the prefetched batches are taken",
+          "[load]") {
   const ps::loader_options options{.batch_size = 4, .workers = 4, .prefetch = ps::automatic};
   ps::detail::schedule batches{ps::detail::epoch_plan{1000, 4, ps::last_batch::keep}};
   ps::detail::active_workers active{4, 4};

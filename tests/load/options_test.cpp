@@ -39,7 +39,7 @@ TEST_CASE("the default options work", "[load]") {
   CHECK(refused({.batch_size = 64, .workers = 0}) == "none");
 }
 
-TEST_CASE("automatic is no number, and its cap is at least one worker and has a loader to cap",
+TEST_CASE("max_workers requires workers = automatic and at least one worker",
           "[load][promise:bounded-4]") {
   using ps::automatic;
   CHECK(refused({.workers = automatic}) == "none");
@@ -77,7 +77,7 @@ TEST_CASE("automatic workers are the cores that may be used, less one for the st
   CHECK_FALSE(ps::detail::has_automatic({.workers = 2, .prefetch = 2}));
 }
 
-TEST_CASE("automatic prefetch takes slots for twice what is usual", "[load]") {
+TEST_CASE("automatic prefetch takes slots for twice the default", "[load]") {
   using ps::automatic;
   CHECK(slots_for(16, 0) == 17);
   CHECK(slots_for(16, automatic) == 33);
@@ -111,7 +111,7 @@ TEST_CASE("a read limit is a positive time, and a timeout needs a worker thread"
   CHECK(refused({.faults = {.on_stall = ignore}}) == "faults.on_stall");
 }
 
-TEST_CASE("an option that can't work is refused by its name", "[load][promise:honest-7]") {
+TEST_CASE("an invalid option is refused by name", "[load][promise:honest-7]") {
   CHECK(refused({.batch_size = 0}) == "batch_size");
   CHECK(refused({.workers = 4096}) == "none");
   CHECK(refused({.workers = 4097}) == "workers");
@@ -138,9 +138,7 @@ TEST_CASE("a negative count is refused at run time, and is never automatic",
         "none");
 }
 
-TEST_CASE(
-    "slots are pinned unless the option says not, and pageable after a failure only where allowed",
-    "[load]") {
+TEST_CASE("slots are pinned by default, and pageable after a failure only if allowed", "[load]") {
   CHECK(ps::detail::slot_memory({}) == ps::detail::memory_kind::pinned);
   CHECK(ps::detail::slot_memory({.memory = {.pageable_fallback = true}}) ==
         ps::detail::memory_kind::pinned_or_pageable);

@@ -10,7 +10,7 @@
 
 using penstock::detail::plan_ledger;
 
-TEST_CASE("what is told takes room until its batch is read, in whatever order batches are",
+TEST_CASE("announced bytes take room until their batch is read, in any order",
           "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
   CHECK(ledger.record_announced(3, 20));
@@ -29,7 +29,7 @@ TEST_CASE("what is told takes room until its batch is read, in whatever order ba
   CHECK(ledger.room() == 60);
 }
 
-TEST_CASE("of a batch that is opened nothing is told any more", "[load][promise:bounded-12]") {
+TEST_CASE("an opened batch is no longer announced", "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
   CHECK(ledger.record_announced(0, 10));
   ledger.record_opened(1);
@@ -42,7 +42,7 @@ TEST_CASE("of a batch that is opened nothing is told any more", "[load][promise:
   CHECK(ledger.bytes() == 0);
 }
 
-TEST_CASE("who tells sleeps until something has moved, and ends for good", "[load]") {
+TEST_CASE("the announcing thread sleeps until something changes, and ends permanently", "[load]") {
   plan_ledger ledger{100};
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
   ledger.record_opened(0);
@@ -67,7 +67,7 @@ TEST_CASE("who tells sleeps until something has moved, and ends for good", "[loa
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
 }
 
-TEST_CASE("who ends it waits as long as it may, however long that is", "[load][fault:hangs-5]") {
+TEST_CASE("stopping the announcing thread waits up to its limit", "[load][fault:hangs-5]") {
   plan_ledger ledger{100};
   ledger.record_opened(0);
   REQUIRE(ledger.wait());  // from here it counts as announcing

@@ -94,7 +94,7 @@ TEST_CASE("an opener waits until its batch is allowed, or until it is to stop", 
   CHECK(wanted == 2);
 }
 
-TEST_CASE("only what was bound before a cancellation is cancelled", "[load]") {
+TEST_CASE("a cancellation applies only to batches that are already bound", "[load]") {
   schedule batches{three};
   batches.begin({0, 0}, 1);
   REQUIRE(batches.bind(*batches.next()));

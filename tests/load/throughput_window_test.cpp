@@ -34,7 +34,7 @@ struct played {
 
 }  // namespace
 
-TEST_CASE("a window says what a batch took, what was waited, and who was busy", "[load]") {
+TEST_CASE("a window reports the time per batch, the waits, and the busy readers", "[load]") {
   played loop;
   CHECK(loop.batches_until_window(30) == 3 + 4);
   CHECK(loop.window->step.mean() == Approx(90));
@@ -57,7 +57,7 @@ TEST_CASE("after a change two batches are left out, and after a pause one more",
   CHECK(loop.window->step.mean() == Approx(90));
 }
 
-TEST_CASE("what was measured before a change does not count after it", "[load]") {
+TEST_CASE("measurements before a change do not count after it", "[load]") {
   played loop;
   const auto busy = [&] { return std::optional<std::uint64_t>{loop.now * 2 / 3}; };
   for (int batch = 0; batch < 3 + 2; ++batch) {  // half a window
@@ -89,7 +89,7 @@ TEST_CASE("short ranges make up a window together", "[load]") {
   CHECK(window->busy.mean() == Approx(2.0 / 3).epsilon(0.01));
 }
 
-TEST_CASE("what was read ahead before is used up first: until a batch is waited for", "[load]") {
+TEST_CASE("batches prefetched before a change are skipped until a batch is waited for", "[load]") {
   played loop;
   loop.batches_until_window(0);
   loop.meter.settle(10);

@@ -119,7 +119,7 @@ bool forbid_binding() {
 
 }  // namespace
 
-TEST_CASE("workers run on the cores of the device's node, and the consumer where it did",
+TEST_CASE("workers run on the cores of the device's node, and the consumer is not moved",
           "[load][promise:honest-16]") {
   const auto mask = own_mask();
   const ps::cpu_list there{{mask.numbers().back()}};
@@ -150,7 +150,7 @@ TEST_CASE("a process that may run on the node's cores alone is left as it is",
   CHECK(found.sum == whole_sum);
 }
 
-TEST_CASE("workers run anywhere where that was asked for, or nothing else is possible",
+TEST_CASE("workers run anywhere if requested, or if nothing else is possible",
           "[load][promise:honest-16]") {
   using enum ps::core_binding;
   const auto mask = own_mask();
@@ -178,7 +178,7 @@ TEST_CASE("workers run anywhere where that was asked for, or nothing else is pos
   }
 }
 
-TEST_CASE("a device without a node has workers anywhere, and so says the footprint before",
+TEST_CASE("a device without a NUMA node has workers anywhere, and the footprint reports it",
           "[load]") {
   device_at_a_node device;
   const ps::loader_options options{.batch_size = 4, .workers = 1};
@@ -196,8 +196,7 @@ TEST_CASE("a device without a node has workers anywhere, and so says the footpri
   CHECK(also == free_to_go.footprint());
 }
 
-TEST_CASE("a system that refuses to bind is visible and does no harm",
-          "[load][promise:honest-16]") {
+TEST_CASE("a refused binding is reported and harmless", "[load][promise:honest-16]") {
   const auto mask = own_mask();
   if (mask.size() == 1) {
     WARN("not tested: there is one core");

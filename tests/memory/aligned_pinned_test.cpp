@@ -10,7 +10,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("up to the device's own alignment nothing is added", "[memory]") {
+TEST_CASE("up to the device's alignment, no padding is added", "[memory]") {
   const ledger_device device;
   for (std::size_t alignment = 1; alignment <= 256; alignment *= 2) {
     const auto block = ps::detail::allocate_aligned_pinned(device, 1000, alignment);
@@ -21,7 +21,8 @@ TEST_CASE("up to the device's own alignment nothing is added", "[memory]") {
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("above it the alignment is what is added, and the block is found again", "[memory]") {
+TEST_CASE("above the device's alignment, the alignment is added and the block is found again",
+          "[memory]") {
   const barely_aligned_device device;
   for (std::size_t alignment = 512; alignment <= 65536; alignment *= 2) {
     CAPTURE(alignment);
@@ -37,7 +38,7 @@ TEST_CASE("above it the alignment is what is added, and the block is found again
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a block that could not be locked says so, aligned or not", "[memory]") {
+TEST_CASE("a block that could not be locked reports it, aligned or not", "[memory]") {
   const ledger_device device;
   device.refuse_to_pin();
   const auto block = ps::detail::allocate_aligned_pinned(device, 10, 4096);
@@ -45,8 +46,7 @@ TEST_CASE("a block that could not be locked says so, aligned or not", "[memory]"
   ps::detail::deallocate_aligned_pinned(device, block.data, 10, 4096);
 }
 
-TEST_CASE("an alignment that is no power of two, and a sum that wraps, ask the device for nothing",
-          "[memory]") {
+TEST_CASE("an invalid alignment and an overflowing size make no device call", "[memory]") {
   const ledger_device device;
   constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
   for (const std::size_t alignment : {std::size_t{0}, std::size_t{3}, std::size_t{768}}) {

@@ -29,7 +29,7 @@ TEST_CASE("an unknown memory size is the largest number", "[memory]") {
   CHECK(machine{}.file("/proc/self/cgroup", "garbage\n0:\n\n::\n").available() == max);
 }
 
-TEST_CASE("without a control group what the system has left counts", "[memory]") {
+TEST_CASE("without a control group the system's available memory counts", "[memory]") {
   CHECK(machine{}.free_mib(100).available() == 100 * mib);
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("a control group that is full, or over its limit, has 0 bytes left", "
   CHECK(it.available() == 500 * mib);  // never more than the limit
 }
 
-TEST_CASE("a limit of \"max\" is none", "[memory]") {
+TEST_CASE("a limit of \"max\" means no limit", "[memory]") {
   machine it;
   it.free_mib(100)
       .file("/proc/self/cgroup", "0::/box\n")
@@ -151,7 +151,7 @@ TEST_CASE("a limit on address space or data counts, less what the process has", 
   }
 }
 
-TEST_CASE("without /proc the kernel is asked for the free memory", "[memory]") {
+TEST_CASE("without /proc the free memory comes from a system call", "[memory]") {
   struct ::sysinfo system {};
   REQUIRE(::sysinfo(&system) == 0);
   CHECK(ps::detail::free_memory() > 0);

@@ -32,7 +32,7 @@ ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
 
 }  // namespace
 
-TEST_CASE("bytes are formatted for people", "[memory]") {
+TEST_CASE("bytes are formatted with units", "[memory]") {
   CHECK(ps::detail::readable_bytes(0) == "0 bytes");
   CHECK(ps::detail::readable_bytes(1023) == "1023 bytes");
   CHECK(ps::detail::readable_bytes(1024) == "1.0 KiB");
@@ -63,7 +63,7 @@ TEST_CASE("a share of an unknown memory size is a share of the largest number", 
   CHECK(ps::memory_budget::share(0x1.fffffffffffffp-1, silent.root()).limit() == unlimited - 2047);
 }
 
-TEST_CASE("an invalid share is refused by name", "[memory]") {
+TEST_CASE("an invalid share is refused by its option name", "[memory]") {
   for (const double bad : {0.0, -0.5, 1.0000001, 25.0, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()}) {
     INFO(bad);
@@ -152,7 +152,8 @@ TEST_CASE("threads that share a budget never take more than there is",
   CHECK(budget.used() == 0);
 }
 
-TEST_CASE("an exceeded budget names the need, the limit and what to lower", "[memory]") {
+TEST_CASE("the error for an exceeded budget names the need, the limit and the option to lower",
+          "[memory]") {
   const auto budget = ps::memory_budget::bytes(std::uint64_t{2} << 30);
   const auto alone = refusal(budget, {.slot_count = 12, .min = 12, .slot_bytes = 273 * mebi});
   CHECK(std::string{alone.what()} ==

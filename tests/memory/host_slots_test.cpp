@@ -79,7 +79,7 @@ TEST_CASE("the slots lie one after the other in one slab, each a whole batch",
            .pinned()));
 }
 
-TEST_CASE("a device that pins in pieces is told that a copy takes a slot", "[memory]") {
+TEST_CASE("a device that pins in pieces receives the slot size as its unit", "[memory]") {
   const pieces_device device;
   {
     const ps::detail::host_slots<pieces_device> slots{device, layout, 3,
@@ -88,7 +88,7 @@ TEST_CASE("a device that pins in pieces is told that a copy takes a slot", "[mem
   CHECK(*device.unit == layout.bytes());
 }
 
-TEST_CASE("every slot is handed out once until it comes back", "[memory]") {
+TEST_CASE("every slot is handed out once until it is released", "[memory]") {
   const auto slots = make_ring({}, 4);
   std::set<std::uint32_t> taken;
   for (int i = 0; i < 4; ++i) taken.insert(*slots->try_acquire());
@@ -99,7 +99,7 @@ TEST_CASE("every slot is handed out once until it comes back", "[memory]") {
   CHECK_FALSE(slots->try_acquire().has_value());
 }
 
-TEST_CASE("slots come back in the order they were given", "[memory]") {
+TEST_CASE("slots are handed out in the order of their release", "[memory]") {
   const auto slots = make_ring({}, 3);
   for (int i = 0; i < 3; ++i) CHECK(slots->acquire().has_value());
   for (const std::uint32_t slot : {1U, 2U, 0U}) slots->release(slot);
@@ -187,7 +187,7 @@ TEST_CASE("host memory is freed only when the copies out of it have reached thei
   CHECK(device.seen->frees == 1);
 }
 
-TEST_CASE("a slot that came back after a copy may be given back without one", "[memory]") {
+TEST_CASE("a slot that was released after a copy may be released without one", "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();

@@ -23,7 +23,7 @@ namespace {
 static_assert(std::is_base_of_v<std::pmr::memory_resource, ps::pinned_resource<>>);
 }  // namespace
 
-TEST_CASE("a pinned resource counts the bytes that are out, and takes them from its device",
+TEST_CASE("a pinned resource counts its allocated bytes and allocates from its device",
           "[memory]") {
   const ledger_device device;
   ps::pinned_resource pinned{device};
@@ -53,8 +53,7 @@ TEST_CASE("an allocation of 0 bytes succeeds, as the standard demands", "[memory
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("every alignment is served, also on a device whose memory has 256 bytes and no more",
-          "[memory]") {
+TEST_CASE("every alignment is served, even if the device aligns only to 256 bytes", "[memory]") {
   const barely_aligned_device device;
   ps::pinned_resource pinned{device};
   for (std::size_t alignment = 1; alignment <= std::size_t{1} << 20; alignment *= 2) {

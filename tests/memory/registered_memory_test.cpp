@@ -166,7 +166,7 @@ TEST_CASE("the CPU device locks the pages into RAM, also those that are read-onl
   CHECK_FALSE(is_locked(constant.all()));
 }
 
-TEST_CASE("where the process may lock nothing, the CPU device says which limit to raise",
+TEST_CASE("if the process may not lock memory, the CPU device names the limit to raise",
           "[memory]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");

@@ -16,7 +16,7 @@ some all_of_list(std::span<const std::uint64_t> list) { return {list.begin(), li
 
 }  // namespace
 
-TEST_CASE("lists hold what each slot's batch has", "[memory]") {
+TEST_CASE("lists hold the samples of each slot's batch", "[memory]") {
   sample_lists lists{2, 4};
   REQUIRE(lists.is_on());
   lists.begin_batch(1);
@@ -69,7 +69,7 @@ TEST_CASE("a batch's lists move to a slot of another ring, and are copied if slo
   CHECK(off.indices(0, 3).empty());
 }
 
-TEST_CASE("what is skipped leaves a list, and later samples move up", "[memory]") {
+TEST_CASE("skipped samples are removed from a list, and later samples move up", "[memory]") {
   sample_lists lists{1, 5};
   lists.note(0, 0, std::array<std::uint64_t, 5>{1, 2, 3, 4, 5});
   lists.close_gaps(0, std::array<std::uint8_t, 5>{1, 0, 0, 1, 0});

@@ -69,7 +69,7 @@ TEST_CASE("a slab allocates and frees memory of the requested kind", "[memory]")
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a slab that could not be locked says so", "[memory][promise:honest-8]") {
+TEST_CASE("a slab that could not be locked reports it", "[memory][promise:honest-8]") {
   const ledger_device device;
   device.refuse_to_pin();
   const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned};
@@ -104,7 +104,7 @@ TEST_CASE("only a failure to pin falls back to pageable memory: other errors pro
       std::runtime_error, Catch::Matchers::Message("the device is gone"));
 }
 
-TEST_CASE("a device that pins in pieces is told what a copy takes, when taking and when freeing",
+TEST_CASE("a device that pins in pieces receives the unit when allocating and freeing",
           "[memory]") {
   const slab_device device;
   {
@@ -151,7 +151,7 @@ TEST_CASE("a slab that can't be allocated is out of memory, of every kind",
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("host memory that can't be allocated is named as host memory, with what to lower",
+TEST_CASE("an error for host memory names the kind of memory and the options to lower",
           "[memory][fault:memory-4]") {
   const auto told = Catch::Matchers::Predicate<ps::out_of_memory>(
       [](const ps::out_of_memory& error) {

@@ -33,7 +33,7 @@ mlp::options small() {
 
 }  // namespace
 
-TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]") {
+TEST_CASE("the experiment runs only on the first samples if requested", "[mlp]") {
   const auto data = mlp::random_data(300, 50);
   auto chosen = small();
   chosen.samples = 200;
@@ -48,7 +48,7 @@ TEST_CASE("the experiment runs on the first samples alone when asked to", "[mlp]
   CHECK(mlp::run_experiment(chosen, data).train_samples == 300);
 }
 
-TEST_CASE("the experiment is tested on fewer samples, and without the stages' costs, when asked to",
+TEST_CASE("the experiment is tested on fewer samples and without the stages' costs if requested",
           "[mlp]") {
   auto chosen = small();
   chosen.test_samples = 20;
@@ -91,7 +91,7 @@ TEST_CASE("images that travel as half, bfloat16 or int8 teach the network the sa
   }
 }
 
-TEST_CASE("what has been found is told after every run of a mode", "[mlp]") {
+TEST_CASE("results are reported after every run of a mode", "[mlp]") {
   auto chosen = small();
   chosen.repeat = 2;
   std::vector<std::size_t> modes;

@@ -113,7 +113,7 @@ TEST_CASE("batches that make a step together have the losses of the large batch,
   CHECK(farthest(alone.trace().losses, expected.losses) > 1e-2);
 }
 
-TEST_CASE("a step of several batches begins anew after a restart", "[mlp]") {
+TEST_CASE("a step of several batches begins again after a restart", "[mlp]") {
   const some_digits digits{40};
   auto trained = trainer_of(16, 1, 40, {.accumulate = 2});
   train_on(trained, digits.bytes, digits.labels, 16, 1);
@@ -207,8 +207,7 @@ TEST_CASE("bf16 has no scale, and skips nothing", "[mlp]") {
   CHECK(trained.scaler().skipped == 0);
 }
 
-TEST_CASE("the scale doubles after 2000 good steps, and an overflow begins to count anew",
-          "[mlp]") {
+TEST_CASE("the scale doubles after 2000 good steps, and an overflow restarts the count", "[mlp]") {
   mlp::kernel::step_state state{};
   mlp::kernel::scaler_state scaler{};
   scaler.scale = 1024.0F;

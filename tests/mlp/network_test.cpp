@@ -172,7 +172,7 @@ TEST_CASE("a step is the Adam update of the paper", "[mlp]") {
   }
 }
 
-TEST_CASE("assigned parameters start training anew, bit by bit", "[mlp]") {
+TEST_CASE("assigned parameters restart training with the same bits", "[mlp]") {
   fixture f;
   const auto run = [&] {
     f.net.assign(f.initial, f.stream);

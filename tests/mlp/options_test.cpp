@@ -121,8 +121,7 @@ TEST_CASE("device, workload and kernels are words", "[mlp]") {
         mlp::device_choice::host);
 }
 
-TEST_CASE("what a step is takes an operation a launch, which whole steps in float are not",
-          "[mlp]") {
+TEST_CASE("options of the step require one operation per launch", "[mlp]") {
   CHECK(parse({}).line.chosen.step.is_plain());
   CHECK(parse({"--precision", "fp32", "--accumulate", "1"}).line.chosen.kernels ==
         mlp::kernel_choice::fused);
@@ -216,7 +215,7 @@ TEST_CASE("the table of steps has each kind of kernels, without and with graph",
   CHECK(all == "thrust thrust+ cublas cublas+ fused fused+ ");
 }
 
-TEST_CASE("help lists the options and is no error", "[mlp]") {
+TEST_CASE("help lists the options and is not an error", "[mlp]") {
   const auto result = parse({"--help"});
   REQUIRE(result.line.exit_status == 0);
   for (const char* option :

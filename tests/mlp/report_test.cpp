@@ -122,7 +122,7 @@ TEST_CASE("other steps of the overlapped loop are rows beside the serial one", "
   CHECK(object["options"]["travel"].is_null());
 }
 
-TEST_CASE("the report says what has limited a loop that was judged", "[mlp]") {
+TEST_CASE("the report names the bottleneck of a diagnosed loop", "[mlp]") {
   auto found = reported_results();
   std::ostringstream plain;
   mlp::print_report(plain, reported_options(), found);
@@ -166,7 +166,7 @@ TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made o
   CHECK(object["device"]["graph"] == true);
 }
 
-TEST_CASE("the table of steps says what each row gains on the one before", "[mlp]") {
+TEST_CASE("the table of steps shows the gain of each row over the previous row", "[mlp]") {
   std::vector<mlp::measured_step> rows{{reported_options(), reported_results()},
                                        {reported_options(), reported_results()}};
   rows[0].chosen.kernels = mlp::kernel_choice::thrust;
@@ -253,8 +253,7 @@ TEST_CASE("the JSON file holds the same figures", "[mlp]") {
   CHECK_THROWS_AS(mlp::write_json(o, reported_results(), true), std::runtime_error);
 }
 
-TEST_CASE("what is written of a run that goes on is whole, and says that it is not complete",
-          "[mlp]") {
+TEST_CASE("the output of an ongoing run is well-formed and marked as incomplete", "[mlp]") {
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");

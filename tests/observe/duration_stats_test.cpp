@@ -31,7 +31,7 @@ bool is_a_sixteenth_off_at_most(std::chrono::nanoseconds found, double exact) {
 
 }  // namespace
 
-TEST_CASE("every number has a bucket that it lies in, an eighth of it wide at most", "[observe]") {
+TEST_CASE("every number lies in a bucket at most an eighth of it wide", "[observe]") {
   std::vector<std::uint64_t> numbers;
   for (std::uint64_t i = 0; i < 5000; ++i) numbers.push_back(i);
   for (unsigned power = 12; power < 44; ++power) {
@@ -102,7 +102,7 @@ TEST_CASE("no times have quantiles of 0", "[observe]") {
   CHECK((none - none).longest().count() == 0);
 }
 
-TEST_CASE("times are told in nanoseconds, however long a tick is", "[observe]") {
+TEST_CASE("times are reported in nanoseconds for any tick length", "[observe]") {
   auto all = stats_of({1000, 1000, 3000});
   all.nanoseconds_per_tick = 0.5;
   CHECK(all.longest() == std::chrono::nanoseconds{1500});
@@ -110,8 +110,10 @@ TEST_CASE("times are told in nanoseconds, however long a tick is", "[observe]") 
   CHECK(is_a_sixteenth_off_at_most(all.quantile(0.5), 500));
 }
 
-TEST_CASE("a difference has the times that came between, and their longest as its bucket says",
-          "[observe]") {
+TEST_CASE(
+    "a difference has the times between the snapshots, and its maximum is the bucket's "
+    "limit",
+    "[observe]") {
   const auto before = stats_of({100, 5000});
   const auto between = stats_of({100, 5000, 100, 200, 300}) - before;
   CHECK(between.count() == 3);

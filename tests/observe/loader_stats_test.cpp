@@ -146,8 +146,7 @@ TEST_CASE("the part of reading that maps take is timed, and nothing else is take
   }
 }
 
-TEST_CASE("batches that are left are counted as read, and neither as taken nor as ready",
-          "[observe]") {
+TEST_CASE("abandoned batches are counted as read, and neither as taken nor as ready", "[observe]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 4}};
   for (int turn = 0; turn < 65; ++turn) {
@@ -167,7 +166,7 @@ TEST_CASE("batches that are left are counted as read, and neither as taken nor a
   CHECK(left.ready.sum <= 2 * 4);
 }
 
-TEST_CASE("a batch that fails is no step, and its failed run is not counted", "[observe]") {
+TEST_CASE("a failed batch is not a step, and its failed run is not counted", "[observe]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1});
   numbered data{30};
   data.state->bad = 12;
@@ -297,7 +296,7 @@ TEST_CASE("a consumer that reads itself waits for the end of a lease", "[observe
   loader.stop();
 }
 
-TEST_CASE("without workers, orders and lengths are no part of the loop's body", "[observe]") {
+TEST_CASE("without workers, orders and lengths do not count as the loop's body", "[observe]") {
   ps::loader loader{
       slow_to_open{}, slow_to_order{}, {.batch_size = 4, .workers = 0, .prefetch = 1}};
   for (auto& batch : loader.epochs(0, 2)) static_cast<void>(batch);
@@ -359,7 +358,7 @@ TEST_CASE("a transfer's copies and waits are counted, with those of its loader",
   CHECK(last.loader->step.batches == 11);
 }
 
-TEST_CASE("time without a loop is no step of a transfer's", "[observe]") {
+TEST_CASE("time without a loop is not a step of a transfer", "[observe]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
   const auto before = feed.stats();
@@ -450,7 +449,7 @@ TEST_CASE("snapshots are taken from another thread while four workers run", "[ob
   CHECK(feed.stats().loader->read.samples == 20'000);
 }
 
-TEST_CASE("workers tell what they use of the processor", "[observe]") {
+TEST_CASE("workers report their processor usage", "[observe]") {
   struct busy {
     using record_type = numbered::record_type;
     [[nodiscard]] std::uint64_t size() const { return 1'000'000; }
@@ -494,7 +493,7 @@ TEST_CASE("statistics of different loaders can't be subtracted, nor later ones f
   CHECK_THROWS_AS(of_feed - feed.stats(), ps::stats_mismatch);
 }
 
-TEST_CASE("the slowest samples of a difference are those that were read meanwhile", "[observe]") {
+TEST_CASE("the slowest samples of a difference were read between the snapshots", "[observe]") {
   ps::loader_stats before;
   ps::loader_stats after;
   before.read.slowest[0] = {5, 1000us};

@@ -54,7 +54,7 @@ struct metered {
 
 }  // namespace
 
-TEST_CASE("of the runs that are timed it is known how long samples were made", "[observe]") {
+TEST_CASE("timed runs measure the time of maps", "[observe]") {
   metered reads;
   for (std::uint64_t batch = 0; batch < 3; ++batch) {
     auto* const times = reads.begin(8 * batch);
@@ -74,8 +74,7 @@ TEST_CASE("of the runs that are timed it is known how long samples were made", "
   CHECK(reads.begin(1) == nullptr);
 }
 
-TEST_CASE("every run is counted, and the slower reading is, the more of them are timed",
-          "[observe]") {
+TEST_CASE("every run is counted, and slower reads are timed more often", "[observe]") {
   const auto [each, every] = GENERATE(table<std::uint64_t, std::uint64_t>(
       {{100, 128}, {900, 128}, {1'000, 8}, {49'000, 8}, {50'000, 1}, {1'000'000, 1}}));
   metered reads;
@@ -148,7 +147,7 @@ TEST_CASE("a probe of a wait runs its stopwatch, and one without a stopwatch mea
   CHECK(events[0].end - events[0].begin == ticks);
 }
 
-TEST_CASE("samples that a dataset tells apart have times of their own", "[observe]") {
+TEST_CASE("samples that a dataset reads one by one have separate times", "[observe]") {
   metered reads;
   auto* const times = reads.begin(0);
   REQUIRE(times != nullptr);

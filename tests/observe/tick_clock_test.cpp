@@ -33,7 +33,7 @@ struct played_clock {
 
 }  // namespace
 
-TEST_CASE("ticks are as long as the steady clock says", "[observe]") {
+TEST_CASE("the length of a tick agrees with the steady clock", "[observe]") {
   played_clock clock;
   clock.pass(3ms);
   const auto seen = clock.look();
@@ -63,7 +63,7 @@ TEST_CASE("ticks of the steady clock are nanoseconds, and no step is looked for"
   }
 }
 
-TEST_CASE("a clock that steps is told for good, forwards or back", "[observe]") {
+TEST_CASE("a clock step in either direction is reported permanently", "[observe]") {
   const auto step = GENERATE(std::int64_t{400'000'000}, std::int64_t{-400'000'000});
   played_clock clock;
   for (int turn = 0; turn < 3; ++turn) {
@@ -77,7 +77,7 @@ TEST_CASE("a clock that steps is told for good, forwards or back", "[observe]") 
   CHECK(clock.look().has_stepped);
 }
 
-TEST_CASE("a clock that changes its rate is told", "[observe]") {
+TEST_CASE("a change of the clock rate is reported", "[observe]") {
   played_clock clock;
   clock.pass(100ms);
   CHECK_FALSE(clock.look().has_stepped);
@@ -86,8 +86,7 @@ TEST_CASE("a clock that changes its rate is told", "[observe]") {
   CHECK(clock.look().has_stepped);
 }
 
-TEST_CASE("a clock that goes back counts as standing, and the text says that it has stepped",
-          "[observe]") {
+TEST_CASE("a clock that goes back counts as stopped, and the text reports the step", "[observe]") {
   ps::detail::stopwatch watch;
   watch.start(5'000);
   watch.stop(4'000);
@@ -104,7 +103,7 @@ TEST_CASE("a clock that goes back counts as standing, and the text says that it 
         std::string::npos);
 }
 
-TEST_CASE("this machine's clock goes on, and is told by its name", "[observe]") {
+TEST_CASE("the clock of this machine advances and has a name", "[observe]") {
   ps::detail::tick_clock clock;
   const std::uint64_t begin = clock.now();
   while (clock.now() == begin) {
@@ -115,7 +114,7 @@ TEST_CASE("this machine's clock goes on, and is told by its name", "[observe]") 
   CHECK_FALSE(ps::detail::name_of(clock.source()).empty());
 }
 
-TEST_CASE("a wait that goes on counts up to the snapshot", "[observe]") {
+TEST_CASE("an ongoing wait counts up to the snapshot", "[observe]") {
   ps::detail::stopwatch watch;
   watch.start(100);
   CHECK(watch.read(150).count == 1);

@@ -161,7 +161,7 @@ TEST_CASE("a loop over a loader has its steps and its leases recorded", "[observ
   }
 }
 
-TEST_CASE("without a recorder nothing is recorded", "[observe]") {
+TEST_CASE("without a recorder no event is recorded", "[observe]") {
   ps::trace_recorder recorder;
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10}};
   ps::transfer feed{loader};
@@ -272,7 +272,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events[17].begin == 300);
 }
 
-TEST_CASE("a worker's sleep without a seat is recorded, and what was before is seen meanwhile",
+TEST_CASE("the sleep of an inactive worker is recorded, and earlier events are visible meanwhile",
           "[observe]") {
   const ps::detail::tick_clock clock;
   const auto writer = std::make_shared<ps::detail::trace_writer>("one", 1, 16, clock);
@@ -294,7 +294,7 @@ TEST_CASE("a worker's sleep without a seat is recorded, and what was before is s
   CHECK(events[2].stage == static_cast<std::uint64_t>(stage::wait_for_opener));
 }
 
-TEST_CASE("a ring keeps the newest events, and says how many it has lost",
+TEST_CASE("a ring keeps the newest events and reports the number of lost ones",
           "[observe][promise:honest-19]") {
   ps::trace_recorder recorder{{.capacity = 16}};
   ps::loader loader{numbered{1000},
@@ -313,7 +313,7 @@ TEST_CASE("a ring keeps the newest events, and says how many it has lost",
   CHECK(reads.back() == 99);
 }
 
-TEST_CASE("what is overwritten while it is copied leaves no gap", "[observe]") {
+TEST_CASE("events overwritten during a copy leave no gap", "[observe]") {
   using atomics = interrupted_atomics;
   std::vector<numbered_event> copy;
   std::set<std::uint64_t> firsts;

@@ -179,7 +179,8 @@ std::vector<std::array<std::uint64_t, 2>> values_of(Data&& data, std::uint64_t s
 
 }  // namespace
 
-TEST_CASE("a sample's bits are good on within its stream and across keys", "[order][statistics]") {
+TEST_CASE("the random bits of a sample are good within its stream and across keys",
+          "[order][statistics]") {
   ps::sample_generator one{{.seed = 1}, 0};
   check_quality("one stream", [&](std::uint64_t) { return one(); });
   check_quality("samples", [](std::uint64_t k) { return first_word({.seed = 1}, k); });
@@ -205,7 +206,7 @@ TEST_CASE("a sample's bits are good on within its stream and across keys", "[ord
   });
 }
 
-TEST_CASE("the streams of neighbouring keys are unrelated: their difference is random",
+TEST_CASE("the streams of neighboring keys are unrelated: their difference is random",
           "[order][statistics]") {
   check_quality("samples", [](std::uint64_t k) {
     return first_word({.seed = 1}, 2 * k) ^ first_word({.seed = 1}, 2 * k + 1);
@@ -264,7 +265,7 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
   CHECK(shared.spacing < false_alarm);
 }
 
-TEST_CASE("no stretch of a stream occurs in another one, at no offset",
+TEST_CASE("no part of a stream occurs in another stream at any offset",
           "[order][statistics][promise:exact-2]") {
   // Two consecutive words: the probability that any of 2^17 pairs coincide is 2^-31.
   std::set<std::uint64_t> seen;

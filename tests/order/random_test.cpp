@@ -134,7 +134,7 @@ TEST_CASE("every bit of seed, epoch, stage and index changes the stream", "[orde
   }
 }
 
-TEST_CASE("no two of many neighbouring keys share a stream, nor do blocks repeat", "[order]") {
+TEST_CASE("no two of many neighboring keys share a stream, nor do blocks repeat", "[order]") {
   std::set<words> seen;
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     for (std::uint64_t epoch = 0; epoch < 8; ++epoch) {
@@ -380,7 +380,8 @@ TEST_CASE("mean and stddev shift and scale, a float is the rounded double", "[or
   CHECK_THROWS_AS(ps::normal(one, 0.0f, std::nanf("")), std::invalid_argument);
 }
 
-TEST_CASE("bernoulli is never for 0, always for 1, and as often as asked between", "[order]") {
+TEST_CASE("bernoulli is never true for 0, always for 1, and has the given frequency between",
+          "[order]") {
   all_ones ones;
   all_zeros zeros;
   CHECK(ps::bernoulli(ones, 1.0));

@@ -119,7 +119,7 @@ TEST_CASE("a user's own sampler needs only the two functions", "[order]") {
   CHECK(epoch != epoch_of(sampler, 100, 1));
 }
 
-TEST_CASE("the concepts refuse types that are no order or no sampler", "[order]") {
+TEST_CASE("the concepts refuse types that are not an order or a sampler", "[order]") {
   STATIC_REQUIRE(ps::epoch_order<ps::detail::identity_order>);
   STATIC_REQUIRE(ps::epoch_order<ps::detail::permutation>);
   STATIC_REQUIRE_FALSE(ps::epoch_order<order_that_may_throw>);

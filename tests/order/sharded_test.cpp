@@ -185,7 +185,7 @@ TEST_CASE("a run stopped on 8 ranks resumes on 4, batch by batch", "[order][prom
   CHECK(seen == expected);
 }
 
-TEST_CASE("the state of a rank of 8 is that of a rank of 4", "[order][promise:exact-8]") {
+TEST_CASE("the state of a rank of 8 equals the state of a rank of 4", "[order][promise:exact-8]") {
   const numbered data{.count = 1000};
   const auto loader_of = [&](int rank, int world, ps::remainder_policy tail) {
     const ps::sharded shard{ps::shuffled{.seed = 9},
@@ -234,7 +234,7 @@ TEST_CASE("an epoch of 2^63 samples is sharded to its end", "[order]") {
   }
 }
 
-TEST_CASE("options that can't be sharded are refused by name", "[order][promise:honest-7]") {
+TEST_CASE("invalid sharding options are refused by name", "[order][promise:honest-7]") {
   CHECK(problem_of({.world = 0, .global_batch = 8}) == "world: must be at least 1, but is 0");
   CHECK(problem_of({.rank = 4, .world = 4, .global_batch = 8}) ==
         "rank: must be at least 0 and below the world of 4, but is 4");
@@ -409,7 +409,7 @@ TEST_CASE("with keep, an empty dataset and a loader that drops batches are refus
           "because no other rank reads the samples of the short last batch"));
 }
 
-TEST_CASE("a shard is a sampler, and its order plain bytes", "[order]") {
+TEST_CASE("a shard is a sampler, and its order is trivially copyable", "[order]") {
   using share = ps::sharded<ps::shuffled>;
   STATIC_REQUIRE(ps::sampler<share>);
   STATIC_REQUIRE(std::is_trivially_copyable_v<ps::detail::order_of<share>>);

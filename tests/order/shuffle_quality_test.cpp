@@ -262,7 +262,7 @@ TEST_CASE("no order of 2 to 64 samples has a structure", "[order][statistics][pr
   }
 }
 
-TEST_CASE("no order of more samples, which is computed in another way, has a structure",
+TEST_CASE("no order of more than 64 samples, computed by another algorithm, has a structure",
           "[order][statistics]") {
   const std::size_t n = GENERATE(65u, 66u, 96u, 127u, 128u, 129u, 192u, 256u, 257u);
   for (const bool by_seed : {false, true}) {

@@ -138,8 +138,7 @@ TEST_CASE("the sum of small weights is kept next to a large one", "[order]") {
   CHECK(static_cast<double>((std::uint64_t{n} << 32) - large) == Approx(expected).margin(2));
 }
 
-TEST_CASE("a column gives its own sample below what it keeps, and the alias from there on",
-          "[order]") {
+TEST_CASE("a column gives its own sample below its threshold, and the alias above", "[order]") {
   const table of = table_of(std::vector<double>{0, 1, 3, 0, 2});
   for (std::uint32_t which = 0; which < 5; ++which) {
     const auto [alias, keep] = of.columns()[which];
@@ -194,7 +193,7 @@ TEST_CASE("samples are drawn as often as their weights say",
   CHECK(chance_of(counts, even) < false_alarm);
 }
 
-TEST_CASE("draws at neighbouring places, in two epochs, and with two seeds are independent",
+TEST_CASE("draws at neighboring places, in two epochs, and with two seeds are independent",
           "[order][statistics][promise:exact-4]") {
   const std::vector<double> weights{1, 2, 3, 4, 5, 6, 7, 8};
   const std::uint64_t count = 200'000u / slowness;
@@ -310,7 +309,7 @@ TEST_CASE("a loader keeps the table of a destroyed sampler", "[order]") {
   CHECK(batches == 15);
 }
 
-TEST_CASE("weights that can't be drawn from are refused by index and value", "[order]") {
+TEST_CASE("invalid weights are refused by index and value", "[order]") {
   using doubles = std::vector<double>;
   const double infinity = std::numeric_limits<double>::infinity();
   CHECK(problem_of(doubles{}) == "weights: expected at least one, found none");

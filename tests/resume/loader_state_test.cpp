@@ -69,7 +69,7 @@ TEST_CASE("a state is read with keys in any order and any white space", "[resume
                                   .order = 1});
 }
 
-TEST_CASE("a text that is no state is refused at its first wrong byte",
+TEST_CASE("an invalid state text is refused at its first wrong byte",
           "[resume][promise:exact-7][fault:consumers-4]") {
   const std::string text = ps::to_text(some_state());
   CHECK(refused("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
@@ -103,7 +103,7 @@ TEST_CASE("a text that is no state is refused at its first wrong byte",
             .message.ends_with("expected a batch_size of at least 1, found 0"));
 }
 
-TEST_CASE("a state that belongs to another order is refused with every difference",
+TEST_CASE("a state of another order is refused with every difference",
           "[resume][promise:exact-7]") {
   const auto own = some_state();
   auto state = own;

@@ -7,7 +7,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("where workers run is told in a sentence, and why", "[threads]") {
+TEST_CASE("the affinity report explains where workers run and why", "[threads]") {
   using enum ps::core_binding;
   const ps::cpu_list cores{{8, 9, 10}};
   CHECK(to_text(ps::affinity_report{}) == "workers anywhere: the device has no NUMA node");

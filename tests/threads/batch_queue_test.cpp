@@ -185,9 +185,10 @@ TEST_CASE("closing wakes every waiting push, and its ticket is not in the queue"
   CHECK_FALSE(queue.pop().has_value());
 }
 
-TEMPLATE_TEST_CASE("a closed queue delivers what is left, takes nothing, and stays closed",
-                   "[load]", ps::many_producers_many_consumers,
-                   ps::single_producer_single_consumer) {
+TEMPLATE_TEST_CASE(
+    "a closed queue delivers its remaining tickets, accepts nothing, and stays "
+    "closed",
+    "[load]", ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   ps::batch_queue<int, TestType> queue{4};
   for (int i = 0; i < 3; ++i) CHECK(queue.try_push(i));
   CHECK_FALSE(queue.was_closed());
@@ -253,7 +254,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
   CHECK(inside == 0);
 }
 
-TEMPLATE_TEST_CASE("what was written before a push is seen after its pop", "[load]",
+TEMPLATE_TEST_CASE("writes before a push are visible after its pop", "[load]",
                    ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   constexpr std::uint32_t slots = 4;
   constexpr std::uint32_t rounds = 10'000;
@@ -279,7 +280,7 @@ TEMPLATE_TEST_CASE("what was written before a push is seen after its pop", "[loa
   CHECK(sum == std::uint64_t{rounds} * (rounds + 1) / 2);
 }
 
-TEMPLATE_TEST_CASE("a pop or a push with a limit says which of three ends it had",
+TEMPLATE_TEST_CASE("a timed pop or push returns ready, closed or timeout",
                    "[load][promise:race-free-7]", ps::many_producers_many_consumers,
                    ps::single_producer_single_consumer) {
   using namespace std::chrono_literals;
@@ -305,7 +306,7 @@ TEMPLATE_TEST_CASE("a pop or a push with a limit says which of three ends it had
   CHECK(queue.pop_until(std::chrono::steady_clock::time_point::max()).closed());
 }
 
-TEMPLATE_TEST_CASE("a wait with a limit ends by what it waits for", "[load]",
+TEMPLATE_TEST_CASE("a timed wait ends with its event or its deadline", "[load]",
                    ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   using namespace std::chrono_literals;
   sleepy_atomics::reset();

@@ -47,7 +47,7 @@ TEST_CASE("the cores of a node are those of its file", "[threads]") {
   CHECK(cpus_of_node(files.root() + "/nowhere", 0) == std::nullopt);
 }
 
-TEST_CASE("a thread's mask is asked for until it is long enough", "[threads]") {
+TEST_CASE("the affinity mask of a thread is queried with growing sizes", "[threads]") {
   for (const unsigned cores : {64U, 1024U, 1025U, 8192U, 65536U}) {
     CAPTURE(cores);
     CHECK(affinity_of_this_thread(kernel_of{cores}) == ps::cpu_list{{cores - 1}});
@@ -57,7 +57,7 @@ TEST_CASE("a thread's mask is asked for until it is long enough", "[threads]") {
   CHECK(errno == EPERM);
 }
 
-TEST_CASE("a thread that is bound runs on those cores alone, and others as before", "[threads]") {
+TEST_CASE("a bound thread runs on those cores only, and other threads are unchanged", "[threads]") {
   const auto before = affinity_of_this_thread();
   REQUIRE(before.has_value());
   REQUIRE_FALSE(before->empty());

@@ -26,7 +26,7 @@ TEST_CASE("a list of cores is read as the kernel writes it", "[threads]") {
   CHECK(ps::cpu_list::parse("0-65535")->size() == ps::cpu_list::limit);
 }
 
-TEST_CASE("any other text is no list of cores", "[threads]") {
+TEST_CASE("any other text is not a list of cores", "[threads]") {
   for (const std::string text : {"",
                                  "\n",
                                  " ",
@@ -61,7 +61,7 @@ TEST_CASE("any other text is no list of cores", "[threads]") {
   CHECK(ps::cpu_list::parse(std::string{"0\0001", 3}) == std::nullopt);
 }
 
-TEST_CASE("a list of cores is sorted, has each once, and is written shortly", "[threads]") {
+TEST_CASE("a list of cores is sorted, unique, and formatted in ranges", "[threads]") {
   CHECK(cores({3, 1, 2, 1}).numbers() == numbers{1, 2, 3});
   CHECK(cores({7, ps::cpu_list::limit, 7}).numbers() == numbers{7});
   CHECK(to_text(cores({})).empty());

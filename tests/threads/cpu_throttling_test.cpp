@@ -9,7 +9,7 @@
 using penstock::detail::cpu_throttling_so_far;
 using namespace std::chrono_literals;
 
-TEST_CASE("throttling is that of the cgroup and all above it, v2", "[threads]") {
+TEST_CASE("throttling counts the cgroup and all above it, v2", "[threads]") {
   test::machine files;
   files.file("/proc/self/cgroup", "0::/box/job\n")
       .file("/sys/fs/cgroup/box/job/cpu.stat",

@@ -10,8 +10,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a length of time of any kind becomes a moment, and the latest one if it is too long",
-          "[threads]") {
+TEST_CASE("any duration becomes a deadline, or the latest one if it is too long", "[threads]") {
   using namespace std::chrono;
   using ps::detail::deadline_in;
   const ps::detail::deadline then{seconds{1000}};
@@ -32,7 +31,7 @@ TEST_CASE("a length of time of any kind becomes a moment, and the latest one if 
         ps::detail::deadline{seconds{120}});
 }
 
-TEST_CASE("a sleep with an end ends there, or with the value", "[threads]") {
+TEST_CASE("a timed sleep ends at its deadline or with the value", "[threads]") {
   const ps::detail::futex_word word{1};
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds{1};
   CHECK_FALSE(word.wait_until(1, std::memory_order_acquire, end));

@@ -73,7 +73,7 @@ TEST_CASE("a function that is not inlined computes under the mode it is called i
   CHECK(product(small, 0.25F) != 0.0F);
 }
 
-TEST_CASE("what is written to memory is computed under the mode of the moment", "[core]") {
+TEST_CASE("a value written to memory is computed under the current mode", "[core]") {
   std::array<float, 8> from{};
   from.fill(smallest_normal);
   std::array<float, 8> to{};

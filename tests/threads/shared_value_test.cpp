@@ -35,7 +35,7 @@ constexpr pair two{2, 2};
 
 }  // namespace
 
-TEST_CASE("a shared value is what was written last", "[load]") {
+TEST_CASE("a shared value returns the value that was written last", "[load]") {
   ps::detail::shared_value<std::optional<std::uint32_t>> value;
   CHECK(value.load() == std::nullopt);
   value.store(7);
@@ -45,7 +45,7 @@ TEST_CASE("a shared value is what was written last", "[load]") {
   CHECK(ps::detail::shared_value<pair>{two}.load() == two);
 }
 
-TEST_CASE("a reader that is overtaken by a writer gets a whole value", "[load]") {
+TEST_CASE("a reader that is overtaken by a writer gets a complete value", "[load]") {
   bool has_stopped = true;
   for (std::uint64_t step = 1; has_stopped; ++step) {
     INFO("before step " << step);

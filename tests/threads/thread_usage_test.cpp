@@ -17,7 +17,7 @@
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"
 
-TEST_CASE("a thread's usage is looked up by itself, and not too often", "[threads]") {
+TEST_CASE("the usage of a thread is read by the thread itself, at a limited rate", "[threads]") {
   penstock::detail::thread_usage usage;
   CHECK(usage.processor().count() == 0);
   constexpr std::uint64_t apart = 100;
@@ -36,7 +36,7 @@ TEST_CASE("a thread's usage is looked up by itself, and not too often", "[thread
   CHECK(usage.minor_faults() > faults);
 }
 
-TEST_CASE("a thread's time on the run queue is what the kernel says", "[threads]") {
+TEST_CASE("the run-queue time of a thread equals the kernel's value", "[threads]") {
   const test::temp_dir root;
   const std::filesystem::path task = root.path("proc/self/task/77");
   std::filesystem::create_directories(task);

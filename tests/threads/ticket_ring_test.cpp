@@ -248,7 +248,7 @@ TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes o
   CHECK(step > 8);  // the push was parked at many steps
 }
 
-TEST_CASE("a thread parked inside a pop blocks no other, and takes a ticket of its own",
+TEST_CASE("a thread parked inside a pop blocks no other and gets its own ticket",
           "[load][promise:race-free-6]") {
   const auto first = first_position();
   const auto turns = some_turns();

@@ -63,7 +63,7 @@ TEST_CASE("usable cores are those of a quota of cgroup v1", "[threads]") {
   CHECK(cpus_of_quota(files.root()) == 5);
 }
 
-TEST_CASE("without a quota, or with files that say nothing, all cores are usable", "[threads]") {
+TEST_CASE("without a quota, or with uninformative files, all cores are usable", "[threads]") {
   test::machine files;
   CHECK(cpus_of_quota(files.root()) == none);
   files.file("/proc/self/cgroup", "garbage\n0::/box\n")

@@ -16,7 +16,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a counter holds the number it was given last", "[core]") {
+TEST_CASE("a counter holds the number that was stored last", "[core]") {
   ps::detail::waitable_counter word;
   CHECK(word.load() == 0);
   word.store(7);
@@ -32,7 +32,7 @@ TEST_CASE("a counter wraps around after 2^32 - 1", "[core]") {
   CHECK(word.load() == 0);
 }
 
-TEST_CASE("waiting for what holds already returns the value at once", "[core]") {
+TEST_CASE("waiting for a condition that already holds returns at once", "[core]") {
   sleepy_atomics::reset();
   const ps::detail::basic_waitable_counter<sleepy_atomics> word{3};
   CHECK(word.wait([](std::uint32_t now) { return now == 3; }) == 3);
@@ -83,7 +83,7 @@ TEST_CASE("a write makes no system call while no thread sleeps", "[core]") {
   CHECK(sleepy_atomics::wakes == wakes);
 }
 
-TEST_CASE("a quiet step is visible, and wakes no thread until told to", "[core]") {
+TEST_CASE("a quiet step is visible, and wakes no thread until requested", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 1; }); }};
@@ -112,7 +112,7 @@ TEST_CASE("one write wakes all waiters", "[core]") {
   CHECK(word.load() == 1);
 }
 
-TEST_CASE("a step wakes as many as it is told to, and the others sleep on", "[core]") {
+TEST_CASE("a step wakes the requested number of waiters, and the others keep sleeping", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_waitable_counter<sleepy_atomics> word;
   std::atomic<std::uint32_t> woken{0};
@@ -152,7 +152,7 @@ TEST_CASE("advancing from several threads loses no step", "[core]") {
   for (auto& thread : threads) thread.join();
 }
 
-TEST_CASE("what was written before a store is seen by its waiters, and no wake-up is lost",
+TEST_CASE("writes before a store are visible to its waiters, and no wake-up is lost",
           "[core][promise:race-free-6]") {
   ps::detail::waitable_counter ping;
   ps::detail::waitable_counter pong;
@@ -222,7 +222,7 @@ TEST_CASE("a notify makes no system call while no thread sleeps, and one for all
   CHECK(sleepy_atomics::wakes == 1);
 }
 
-TEST_CASE("an announced change wakes no thread until told to", "[core]") {
+TEST_CASE("an announced change wakes no thread until requested", "[core]") {
   sleepy_atomics::reset();
   ps::detail::basic_eventcount<sleepy_atomics> eventcount;
   std::atomic<bool> open{false};
@@ -264,8 +264,7 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
   CHECK(answered == rounds);
 }
 
-TEST_CASE("threads sleep on four bytes, for which the kernel needs no help of the library",
-          "[core][promise:bounded-8]") {
+TEST_CASE("threads sleep on four bytes directly in the kernel", "[core][promise:bounded-8]") {
   CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value, and the number of sleepers
   CHECK(sizeof(ps::detail::basic_eventcount<>) ==
         8);  // the number of wake-ups, and a flag for sleepers

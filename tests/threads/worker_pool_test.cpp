@@ -197,7 +197,7 @@ TEST_CASE("a worker's exception is kept, and the others are stopped and woken",
   CHECK_THROWS_AS(std::rethrow_exception(pool.exception()), std::out_of_range);
 }
 
-TEST_CASE("a worker's exception is thrown to who asks for it", "[load]") {
+TEST_CASE("a worker's exception is rethrown to the caller that retrieves it", "[load]") {
   shared state;
   const bool is_std = GENERATE(false, true);
   ps::worker_pool pool{1,
@@ -216,7 +216,7 @@ TEST_CASE("a worker's exception is thrown to who asks for it", "[load]") {
   idle.rethrow();
 }
 
-TEST_CASE("an exception that nobody asks for is told in a line when the pool goes", "[load]") {
+TEST_CASE("the destructor of a pool prints an exception that was never retrieved", "[load]") {
   shared state;
   const auto told = [&](auto work, bool asks) {
     const stderr_lines lines;
@@ -328,8 +328,10 @@ TEST_CASE("a detached worker is not waited for, and may be detached again", "[lo
   while (state.ended < 1) std::this_thread::yield();
 }
 
-TEST_CASE("a thread that can't be started names what to lower, and the others are stopped",
-          "[load][fault:memory-6]") {
+TEST_CASE(
+    "a thread that cannot be started is reported with the option to lower, and the others "
+    "stop",
+    "[load][fault:memory-6]") {
   enum outcome { told = 0, not_told = 1, not_stopped = 2, cannot_lower = 3 };
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -365,7 +367,8 @@ TEST_CASE("a thread that can't be started names what to lower, and the others ar
   CHECK(WEXITSTATUS(status) == told);
 }
 
-TEST_CASE("a thread whose stack finds no address space is told with that limit", "[load]") {
+TEST_CASE("a thread whose stack does not fit the address space is reported with that limit",
+          "[load]") {
   if (test::sanitized) return;  // a sanitizer needs address space itself
   enum outcome { told = 0, not_told = 1, cannot_lower = 3 };
   const ::pid_t child = ::fork();

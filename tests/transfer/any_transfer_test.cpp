@@ -146,7 +146,7 @@ TEST_CASE("an any_transfer has the record of the transform", "[transfer]") {
   CHECK(sum == 380);
 }
 
-TEST_CASE("an any_transfer reports what its source does not state", "[transfer]") {
+TEST_CASE("an any_transfer reports missing members of its source", "[transfer]") {
   feed_type feed{ps::transfer{uncounted{shuffled_loader()}}};
   CHECK_THROWS_WITH(feed.at_epoch_end(), Catch::Contains("batches_per_epoch()"));
   CHECK_THROWS_WITH(feed.state(), Catch::Contains("state_at(next)"));

@@ -188,7 +188,7 @@ TEST_CASE("a user's own producer feeds a transfer", "[transfer]") {
   CHECK_FALSE(feed.last_failure().has_value());
 }
 
-TEST_CASE("a source whose layout changes, or that a batch does not keep to, is refused",
+TEST_CASE("a source with a changing layout, or with batches that contradict it, is refused",
           "[transfer][fault:consumers-13]") {
   struct grown : own_source {
     std::size_t batch_size = 2;
@@ -251,7 +251,7 @@ TEST_CASE("nothing is taken from a source without a free slot", "[transfer][faul
   CHECK(source.taken == 2);  // and no batch is lost
 }
 
-TEST_CASE("a source's words travel to the device batch, and what it gave in vain comes back",
+TEST_CASE("tags of a source reach the device batch, and undelivered batches are returned",
           "[transfer][promise:honest-14]") {
   struct tagged_batch : own_batch {
     using own_batch::own_batch;
@@ -300,7 +300,7 @@ TEST_CASE("a source's words travel to the device batch, and what it gave in vain
   CHECK(source.words_taken_back == 10);
 }
 
-TEST_CASE("a loader's batches have no words but those that they are given", "[transfer]") {
+TEST_CASE("batches of a loader have no tags of a source", "[transfer]") {
   ps::host_batch<numbers_record, ps::cpu_device> batch;
   CHECK(batch.tag() == 0);
   batch.set_tag(5);
@@ -314,8 +314,7 @@ TEST_CASE("a loader's batches have no words but those that they are given", "[tr
   }
 }
 
-TEST_CASE("a source that has only what a batch_source needs is a stage with defaults",
-          "[transfer]") {
+TEST_CASE("a minimal batch_source is a stage with defaults", "[transfer]") {
   own_source source;
   own_stage stage{source};
   ps::detail::failed_batch failed;

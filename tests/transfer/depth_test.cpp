@@ -154,7 +154,7 @@ TEST_CASE("a loop that waits for no copy keeps two slots", "[transfer][promise:b
   CHECK(history.count == 0);
 }
 
-TEST_CASE("what leases hold is added to an automatic depth", "[transfer]") {
+TEST_CASE("held leases are added to an automatic depth", "[transfer]") {
   played_loop loop;
   loop.tuner.begin(loop.now);
   loop.open_slots = 4;  // two more slots, as the feed opens if leases hold all slots
@@ -165,7 +165,7 @@ TEST_CASE("what leases hold is added to an automatic depth", "[transfer]") {
   }
 }
 
-TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up to its cap",
+TEST_CASE("an automatic depth adds a slot while leases hold all, up to its limit",
           "[transfer][promise:bounded-4]") {
   const ledger_device device;
   ps::loader loader{depth_data{},
@@ -210,8 +210,7 @@ TEST_CASE("with an automatic depth a new slot is taken where leases hold all, up
   CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last 5 is of range 2
 }
 
-TEST_CASE("a slot that the device has no memory for is done without",
-          "[transfer][promise:bounded-4]") {
+TEST_CASE("a slot without device memory is omitted", "[transfer][promise:bounded-4]") {
   const narrow_device device{2};  // the first two slots are one allocation
   ps::loader loader{depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   ps::transfer feed{loader, automatic_depth};
@@ -226,7 +225,7 @@ TEST_CASE("a slot that the device has no memory for is done without",
   CHECK(epoch_of(feed).size() == 400);
 }
 
-TEST_CASE("leases that are kept find every slot, also after the depth went back", "[transfer]") {
+TEST_CASE("kept leases can hold every slot, even after the depth was reduced", "[transfer]") {
   for (std::uint64_t first = 32; first < 200; first += 7) {
     const std::size_t kept_at_most = 2 + first % 6;
     ps::cpu_device device;
@@ -262,7 +261,8 @@ TEST_CASE("leases that are kept find every slot, also after the depth went back"
   }
 }
 
-TEST_CASE("a device that refuses a new slot ends no loop, and is asked no more", "[transfer]") {
+TEST_CASE("a device that refuses a new slot does not end the loop and is not asked again",
+          "[transfer]") {
   struct refusing : ps::cpu_device {
     std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<std::atomic<bool>> refuses = std::make_shared<std::atomic<bool>>(false);
@@ -300,7 +300,7 @@ TEST_CASE("noise alone does not make a depth larger", "[transfer]") {
   CHECK(grown <= 2);
 }
 
-TEST_CASE("an automatic depth changes no batch, and its moves are in the trace",
+TEST_CASE("an automatic depth changes no batch, and its changes are in the trace",
           "[transfer][promise:bounded-4]") {
   const bool transforms = GENERATE(false, true);
   ps::trace_recorder recorder;

@@ -212,7 +212,8 @@ TEST_CASE("work on the lease's stream waits for the copy, the caller does not", 
 }
 
 TEST_CASE(
-    "the next copy into a slot waits for the work queued at the release, though the flag is set",
+    "the next copy into a slot waits for the work queued at the release, even if the flag "
+    "is set",
     "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -259,7 +260,7 @@ TEST_CASE("the flag is set only after the records of the release",
   CHECK(slots->is_released(0));
 }
 
-TEST_CASE("what was written before a release is visible once the flag is",
+TEST_CASE("writes before a release are visible once the flag is",
           "[transfer][promise:race-free-2]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -279,7 +280,7 @@ TEST_CASE("what was written before a release is visible once the flag is",
   }
 }
 
-TEST_CASE("a lease used on a second stream: that one waits for the copy, and the release for it",
+TEST_CASE("a second stream of a lease waits for the copy, and the release waits for the stream",
           "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -312,7 +313,7 @@ TEST_CASE("a lease used on a second stream: that one waits for the copy, and the
   CHECK(first_number(batch) == 2);
 }
 
-TEST_CASE("a second stream counts only for the lease that named it", "[transfer]") {
+TEST_CASE("a second stream applies only to the lease that named it", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   ps::detail::waitable_counter gate;
@@ -398,7 +399,7 @@ TEST_CASE("an unwanted batch is discarded after its copy, without a wait", "[tra
   CHECK(first_number(batch) == 2);
 }
 
-TEST_CASE("a release that can't be recorded is waited for, and reported once",
+TEST_CASE("a release that cannot be recorded is waited for and reported once",
           "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
@@ -417,7 +418,7 @@ TEST_CASE("a release that can't be recorded is waited for, and reported once",
   CHECK(slots->is_released(1));
 }
 
-TEST_CASE("a release that can't be recorded on a second stream is waited for, and reported once",
+TEST_CASE("a release that cannot be recorded on a second stream is waited for and reported once",
           "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -431,7 +432,7 @@ TEST_CASE("a release that can't be recorded on a second stream is waited for, an
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
 }
 
-TEST_CASE("where the work can't be waited for either, the slot is lost, and reported from then on",
+TEST_CASE("if waiting also fails, the slot is lost and reported from then on",
           "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -477,7 +478,7 @@ TEST_CASE("a refused copy leaves batch and slot as they were", "[transfer]") {
   CHECK(first_number(hand_out(slots, 0, device.inline_stream())) == 1);
 }
 
-TEST_CASE("batches before one that fails keep their places, and its place is free", "[transfer]") {
+TEST_CASE("batches before a failed one keep their slots, and its slot is free", "[transfer]") {
   const watched_device device;
   ps::loader loader{numbered{30}, ps::sequential{}, device, {.batch_size = 10}};
   const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(

@@ -84,7 +84,7 @@ static_assert(!ps::times_work<gated_device>);
 
 }  // namespace
 
-TEST_CASE("a timed event of the CPU device tells when its stream got there", "[device]") {
+TEST_CASE("a timing event of the CPU device records when its stream reached it", "[device]") {
   const ps::cpu_device device{{.launch_latency = 1us}};
   const ps::cpu_device plain;
   for (const ps::cpu_device& one : {device, plain}) {
@@ -115,7 +115,8 @@ TEST_CASE("a timed event of the CPU device tells when its stream got there", "[d
   }
 }
 
-TEST_CASE("the device times a batch now and then: copy, transform, idling, step", "[transfer]") {
+TEST_CASE("the device times the copy, transform, idle time and step of some batches",
+          "[transfer]") {
   const counting_device device;
   ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
   std::uint64_t batches = 0;
@@ -191,7 +192,7 @@ TEST_CASE("a range that ends before its timed batch leaves no wrong time", "[tra
   CHECK(said.step == static_cast<std::int64_t>(said.batches) * 101ms);
 }
 
-TEST_CASE("the batch that was chosen is timed, and no other one", "[transfer]") {
+TEST_CASE("only the chosen batch is timed", "[transfer]") {
   const counting_device device;
   const auto stream = device.inline_stream();
   ps::detail::device_timer<counting_device> timer{device};
@@ -234,7 +235,7 @@ TEST_CASE("the batch that was chosen is timed, and no other one", "[transfer]") 
   CHECK_FALSE(body(batch(1, 33), 100));
 }
 
-TEST_CASE("the time between two ranges is nobody's idling", "[transfer]") {
+TEST_CASE("the time between two ranges does not count as idle time", "[transfer]") {
   const counting_device device;
   ps::loader loader{timed_data{310}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};
   ps::transfer feed{loader, {.depth = 1, .instrumentation = {.time_device = true}}};
@@ -247,7 +248,7 @@ TEST_CASE("the time between two ranges is nobody's idling", "[transfer]") {
   CHECK(feed.stats().device.idle == 13ms);
 }
 
-TEST_CASE("a device that fails to time is timed no more, and the loop goes on", "[transfer]") {
+TEST_CASE("a failed timing ends the measurement, and the loop continues", "[transfer]") {
   const int fails_at = GENERATE(0, 1, 2, 3, 4);
   const counting_device device;
   device.played->fails_at = fails_at;
@@ -260,7 +261,7 @@ TEST_CASE("a device that fails to time is timed no more, and the loop goes on", 
   CHECK(device.played->records == fails_at + 1);
 }
 
-TEST_CASE("a device without a clock is refused where it is to time", "[transfer]") {
+TEST_CASE("time_device is refused for a device without a clock", "[transfer]") {
   const gated_device device;
   ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10}};
   const auto refused = test::error_of<ps::option_error>([&] {

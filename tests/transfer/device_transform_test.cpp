@@ -153,8 +153,7 @@ TEST_CASE("work on a batch waits for its transform, the caller does not",
   CHECK(right);
 }
 
-TEST_CASE("the next batch is copied while one is transformed, and the one after it is not",
-          "[transfer][promise:race-free-4]") {
+TEST_CASE("only the next batch is copied during a transform", "[transfer][promise:race-free-4]") {
   const gated_device device;
   const numbered data{100};
   auto stream = device.make_stream();
@@ -223,7 +222,7 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
   CHECK(is_made_of(std::as_const(*it).view(), 0, 10));
 }
 
-TEST_CASE("a host slot comes back after the copy and before the transform", "[transfer]") {
+TEST_CASE("a host slot is released after the copy and before the transform", "[transfer]") {
   const gated_device device;
   const numbered data{200};
   ps::loader loader{
@@ -241,7 +240,7 @@ TEST_CASE("a host slot comes back after the copy and before the transform", "[tr
   transform.open();
 }
 
-TEST_CASE("a transform's exception is a transfer_error, and the transfer goes on",
+TEST_CASE("a transform's exception is a transfer_error, and the transfer continues",
           "[transfer][fault:devices-4]") {
   const gated_device device;
   auto stream = device.make_stream();

@@ -49,7 +49,7 @@ TEST_CASE("the refusal of a lost slot stays reported, whatever comes before and 
   CHECK(all.any());
 }
 
-TEST_CASE("refusals may be recorded on other threads while the consumer asks",
+TEST_CASE("refusals may be recorded on other threads while the consumer checks",
           "[transfer][fault:devices-5]") {
   constexpr int threads = 3;
   constexpr int rounds = 2000;

@@ -71,7 +71,7 @@ TEST_CASE("a replay hands out the first batches again and again, and reads no mo
   CHECK(batches_of_an_epoch(feed) == 10);
 }
 
-TEST_CASE("a replay waits for its stream's work, also when it is left", "[transfer]") {
+TEST_CASE("a replay waits for its stream's work even if it is left early", "[transfer]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, device, ten_each(1)}, stream};
@@ -113,7 +113,7 @@ TEST_CASE("during a replay its source is free for others", "[transfer]") {
   CHECK(batches == 10);
 }
 
-TEST_CASE("a replay that is left counts what it gave", "[transfer]") {
+TEST_CASE("a replay that is left early counts its batches", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   for (auto& batch : feed.replay({0, 0}, ps::batch_count{1'000'000})) {
     static_cast<void>(batch);
@@ -127,7 +127,7 @@ TEST_CASE("a replay that is left counts what it gave", "[transfer]") {
   CHECK(batches_of_an_epoch(feed) == 10);
 }
 
-TEST_CASE("a replay leaves the state of the training as it was", "[transfer]") {
+TEST_CASE("a replay does not change the state of the training", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   for (auto& batch : feed.epochs(0, 3)) {
     if (batch.epoch() == 2 && batch.number() == 4) break;
@@ -155,8 +155,7 @@ TEST_CASE("a stop request ends a replay", "[transfer]") {
   CHECK(given == 5);
 }
 
-TEST_CASE("an iterator beside the one that came to a replay's end has an empty lease",
-          "[transfer]") {
+TEST_CASE("a second iterator of a finished replay has an empty lease", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   auto range = feed.replay({0, 0}, ps::batch_count{2});
   auto it = range.begin();
@@ -170,7 +169,7 @@ TEST_CASE("an iterator beside the one that came to a replay's end has an empty l
   CHECK(leases.count(&*other) == 0);  // no lease of an earlier replay
 }
 
-TEST_CASE("a replay takes batches of later epochs where one has too few", "[transfer]") {
+TEST_CASE("a replay uses batches of later epochs if one epoch has too few", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{10}, ps::sequential{}, ten_each(1)}};
   std::vector<std::uint64_t> epochs;
   for (auto& batch : feed.replay({7, 0}, ps::batch_count{6})) epochs.push_back(batch.epoch());
@@ -180,7 +179,7 @@ TEST_CASE("a replay takes batches of later epochs where one has too few", "[tran
   CHECK_THROWS_AS(feed.replay({last + 1, 0}, ps::batch_count{2}).begin(), ps::option_error);
 }
 
-TEST_CASE("a replay is a range: there is no second one beside it", "[transfer]") {
+TEST_CASE("a replay counts as the live range", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   {
     auto again = feed.replay({0, 0}, ps::batch_count{5});
@@ -198,7 +197,7 @@ TEST_CASE("a replay is a range: there is no second one beside it", "[transfer]")
   CHECK((++it)->number() == 1);
 }
 
-TEST_CASE("a lease that is moved out of a replay is missed when its turn comes", "[transfer]") {
+TEST_CASE("a lease that was moved out of a replay is an error at its turn", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   std::vector<std::uint64_t> numbers;
   const auto loop = [&] {
@@ -212,7 +211,7 @@ TEST_CASE("a lease that is moved out of a replay is missed when its turn comes",
   CHECK(batches_of_an_epoch(feed) == 10);
 }
 
-TEST_CASE("a replay leaves the slots alone that the program holds", "[transfer]") {
+TEST_CASE("a replay does not use slots that the program holds", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)},
                     {.depth = 3, .on_slots_exhausted = ps::exhausted_action::wait}};
   ps::transfer<ps::loader<numbered, ps::sequential>>::batch_type held;
@@ -226,7 +225,7 @@ TEST_CASE("a replay leaves the slots alone that the program holds", "[transfer]"
   CHECK(ps::get<"label">(held)(0) == 0);
 }
 
-TEST_CASE("a replay whose batches can't be read gives the error, and no range stays",
+TEST_CASE("a replay whose batches cannot be read throws the error and ends its range",
           "[transfer]") {
   const numbered data{100};
   data.state->bad = 25;
@@ -238,7 +237,7 @@ TEST_CASE("a replay whose batches can't be read gives the error, and no range st
   CHECK(batches_of_an_epoch(feed) == 10);
 }
 
-TEST_CASE("a replay outlives its transfer, and is over", "[transfer]") {
+TEST_CASE("a replay that outlives its transfer is at its end", "[transfer]") {
   std::optional feed{ps::transfer{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}}};
   auto again = feed->replay({0, 0}, ps::batch_count{100});
   auto it = again.begin();
@@ -248,7 +247,7 @@ TEST_CASE("a replay outlives its transfer, and is over", "[transfer]") {
   CHECK(it == again.end());
 }
 
-TEST_CASE("a source with fewer batches than slots is replayed with those", "[transfer]") {
+TEST_CASE("a source with fewer batches than slots is replayed with its batches", "[transfer]") {
   ps::loader loader{numbered{20}, ps::sequential{}, ten_each(1)};
   struct two_batches {
     using record_type = numbered::record_type;
@@ -271,7 +270,7 @@ TEST_CASE("a source with fewer batches than slots is replayed with those", "[tra
   CHECK(feed.stats().replay.batches == 5);
 }
 
-TEST_CASE("a replay from the end of an epoch hands out batches of the next one", "[transfer]") {
+TEST_CASE("a replay from the end of an epoch delivers batches of the next epoch", "[transfer]") {
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
   ps::loader loader{numbered{100}, ps::sequential{}, ten_each(1)};
   ps::transfer feed{loader, {.depth = depth}};

@@ -298,7 +298,7 @@ TEST_CASE("a refused copy is reported as a transfer_error", "[transfer][fault:de
   CHECK(seen == 10);
 }
 
-TEST_CASE("a second stream waits for its own lease's copy, though the host slot is copied again",
+TEST_CASE("a second stream waits for its own lease's copy even if the host slot is copied again",
           "[transfer][promise:race-free-2]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -387,7 +387,7 @@ TEST_CASE("a transfer may be moved under a live range, and owns an rvalue source
   CHECK(second.device_bytes() == 3 * (512 + 256));
 }
 
-TEST_CASE("a depth that can't work is refused", "[transfer]") {
+TEST_CASE("an invalid depth is refused", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   CHECK_THROWS_AS((ps::transfer{loader, device.inline_stream(), {.depth = 0}}), ps::option_error);
@@ -437,7 +437,7 @@ TEST_CASE("a transfer ended by an error leaves its source to another transfer", 
   CHECK(batches == 30);
 }
 
-TEST_CASE("a release that is refused once ends one range, and the transfer goes on",
+TEST_CASE("a release that is refused once ends one range, and the transfer continues",
           "[transfer][fault:devices-5]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -457,7 +457,7 @@ TEST_CASE("a release that is refused once ends one range, and the transfer goes 
   CHECK(batches == 10);
 }
 
-TEST_CASE("a loader that is assigned to between two ranges feeds what it has now", "[transfer]") {
+TEST_CASE("a loader that is assigned to between two ranges feeds its new data", "[transfer]") {
   using any = ps::any_loader<numbered::record_type>;
   const auto made = [](std::uint64_t size) {
     return any{ps::loader{numbered{size}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
@@ -558,8 +558,7 @@ struct derived_source : ps::any_loader<numbered::record_type> {
 
 }  // namespace
 
-TEST_CASE("a source with batches of its own is asked itself, and they are not kept in part",
-          "[transfer]") {
+TEST_CASE("a source with its own batches provides their layout", "[transfer]") {
   derived_source source{
       ps::loader{numbered{40}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};
   ps::transfer feed{source};
@@ -572,7 +571,7 @@ TEST_CASE("a source with batches of its own is asked itself, and they are not ke
       ps::option_error);
 }
 
-TEST_CASE("a range that outlives its transfer and its loader asks neither", "[transfer]") {
+TEST_CASE("a range that outlives its transfer and its loader uses neither", "[transfer]") {
   using any = ps::any_loader<numbered::record_type>;
   std::optional<any> loader{
       ps::loader{numbered{40}, ps::sequential{}, {.batch_size = 10, .workers = 1}}};

@@ -46,7 +46,7 @@ std::vector<std::uint64_t> look(const D& data) {
 
 }  // namespace
 
-TEST_CASE("an erased dataset gives what is inside, also random bits",
+TEST_CASE("an erased dataset returns the samples and random bits of the dataset inside",
           "[adaptors][promise:exact-10]") {
   const ps::any_dataset any = drawing{} | ps::map(drawn_again) | ps::exclude({1, 2});
   CHECK(any.size() == 98);
@@ -62,7 +62,7 @@ TEST_CASE("an erased dataset gives what is inside, also random bits",
 static_assert(std::is_same_v<ps::stored_dataset_t<const ps::any_dataset<pair_record>&>,
                              ps::any_dataset<pair_record>>);
 
-TEST_CASE("maps that are added one by one draw as those of one pipeline",
+TEST_CASE("maps that are added one by one draw the same bits as one pipeline",
           "[adaptors][promise:exact-10]") {
   ps::any_dataset<pair_record> data = drawing{};
   for (int i = 0; i < 3; ++i) data = data | ps::map(drawn_again);

@@ -48,7 +48,7 @@ ticks rest_of(std::int32_t size, const list& out) {
 
 }  // namespace
 
-TEST_CASE("what is left out of a dataset is gone, and the rest keeps its order", "[adaptors]") {
+TEST_CASE("excluded samples are removed, and the others keep their order", "[adaptors]") {
   const ticks values = counted(20);
   const ps::memory_dataset<tick> data{values};
   for (const list& out : {list{}, list{0}, list{19}, list{7, 3, 3, 4}, list{0, 1, 2},
@@ -62,7 +62,7 @@ TEST_CASE("what is left out of a dataset is gone, and the rest keeps its order",
   CHECK((data | ps::exclude(everything)).size() == 0);
 }
 
-TEST_CASE("a list names samples as the dataset at the bottom does",
+TEST_CASE("a list names samples by their index in the base dataset",
           "[adaptors][promise:honest-3]") {
   const ticks values = counted(30);
   const ps::memory_dataset<tick> data{values};
@@ -95,7 +95,8 @@ TEST_CASE("a list of another dataset is refused", "[adaptors][fault:samples-3]")
           "exclude: there is no part 1: the pipeline has 1 base datasets, counted from 0"));
 }
 
-TEST_CASE("the fingerprint of a pipeline is that of its choices", "[adaptors][promise:exact-7]") {
+TEST_CASE("the fingerprint of a pipeline depends only on its selected samples",
+          "[adaptors][promise:exact-7]") {
   const ticks values = counted(30);
   const ps::memory_dataset<tick> data{values};
   const auto same = [](ps::sample<tick>) {};
@@ -119,7 +120,7 @@ TEST_CASE("the fingerprint of a pipeline is that of its choices", "[adaptors][pr
         ps::fingerprint_of(data | ps::exclude({4}) | ps::subset(0, 5)));
 }
 
-TEST_CASE("two lists after each other are told from one of both", "[adaptors]") {
+TEST_CASE("two successive lists differ in the fingerprint from one combined list", "[adaptors]") {
   const ticks values = counted(6);
   const ps::memory_dataset<tick> data{values};
   const auto two = data | ps::exclude(list{0}) | ps::subset(list{2, 2});

@@ -84,7 +84,7 @@ TEST_CASE("weights are exact in every round, and each dataset keeps its order",
   CHECK(ps::origin_of(mixed, 0).part == 3);
 }
 
-TEST_CASE("a mixture ends with its first dataset that is through, or repeats until all are",
+TEST_CASE("interleave ends with its first exhausted dataset, or repeats until all are exhausted",
           "[adaptors]") {
   const marks a = of(0, 2);
   const marks b = of(1, 5);
@@ -99,7 +99,7 @@ TEST_CASE("a mixture ends with its first dataset that is through, or repeats unt
   CHECK(ps::interleave({}, one, other | ps::subset(0, 0)).size() == 1);
 }
 
-TEST_CASE("weights that can't be are refused", "[adaptors][fault:samples-7]") {
+TEST_CASE("invalid weights of interleave are refused", "[adaptors][fault:samples-7]") {
   CHECK(why_not({.weights = {1}}, 2, 2) ==
         "weights: there are 1 weights for 2 datasets: give one weight per dataset, or none for "
         "equal weights");

@@ -63,7 +63,7 @@ TEST_CASE("a file above the limit is refused before memory is taken", "[blob]") 
   CHECK(buffer.capacity() == 0);
 }
 
-TEST_CASE("what is missing or not a regular file is named, and blocks nobody", "[blob]") {
+TEST_CASE("a missing or irregular file is named and does not block", "[blob]") {
   const test::folder dir;
   dir.make("folder");
   REQUIRE(::mkfifo(dir.path("pipe").c_str(), 0600) == 0);
@@ -116,7 +116,7 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
   }
 }
 
-TEST_CASE("a file that has less than it says is refused", "[blob]") {
+TEST_CASE("a file shorter than its reported size is refused", "[blob]") {
   const std::string path = "/sys/devices/system/cpu/online";  // reports a size of 4096 bytes
   if (!std::filesystem::exists(path)) {
     WARN("no " + path + ": not tried");

@@ -59,7 +59,7 @@ TEST_CASE("a list starts at the working directory of its construction", "[blob]"
   CHECK_FALSE(std::is_copy_constructible_v<ps::blob_list>);
 }
 
-TEST_CASE("a list says what it can't read", "[blob]") {
+TEST_CASE("a blob list names a file that it cannot read", "[blob]") {
   const photos dir;
   ps::blob_buffer buffer;
   const ps::blob_list list{{{"missing.jpg", 1}, {"a.jpg", 2}},

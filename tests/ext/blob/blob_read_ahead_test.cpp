@@ -92,8 +92,7 @@ struct two_that_read {
 
 }  // namespace
 
-TEST_CASE("calls that take long have one thread more, and no more than may be",
-          "[blob][promise:bounded-10]") {
+TEST_CASE("long calls get one more thread, up to the limit", "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
   of.reads.let(2);
   CHECK(of.reads.begins(5));  // the two threads call again, and a third calls too
@@ -103,14 +102,14 @@ TEST_CASE("calls that take long have one thread more, and no more than may be",
   CHECK(of.has_threads(3));
 }
 
-TEST_CASE("calls that take no long time have no thread more", "[blob][promise:bounded-10]") {
+TEST_CASE("short calls get no more threads", "[blob][promise:bounded-10]") {
   two_that_read of{16, 0};
   of.reads.let(2);
   CHECK(of.reads.begins(4));  // otherwise a thread would have been added earlier
   CHECK(of.has_threads(2));
 }
 
-TEST_CASE("a source that ends meanwhile adds no thread", "[blob][promise:bounded-10]") {
+TEST_CASE("a source that ends during a call adds no thread", "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
   sleeper end{[&] { of.ahead.reset(); }};
   end.wait_until_it_sleeps();  // waits for the two threads
@@ -119,7 +118,7 @@ TEST_CASE("a source that ends meanwhile adds no thread", "[blob][promise:bounded
   CHECK(of.reads.begun == 2);
 }
 
-TEST_CASE("blobs that wait to be read are moved to new memory seldom", "[blob]") {
+TEST_CASE("queued blobs are seldom moved to new memory", "[blob]") {
   two_that_read of{2, 0};
   const std::size_t before = test::allocations.load();
   for (std::uint64_t i = 1000; i < 2000; ++i) of.ahead->want(i, 10);

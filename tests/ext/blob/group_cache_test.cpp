@@ -34,7 +34,7 @@ TEST_CASE("a group is made once, and stays while there is room", "[blob][promise
   CHECK(cache.held() == 30);
 }
 
-TEST_CASE("the group that was asked for longest ago makes room, none that is read",
+TEST_CASE("the least recently used group is evicted, but never a group being read",
           "[blob][promise:race-free-10]") {
   number_cache cache{30};
   {
@@ -55,8 +55,7 @@ TEST_CASE("the group that was asked for longest ago makes room, none that is rea
   CHECK(cache.made() == 6);
 }
 
-TEST_CASE("a group that could not be made is tried again by the next that asks",
-          "[blob][fault:files-12]") {
+TEST_CASE("the next request retries a group that could not be made", "[blob][fault:files-12]") {
   number_cache cache{10};
   const auto fails = []() -> std::size_t { throw std::runtime_error{"no"}; };
   CHECK_THROWS_AS(cache.get(0, 10, fails), std::runtime_error);
@@ -65,7 +64,7 @@ TEST_CASE("a group that could not be made is tried again by the next that asks",
   CHECK(cache.made() == 1);
 }
 
-TEST_CASE("threads that want one group get the one that is made", "[blob][promise:race-free-10]") {
+TEST_CASE("threads that request the same group share it", "[blob][promise:race-free-10]") {
   number_cache cache{10};
   std::atomic<int> made{0};
   std::atomic<int> right{0};
@@ -84,7 +83,7 @@ TEST_CASE("threads that want one group get the one that is made", "[blob][promis
   CHECK(right == 4);
 }
 
-TEST_CASE("threads that wait for a group get it while the one that made it still reads",
+TEST_CASE("waiting threads get a group while the thread that made it still reads",
           "[blob][promise:race-free-10]") {
   number_cache cache{1000};
   for (std::size_t round = 0; round < 100; ++round) {
@@ -203,8 +202,10 @@ TEST_CASE("a thread makes another group while one that it wants is made",
   CHECK(cache.made() == 3);
 }
 
-TEST_CASE("of several groups that can't be made the first is thrown, and each is tried once",
-          "[blob][fault:files-12]") {
+TEST_CASE(
+    "of several groups that cannot be made the first error is thrown, and each is tried "
+    "once",
+    "[blob][fault:files-12]") {
   const auto nothing = [](const wanted_part&) {};
   std::vector<std::size_t> used;
   const auto use = [&](const wanted_part& part, std::size_t) { used.push_back(part.group); };
@@ -253,8 +254,7 @@ TEST_CASE("of several groups that can't be made the first is thrown, and each is
   CHECK(used == std::vector<std::size_t>{2});
 }
 
-TEST_CASE("a group makes room also where two of them have more bytes than can be counted",
-          "[blob]") {
+TEST_CASE("a group is evicted even if two groups exceed the range of the byte count", "[blob]") {
   constexpr std::uint64_t half = std::uint64_t{1} << 63U;
   ps::detail::group_cache<int> cache{2 * (half - 1) + 1};
   static_cast<void>(cache.get(0, half, [] { return 0; }));

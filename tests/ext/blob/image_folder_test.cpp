@@ -106,7 +106,7 @@ TEST_CASE("a class without files is an error that names it, or allowed", "[blob]
   CHECK(test::labels_of(photos) == labels{0, 0, 2});
 }
 
-TEST_CASE("hidden files and folders are no data, and are counted", "[blob][fault:files-25]") {
+TEST_CASE("hidden files and folders are skipped and counted", "[blob][fault:files-25]") {
   const cats_and_dogs dir;
   CHECK(ps::image_folder{dir.path()}.warnings().empty());
   for (const char* const name : {".ipynb_checkpoints/1.jpg", "__MACOSX/cat/._1.jpg", "cat/._1.jpg",
@@ -186,7 +186,7 @@ TEST_CASE("a path that is too long for the system is named", "[blob]") {
   CHECK(problem.found() == "File name too long");
 }
 
-TEST_CASE("links are followed, and a circle of links is named", "[blob]") {
+TEST_CASE("links are followed, and a cycle of links is reported", "[blob]") {
   const cats_and_dogs dir;
   test::folder::write(dir.beside("far.txt"), "far away");
   dir.add("../elsewhere/deep/3.jpg", "elsewhere");
@@ -246,7 +246,8 @@ TEST_CASE("an index out of range is an index error", "[blob]") {
   CHECK_THROWS_AS(photos.key(3), ps::index_error);
 }
 
-TEST_CASE("a moved folder reads on, wherever the process is", "[blob]") {
+TEST_CASE("a folder that was moved in memory still reads after the process changes directory",
+          "[blob]") {
   const cats_and_dogs dir;
   const auto here = std::filesystem::current_path();
   std::filesystem::current_path(dir.beside(""));

@@ -61,7 +61,7 @@ TEST_CASE("sums are those that Python's hashlib and xxhash give, however the byt
   CHECK_FALSE(ps::detail::mds_summer::of("md5"));
 }
 
-TEST_CASE("an index of MDS shards says their files and columns", "[blob]") {
+TEST_CASE("an index of MDS shards lists their files and columns", "[blob]") {
   const auto index = read_index(test::mds_index(
       {{.name = "a/shard.00000.mds", .bytes = 5, .samples = 7},
        {.name = "b.mds", .bytes = 6, .samples = 0, .zipped = R"({"basename": "z", "bytes": 1})"}}));
@@ -77,7 +77,7 @@ TEST_CASE("an index of MDS shards says their files and columns", "[blob]") {
   CHECK(read_index(R"({"version": 2, "new": [1], "shards": []})").shards.empty());
 }
 
-TEST_CASE("an index of MDS shards that is none is refused with what is missing",
+TEST_CASE("an invalid index of MDS shards is refused with the missing member",
           "[blob][fault:files-6]") {
   CHECK(test::has(refused_index(""), "expected JSON"));
   CHECK(test::has(refused_index("[]"), "a member \"shards\""));
@@ -104,7 +104,7 @@ TEST_CASE("an index of MDS shards that is none is refused with what is missing",
   CHECK(test::has(refused_index(test::mds_index({{}, other})), "the columns of the first shard"));
 }
 
-TEST_CASE("an index of MDS shards says the sums of its files, or that there are none", "[blob]") {
+TEST_CASE("an index of MDS shards reports the checksums of its files or their absence", "[blob]") {
   const std::string none = R"("hashes": {})";
   const std::string text = test::mds_index({{.name = "a.mds", .bytes = 5, .samples = 7}});
   const auto with = [&](const std::string& sums) {
@@ -134,7 +134,7 @@ TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob][f
   }
 }
 
-TEST_CASE("what is not known in an index of MDS shards takes no memory",
+TEST_CASE("unknown members of an MDS index take no memory",
           "[blob][large][promise:bounded-9][fault:files-6]") {
   std::string ones = "[1";
   std::string members = R"({"": 1)";

@@ -110,7 +110,7 @@ TEST_CASE("each column of an MDS sample is read by its name", "[blob][promise:ex
         "name");
 }
 
-TEST_CASE("labels are whole numbers of any encoding", "[blob]") {
+TEST_CASE("labels are integers of any encoding", "[blob]") {
   struct stored {
     std::string encoding, size, bytes;
     std::int64_t value;
@@ -153,7 +153,7 @@ TEST_CASE("labels are whole numbers of any encoding", "[blob]") {
   (void)error_of<ps::file_format_error>([&] { (void)large.label(0); });
 }
 
-TEST_CASE("pickled columns are refused when they are asked for", "[blob][fault:files-6]") {
+TEST_CASE("pickled columns are refused when they are requested", "[blob][fault:files-6]") {
   const mds_entry like{
       .encodings = "\"pkl\", \"str\"", .names = "\"odd\", \"text\"", .sizes = "null, null"};
   const mds_folder dir{{{mds_little(3) + mds_little(4) + "oddtext"}}, like};
@@ -168,7 +168,7 @@ TEST_CASE("pickled columns are refused when they are asked for", "[blob][fault:f
   CHECK(opened.option() == "blob");
 }
 
-TEST_CASE("columns of an encoding that is not known are read as their bytes", "[blob]") {
+TEST_CASE("columns of an unknown encoding are read as bytes", "[blob]") {
   for (const std::string encoding : {"jpeg_array", "list[png]", "ndarray:float128", "new"}) {
     const mds_entry like{.encodings = '"' + encoding + "\", \"str\", \"newer\"",
                          .names = "\"odd\", \"text\", \"fixed\"",
@@ -185,7 +185,7 @@ TEST_CASE("columns of an encoding that is not known are read as their bytes", "[
   }
 }
 
-TEST_CASE("MDS shards without sums say so", "[blob][fault:files-7]") {
+TEST_CASE("MDS shards without checksums report it", "[blob][fault:files-7]") {
   const std::vector<std::string> sample{mds_sample("one", 1)};
   const mds_folder dir{{sample, sample}};
   const ps::mds_shards shards{dir.path()};
@@ -246,7 +246,7 @@ TEST_CASE("an MDS shard that is named twice is refused, or read as the option sa
   CHECK(read(ps::duplicate_action::take_last) == std::vector<std::int64_t>{2, 1});
 }
 
-TEST_CASE("an MDS shard that is cut or damaged says where", "[blob][fault:files-6]") {
+TEST_CASE("a truncated or damaged MDS shard reports the offset", "[blob][fault:files-6]") {
   const std::string right = test::mds_shard({mds_sample("one", 1), mds_sample("two", 2)});
   for (std::size_t bytes = 0; bytes < 16; ++bytes) {
     const auto cut = refused<ps::file_truncated>(right.substr(0, bytes), 2);
@@ -325,7 +325,7 @@ TEST_CASE("an MDS shard of another length than its index says is refused",
         dir.path("index.json"));
 }
 
-TEST_CASE("a compressed MDS shard is refused with what to do, and read when it is unpacked",
+TEST_CASE("a compressed MDS shard is refused with a remedy, and read when it is unpacked",
           "[blob][fault:files-6]") {
   const test::folder dir;
   mds_entry entry{.zipped = R"({"basename": "shard.00000.mds.zstd", "bytes": 9, "hashes": {}})"};
@@ -342,7 +342,7 @@ TEST_CASE("a compressed MDS shard is refused with what to do, and read when it i
   CHECK(test::content_of(ps::mds_shards{dir.path()}, 0) == "one");
 }
 
-TEST_CASE("an MDS shard that is written to or replaced is noticed, or stays the old one",
+TEST_CASE("an MDS shard that is written to or replaced is detected, or the old file stays in use",
           "[blob][fault:files-6]") {
   const mds_folder dir{{{mds_sample("one", 1)}}};
   const bool stays_open = GENERATE(true, false);

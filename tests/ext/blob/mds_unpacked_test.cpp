@@ -172,7 +172,7 @@ TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one
   CHECK(dir.unpacked().size() == before + 1);
 }
 
-TEST_CASE("several that unpack the same MDS shards at one time all read them",
+TEST_CASE("several processes that unpack the same MDS shards at the same time all read them",
           "[blob][promise:exact-14]") {
   const zipped_folder dir;
   std::vector<std::thread> threads;
@@ -198,7 +198,7 @@ TEST_CASE("several that unpack the same MDS shards at one time all read them",
   CHECK(dir.unpacked().size() == dir.open().shards());  // and no partial files
 }
 
-TEST_CASE("a file that another process unpacked meanwhile stays, and one that is no such does not",
+TEST_CASE("a file that another process unpacked is kept, and any other file is replaced",
           "[blob][promise:exact-14]") {
   const test::folder dir;
   dir.add("target", "same length");
@@ -216,7 +216,7 @@ TEST_CASE("a file that another process unpacked meanwhile stays, and one that is
   CHECK(test::files_in(dir.path()) == 1);
 }
 
-TEST_CASE("compressed MDS shards are written nowhere unasked, and not beyond a bound",
+TEST_CASE("compressed MDS shards are unpacked only into a given folder and within a limit",
           "[blob][promise:exact-14]") {
   const zipped_folder dir;
   auto options = dir.options();
@@ -295,7 +295,7 @@ TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing
   }
 }
 
-TEST_CASE("a disk that does not take an unpacked MDS shard is an error, and keeps no part of it",
+TEST_CASE("a full disk is an error that leaves no part of an unpacked MDS shard",
           "[blob][fault:files-7]") {
   const zipped_folder dir;
   const auto problem = [&] {
@@ -307,8 +307,7 @@ TEST_CASE("a disk that does not take an unpacked MDS shard is an error, and keep
   check_samples(dir.open());
 }
 
-TEST_CASE("compressions that are not unpacked are refused by name with what to do",
-          "[blob][fault:files-7]") {
+TEST_CASE("unsupported compressions are refused by name with a remedy", "[blob][fault:files-7]") {
   const test::folder dir;
   const auto refused = [&](const std::string& compression, const ps::mds_compression& given) {
     std::string index = test::mds_index(
@@ -334,7 +333,7 @@ TEST_CASE("compressions that are not unpacked are refused by name with what to d
   CHECK(!std::filesystem::exists(dir.beside("unpacked")));
 }
 
-TEST_CASE("sums of MDS shards are compared where that is asked for", "[blob][fault:files-7]") {
+TEST_CASE("checksums of MDS shards are compared if requested", "[blob][fault:files-7]") {
   for (const std::string hash : {"xxh64", "sha1", "sha256"}) {
     CAPTURE(hash);
     const zipped_folder dir{{hash}};

@@ -101,7 +101,7 @@ TEST_CASE("an index has the bytes that wds2idx writes", "[blob]") {
         "v1.2 1\njpg 1536 1 " + longest + "\n");
 }
 
-TEST_CASE("what an index can't say is not written", "[blob]") {
+TEST_CASE("an index that cannot represent its shard is not written", "[blob]") {
   CHECK(index_of(archive{}.ended()) == "the archive has no sample");
   CHECK(index_of(archive{}.add("README.", "").add(".x", "").ended()) == "v1.2 1\n 512 0 README.\n");
   for (const std::string_view name : {"a b.jpg", "a.j\tpg", "a\nb.jpg", "a\rb.jpg"}) {
@@ -112,7 +112,7 @@ TEST_CASE("what an index can't say is not written", "[blob]") {
         "an extended header contradicts a header");
 }
 
-TEST_CASE("an index comes back, and lists what the headers do", "[blob]") {
+TEST_CASE("an index that is read back lists the same files as the headers", "[blob]") {
   archive made;
   for (int i = 0; i < 200; ++i) {
     made.add("d/" + std::to_string(i) + ".jpg", std::string(static_cast<std::size_t>(i * 7), 'x'));
@@ -142,7 +142,7 @@ TEST_CASE("an index comes back, and lists what the headers do", "[blob]") {
   }
 }
 
-TEST_CASE("an index whose text can't be is refused", "[blob][fault:files-5]") {
+TEST_CASE("an index with an invalid text is refused", "[blob][fault:files-5]") {
   const std::string bytes = two_samples();
   const std::string right = index_of(bytes);
   REQUIRE(index_problem(bytes, right).empty());
@@ -202,7 +202,7 @@ TEST_CASE("an index that ends before the archive does, or elsewhere, is refused"
   });
 }
 
-TEST_CASE("a sample without what is asked for is named", "[blob][fault:files-4]") {
+TEST_CASE("a sample without a requested file is named", "[blob][fault:files-4]") {
   const auto list = [](const std::string& bytes, const shard_wishes& wishes) {
     const test::archive_in_memory source{bytes};
     shard_listing listing{"shard.tar", wishes};
@@ -238,7 +238,7 @@ TEST_CASE("a sample without what is asked for is named", "[blob][fault:files-4]"
   CHECK(error_of<ps::missing_component>([&] { list(sorted, jpg_and_cls); }).key() == "1");
 }
 
-TEST_CASE("of a sample that lacks a picture links in the archive are said", "[blob]") {
+TEST_CASE("the error for a sample without an image mentions links in the archive", "[blob]") {
   const auto found = [](const archive& made) {
     const std::string bytes = made.ended();
     const test::archive_in_memory source{bytes};

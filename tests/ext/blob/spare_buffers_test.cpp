@@ -89,7 +89,7 @@ TEST_CASE("a buffer that was moved from is empty", "[blob]") {
   CHECK(other.capacity() == 0);  // NOLINT: that is the question
 }
 
-TEST_CASE("what a buffer holds goes along with it, until there is another blob", "[blob]") {
+TEST_CASE("the contents of a buffer move with it until the next blob", "[blob]") {
   const auto block = std::make_shared<const int>(1);
   ps::blob_buffer one;
   one.hold(block);

@@ -123,7 +123,7 @@ TEST_CASE("blobs that are prefetched are read together, and once", "[blob][promi
   CHECK(of.store.reads == 18);
 }
 
-TEST_CASE("what was read ahead is handed over where it lies, and memory is used again",
+TEST_CASE("a prefetched blob is delivered in place, and its memory is reused",
           "[blob][promise:bounded-10]") {
   struct notes {
     std::mutex mutex;
@@ -162,7 +162,7 @@ TEST_CASE("what was read ahead is handed over where it lies, and memory is used 
   CHECK(blobs.stats().ahead == 2);
 }
 
-TEST_CASE("who asks for a blob that is being read ahead waits for it", "[blob]") {
+TEST_CASE("a reader of a blob that is being prefetched waits for it", "[blob]") {
   ten_each of{3};
   const ps::stored_blobs blobs{of.store, of.list, {.threads = 1}};
   of.store.shut();
@@ -179,7 +179,7 @@ TEST_CASE("who asks for a blob that is being read ahead waits for it", "[blob]")
   CHECK(blobs.stats().ready <= 1);
 }
 
-TEST_CASE("a blob that nobody has begun to read ahead is read by who asks for it", "[blob]") {
+TEST_CASE("a blob whose prefetch has not begun is read by its reader", "[blob]") {
   ten_each of{3};
   const ps::stored_blobs blobs{of.store, of.list, {.threads = 1}};
   of.store.shut();
@@ -196,7 +196,7 @@ TEST_CASE("a blob that nobody has begun to read ahead is read by who asks for it
   CHECK(of.store.reads == 2);
 }
 
-TEST_CASE("reading ahead stays within its bytes, and the oldest in vain makes room",
+TEST_CASE("prefetching stays within its bytes, and the oldest unused blob is evicted",
           "[blob][promise:bounded-10]") {
   ten_each of{30};
   const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 50, .threads = 1}};
@@ -241,7 +241,7 @@ TEST_CASE("a blob that is wanted again is not the next to be dropped", "[blob]")
   CHECK(blobs.stats().ready >= 1);
 }
 
-TEST_CASE("a source of stored blobs says what it keeps, and what each takes", "[blob]") {
+TEST_CASE("stored blobs report the prefetch capacity and the size of each blob", "[blob]") {
   ten_each of{3};
   of.list.push_back({"x"});
   const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 70}};
@@ -251,7 +251,7 @@ TEST_CASE("a source of stored blobs says what it keeps, and what each takes", "[
   CHECK(blobs.storage_size(4) == 0);
 }
 
-TEST_CASE("what is foreseen of blobs reaches the store until the source ends",
+TEST_CASE("announced blobs are forwarded to the store until the source ends",
           "[blob][promise:bounded-11]") {
   ten_each of{8};
   of.list.push_back({"x", 5});
@@ -335,7 +335,7 @@ TEST_CASE("blobs that are near are not read ahead", "[blob]") {
   CHECK(blobs.stats().ahead == 1);
 }
 
-TEST_CASE("a blob that is lent is as large as may be", "[blob]") {
+TEST_CASE("a borrowed blob is refused above the maximum size", "[blob]") {
   const ten_each of{3};
   const ps::cached_store cache{of.store};
   const ps::stored_blobs blobs{
@@ -350,7 +350,7 @@ TEST_CASE("a blob that is lent is as large as may be", "[blob]") {
   CHECK(cache.stats().from_memory == 3);
 }
 
-TEST_CASE("what can't be read ahead fails where it is asked for", "[blob][fault:stores-4]") {
+TEST_CASE("a blob that cannot be prefetched fails when it is read", "[blob][fault:stores-4]") {
   ten_each of{4};
   of.list.push_back({"none", 0, 5});
   of.list.push_back({"x", 1'000});
@@ -384,7 +384,7 @@ TEST_CASE("a source may go while blobs are read ahead", "[blob]") {
   CHECK(of.store.reads <= 30);
 }
 
-TEST_CASE("in a forked child no store is asked what is near", "[blob]") {
+TEST_CASE("in a forked child no store is queried for nearby blobs", "[blob]") {
   const asked_store store{GENERATE(false, true)};
   const ps::stored_blobs blobs{store, {{"x", 0, 1}, {"x", 1, 1}}, {.threads = 1}};
   blobs.prefetch(0);
@@ -395,7 +395,7 @@ TEST_CASE("in a forked child no store is asked what is near", "[blob]") {
         }) == 7);
 }
 
-TEST_CASE("in a forked child blobs are read when they are asked for, and are destroyed", "[blob]") {
+TEST_CASE("in a forked child blobs are read on request and destroyed", "[blob]") {
   ten_each of{4};
   using source = ps::stored_blobs<ps::detail::kept_store<test::counting_store&>>;
   auto blobs = std::make_unique<source>(of.store, of.list, ps::stored_blobs_options{.threads = 1});

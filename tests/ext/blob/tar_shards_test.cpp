@@ -113,7 +113,7 @@ TEST_CASE("extensions count in letters of any case, and long names as all others
   CHECK(shards.key(1) == dir.path("odd.tar") + '/' + longest + ".jpeg");
 }
 
-TEST_CASE("a label that is no number is named when it is asked for", "[blob]") {
+TEST_CASE("a label that is not a number is reported when it is requested", "[blob]") {
   const shard_folder dir;
   archive made;
   for (const std::string_view label : {"", " \n", "1 2", "x", "9223372036854775808", "1.5"}) {
@@ -145,7 +145,7 @@ TEST_CASE("samples that are incomplete are named, or left out and counted", "[bl
   CHECK(shards.label(0) == 2);
 }
 
-TEST_CASE("a file without a dot parts no sample", "[blob]") {
+TEST_CASE("a file without a dot does not split a sample", "[blob]") {
   const shard_folder dir;
   const std::string bytes = archive{}
                                 .add("a.jpg", "a")
@@ -220,7 +220,7 @@ TEST_CASE("a shard that is named twice is refused under any name", "[blob][fault
   }
 }
 
-TEST_CASE("of samples with one key the last counts, or each, if the option says so", "[blob]") {
+TEST_CASE("of samples with the same key the option keeps the last or each", "[blob]") {
   using texts = std::vector<std::string>;
   const test::folder dir;
   dir.make("");
@@ -263,8 +263,7 @@ TEST_CASE("of samples with one key the last counts, or each, if the option says 
         texts{"0", "d5", "e6", "d5"});
 }
 
-TEST_CASE("hidden files and files of the shard are no samples, and are counted",
-          "[blob][fault:files-25]") {
+TEST_CASE("hidden files and files of the shard are skipped and counted", "[blob][fault:files-25]") {
   const test::folder dir;
   dir.make("");
   dir.add("a.tar", archive{}
@@ -292,7 +291,7 @@ TEST_CASE("hidden files and files of the shard are no samples, and are counted",
   CHECK(ps::tar_shards{plain.paths}.warnings().empty());
 }
 
-TEST_CASE("a file that is no index is never written over", "[blob]") {
+TEST_CASE("a file that is not an index is never overwritten", "[blob]") {
   const shard_folder dir;
   const std::string bytes = archive{}.add("a.jpg", "a").add("a.cls", "1").ended();
   const auto problem_of = [&](const std::string& name) {
@@ -377,7 +376,7 @@ TEST_CASE("an index is kept beside the shard, and used again", "[blob]") {
   CHECK(std::filesystem::exists(dir.path("there/1.idx")));
 }
 
-TEST_CASE("an index that does not fit is written anew, or not used", "[blob][fault:files-5]") {
+TEST_CASE("an index that does not match is rewritten or not used", "[blob][fault:files-5]") {
   const shard_folder dir;
   const auto opened = [&](ps::shard_index index) {
     ps::tar_shards shards{dir.paths[0], {.index = index}};
@@ -462,7 +461,7 @@ TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:f
   CHECK(test::has(label.found(), "a file of 2 bytes"));
 }
 
-TEST_CASE("an index with offsets that no header stands before gives an error at the read",
+TEST_CASE("an index with offsets that follow no header fails at the read",
           "[blob][fault:files-5]") {
   // The offsets that wds2idx computes if extended headers are between files.
   const shard_folder dir;
@@ -477,7 +476,7 @@ TEST_CASE("an index with offsets that no header stands before gives an error at 
   CHECK(shards.label(0) == 3);
 }
 
-TEST_CASE("a shard that is written to or replaced is noticed, or stays the old one",
+TEST_CASE("a shard that is written to or replaced is detected, or the old file stays in use",
           "[blob][fault:files-4]") {
   const shard_folder dir;
   const bool stays_open = GENERATE(true, false);
@@ -506,7 +505,7 @@ TEST_CASE("a shard that is written to or replaced is noticed, or stays the old o
   }
 }
 
-TEST_CASE("no more shards stay open than is said, and all are read", "[blob]") {
+TEST_CASE("at most the given number of shards stay open, and all are read", "[blob]") {
   const shard_folder dir{20};
   const std::size_t before = test::open_descriptors();
   const ps::tar_shards shards{dir.paths, {.max_open = 3}};
@@ -518,7 +517,7 @@ TEST_CASE("no more shards stay open than is said, and all are read", "[blob]") {
   CHECK(test::open_descriptors() == before + 3);
 }
 
-TEST_CASE("more shards than descriptors are refused with what to do", "[blob]") {
+TEST_CASE("more shards than descriptors are refused with a remedy", "[blob]") {
   const shard_folder dir{20};
   std::optional<test::descriptor_limit> few{test::open_descriptors() + 6};
   const auto problem = error_of<ps::file_unreadable>(

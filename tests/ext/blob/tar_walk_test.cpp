@@ -139,7 +139,7 @@ TEST_CASE("long names come by a prefix, by GNU's and by pax's headers", "[blob]"
   CHECK(all[5].name == "plain");
 }
 
-TEST_CASE("what an extended header says of all members holds until it is taken back", "[blob]") {
+TEST_CASE("a global extended header applies until it is replaced", "[blob]") {
   archive made;
   made.pax("comment", "nothing", 'g').add("a", "").pax("size", "2", 'g');
   made.raw(test::sealed(test::tar_header_of("b", 0))).raw("bb").add("c", "cc");
@@ -244,7 +244,7 @@ TEST_CASE("a member above 8 GiB is walked over", "[blob]") {
   CHECK_FALSE(members.next());
 }
 
-TEST_CASE("an archive that was cut off says where", "[blob][fault:files-4]") {
+TEST_CASE("a truncated archive reports the offset", "[blob][fault:files-4]") {
   archive made;
   made.add("1.jpg", std::string(1000, 'x')).add("2.jpg", "y");
   const std::string whole = made.ended();
@@ -264,7 +264,7 @@ TEST_CASE("an archive that was cut off says where", "[blob][fault:files-4]") {
   CHECK(walk(made.bytes + std::string(512, '\0')).size() == 2);
 }
 
-TEST_CASE("a damaged archive says where", "[blob][fault:files-4]") {
+TEST_CASE("a damaged archive reports the offset", "[blob][fault:files-4]") {
   archive made;
   made.add("1.jpg", "x");
   const std::size_t second = made.bytes.size();
@@ -288,7 +288,7 @@ TEST_CASE("a damaged archive says where", "[blob][fault:files-4]") {
   CHECK(walk_error<ps::file_corrupt>(too_long.ended()).offset() == 512);
 }
 
-TEST_CASE("an extended header that is none says where", "[blob]") {
+TEST_CASE("an invalid extended header reports its offset", "[blob]") {
   for (const std::string_view text :
        {"x", "9", "9 ", "7 a=b\n", "5 a=b\n", "99 a=b\n", "6 a=bc", "6 abc\n", "0 a=b\n", "1 a=b\n",
         "18446744073709551616 a=b\n", "11 size=1x\n", "13 size=-10\n"}) {
@@ -350,8 +350,7 @@ TEST_CASE("a member's own extended header counts before one for all that follows
   CHECK(members[0].name == "b.jpg");
 }
 
-TEST_CASE("a second archive after the end of the first is not lost in silence",
-          "[blob][fault:files-4]") {
+TEST_CASE("a second archive after the end of the first is reported", "[blob][fault:files-4]") {
   const std::string one = archive{}.add("1.jpg", "x").ended();
   const auto problem = walk_error<ps::file_format_error>(one + one);
   CHECK(problem.offset() == one.size());
@@ -370,7 +369,7 @@ TEST_CASE("archives of many short members and of few long ones are walked alike"
   CHECK(walk(made.ended()) == right);
 }
 
-TEST_CASE("a header before a file's bytes is known again", "[blob]") {
+TEST_CASE("a header before a file's bytes is recognized again", "[blob]") {
   const auto foreign = [](const std::string& block, std::string_view key,
                           std::string_view extension, std::uint64_t size) {
     return ps::detail::foreign_header(block_of(block), key, extension, size);

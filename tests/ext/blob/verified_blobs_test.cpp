@@ -57,7 +57,7 @@ TEST_CASE("a blob with any flipped bit is refused by its sum", "[blob][fault:fil
   CHECK_THROWS_AS(checked.bytes(3, buffer), ps::index_error);
 }
 
-TEST_CASE("a list of sums that lacks a blob, or is none, is refused", "[blob][fault:files-26]") {
+TEST_CASE("a checksum list that is invalid or lacks a blob is refused", "[blob][fault:files-26]") {
   const photos dir;
   const auto refused = [&](const std::string& list) {
     test::folder::write(dir.sums, list);

@@ -219,7 +219,7 @@ TEST_CASE("a piece of the ring is filled again after the copy out of it",
   CHECK(there == from);
 }
 
-TEST_CASE("with a snapshot the step goes on while a download is written",
+TEST_CASE("with a snapshot the step continues while a download is written",
           "[transfer][bulk][promise:race-free-15]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -287,7 +287,7 @@ TEST_CASE("transfers of one copier follow each other in its memory",
   CHECK(copier.device_bytes() == 9 * page);
 }
 
-TEST_CASE("what a source or a sink throws ends the transfer, and is thrown by wait",
+TEST_CASE("an exception of a source or sink ends the transfer and is rethrown by wait",
           "[transfer][bulk][fault:consumers-11]") {
   const auto at = GENERATE(std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{19});
   const gated_device device;
@@ -400,7 +400,7 @@ TEST_CASE("each call of the device that fails ends a bulk transfer",
   CHECK(there == here);
 }
 
-TEST_CASE("the end of a handle is the end of its transfer", "[transfer][bulk][promise:honest-21]") {
+TEST_CASE("destroying a handle ends its transfer", "[transfer][bulk][promise:honest-21]") {
   const gated_device device;
   auto stream = device.make_stream();
   const bytes_type here = pattern(9 * page);
@@ -424,7 +424,7 @@ TEST_CASE("the end of a handle is the end of its transfer", "[transfer][bulk][pr
   CHECK(failing.alive == 0);
 }
 
-TEST_CASE("copies that can't be waited for at the end of a handle are told of",
+TEST_CASE("copies that cannot be waited for at the end of a handle are reported",
           "[transfer][bulk][fault:devices-4]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -560,7 +560,7 @@ TEST_CASE("a sink or source that can't be moved ends a bulk transfer before it b
   CHECK(device.copies() == 0);
 }
 
-TEST_CASE("bulk transfers refuse what does not fit", "[transfer][bulk][fault:consumers-11]") {
+TEST_CASE("bulk transfers refuse sizes that do not match", "[transfer][bulk][fault:consumers-11]") {
   const ps::cpu_device device;
   const auto stream = device.inline_stream();
   const bytes_type here(100);

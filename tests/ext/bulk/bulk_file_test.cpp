@@ -123,8 +123,7 @@ TEST_CASE("a file is written whole or not at all",
   CHECK((status.st_mode & 0777U) == 0640U);
 }
 
-TEST_CASE("a sink removes what a killed process left of its file",
-          "[files][bulk][fault:files-18]") {
+TEST_CASE("a sink removes the partial file of a killed process", "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   const std::string path = dir.path("weights");
   const ps::bulk_file_sink other{dir.path("other")};
@@ -140,8 +139,7 @@ TEST_CASE("a sink removes what a killed process left of its file",
   CHECK(files_in(dir) == 3);
 }
 
-TEST_CASE("a file is for no more readers while it is written than before and after",
-          "[files][bulk]") {
+TEST_CASE("a file is never readable by more users while it is written", "[files][bulk]") {
   const test::temp_dir dir;
   const std::string path = dir.path("weights");
   put(path, "secret");
@@ -168,7 +166,8 @@ TEST_CASE("a file stays in the folder that its path led to", "[files][bulk]") {
   CHECK((files_in(dir) == 1 && files_in(other) == 0));
 }
 
-TEST_CASE("a link is followed, and what is no file is refused", "[files][bulk][fault:files-18]") {
+TEST_CASE("a link is followed, and a path that is not a regular file is refused",
+          "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   put(dir.path("real"), "old");
   std::filesystem::create_symlink("real", dir.path("link"));
@@ -181,7 +180,7 @@ TEST_CASE("a link is followed, and what is no file is refused", "[files][bulk][f
   CHECK(test::has(problem.found(), "No such file"));
 }
 
-TEST_CASE("a bad file ends its upload with what was found", "[files][bulk][fault:files-18]") {
+TEST_CASE("a bad file ends its upload with the cause", "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   const std::string path = dir.path("weights");
   put(path, text_of(6 * page));

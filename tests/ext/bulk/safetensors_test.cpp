@@ -148,7 +148,7 @@ TEST_CASE("a safetensors header is read as by the format's own library", "[files
   reads(R"({"a":{"dtype":"U8","b":{"dtype":[{}]},"b":5,"shape":[4],"data_offsets":[0,4]}})");
 }
 
-TEST_CASE("a safetensors header that can't be is refused where it is wrong",
+TEST_CASE("an invalid safetensors header is refused at its offset",
           "[files][bulk][fault:files-18]") {
   const std::string one = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
   const std::string whole = file_of(one, 4);
@@ -232,8 +232,7 @@ TEST_CASE("a file that takes the name of an open safetensors file does not mix w
   CHECK_THROWS_AS(load(changed.only("b")), ps::file_changed);
 }
 
-TEST_CASE("a sum that another program has copied to a file of its own says nothing",
-          "[files][bulk]") {
+TEST_CASE("a checksum that another program copied into its file is ignored", "[files][bulk]") {
   const test::temp_dir dir;
   const std::string path = dir.path("model.safetensors");
   save(path, {{.name = "a", .dtype = "U8", .shape = {8}}}, "original");
@@ -249,7 +248,7 @@ TEST_CASE("a sum that another program has copied to a file of its own says nothi
   CHECK(load(file.all()) == "changed!");
 }
 
-TEST_CASE("a hostile safetensors header takes no quadratic time",
+TEST_CASE("a hostile safetensors header does not take quadratic time",
           "[files][bulk][large][fault:files-18]") {
   constexpr int many = 200'000;
   std::string objects = "{}";
@@ -267,14 +266,15 @@ TEST_CASE("a hostile safetensors header takes no quadratic time",
   CHECK(ps::safetensors_file{dir.path("x")}.metadata().size() == many);
 }
 
-TEST_CASE("a checkpoint of many tensors takes no quadratic time to begin", "[files][bulk][large]") {
+TEST_CASE("beginning a checkpoint of many tensors does not take quadratic time",
+          "[files][bulk][large]") {
   std::vector<ps::safetensor> tensors(200'000, {.dtype = "U8"});
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].name = std::to_string(i);
   const test::temp_dir dir;
   CHECK(ps::safetensors_sink{dir.path("x"), tensors}.size() == tensors.size());
 }
 
-TEST_CASE("a safetensors header longer than its readers take is not begun",
+TEST_CASE("a safetensors header above the limit of its readers is not written",
           "[files][bulk][large][fault:files-18]") {
   const test::temp_dir dir;
   const auto problem = error_of<ps::option_error>([&] {
@@ -284,7 +284,7 @@ TEST_CASE("a safetensors header longer than its readers take is not begun",
   CHECK(content_of(dir.path("x")).empty());
 }
 
-TEST_CASE("a safetensors file that can't be is not begun", "[files][bulk][fault:files-18]") {
+TEST_CASE("an invalid safetensors file is not created", "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   const auto refuses = [&](std::vector<ps::safetensor> tensors, const char* part) {
     const auto problem = error_of<ps::option_error>(

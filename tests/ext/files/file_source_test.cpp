@@ -90,7 +90,7 @@ TEST_CASE("read_file refuses a file above its limit", "[files]") {
   CHECK(problem.expected() == "at most 4 bytes");
 }
 
-TEST_CASE("a source is never asked for more than its limit", "[files]") {
+TEST_CASE("no request to a source exceeds its limit", "[files]") {
   endless source;
   std::vector<std::byte> bytes;
   CHECK(ps::detail::append_bytes(source, bytes, 5'000'000) == 5'000'000);
@@ -98,7 +98,7 @@ TEST_CASE("a source is never asked for more than its limit", "[files]") {
   CHECK(source.asked == 5'000'000);
 }
 
-TEST_CASE("memory grows with the file and not with what is asked for",
+TEST_CASE("memory grows with the file and not with the requested size",
           "[files][promise:bounded-9]") {
   const test::temp_dir dir;
   ps::file_source source{dir.write("five", {1, 2, 3, 4, 5})};
@@ -108,7 +108,7 @@ TEST_CASE("memory grows with the file and not with what is asked for",
   CHECK(bytes.capacity() < (std::size_t{4} << 20U));
 }
 
-TEST_CASE("opening goes on after a signal", "[files]") {
+TEST_CASE("opening a file continues after a signal", "[files]") {
   const test::temp_dir dir;
   const std::string pipe = dir.path("pipe");
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -114,7 +114,7 @@ TEST_CASE("the remedy for an npy file has the length of its header", "[files]") 
   }
 }
 
-TEST_CASE("no part of another format's header passes for values", "[files]") {
+TEST_CASE("no part of another format's header is read as values", "[files]") {
   const auto is_refused = [](const std::string& bytes, std::uint64_t header) {
     try {
       penstock::detail::refuse_foreign(std::as_bytes(std::span{bytes}), "x", "tokens", header);

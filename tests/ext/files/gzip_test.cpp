@@ -96,7 +96,7 @@ TEST_CASE("a gzip file with a wrong checksum or length is refused", "[files][fau
   }
 }
 
-TEST_CASE("a damaged bit of a gzip file is noticed or does no harm", "[files][fault:files-3]") {
+TEST_CASE("a flipped bit of a gzip file is detected or harmless", "[files][fault:files-3]") {
   test::file_bytes content = test::noise(300);
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = packed(content);

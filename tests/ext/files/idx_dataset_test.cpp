@@ -58,7 +58,7 @@ TEST_CASE("a moved IDX dataset keeps its samples", "[data]") {
   CHECK_FALSE(std::is_copy_constructible_v<ps::idx_dataset<small>>);
 }
 
-TEST_CASE("dynamic extents are those of the file", "[data]") {
+TEST_CASE("dynamic extents come from the file", "[data]") {
   using vectors = ps::record<ps::field<"x", std::int16_t, 2, ps::dyn>>;
   const test::temp_dir dir;
   const ps::idx_dataset<vectors> data{dir.write("x", idx_bytes(i16, {2, 2, 3}, counted(24)))};

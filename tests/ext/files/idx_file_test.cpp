@@ -40,7 +40,7 @@ TEST_CASE("an IDX file gives its type, dimensions and elements", "[data]") {
   CHECK(values[23] == 23);
 }
 
-TEST_CASE("elements of more than one byte come in the machine's order", "[data]") {
+TEST_CASE("elements of more than one byte are converted to the machine's byte order", "[data]") {
   const test::temp_dir dir;
   const auto open = [&](std::uint8_t type, const test::file_bytes& bytes) {
     return ps::detail::idx_file{dir.write("file", idx_bytes(type, {2}, bytes))};

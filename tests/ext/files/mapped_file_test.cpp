@@ -23,7 +23,7 @@ std::string_view text_of(const ps::mapped_file& file) {
 
 }  // namespace
 
-TEST_CASE("a mapped file has the bytes of the file, also after its name is gone", "[files]") {
+TEST_CASE("a mapped file keeps the bytes of the file after its name is removed", "[files]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("a.bin"), "abc");
   ps::mapped_file file{path};

@@ -88,7 +88,7 @@ TEST_CASE("dynamic extents are those of the npy file", "[data]") {
   CHECK(ps::npy_dataset<any>{dir.path("empty.npy")}.size() == 0);
 }
 
-TEST_CASE("elements of the other byte order are turned round", "[data]") {
+TEST_CASE("elements of the other byte order are swapped", "[data]") {
   const test::temp_dir dir;
   const auto all_orders = [&]<class T>(T, const std::string& type) {
     using one = ps::record<ps::field<"x", T, 3>>;
@@ -115,7 +115,7 @@ TEST_CASE("elements of the other byte order are turned round", "[data]") {
   CHECK(test::read_batch(ps::npy_dataset<bools>{path}, {0}).get<"x">()(0));
 }
 
-TEST_CASE("an npy header of any version is read by its words", "[data]") {
+TEST_CASE("an npy header of any version is parsed by its keys", "[data]") {
   for (const unsigned version : {1U, 2U, 3U}) {
     const auto header = header_of(npy_of(
         "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 28, 28), }   \n", "", version));
@@ -172,7 +172,7 @@ TEST_CASE("halves, bfloat16 and dates are read bit by bit", "[data]") {
   CHECK_THROWS_AS(values(double{}, dates), ps::element_type_mismatch);
 }
 
-TEST_CASE("an npy header that is none says where", "[data][fault:files-10]") {
+TEST_CASE("an invalid npy header reports the offset", "[data][fault:files-10]") {
   const auto refused = [](std::string_view text) {
     return error_of<ps::file_format_error>([&] { (void)header_of(npy_of(text, "")); });
   };
@@ -207,7 +207,7 @@ TEST_CASE("an npy header that is none says where", "[data][fault:files-10]") {
   CHECK(with("(3,), }", "__import__('os')}").found() == "'_'");
 }
 
-TEST_CASE("an npy file of a kind that is not read is refused", "[data][fault:files-10]") {
+TEST_CASE("an npy file of an unsupported kind is refused", "[data][fault:files-10]") {
   const std::string right = npy("<u2", "3,", "abcdef");
   CHECK(opened_error<ps::file_truncated>("").offset() == 0);
   CHECK(opened_error<ps::file_truncated>(right.substr(0, 7)).offset() == 7);
@@ -247,7 +247,7 @@ TEST_CASE("an npy file of a kind that is not read is refused", "[data][fault:fil
   }
 }
 
-TEST_CASE("an array that is not its field's is refused by name", "[data][fault:files-10]") {
+TEST_CASE("an array that does not match its field is refused by name", "[data][fault:files-10]") {
   const auto type = opened_error<ps::element_type_mismatch>(npy("<i2", "1,", "ab"));
   CHECK(type.expected() == "elements of type 'u2' for field \"x\"");
   CHECK(type.found() == "'<i2'");
@@ -305,7 +305,7 @@ TEST_CASE("the arrays of an npz file are the fields of a record", "[data]") {
   }
 }
 
-TEST_CASE("the members of an npz file are compared with their CRC-32, where that is asked for",
+TEST_CASE("the members of an npz file are compared with their CRC-32 if requested",
           "[data][fault:files-10]") {
   const test::temp_dir dir;
   // The checksum comes from Python's zlib.

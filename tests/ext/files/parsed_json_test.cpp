@@ -37,7 +37,7 @@ refused refused_at(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("objects of a JSON text come when they are whole, with their place", "[files]") {
+TEST_CASE("JSON objects are reported when they are complete, with their position", "[files]") {
   std::vector<std::string> seen;
   const auto rest = parsed(
       R"( {"a": [{"x": 1}, [2], {}], "b": {"c": {}}, "d": "e", "f": null})",
@@ -53,8 +53,7 @@ TEST_CASE("objects of a JSON text come when they are whole, with their place", "
   CHECK(rest.dump() == R"({"a":[[2]],"b":{"c":{}},"f":null})");
 }
 
-TEST_CASE("of values of a JSON text that are not wanted, and of what is in them, nothing comes",
-          "[files]") {
+TEST_CASE("unwanted JSON values and their contents are not reported", "[files]") {
   std::vector<std::size_t> seen;
   const auto refuse = [](std::size_t at, const std::string& expected, const std::string& found) {
     throw refused(at, expected, found);
@@ -76,7 +75,7 @@ TEST_CASE("of values of a JSON text that are not wanted, and of what is in them,
       refused);
 }
 
-TEST_CASE("what is no JSON is refused at its first wrong byte", "[files][fault:files-6]") {
+TEST_CASE("invalid JSON is refused at its first wrong byte", "[files][fault:files-6]") {
   CHECK(refused_at("").offset == 0);
   CHECK(refused_at("[1,]").offset == 3);
   CHECK(refused_at("[1").offset == 2);
@@ -98,7 +97,7 @@ TEST_CASE("a member that appears twice is refused", "[files][fault:files-6]") {
   CHECK(test::has(problem.what(), R"(a second "a")"));
 }
 
-TEST_CASE("a JSON text is not followed deeper than 64 levels", "[files][fault:files-6]") {
+TEST_CASE("a JSON text nested deeper than 64 levels is refused", "[files][fault:files-6]") {
   const auto nested = [](std::size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
@@ -108,7 +107,7 @@ TEST_CASE("a JSON text is not followed deeper than 64 levels", "[files][fault:fi
   CHECK(refused_at("[[],[]]" + nested(1)).offset == 7);
 }
 
-TEST_CASE("a JSON text takes no quadratic time", "[files][large][fault:files-6]") {
+TEST_CASE("a JSON text does not take quadratic time", "[files][large][fault:files-6]") {
   constexpr std::size_t many = 200'000;
   std::size_t objects = 0;
   const auto read = [&](const std::string& text) {

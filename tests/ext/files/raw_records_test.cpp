@@ -57,7 +57,7 @@ TEST_CASE("records of one length come out of a file, after its header", "[data]"
   }
 }
 
-TEST_CASE("the system reads records that are told ahead", "[data]") {
+TEST_CASE("the system prefetches announced records", "[data]") {
   const test::temp_dir dir;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   using row = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
@@ -95,7 +95,7 @@ TEST_CASE("records may have extents that are known at run time", "[data]") {
   (void)error_of<ps::layout_error>([&] { ps::raw_records<row>(path, {{0}}); });
 }
 
-TEST_CASE("a file that is no whole number of records is refused", "[data]") {
+TEST_CASE("a file with a partial record is refused", "[data]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("points.bin"), points(2, "", ""));
   const auto rest = error_of<ps::file_truncated>(

@@ -65,7 +65,7 @@ TEST_CASE("a state that can't be saved or loaded is named", "[files]") {
   CHECK(error_of<ps::file_format_error>([&] { (void)ps::load_state(long_one); }).offset() == 4096);
 }
 
-TEST_CASE("a killed process leaves a whole state", "[files][promise:honest-21]") {
+TEST_CASE("a killed process leaves a complete state", "[files][promise:honest-21]") {
   const test::temp_dir dir;
   const std::string path = dir.path("loader.state");
   for (int times = 0; times < 20; ++times) {

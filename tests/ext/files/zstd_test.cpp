@@ -48,7 +48,8 @@ TEST_CASE("a zstd file is unpacked", "[files]") {
   CHECK((zstd_unpacked(zstd_packed(zeros)) == zeros));
 }
 
-TEST_CASE("the frames of a zstd file are one content, and those to be skipped are", "[files]") {
+TEST_CASE("the frames of a zstd file are concatenated, and skippable frames are skipped",
+          "[files]") {
   const test::file_bytes skipped{0x5a, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'};
   const test::file_bytes none = zstd_packed({});
   CHECK(zstd_unpacked(test::joined(zstd_packed({1, 2}), zstd_packed({3}))) ==
@@ -74,7 +75,7 @@ TEST_CASE("a zstd file that ends too early is refused wherever it ends", "[files
   test::check_every_beginning(zstd_packed({1, 2, 3, 4, 5}), zstd_error<ps::file_truncated>);
 }
 
-TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files][fault:files-3]") {
+TEST_CASE("a flipped bit of a zstd file is detected or harmless", "[files][fault:files-3]") {
   test::file_bytes content = test::noise(300);
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = zstd_packed(content);
@@ -94,7 +95,7 @@ TEST_CASE("a damaged bit of a zstd file is noticed or does no harm", "[files][fa
   CHECK(test::has(zstd_error<ps::file_corrupt>(file).found(), "checksum"));
 }
 
-TEST_CASE("what is no zstd file, or has a window that is too large, is refused as such",
+TEST_CASE("a file that is not zstd or has a too large window is refused",
           "[files][fault:files-3]") {
   CHECK(zstd_error<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfe}).found() ==

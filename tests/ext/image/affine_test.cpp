@@ -42,7 +42,7 @@ std::vector<std::uint8_t> changed(const picture& in, const affine_change& change
 
 }  // namespace
 
-TEST_CASE("a turned picture is Pillow's", "[image][promise:exact-15]") {
+TEST_CASE("a rotated image equals Pillow's", "[image][promise:exact-15]") {
   struct golden {
     affine_change change;
     std::uint64_t sums[3];  // nearest, bilinear, bicubic
@@ -70,7 +70,7 @@ TEST_CASE("a turned picture is Pillow's", "[image][promise:exact-15]") {
   }
 }
 
-TEST_CASE("pictures are turned for a comparison with Pillow", "[.][pillow_turns]") {
+TEST_CASE("images are turned for a comparison with Pillow", "[.][pillow_turns]") {
   const char* const folder = std::getenv("PENSTOCK_COLOR_CASES");
   REQUIRE(folder != nullptr);
   const std::string path = folder;
@@ -102,7 +102,7 @@ TEST_CASE("pictures are turned for a comparison with Pillow", "[.][pillow_turns]
   }
 }
 
-TEST_CASE("a picture that is only shifted is moved by pixels", "[image]") {
+TEST_CASE("an image that is only shifted is moved by pixels", "[image]") {
   picture some = test::random_picture({9, 7}, 4);
   CHECK(changed(some, {}) == some.bytes);
   const std::vector<std::uint8_t> found = changed(some, {.right = 2, .down = -3});
@@ -114,8 +114,7 @@ TEST_CASE("a picture that is only shifted is moved by pixels", "[image]") {
   }
 }
 
-TEST_CASE("a picture that is only scaled is stepped through by doubles, as Pillow does",
-          "[image]") {
+TEST_CASE("an image that is only scaled is stepped through by doubles, as Pillow does", "[image]") {
   std::size_t by_fixed_steps = 0;
   for (std::size_t width = 1; width < 120; ++width) {
     for (const double scale : {0.6, 0.75, 1.2, 1.5}) {
@@ -137,7 +136,7 @@ TEST_CASE("a picture that is only scaled is stepped through by doubles, as Pillo
   CHECK(by_fixed_steps > 0);
 }
 
-TEST_CASE("weighed pixels repeat the edge, and what lies outside is filled",
+TEST_CASE("interpolated pixels repeat the edge, and the outside is filled",
           "[image][promise:exact-15]") {
   const picture some = test::random_picture({9, 7}, 3);
   const std::array<std::uint8_t, 4> red{200, 10, 20, 0};
@@ -160,7 +159,7 @@ TEST_CASE("weighed pixels repeat the edge, and what lies outside is filled",
   }
 }
 
-TEST_CASE("a square turned four times is what it was", "[image]") {
+TEST_CASE("a square rotated four times is unchanged", "[image]") {
   picture some = test::random_picture({8, 8}, 1);
   picture turned = some;
   for (int i = 0; i < 4; ++i) {
@@ -171,7 +170,7 @@ TEST_CASE("a square turned four times is what it was", "[image]") {
   CHECK(changed(some, {.angle = 360}) == some.bytes);
 }
 
-TEST_CASE("a random turn draws what it is told to, the same on every machine", "[image]") {
+TEST_CASE("a random rotation draws within its options, the same on every machine", "[image]") {
   const ps::random_affine turn{{.degrees = 30,
                                 .translate_x = 0.1,
                                 .translate_y = 0.2,
@@ -214,7 +213,7 @@ TEST_CASE("a random turn draws what it is told to, the same on every machine", "
   CHECK((none.angle == 0 && none.right == 0 && none.scale == 1 && none.shear_y == 0));
 }
 
-TEST_CASE("arguments of turns are checked", "[image]") {
+TEST_CASE("arguments of rotations are checked", "[image]") {
   const picture some = test::random_picture({5, 4}, 3);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto refused = [&](const affine_change& change) {

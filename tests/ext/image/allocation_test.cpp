@@ -12,7 +12,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("a resizer allocates nothing once it has seen the largest picture", "[image]") {
+TEST_CASE("a resizer allocates nothing once it has seen the largest image", "[image]") {
   const test::picture in = test::random_picture({200, 150}, 3);
   test::picture out{{50, 40}, 3};
   const ps::pixels place = out.view();
@@ -29,7 +29,7 @@ TEST_CASE("a resizer allocates nothing once it has seen the largest picture", "[
   }
 }
 
-TEST_CASE("a resizer that found no memory gives the same bits afterwards", "[image]") {
+TEST_CASE("a resizer gives the same bits after a failed allocation", "[image]") {
   const test::picture in = test::random_picture({60, 50}, 3);
   const ps::image_plan plan{{0, 0, {60, 50}}, {40, 30}, {0, 0, {40, 30}}};
   test::picture expected{{40, 30}, 3};

@@ -37,7 +37,7 @@ void change(int op, const ps::pixels& of, double factor) {
 
 }  // namespace
 
-TEST_CASE("changed colours are Pillow's", "[image][promise:exact-15]") {
+TEST_CASE("color changes equal Pillow's", "[image][promise:exact-15]") {
   struct golden {
     int op;
     double factor;
@@ -60,7 +60,7 @@ TEST_CASE("changed colours are Pillow's", "[image][promise:exact-15]") {
   }
 }
 
-TEST_CASE("colours are changed for a comparison with Pillow", "[.][pillow_colours]") {
+TEST_CASE("colors are changed for a comparison with Pillow", "[.][pillow_colours]") {
   const char* const folder = std::getenv("PENSTOCK_COLOR_CASES");
   REQUIRE(folder != nullptr);
   const std::string path = folder;
@@ -83,7 +83,7 @@ TEST_CASE("colours are changed for a comparison with Pillow", "[.][pillow_colour
   }
 }
 
-TEST_CASE("a factor of 1 and a turn of 0 leave a picture alone", "[image]") {
+TEST_CASE("a factor of 1 and a turn of 0 leave an image alone", "[image]") {
   const picture before = test::random_picture({31, 17}, 3);
   for (const int op : {0, 1, 2}) {
     picture some = before;
@@ -94,7 +94,7 @@ TEST_CASE("a factor of 1 and a turn of 0 leave a picture alone", "[image]") {
   for (const int op : {0, 1, 2, 3, 4}) change(op, {nullptr, {0, 0}, 3, 0}, 0.5);
 }
 
-TEST_CASE("colours outside a part stay", "[image]") {
+TEST_CASE("colors outside the selected part do not change", "[image]") {
   const picture before = test::random_picture({12, 9}, 3);
   for (const int op : {0, 1, 2, 3, 4}) {
     picture some = before;
@@ -140,7 +140,7 @@ TEST_CASE("a jitter draws an order and then factors, the same on every machine",
   CHECK(sum == 0x9bcc2150a49ba903ull);
 }
 
-TEST_CASE("a jitter leaves alone what it is not told to change", "[image]") {
+TEST_CASE("a jitter changes only the selected properties", "[image]") {
   const picture before = test::random_picture({9, 7}, 3);
   const auto values = {ps::color_jitter_options{},
                        {.brightness = 2},
@@ -166,7 +166,7 @@ TEST_CASE("a jitter leaves alone what it is not told to change", "[image]") {
   }
 }
 
-TEST_CASE("colours are changed in a field of a dataset's samples", "[image]") {
+TEST_CASE("colors are changed in a field of a dataset's samples", "[image]") {
   using photo = ps::record<ps::field<"photo", std::uint8_t, 2, 3, 3>, ps::field<"label", int>>;
   const picture some = test::random_picture({3, 4}, 3);  // two photos of 2 x 3
   const std::vector<int> labels{5, 6};
@@ -185,7 +185,7 @@ TEST_CASE("colours are changed in a field of a dataset's samples", "[image]") {
   CHECK(ps::get<"photo">(other.view()[0]).flat()[0] != some.bytes[18]);
 }
 
-TEST_CASE("a view of a picture says how large it is", "[image]") {
+TEST_CASE("a view of an image reports its size", "[image]") {
   std::array<std::uint8_t, 24> bytes{};
   const ps::pixels colours =
       ps::as_pixels(ps::tensor_view<std::uint8_t, 2, 4, 3>{bytes.data(), {}});
@@ -200,7 +200,7 @@ TEST_CASE("a view of a picture says how large it is", "[image]") {
   CHECK(grey.pitch == 6);
 }
 
-TEST_CASE("arguments of colour changes are checked", "[image]") {
+TEST_CASE("arguments of color changes are checked", "[image]") {
   picture some = test::random_picture({3, 2}, 3);
   picture grey = test::random_picture({3, 2}, 1);
   const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -19,7 +19,7 @@ using ps::image_plan;
 using ps::image_size;
 using test::random_of;
 
-TEST_CASE("a random crop takes what lies there of the padded picture", "[image]") {
+TEST_CASE("a random crop copies its part of the padded image", "[image]") {
   const test::picture in = test::random_picture({6, 5}, 1);
   const ps::random_crop crop{{7, 4}, {.padding = 3}};
   CHECK(crop.size() == image_size{7, 4});
@@ -58,7 +58,7 @@ TEST_CASE("a random crop is the same on every machine", "[image][promise:exact-1
   CHECK(sum.value() == 0x652f5c9b429f8e68ull);
 }
 
-TEST_CASE("a random crop of a resized picture computes no more than itself", "[image]") {
+TEST_CASE("a random crop of a resized image computes no more than itself", "[image]") {
   const auto geometry = ps::resize_shorter{40} | ps::random_crop{32};
   ps::sample_generator one = random_of(0);
   ps::sample_generator other = random_of(0);
@@ -68,7 +68,7 @@ TEST_CASE("a random crop of a resized picture computes no more than itself", "[i
   CHECK(plan.kept == ps::random_crop{32}.plan({80, 40}, other).crop);
 }
 
-TEST_CASE("random crops lie inside, for any size of the picture", "[image]") {
+TEST_CASE("random crops lie inside, for any size of the image", "[image]") {
   const ps::random_crop crop{{5, 9}, {.padding = 4}};
   ps::sample_generator random = random_of(0);
   int refused = 0;
@@ -85,7 +85,7 @@ TEST_CASE("random crops lie inside, for any size of the picture", "[image]") {
   CHECK(refused == 0);
 }
 
-TEST_CASE("a picture smaller than the crop is refused by name", "[image]") {
+TEST_CASE("an image smaller than the crop is refused by name", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::random_crop crop{{7, 5}, {.padding = 1}};
   CHECK(crop.plan({5, 3}, random).crop == ps::image_box{0, 0, {5, 3}});

@@ -14,7 +14,7 @@ using ps::image_plan;
 using ps::image_size;
 using test::random_of;
 
-TEST_CASE("all of a picture is resized to one size", "[image]") {
+TEST_CASE("all of an image is resized to one size", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::whole all{{30, 20}};
   CHECK(all.size() == image_size{30, 20});
@@ -41,7 +41,7 @@ TEST_CASE("a crop from the middle has torchvision's rounding", "[image]") {
   }
 }
 
-TEST_CASE("around a picture smaller than the crop are zeros", "[image]") {
+TEST_CASE("a crop around a smaller image is filled with zeros", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::center_crop crop{{10, 8}};
   const image_plan low = crop.plan({15, 5}, random);
@@ -70,7 +70,7 @@ TEST_CASE("the shorter side is resized and the longer one cut to an integer", "[
         image_plan{{0, 0, {50, 50}}, {20, 20}, {0, 5, {20, 10}}, false, {5, 0, 5, 0}});
 }
 
-TEST_CASE("crops from the middle lie inside, for any size of the picture", "[image]") {
+TEST_CASE("crops from the middle lie inside, for any size of the image", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::center_crop crop{{100, 7}};
   const auto resized = ps::resize_shorter{40} | ps::center_crop{{32, 50}};

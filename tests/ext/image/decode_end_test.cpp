@@ -33,7 +33,7 @@ bool ends_early(std::string_view text) {
 
 }  // namespace
 
-TEST_CASE("a picture ends early where its marks and lengths say so", "[image][fault:files-14]") {
+TEST_CASE("a truncated image is detected from its markers and lengths", "[image][fault:files-14]") {
   // An end mark inside a segment, as in an EXIF thumbnail, does not end the picture.
   CHECK(
       is_whole_picture("\xff\xd8\xff\xe1\0\x06\xff\xd9\xff\xd9\xff\xda\0\x02\x12\xff\0\xff\xd0\x34"
@@ -49,13 +49,13 @@ TEST_CASE("a picture ends early where its marks and lengths say so", "[image][fa
   CHECK_FALSE(ends_early(bmp + "filled"));
 }
 
-TEST_CASE("bytes after a picture's end do not matter", "[image]") {
+TEST_CASE("bytes after an image's end do not matter", "[image]") {
   CHECK_FALSE(ends_early("\xff\xd8\xff\xda\0\x02\x12\xff\xd9 and more"sv));
   CHECK_FALSE(ends_early("\x89PNG\r\n\x1a\n\0\0\0\0IENDsum1 and more"sv));
   CHECK_FALSE(ends_early("RIFF\4\0\0\0WEBP and more"sv));
 }
 
-TEST_CASE("what is damaged, or of a format without lengths, does not end early", "[image]") {
+TEST_CASE("a damaged image or a format without lengths is not reported as truncated", "[image]") {
   CHECK_FALSE(ends_early("\xff\xd8\xff\xe0\0\x02\x12\x34\x56\x78"sv));
   CHECK_FALSE(ends_early("P6\n100 100\n255\nab"sv));
   const auto compressed = "BM\1\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\5\0\0\0\2\0\0\0\1\0\x08\0\1"sv;

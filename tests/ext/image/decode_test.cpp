@@ -168,7 +168,7 @@ std::vector<std::uint8_t> all_bytes(Loader& loader) {
 
 }  // namespace
 
-TEST_CASE("a sample is the crop of the decoded picture, resized", "[image][promise:exact-16]") {
+TEST_CASE("a sample is the crop of the decoded image, resized", "[image][promise:exact-16]") {
   const test::blobs blobs = toys(200);
   for (const auto filter : {ps::resize_filter::bilinear, ps::resize_filter::nearest,
                             ps::resize_filter::lanczos, ps::resize_filter::bicubic}) {
@@ -194,7 +194,7 @@ TEST_CASE("a sample is the crop of the decoded picture, resized", "[image][promi
   }
 }
 
-TEST_CASE("only what is needed of a crop is decoded", "[image]") {
+TEST_CASE("only the needed part of a crop is decoded", "[image]") {
   notes note;
   const test::blobs blobs{{toy(200, 100, 1)}};
   const auto read = [&](const ps::image_plan& plan) {
@@ -235,7 +235,7 @@ TEST_CASE("the content chooses the decoder", "[image]") {
   CHECK((a.pixels == 81 && b.pixels == 81));
 }
 
-TEST_CASE("what no decoder knows is refused by name", "[image][fault:files-13]") {
+TEST_CASE("a format without a decoder is refused by name", "[image][fault:files-13]") {
   const test::blobs blobs{{text("GIF89a and more"), text("what?"), {}, toy(3, 3, 0)}};
   const fixed geometry{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}};
   const auto data = blobs | ps::decode_images<toy_decoder>(geometry);
@@ -251,7 +251,7 @@ TEST_CASE("what no decoder knows is refused by name", "[image][fault:files-13]")
   CHECK_THROWS_AS(test::read_batch(data, {4}), ps::index_error);
 }
 
-TEST_CASE("a geometry whose plans have another size than it says is refused", "[image]") {
+TEST_CASE("a geometry whose plans contradict its size is refused", "[image]") {
   struct liar : fixed {
     [[nodiscard]] ps::image_size size() const { return {9, 9}; }
   };
@@ -262,7 +262,7 @@ TEST_CASE("a geometry whose plans have another size than it says is refused", "[
                     "folder/0.any: resizer: expected a place for 11 x 11 pixels, found 9 x 9");
 }
 
-TEST_CASE("what a geometry refuses names the picture", "[image]") {
+TEST_CASE("an error of a geometry names the image", "[image]") {
   const auto data = toys(1) | ps::decode_images<toy_decoder>(ps::random_crop{32});
   const auto problem = test::error_of<ps::picture_too_small>([&] { test::read_batch(data, {0}); });
   CHECK(problem.found() == ps::image_size{13, 11});
@@ -302,7 +302,7 @@ TEST_CASE("a thread's decoders are kept for its next run, also after a failure",
   CHECK(note.copies == made);
 }
 
-TEST_CASE("a dataset of pictures owns a source that is moved in", "[image]") {
+TEST_CASE("a dataset of images owns a source that is moved in", "[image]") {
   auto made = toys(3) | ps::decode_images<toy_decoder>(test::some_crop{});
   const auto data = std::move(made);
   CHECK(data.size() == 3);
@@ -313,8 +313,7 @@ TEST_CASE("a dataset of pictures owns a source that is moved in", "[image]") {
   CHECK(ps::detail::borrows<decltype(referring)>);
 }
 
-TEST_CASE("what a source has to say to people goes through the decoding of its pictures",
-          "[image][fault:files-7]") {
+TEST_CASE("the warnings of a source pass through the decoding dataset", "[image][fault:files-7]") {
   struct warner : test::blobs {
     [[nodiscard]] std::vector<std::string> warnings() const { return {"no sums"}; }
   };
@@ -326,7 +325,7 @@ TEST_CASE("what a source has to say to people goes through the decoding of its p
   CHECK(ps::warnings_of(toys(1) | ps::decode_images<toy_decoder>(test::some_crop{})).empty());
 }
 
-TEST_CASE("batches of pictures are the same bits for any workers", "[image][promise:exact-16]") {
+TEST_CASE("batches of images are the same bits for any workers", "[image][promise:exact-16]") {
   const test::blobs blobs = toys(150);
   std::vector<std::uint8_t> first;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
@@ -367,7 +366,7 @@ TEST_CASE("a source that takes hints one by one gets them four samples ahead, on
   CHECK(blobs.notes == std::vector<std::uint64_t>{6, 105, 106});
 }
 
-TEST_CASE("pictures in a store are the same bits, read ahead or not",
+TEST_CASE("images in a store are the same bits, read ahead or not",
           "[image][promise:exact-11][promise:honest-9]") {
   test::counting_store store;
   std::vector<ps::stored_blob> list;
@@ -396,7 +395,7 @@ TEST_CASE("pictures in a store are the same bits, read ahead or not",
   }
 }
 
-TEST_CASE("pictures of unknown bytes count as the mean of those that were read", "[image]") {
+TEST_CASE("images of unknown bytes count as the mean of those that were read", "[image]") {
   const test::blobs pictures = toys(3);
   const auto data = pictures | ps::decode_images<toy_decoder>(test::some_crop{});
   CHECK(ps::storage_size_of(data, 0) == 0);
@@ -404,7 +403,7 @@ TEST_CASE("pictures of unknown bytes count as the mean of those that were read",
   CHECK(ps::storage_size_of(data, 2) == (pictures.all[0].size() + pictures.all[1].size()) / 2);
 }
 
-TEST_CASE("what is foreseen of pictures reaches the cache below", "[image][promise:bounded-11]") {
+TEST_CASE("announced images are forwarded to the cache below", "[image][promise:bounded-11]") {
   const test::counting_store store;
   const ps::cached_store cache{store};
   const ps::stored_blobs blobs{cache, {{"a", 0, 10}, {"b", 0, 10}, {"c", 0, 10}}};
@@ -418,7 +417,7 @@ TEST_CASE("what is foreseen of pictures reaches the cache below", "[image][promi
   CHECK(ps::plan_capacity_of(plain) == 0);
 }
 
-TEST_CASE("a bad picture is skipped or replaced, and the quarantine names it",
+TEST_CASE("a bad image is skipped or replaced, and the quarantine list names it",
           "[image][fault:files-13]") {
   test::blobs blobs = toys(60);
   blobs.all[7] = text("GIF89a and so on");

@@ -14,7 +14,7 @@ using ps::image_plan;
 using ps::image_size;
 using test::random_of;
 
-TEST_CASE("a flip mirrors one of two and changes nothing else", "[image]") {
+TEST_CASE("a flip mirrors half of the images and changes nothing else", "[image]") {
   const ps::random_resized_crop crop{224};
   const auto flipped = crop | ps::random_flip{};
   static_assert(ps::image_geometry<decltype(flipped)>);
@@ -53,7 +53,7 @@ TEST_CASE("a flip's probability is between 0 and 1", "[image]") {
         "random_flip: expected 0 <= p <= 1, found p = -0.1");
 }
 
-TEST_CASE("what a plan comes to is what is kept and its border", "[image]") {
+TEST_CASE("the size of a plan is the kept part plus its border", "[image]") {
   image_plan plan;
   plan.kept = {9, 9, {5, 7}};
   CHECK(plan.size() == image_size{5, 7});

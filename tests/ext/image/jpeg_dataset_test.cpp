@@ -28,7 +28,7 @@ struct halves {
 
 }  // namespace
 
-TEST_CASE("a sample of JPEG pictures is the crop of the decoded one, resized",
+TEST_CASE("a sample of JPEG images is the crop of the decoded one, resized",
           "[image][promise:exact-16]") {
   test::blobs blobs;
   for (std::size_t i = 0; i < 40; ++i) {
@@ -53,7 +53,7 @@ TEST_CASE("a sample of JPEG pictures is the crop of the decoded one, resized",
   }
 }
 
-TEST_CASE("large crops are decoded smaller where it is asked for", "[image]") {
+TEST_CASE("large crops are decoded at a smaller scale if requested", "[image]") {
   test::blobs blobs;
   constexpr std::array<ps::image_size, 7> factors{
       {{1, 1}, {2, 2}, {4, 4}, {8, 8}, {16, 16}, {2, 8}, {8, 4}}};

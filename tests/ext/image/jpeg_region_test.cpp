@@ -107,7 +107,7 @@ std::vector<test::jpeg_kind> all_kinds() {
 
 }  // namespace
 
-TEST_CASE("a part of a picture has the values of the whole", "[image][promise:exact-16]") {
+TEST_CASE("a part of an image has the values of the whole", "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 17}, 0};
   for (const test::jpeg_kind& kind : all_kinds()) {
@@ -117,7 +117,7 @@ TEST_CASE("a part of a picture has the values of the whole", "[image][promise:ex
   }
 }
 
-TEST_CASE("a part of a scaled picture has the values of the scaled whole", "[image]") {
+TEST_CASE("a part of a scaled image has the values of the scaled whole", "[image]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 18}, 0};
   for (const test::jpeg_kind& kind : all_kinds()) {
@@ -148,7 +148,7 @@ TEST_CASE("narrow and low parts at every place have the values of the whole",
 }
 
 // A viewer shows such a picture while it loads: libjpeg smooths the missing scans.
-TEST_CASE("a part of a progressive picture that lacks scans has the values of the whole",
+TEST_CASE("a part of a progressive image that lacks scans has the values of the whole",
           "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 20}, 0};
@@ -168,7 +168,7 @@ TEST_CASE("a part of a progressive picture that lacks scans has the values of th
 }
 
 // Excluded by default, because it takes minutes: penstock_image_tests "[exhaustive]"
-TEST_CASE("ten thousand parts of each kind of picture have the values of the whole",
+TEST_CASE("ten thousand parts of each kind of image have the values of the whole",
           "[.][image][exhaustive]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 19}, 0};

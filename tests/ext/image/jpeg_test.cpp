@@ -48,7 +48,7 @@ encoded bytes_of_text(std::string_view letters) {
 
 }  // namespace
 
-TEST_CASE("a JPEG header says size and channels", "[image]") {
+TEST_CASE("a JPEG header gives size and channels", "[image]") {
   ps::jpeg_decoder decoder;
   CHECK(decoder.info(test::some_jpeg(31, 7), "a") == ps::image_info{{31, 7}, 3, 1});
   CHECK(decoder.info(test::some_jpeg(1, 9, {.components = 1}), "a").channels == 1);
@@ -58,7 +58,7 @@ TEST_CASE("a JPEG header says size and channels", "[image]") {
   CHECK_FALSE(decoder.matches({}));
 }
 
-TEST_CASE("grey becomes three equal channels", "[image]") {
+TEST_CASE("gray becomes three equal channels", "[image]") {
   ps::jpeg_decoder decoder;
   const auto values = test::all_of(decoder, test::some_jpeg(20, 9, {.components = 1}));
   for (std::size_t i = 0; i < values.size(); i += 3) {
@@ -90,8 +90,7 @@ TEST_CASE("CMYK and YCCK become RGB with inverted ink", "[image]") {
   }
 }
 
-TEST_CASE("a JPEG picture that ends early is truncated wherever it ends",
-          "[image][fault:files-13]") {
+TEST_CASE("a JPEG image that ends early is truncated wherever it ends", "[image][fault:files-13]") {
   ps::jpeg_decoder decoder;
   for (const bool progressive : {false, true}) {
     const encoded bytes = test::some_jpeg(33, 18, {.progressive = progressive});
@@ -121,7 +120,7 @@ TEST_CASE("a JPEG picture that ends early is truncated wherever it ends",
   }
 }
 
-TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing behind",
+TEST_CASE("a damaged JPEG image is an error or an image, and leaves nothing behind",
           "[image][fault:files-13]") {
   for (const bool progressive : {false, true}) {
     const encoded bytes = test::some_jpeg(24, 17, {.progressive = progressive, .quality = 40});
@@ -148,7 +147,7 @@ TEST_CASE("a damaged JPEG picture is an error or a picture, and leaves nothing b
 }
 
 // docs/images.md documents this: a JPEG has no checksum, and `verified_blobs` provides one.
-TEST_CASE("most flipped bits in the data of a JPEG picture give other pixels and no error",
+TEST_CASE("most flipped bits in the data of a JPEG image give other pixels and no error",
           "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(96, 96);
   ps::jpeg_decoder decoder;
@@ -166,7 +165,7 @@ TEST_CASE("most flipped bits in the data of a JPEG picture give other pixels and
   CHECK(others > (bytes.size() - data) / 2);
 }
 
-TEST_CASE("damage among the pixels is an error unless it is asked for", "[image][fault:files-13]") {
+TEST_CASE("damaged pixels are an error unless damage is allowed", "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(64, 64);
   encoded damaged = bytes;
   const std::size_t middle = bytes.size() * 3 / 4;
@@ -184,7 +183,7 @@ TEST_CASE("damage among the pixels is an error unless it is asked for", "[image]
   CHECK((test::part_of(strict, damaged, top) == test::part_of(strict, bytes, top)));
 }
 
-TEST_CASE("bytes too many before a restart marker are damage", "[image]") {
+TEST_CASE("extra bytes before a restart marker count as damage", "[image]") {
   const encoded bytes = test::some_jpeg(64, 64, {.restart = 1});
   const encoded damaged =
       test::with_bytes(bytes, marker(bytes, 0xd1), {0x12, 0x34, 0x56, 0x12, 0x34, 0x56});
@@ -198,7 +197,7 @@ TEST_CASE("bytes too many before a restart marker are damage", "[image]") {
          test::all_of(decoder, one)));
 }
 
-TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {
+TEST_CASE("bytes that libjpeg skips between markers are harmless", "[image]") {
   ps::jpeg_decoder decoder;
   const encoded bytes = test::some_jpeg(20, 20);
   const auto right = test::all_of(decoder, bytes);
@@ -212,7 +211,7 @@ TEST_CASE("bytes that libjpeg skips between markers do no harm", "[image]") {
         test::all_of(decoder, progressive));
 }
 
-TEST_CASE("pictures of other formats are refused by name", "[image][fault:files-13]") {
+TEST_CASE("images of other formats are refused by name", "[image][fault:files-13]") {
   using namespace std::string_view_literals;
   const auto name = [](std::string_view start) {
     return jpeg_error<ps::image_unsupported>(bytes_of_text(start)).found();
@@ -249,7 +248,7 @@ TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "
   CHECK(jpeg_error<ps::image_unsupported>(two).found() == "2 components");
 }
 
-TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded",
+TEST_CASE("a JPEG image beyond a limit is refused before it is decoded",
           "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(20, 30, {.progressive = true});
   const auto pixels = jpeg_error<ps::image_too_large>(bytes, {.max_pixels = 599});
@@ -269,7 +268,7 @@ TEST_CASE("a JPEG picture beyond a limit is refused before it is decoded",
   CHECK(jpeg_error<ps::image_too_large>(claims).found() == "65021 x 65021");
 }
 
-TEST_CASE("a JPEG picture of a few bytes that claims to be huge takes no memory", "[image]") {
+TEST_CASE("a JPEG image of a few bytes that claims to be huge takes no memory", "[image]") {
   for (const bool progressive : {false, true}) {
     encoded claims = test::some_jpeg(8, 8, {.progressive = progressive});
     const std::size_t frame = marker(claims, progressive ? 0xc2 : 0xc0);
@@ -286,7 +285,7 @@ TEST_CASE("a JPEG picture of a few bytes that claims to be huge takes no memory"
   }
 }
 
-TEST_CASE("tables of one picture never serve another", "[image][fault:files-13]") {
+TEST_CASE("the tables of one image are never used for another", "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(16, 16);
   encoded bare = bytes;
   const std::size_t tables = marker(bytes, 0xdb);
@@ -298,7 +297,7 @@ TEST_CASE("tables of one picture never serve another", "[image][fault:files-13]"
   CHECK(jpeg_error<ps::image_corrupt>(bare).found() == "Quantization table 0x00 was not defined");
 }
 
-TEST_CASE("the orientation is heeded where it is asked for", "[image]") {
+TEST_CASE("the orientation is applied if requested", "[image]") {
   const encoded bytes = test::some_jpeg(29, 18, {.across = 1, .down = 1});
   ps::jpeg_decoder plain;
   const auto stored = test::all_of(plain, bytes);
@@ -374,7 +373,7 @@ TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
   }
 }
 
-TEST_CASE("a box outside the picture is refused", "[image]") {
+TEST_CASE("a box outside the image is refused", "[image]") {
   const encoded bytes = test::some_jpeg(20, 10);
   std::vector<std::uint8_t> room(20 * 10 * 3);
   ps::jpeg_decoder decoder;

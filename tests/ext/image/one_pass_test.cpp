@@ -154,7 +154,7 @@ TEST_CASE("one pass reads samples of a dataset", "[image]") {
   CHECK((sum > 0.55 * before && sum < 1.41 * before));
 }
 
-TEST_CASE("steps have one order, and those that resize are no steps", "[image]") {
+TEST_CASE("one_pass accepts steps in one order and no steps that resize", "[image]") {
   STATIC_REQUIRE(is_pass<ps::to_chw>);
   STATIC_REQUIRE(is_pass<ps::color_jitter, ps::grayscale, ps::color_jitter>);
   STATIC_REQUIRE(!is_pass<>);
@@ -167,7 +167,7 @@ TEST_CASE("steps have one order, and those that resize are no steps", "[image]")
   STATIC_REQUIRE(!is_pass<ps::detail::flipped_geometry<ps::whole>>);
 }
 
-TEST_CASE("pictures that one pass can't take or write are refused", "[image]") {
+TEST_CASE("images that one_pass cannot read or write are refused", "[image]") {
   const picture in = test::random_picture({5, 4}, 3);
   const picture grey = test::random_picture({5, 4}, 1);
   const picture none{{0, 4}, 3};

@@ -46,7 +46,7 @@ std::vector<test::png_kind> all_png_kinds() {
 }  // namespace
 
 // Pillow 12.3 gives the same result with convert("RGB"), with clip_grey: 126 pictures of all kinds.
-TEST_CASE("a PNG picture of every kind becomes RGB, whole or in part", "[image]") {
+TEST_CASE("a PNG image of every kind becomes RGB, whole or in part", "[image]") {
   ps::png_decoder decoder;
   ps::sample_generator random{{.seed = 3}, 0};
   for (const test::png_kind& kind : all_png_kinds()) {
@@ -76,7 +76,7 @@ TEST_CASE("a PNG picture of every kind becomes RGB, whole or in part", "[image]"
   }
 }
 
-TEST_CASE("16-bit grey is cut to its upper byte, or clipped where it is asked for", "[image]") {
+TEST_CASE("16-bit gray is truncated to its upper byte, or clipped if requested", "[image]") {
   for (const bool interlaced : {false, true}) {
     const auto picture = test::some_png(300, 2, {0, 16, interlaced}, 8);
     ps::png_decoder clipping{{.clip_grey = true}};
@@ -94,8 +94,7 @@ TEST_CASE("16-bit grey is cut to its upper byte, or clipped where it is asked fo
   }
 }
 
-TEST_CASE("a PNG picture that ends early is truncated wherever it ends",
-          "[image][fault:files-13]") {
+TEST_CASE("a PNG image that ends early is truncated wherever it ends", "[image][fault:files-13]") {
   ps::png_decoder decoder;
   for (const bool interlaced : {false, true}) {
     const auto picture = test::some_png(9, 7, {2, 8, interlaced});
@@ -114,7 +113,7 @@ TEST_CASE("a PNG picture that ends early is truncated wherever it ends",
   }
 }
 
-TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing behind",
+TEST_CASE("a damaged PNG image is an error or an image, and leaves nothing behind",
           "[image][fault:files-13]") {
   ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   for (const test::png_kind& kind : {test::png_kind{3, 4, false}, {6, 8, true}}) {
@@ -135,7 +134,7 @@ TEST_CASE("a damaged PNG picture is an error or a picture, and leaves nothing be
   }
 }
 
-TEST_CASE("a flipped bit in a PNG picture never changes the pixels of a part",
+TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
           "[image][fault:files-13]") {
   ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   for (const bool interlaced : {false, true}) {
@@ -162,7 +161,7 @@ TEST_CASE("a flipped bit in a PNG picture never changes the pixels of a part",
   }
 }
 
-TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
+TEST_CASE("the error for an invalid PNG image states the defect", "[image]") {
   const auto picture = test::some_png(20, 10);
   const auto changed = [&](std::size_t at, unsigned value) {
     encoded bytes = picture.bytes;
@@ -178,8 +177,7 @@ TEST_CASE("what is wrong with a PNG picture is said", "[image]") {
   CHECK(png_error<ps::image_corrupt>(changed(60, 77)).expected() == "a valid PNG image");
 }
 
-TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",
-          "[image][fault:files-13]") {
+TEST_CASE("a PNG image beyond a limit is refused before it is decoded", "[image][fault:files-13]") {
   auto picture = test::some_png(20, 10);
   const auto problem = png_error<ps::image_too_large>(picture.bytes, {.max_pixels = 199});
   CHECK(problem.found() == "20 x 10");
@@ -195,7 +193,7 @@ TEST_CASE("a PNG picture beyond a limit is refused before it is decoded",
   CHECK_THROWS_AS(wide.info(picture.bytes, "a"), ps::image_too_large);
 }
 
-TEST_CASE("a PNG picture of a few bytes that claims to be huge takes no memory", "[image]") {
+TEST_CASE("a PNG image of a few bytes that claims to be huge takes no memory", "[image]") {
   const bool interlaced = GENERATE(false, true);
   auto claims = test::some_png(1, 1, {2, 8, interlaced});
   std::vector<std::byte> sides;
@@ -223,7 +221,7 @@ TEST_CASE("a PNG picture of a few bytes that claims to be huge takes no memory",
   CHECK_THROWS_AS(decoder.info(claims.bytes, "a.png"), ps::image_truncated);
 }
 
-TEST_CASE("a PNG picture of one colour is as small as deflate has it, and no damage",
+TEST_CASE("a PNG image of one color is as small as deflate has it, and no damage",
           "[image][large]") {
   for (const unsigned depth : {1u, 8u}) {
     for (const bool interlaced : {false, true}) {
@@ -251,7 +249,7 @@ TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:f
   CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
 }
 
-TEST_CASE("a long text in a PNG picture is no damage", "[image]") {
+TEST_CASE("a long text in a PNG image is not damage", "[image]") {
   // libpng 1.6.32 to 1.6.38 apply a memory limit to the bytes of all chunks.
   std::vector<std::byte> extra;
   test::put_chunk(extra, "tEXt", std::vector<std::byte>(65'537, std::byte{'a'}));
@@ -260,14 +258,14 @@ TEST_CASE("a long text in a PNG picture is no damage", "[image]") {
   CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
 }
 
-TEST_CASE("an interlaced picture takes memory for the rows of the box only", "[image]") {
+TEST_CASE("an interlaced image takes memory for the rows of the box only", "[image]") {
   const auto picture = test::some_png(400, 300, {6, 8, true});
   ps::png_decoder decoder;  // a new decoder, so that a sanitizer knows the end of its memory
   const auto row = test::part_of(decoder, picture.bytes, {0, 7, {400, 1}});
   CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
 }
 
-TEST_CASE("a box outside a PNG picture is refused", "[image]") {
+TEST_CASE("a box outside a PNG image is refused", "[image]") {
   const auto picture = test::some_png(20, 10);
   ps::png_decoder decoder;
   CHECK_THROWS_AS(test::part_of(decoder, picture.bytes, {1, 0, {20, 10}}), std::invalid_argument);

@@ -69,7 +69,7 @@ TEST_CASE("random resized crops follow torchvision's rule", "[image][promise:exa
   }
 }
 
-TEST_CASE("random resized crops lie inside, for any size of the picture",
+TEST_CASE("random resized crops lie inside, for any size of the image",
           "[image][promise:exact-15]") {
   const ps::random_resized_crop usual{224};
   const ps::random_resized_crop odd{32, {.scale = {0.2, 3}, .ratio = {0.01, 0.02}}};
@@ -94,7 +94,7 @@ TEST_CASE("random resized crops are the same on every machine", "[image][promise
   CHECK(sum.value() == 0x19dc10d3080ca577ull);
 }
 
-TEST_CASE("where no crop fits, the largest one in the middle is taken", "[image]") {
+TEST_CASE("if no crop fits, the largest center crop is used", "[image]") {
   const ps::random_resized_crop crop{10, {.scale = {50, 50}}};
   ps::sample_generator random = random_of(0);
   CHECK(crop.plan({100, 90}, random).crop == image_box{0, 0, {100, 90}});

@@ -15,7 +15,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("pictures are resized for a comparison with Pillow", "[.][pillow]") {
+TEST_CASE("images are resized for a comparison with Pillow", "[.][pillow]") {
   const char* const folder = std::getenv("PENSTOCK_RESIZE_CASES");
   REQUIRE(folder != nullptr);
   const std::string path = folder;

@@ -113,7 +113,7 @@ image_plan random_plan(std::mt19937& bits, const image_size& size, std::size_t m
 
 }  // namespace
 
-TEST_CASE("a resized picture has Pillow's bits", "[image][promise:exact-15]") {
+TEST_CASE("a resized image has Pillow's bits", "[image][promise:exact-15]") {
   for (const golden& one : goldens) {
     const auto path = GENERATE(ps::detail::fastest_resample_path(), plain);
     ps::resizer resize{{one.filter, one.order}, path};
@@ -136,7 +136,7 @@ TEST_CASE("a resized picture has Pillow's bits", "[image][promise:exact-15]") {
   }
 }
 
-TEST_CASE("a kept and mirrored part is that of the whole", "[image][promise:exact-15]") {
+TEST_CASE("a kept, mirrored part equals that part of the whole", "[image][promise:exact-15]") {
   std::mt19937 bits{1};
   for (const ps::resize_filter filter : filters) {
     for (const ps::pass_order order :
@@ -184,7 +184,7 @@ TEST_CASE("a crop is resized as if there were nothing around it", "[image][promi
   }
 }
 
-TEST_CASE("a resizer writes its place and nothing beside it", "[image]") {
+TEST_CASE("a resizer writes only its destination", "[image]") {
   std::mt19937 bits{3};
   for (const ps::resize_filter filter : filters) {
     for (const auto path : {ps::detail::fastest_resample_path(), plain}) {
@@ -239,7 +239,7 @@ TEST_CASE("a border is zeros and is mirrored with the rest", "[image]") {
   }
 }
 
-TEST_CASE("the order of the passes hangs on what is lost", "[image][promise:exact-15]") {
+TEST_CASE("the order of the passes depends on the cost", "[image][promise:exact-15]") {
   struct order_case {
     ps::pass_order order;
     image_size from;
@@ -272,7 +272,7 @@ TEST_CASE("the order of the passes hangs on what is lost", "[image][promise:exac
   }
 }
 
-TEST_CASE("one colour stays as it is, for any size", "[image]") {
+TEST_CASE("a single color is preserved for any size", "[image]") {
   for (const ps::resize_filter filter : filters) {
     ps::resizer resize{{filter}};
     for (const image_size& from : {image_size{1, 1}, {300, 1}, {1, 300}, {7, 5}}) {
@@ -290,7 +290,7 @@ TEST_CASE("one colour stays as it is, for any size", "[image]") {
   }
 }
 
-TEST_CASE("what does not fit is refused before a byte is written", "[image]") {
+TEST_CASE("mismatched sizes are refused before a byte is written", "[image]") {
   const picture in = test::random_picture({20, 10}, 3);
   ps::resizer resize;
   CHECK(resize.options().filter == ps::resize_filter::bilinear);
@@ -343,7 +343,7 @@ TEST_CASE("what does not fit is refused before a byte is written", "[image]") {
   }
 }
 
-TEST_CASE("pictures to write are pictures to read, not the other way round", "[image]") {
+TEST_CASE("a mutable pixel view converts to a const one, not the reverse", "[image]") {
   CHECK(std::is_convertible_v<ps::pixels, ps::const_pixels>);
   CHECK_FALSE(std::is_convertible_v<ps::const_pixels, ps::pixels>);
 }

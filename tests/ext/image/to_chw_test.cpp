@@ -40,7 +40,7 @@ TEST_CASE("without a scale floats are from 0 to 1", "[image]") {
   CHECK(floats == std::vector<float>{0, 1, 1, 0, 0.2f, 0.4f});
 }
 
-TEST_CASE("planes that do not fit are refused", "[image]") {
+TEST_CASE("planes of a different size are refused", "[image]") {
   const ps::to_chw planes;
   std::vector<float> floats(60, 7.0f);
   picture some = test::random_picture({5, 4}, 3);

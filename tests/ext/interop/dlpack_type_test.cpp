@@ -43,8 +43,7 @@ TEST_CASE("element types have the names that array libraries give them", "[inter
   CHECK(dl::to_string(dl::data_type{dl::type_code{5}, 64, 1}) == "code 5 of 64 bits");
 }
 
-TEST_CASE("places have the names of their memory, and an index where there are several",
-          "[interop]") {
+TEST_CASE("device names include an index if there are several devices", "[interop]") {
   using kind = dl::device_kind;
   CHECK(dl::to_string(dl::place{kind::cpu, 0}) == "host memory");
   CHECK(dl::to_string(dl::place{kind::cuda, 3}) == "CUDA device 3");
@@ -55,7 +54,8 @@ TEST_CASE("places have the names of their memory, and an index where there are s
   CHECK(dl::to_string(dl::place{kind{7}, 2}) == "device kind 7, device 2");
 }
 
-TEST_CASE("a tensor's error says where, what was expected and found, and what to do", "[interop]") {
+TEST_CASE("a tensor error reports the place, the expected and found values, and a remedy",
+          "[interop]") {
   const ps::dlpack_error problem{"from_dlpack: field \"x\"", "type", "float32", "int64",
                                  "convert the tensor"};
   CHECK(std::string{problem.what()} ==

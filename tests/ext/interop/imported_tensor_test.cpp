@@ -76,7 +76,7 @@ std::string refused(const std::function<void(produced&)>& change) {
 
 }  // namespace
 
-TEST_CASE("a tensor is seen as samples where it lies, and freed with the last copy", "[interop]") {
+TEST_CASE("a tensor is read as samples in place and freed with the last copy", "[interop]") {
   produced source;
   {
     std::optional first{ps::from_dlpack<std::int32_t, 2, 3>(source.tensor())};
@@ -95,15 +95,14 @@ TEST_CASE("a tensor is seen as samples where it lies, and freed with the last co
   CHECK(source.deleted == 2);
 }
 
-TEST_CASE("dynamic extents of a tensor are those that it has", "[interop]") {
+TEST_CASE("dynamic extents come from the tensor", "[interop]") {
   produced source;
   const auto whole = ps::from_dlpack<std::int32_t, ps::dyn, 3>(source.tensor());
   CHECK(whole.extents() == ps::extents<ps::dyn, 3>{2});
   CHECK(whole[2](1, 1) == 16);
 }
 
-TEST_CASE("samples may lie apart, backwards or in one place, and offsets are followed",
-          "[interop]") {
+TEST_CASE("samples may have gaps, negative or zero strides, and an offset", "[interop]") {
   produced source;
   SECTION("every second one") {
     source.shape[0] = 2;
@@ -152,7 +151,7 @@ TEST_CASE("samples may lie apart, backwards or in one place, and offsets are fol
   }
 }
 
-TEST_CASE("a tensor that is not what was asked for is refused with what it is, and freed",
+TEST_CASE("an unsuitable tensor is refused with its properties and freed",
           "[interop][fault:files-15]") {
   CHECK(refused([](auto& of) { of.managed.version = {2, 0}; }) == "version: 1.x / 2.0");
   CHECK(refused([](auto& of) { of.managed.array.rank = 2; }) == "rank: 3 / 2");
@@ -194,8 +193,7 @@ TEST_CASE("a tensor that is not what was asked for is refused with what it is, a
         "alignment: an address that 4 divides / 2 bytes past one");
 }
 
-TEST_CASE("no tensor, and a deleter that is null, are no reason to crash",
-          "[interop][fault:files-15]") {
+TEST_CASE("a null tensor and a null deleter are handled", "[interop][fault:files-15]") {
   const auto problem =
       test::error_of<ps::dlpack_error>([] { (void)sample_of_six{dl::managed_ptr{}}; });
   CHECK(problem.part() == "tensor");

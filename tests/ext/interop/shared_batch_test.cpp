@@ -109,7 +109,7 @@ static_assert(ps::device<asking_device>);
 
 }  // namespace
 
-TEST_CASE("what a shared lease was asked once is told while another thread has its lock",
+TEST_CASE("a shared lease answers a repeated query while another thread holds its lock",
           "[interop]") {
   using ring = ps::detail::device_slots<asking_device>;
   const asking_device device;
@@ -162,7 +162,7 @@ TEST_CASE("a shared lease describes its batch, and gives its memory as its lease
   static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<numbers>>);
 }
 
-TEST_CASE("a slot comes back with the last copy of its shared lease, and once",
+TEST_CASE("the last copy of a shared lease releases its slot once",
           "[interop][promise:race-free-3]") {
   const auto slots = host_slots_of({}, 1);
   auto first = ps::share(filled(slots, 1));
@@ -189,7 +189,7 @@ TEST_CASE("a producer's own lease, which has no views, is shared by its memory",
   CHECK(ps::get<"b">(all)(9) == 5);
 }
 
-TEST_CASE("a shared handle without a batch tells what it held, and ends the program when used",
+TEST_CASE("an empty shared handle names its last batch and ends the program when used",
           "[interop]") {
   const auto slots = host_slots_of({}, 2);
   shared_on_host held = ps::share(filled(slots, 7));
@@ -258,7 +258,7 @@ TEST_CASE("the end of a shared device lease waits for each stream that a thread 
   slots->discard(0);
 }
 
-TEST_CASE("copies of a shared lease are used and dropped by threads while the loop goes on",
+TEST_CASE("copies of a shared lease are used and dropped by threads while the loop continues",
           "[interop]") {
   const freeing_device device;
   const auto slots = device_slots_of(device, 2);
@@ -289,7 +289,7 @@ TEST_CASE("copies of a shared lease are used and dropped by threads while the lo
   CHECK(wrong == 0);
 }
 
-TEST_CASE("what a thread wrote before it dropped the last copy is seen by who fills the slot",
+TEST_CASE("writes before the last copy is dropped are visible to the thread that fills the slot",
           "[interop][promise:race-free-3]") {
   const auto slots = host_slots_of({}, 1);
   std::uint64_t message = 0;  // not atomic: the end of the lease orders it

@@ -106,7 +106,7 @@ TEST_CASE("an exported tensor of a batch without samples has no address", "[inte
   CHECK(made->array.shape[0] == 0);
 }
 
-TEST_CASE("the deleter of the last tensor over a batch gives its slot back, on any thread",
+TEST_CASE("the deleter of the last tensor of a batch releases its slot, on any thread",
           "[interop][promise:race-free-3]") {
   const auto ring = kinds_ring_of(1);
   auto images = [&] {
@@ -126,8 +126,10 @@ TEST_CASE("the deleter of the last tensor over a batch gives its slot back, on a
   CHECK(ring->leased() == 0);
 }
 
-TEST_CASE("a tensor for another stream: that one waits for the copy, the release for it",
-          "[interop][promise:race-free-3]") {
+TEST_CASE(
+    "for a tensor on another stream, that stream waits for the copy and the release waits "
+    "for it",
+    "[interop][promise:race-free-3]") {
   const ps::cpu_device device;
   const auto ring = ps::detail::shared_by_leases<kinds_on_device, ps::cpu_stream_ref>(
       device, four, device.inline_stream(), std::size_t{1}, std::size_t{1});
@@ -164,8 +166,7 @@ TEST_CASE("a tensor for another stream: that one waits for the copy, the release
   CHECK(seen == std::vector<std::int64_t>{1, 2});
 }
 
-TEST_CASE("a tensor in host memory is filled when it is given, whatever stream fills it",
-          "[interop]") {
+TEST_CASE("a tensor in host memory is complete when it is returned", "[interop]") {
   using counted = ps::record<ps::field<"x", float>>;
   struct numbers {
     using record_type = counted;

@@ -40,7 +40,8 @@ double excess(float value, const ps::affine_scale& by) {
 
 }  // namespace
 
-TEST_CASE("a number is off by half a step at most, and 0 not at all", "[data][promise:exact-18]") {
+TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
+          "[data][promise:exact-18]") {
   std::size_t ranges = 0;
   std::uint32_t state = 7;
   for (const float min : ends()) {
@@ -94,7 +95,7 @@ TEST_CASE("a plain sum is the fused one where a scale has few bits, and not used
   }
 }
 
-TEST_CASE("values that no byte reaches become the last one on their side", "[data]") {
+TEST_CASE("values outside the range of a byte saturate", "[data]") {
   const std::vector<float> values{-1e38F, -129.0F, -128.4F, 126.6F, 128.0F, 1e38F};
   std::vector<std::int8_t> bytes(values.size());
   ps::detail::write_bytes(values, {1.0F, 0.0F}, bytes);

@@ -21,8 +21,7 @@ static_assert(std::is_convertible_v<ps::bfloat16, float> &&
 
 }  // namespace
 
-TEST_CASE("every bfloat16 is the upper half of a float, and that float is this bfloat16",
-          "[data]") {
+TEST_CASE("every bfloat16 converts to a float and back unchanged", "[data]") {
   std::size_t wrong = 0;
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const float wide = ps::bfloat16::from_bits(static_cast<std::uint16_t>(bits));
@@ -34,8 +33,7 @@ TEST_CASE("every bfloat16 is the upper half of a float, and that float is this b
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a float becomes the nearest bfloat16, in the middle the even one",
-          "[data][promise:exact-18]") {
+TEST_CASE("a float is rounded to the nearest bfloat16, ties to even", "[data][promise:exact-18]") {
   std::size_t wrong = 0;
   // Up to the largest value, and beyond it to infinity.
   for (std::uint32_t low = 0; low < 0x7f80; ++low) {

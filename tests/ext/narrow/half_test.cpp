@@ -40,7 +40,7 @@ static_assert(std::is_convertible_v<ps::half, float> && !std::is_convertible_v<f
 
 }  // namespace
 
-TEST_CASE("every half is a float, and that float is this half", "[data][promise:exact-18]") {
+TEST_CASE("every half converts to a float and back unchanged", "[data][promise:exact-18]") {
   std::size_t wrong = 0;
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     const auto narrow = ps::half::from_bits(static_cast<std::uint16_t>(bits));
@@ -60,8 +60,7 @@ TEST_CASE("every half is a float, and that float is this half", "[data][promise:
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a float becomes the nearest half, in the middle the even one",
-          "[data][promise:exact-18]") {
+TEST_CASE("a float is rounded to the nearest half, ties to even", "[data][promise:exact-18]") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   std::size_t wrong = 0;
   // From 0 through all subnormal values to the largest value, and beyond it to infinity.

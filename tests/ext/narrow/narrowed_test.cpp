@@ -110,7 +110,7 @@ TEST_CASE("bytes have a scale for each sample, in two fields that come last", "[
   CHECK(has_the_rest(batch));
 }
 
-TEST_CASE("bytes of one scale have no field beside them, and saturate", "[data]") {
+TEST_CASE("bytes with one fixed scale have no scale field and saturate", "[data]") {
   const ps::affine_scale by{0.25F, -3.0F};
   const auto narrow = waves{} | ps::narrowed<"x", std::int8_t>(by);
   static_assert(decltype(narrow)::record_type::size == 3);
@@ -149,7 +149,8 @@ TEST_CASE("two fields are narrowed one after the other, of samples that lie in m
   CHECK(batch.get<"b_zero">()(1) == 0.3F);
 }
 
-TEST_CASE("what no byte stands for is an error that names the sample", "[data][fault:samples-6]") {
+TEST_CASE("a value that a byte cannot represent is an error that names the sample",
+          "[data][fault:samples-6]") {
   const float infinity = std::numeric_limits<float>::infinity();
   const float value = GENERATE_COPY(std::numeric_limits<float>::quiet_NaN(), infinity, -infinity);
   const auto check = [&](const auto& narrow) {
@@ -175,7 +176,7 @@ TEST_CASE("what no byte stands for is an error that names the sample", "[data][f
   CHECK_FALSE(std::isfinite(one_of(batch, 0, 7)));
 }
 
-TEST_CASE("a scale that can't work is refused", "[data]") {
+TEST_CASE("an invalid scale is refused", "[data]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float scale : {0.0F, -1.0F, nan, std::numeric_limits<float>::infinity()}) {
     CHECK_THROWS_AS((ps::narrowed<"x", std::int8_t>({.scale = scale})), ps::option_error);
@@ -183,7 +184,7 @@ TEST_CASE("a scale that can't work is refused", "[data]") {
   CHECK_THROWS_AS((ps::narrowed<"x", std::int8_t>({.scale = 1.0F, .zero = nan})), ps::option_error);
 }
 
-TEST_CASE("a narrowed dataset is that below it to states, failures and random bits", "[data]") {
+TEST_CASE("narrowing does not change states, failures and random bits", "[data]") {
   const auto shift = [](auto s, ps::sample_generator& rng) {
     for (auto& x : ps::get<"x">(s).flat()) x += ps::uniform(rng, 0.0F, 1.0F);
   };

@@ -79,7 +79,7 @@ arrived fed(const gated_device& device, const Data& data, const Transform& trans
 
 }  // namespace
 
-TEST_CASE("floats that have travelled as half the bytes arrive as the nearest of those",
+TEST_CASE("floats copied as 16 bits arrive as the nearest 16-bit values",
           "[transfer][promise:exact-18]") {
   const gated_device device;
   const auto data =
@@ -97,8 +97,8 @@ TEST_CASE("floats that have travelled as half the bytes arrive as the nearest of
 }
 
 TEST_CASE(
-    "floats that have travelled as bytes are off by half a step at most, and the consumer gets "
-    "no scales",
+    "floats copied as bytes are rounded by at most half a step, without scales for the "
+    "consumer",
     "[transfer]") {
   const gated_device device;
   const auto data = signals{} | ps::narrowed<"right", std::int8_t>();
@@ -124,8 +124,7 @@ TEST_CASE(
   CHECK(found.bytes == 95 * (8 * 4 + 2 + 8 + 2 * 4));
 }
 
-TEST_CASE("scales that do not travel are those that widen is given, in the order of its fields",
-          "[transfer]") {
+TEST_CASE("fixed scales are passed to widen in the order of its fields", "[transfer]") {
   const gated_device device;
   const ps::affine_scale of_left{2.0F, 5.0F};
   const ps::affine_scale of_right{0.5F, -1.0F};
@@ -160,7 +159,7 @@ TEST_CASE("narrowed batches are the same bits for any number of workers and slot
   CHECK(fed(device, data, transform, 3, 2) == expected);
 }
 
-TEST_CASE("a scalar that travels as a byte is exact, and a state made without narrowing is taken",
+TEST_CASE("a scalar copied as a byte is exact, and a state made without narrowing is accepted",
           "[transfer]") {
   struct numbers {
     using record_type = ps::record<ps::field<"y", float>>;

@@ -64,7 +64,7 @@ some_batch twelve_pictures() {
 
 }  // namespace
 
-TEST_CASE("a batch is decoded each picture to its place, whatever the threads",
+TEST_CASE("each image of a batch is decoded to its place with any number of threads",
           "[nvimgcodec][promise:exact-17]") {
   for (const int threads : {0, 1, 3}) {
     some_batch batch = twelve_pictures();
@@ -82,7 +82,7 @@ TEST_CASE("a batch is decoded each picture to its place, whatever the threads",
   }
 }
 
-TEST_CASE("the pictures of a blob source are decoded in one call", "[nvimgcodec]") {
+TEST_CASE("the images of a blob source are decoded in one call", "[nvimgcodec]") {
   const test::blobs photos{{test::some_jpeg(50, 40), test::some_jpeg(30, 60, {}, 2)}};
   const ps::image_box box{2, 3, {24, 24}};
   std::vector<std::uint8_t> values(photos.size() * 24 * 24 * 3);
@@ -106,7 +106,7 @@ TEST_CASE("the pictures of a blob source are decoded in one call", "[nvimgcodec]
   CHECK((values == right));
 }
 
-TEST_CASE("a failure in a batch names its picture, and the others are decoded",
+TEST_CASE("a failure in a batch names its image, and the others are decoded",
           "[nvimgcodec][fault:files-14]") {
   some_batch batch = twelve_pictures();
   batch.add(test::first_of(batch.encoded[0], 300), {0, 0, {60, 30}});

@@ -63,7 +63,7 @@ test::encoded tiny_bmp() {
 
 }  // namespace
 
-TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of a picture or a part",
+TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of an image or a part",
           "[nvimgcodec][promise:exact-17]") {
   ps::nvimgcodec_decoder decoder;
   ps::jpeg_decoder jpeg;
@@ -108,7 +108,7 @@ TEST_CASE("nvImageCodec's PNG pixels are libpng's", "[nvimgcodec][promise:exact-
   check_parts(decoder, png, test::some_png(37, 23, {.color = 6}).bytes, 0);
 }
 
-TEST_CASE("other formats are decoded too, by what they hold", "[nvimgcodec]") {
+TEST_CASE("other formats are detected by content and decoded", "[nvimgcodec]") {
   ps::nvimgcodec_decoder decoder;
   const std::vector<std::uint8_t> right{'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l'};
   for (const test::encoded& bytes : {tiny_ppm(), tiny_bmp()}) {
@@ -123,7 +123,7 @@ TEST_CASE("other formats are decoded too, by what they hold", "[nvimgcodec]") {
   }
 }
 
-TEST_CASE("a picture for nvImageCodec that ends early is truncated wherever it ends",
+TEST_CASE("an image for nvImageCodec that ends early is truncated wherever it ends",
           "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder;
   const std::array<test::encoded, 4> pictures{test::some_jpeg(33, 18),
@@ -149,7 +149,7 @@ TEST_CASE("a picture for nvImageCodec that ends early is truncated wherever it e
   CHECK(nothing.found() == "no bytes at all");
 }
 
-TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
+TEST_CASE("an image that nvImageCodec cannot decode is corrupt, unsupported or too large",
           "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder{{.max_pixels = 1000}};
   const test::encoded bytes = test::some_jpeg(24, 17);
@@ -184,7 +184,7 @@ TEST_CASE("what nvImageCodec can't decode is corrupt, unsupported or too large",
   CHECK((test::all_of(decoder, bytes) == right));
 }
 
-TEST_CASE("a damaged picture for nvImageCodec is an error or a picture",
+TEST_CASE("a damaged image for nvImageCodec is an error or an image",
           "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder{{.max_pixels = 1 << 16}};
   const std::array<test::encoded, 3> pictures{test::some_jpeg(24, 17, {.quality = 40}),
@@ -240,7 +240,7 @@ TEST_CASE("copies of a decoder by nvImageCodec work at the same time on threads 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a decoder by nvImageCodec takes over another one's options and outlives it",
+TEST_CASE("a copy of an nvImageCodec decoder keeps the options and outlives the original",
           "[nvimgcodec]") {
   const test::encoded bytes = test::some_jpeg(20, 20);
   ps::nvimgcodec_decoder decoder;

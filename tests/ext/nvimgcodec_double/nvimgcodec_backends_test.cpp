@@ -67,7 +67,7 @@ class words {
 
 }  // namespace
 
-TEST_CASE("each back end gets what those before it could not decode",
+TEST_CASE("each back end gets the images that earlier back ends could not decode",
           "[nvimgcodec][promise:exact-17]") {
   const fresh_double clean;
   ps::nvimgcodec_batch decoder{{.device = 3}};
@@ -94,7 +94,7 @@ TEST_CASE("each back end gets what those before it could not decode",
   CHECK(decoder.backend() == backend::gpu);
 }
 
-TEST_CASE("a back end is made when the first picture is left for it, and once", "[nvimgcodec]") {
+TEST_CASE("a back end is made when the first image is left for it, and once", "[nvimgcodec]") {
   const fresh_double clean;
   ps::nvimgcodec_batch decoder{{.device = 0}};
   CHECK(test::the_double().made == "g");
@@ -112,7 +112,7 @@ TEST_CASE("a back end is made when the first picture is left for it, and once", 
   CHECK(test::the_double().made == "gh");
 }
 
-TEST_CASE("a back end that is required decodes, or the picture fails",
+TEST_CASE("a back end that is required decodes, or the image fails",
           "[nvimgcodec][promise:exact-17][fault:files-14]") {
   const fresh_double clean;
   test::the_double().undecoded = NVIMGCODEC_PROCESSING_STATUS_BACKEND_UNSUPPORTED;
@@ -154,7 +154,7 @@ TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are refused by their 
   CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_corrupt);
 }
 
-TEST_CASE("back ends that are missing are left out, and none left is an error",
+TEST_CASE("missing back ends are skipped, and it is an error if none is left",
           "[nvimgcodec][fault:files-14]") {
   const fresh_double clean;
   test::the_double().missing = "gh";
@@ -174,7 +174,7 @@ TEST_CASE("back ends that are missing are left out, and none left is an error",
   CHECK(test::has(load.what(), "nvimgcodecInstanceCreate gave status 8"));
 }
 
-TEST_CASE("where nvImageCodec fails on a batch nothing is said of its pictures",
+TEST_CASE("if nvImageCodec fails on a whole batch, no image is blamed",
           "[nvimgcodec][fault:files-14]") {
   const fresh_double clean;
   ps::nvimgcodec_batch decoder{{.device = 0}};
@@ -272,7 +272,7 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
   CHECK(ps::nvimgcodec_batch{{.device = 0}}.device_bytes() == 0);
 }
 
-TEST_CASE("memory that a device does not give is refused by a status and leaves no trace",
+TEST_CASE("a failed device allocation is reported by a status and leaves nothing behind",
           "[nvimgcodec]") {
   int value = 0;
   bool gives = true;

@@ -96,7 +96,7 @@ test::made_column three_columns(std::size_t rows) {
 
 }  // namespace
 
-TEST_CASE("the columns of row groups that come next are asked for, once until they are read",
+TEST_CASE("the columns of upcoming row groups are requested once until they are read",
           "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(40), 10);
@@ -122,7 +122,7 @@ TEST_CASE("the columns of row groups that come next are asked for, once until th
   CHECK(data.storage_size(40) == 0);
 }
 
-TEST_CASE("the row group of a blob that comes next is asked for, once until it is read",
+TEST_CASE("the row group of an upcoming blob is requested once until it is read",
           "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(40), 10);
@@ -140,7 +140,7 @@ TEST_CASE("the row group of a blob that comes next is asked for, once until it i
   CHECK(texts.storage_size(40) == 0);
 }
 
-TEST_CASE("a loader that reads ahead asks for each row group before it is decoded",
+TEST_CASE("a loader with lookahead requests each row group before it is decoded",
           "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(80), 10);
@@ -160,7 +160,7 @@ TEST_CASE("a loader that reads ahead asks for each row group before it is decode
   }
 }
 
-TEST_CASE("a footer that names places outside of its file is asked for nothing there",
+TEST_CASE("a footer with offsets outside its file causes no requests there",
           "[parquet][promise:bounded-12]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(10), 10);
@@ -199,8 +199,7 @@ TEST_CASE("columns of a row group that lie near each other are one read", "[parq
   CHECK(reads(far, 1) == each);
 }
 
-TEST_CASE("row groups are read past the page cache where that is asked for, and none ahead",
-          "[parquet]") {
+TEST_CASE("row groups bypass the page cache if requested, without prefetching", "[parquet]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(40), 10);
   const std::string link = dir.path("link.parquet");
@@ -253,8 +252,7 @@ TEST_CASE("pages of a Parquet file that are larger than the memory of direct rea
   for (const auto& [offset, bytes] : reads) CHECK(bytes <= (std::size_t{8} << 20));
 }
 
-TEST_CASE("a Parquet file that is read past the page cache and written to meanwhile is refused",
-          "[parquet]") {
+TEST_CASE("a Parquet file that changes during a direct read is refused", "[parquet]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(40), 10);
   const ps::parquet_dataset<labelled> data{path, {.direct = true}};
@@ -262,7 +260,7 @@ TEST_CASE("a Parquet file that is read past the page cache and written to meanwh
   CHECK_THROWS_AS(test::read_batch(data, {15}), ps::file_changed);
 }
 
-TEST_CASE("of a struct only the members that are fields or blobs are read", "[parquet]") {
+TEST_CASE("only the members of a struct that are fields or blobs are read", "[parquet]") {
   const test::temp_dir dir;
   const auto sizes = [](const char* name, std::size_t first) {
     return test::numbers(name, "i", test::counted<std::int32_t>(4, first));

@@ -42,7 +42,7 @@ std::string blob_of(const ps::parquet_blobs& source, std::uint64_t index) {
 
 }  // namespace
 
-TEST_CASE("pictures in a column of Parquet files are blobs with labels and keys",
+TEST_CASE("images in a column of Parquet files are blobs with labels and keys",
           "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const std::string second = written(dir.path("b.parquet"), pictures(4, 7), 3);
@@ -63,7 +63,7 @@ TEST_CASE("pictures in a column of Parquet files are blobs with labels and keys"
   CHECK(error_of<ps::index_error>([&] { (void)plain.key(4); }).index() == 4);
 }
 
-TEST_CASE("a label of a row group that is held is found without memory", "[parquet]") {
+TEST_CASE("a label of a cached row group is found without allocation", "[parquet]") {
   const test::temp_dir dir;
   const ps::parquet_blobs source{{written(dir.path("a.parquet"), pictures(4, 0), 2)},
                                  {.columns = names}};
@@ -76,7 +76,7 @@ TEST_CASE("a label of a row group that is held is found without memory", "[parqu
   CHECK(taken == 0);
 }
 
-TEST_CASE("blobs of a row group that made room are read again", "[parquet][promise:race-free-10]") {
+TEST_CASE("blobs of an evicted row group are read again", "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), pictures(4, 0), 2);
   ps::parquet_blobs_options options{.columns = {.blob = "image.bytes"}, .cache_bytes = 1};

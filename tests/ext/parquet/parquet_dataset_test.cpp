@@ -110,7 +110,7 @@ TEST_CASE("row groups beyond the cache's bytes are decoded again",
   CHECK(test::has(problem.what(), "176"));
 }
 
-TEST_CASE("of a struct only the members that are fields are held",
+TEST_CASE("only the members of a struct that are fields are cached",
           "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   constexpr std::size_t rows = 8;
@@ -157,7 +157,7 @@ TEST_CASE("fields may have one column of a Parquet file", "[parquet]") {
   CHECK(test::values<"c">(pairs) == std::vector{16.0F, 17.0F});
 }
 
-TEST_CASE("lists of a Parquet file have one length, or say where not",
+TEST_CASE("lists of a Parquet file have one length, or the error names the row",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using list = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
@@ -253,7 +253,7 @@ TEST_CASE("columns of numbers are the same for any encoding, in one page or seve
   CHECK(data.held_bytes() == 700 * 41);
 }
 
-TEST_CASE("columns of numbers stay in the memory of their pages, unless others are beside them",
+TEST_CASE("columns of numbers stay in the memory of their pages if no other column is read",
           "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
   const auto plain = parquet::WriterProperties::Builder{}.disable_dictionary()->build();
@@ -350,7 +350,7 @@ TEST_CASE("a Parquet file that is named twice is refused, read once or read twic
                   ps::duplicate_entry);
 }
 
-TEST_CASE("what is no Parquet file, and columns that do not fit, are refused by name",
+TEST_CASE("a file that is not Parquet and columns that do not fit are refused by name",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), points(10, 0), 4);

@@ -70,7 +70,7 @@ std::size_t break_descriptors(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a Parquet file that can't be read any more is no damaged one",
+TEST_CASE("a Parquet file that becomes unreadable is not reported as damaged",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path =
@@ -88,7 +88,7 @@ TEST_CASE("a Parquet file that can't be read any more is no damaged one",
         }).found() == "a folder");
 }
 
-TEST_CASE("more Parquet files than descriptors are refused with what to do",
+TEST_CASE("more Parquet files than descriptors are refused with a remedy",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::vector<std::string> paths(20, written(dir.path("a.parquet"), numbered_rows(4), 4));
@@ -105,7 +105,7 @@ TEST_CASE("more Parquet files than descriptors are refused with what to do",
             2, "Too many open files: all Parquet files stay open: raise the limit (ulimit -n)"));
 }
 
-TEST_CASE("a Parquet file that was cut or written to while it is read is a changed one",
+TEST_CASE("a Parquet file that is truncated or written to while it is read is reported as changed",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), numbered_rows(40), 10);
@@ -123,7 +123,7 @@ TEST_CASE("a Parquet file that was cut or written to while it is read is a chang
         path);  // truncated before it was opened
 }
 
-TEST_CASE("a sound Parquet file that can't be read is not called damaged",
+TEST_CASE("an intact Parquet file that cannot be read is not reported as damaged",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const auto snappy =
@@ -157,7 +157,7 @@ TEST_CASE("a sound Parquet file that can't be read is not called damaged",
   CHECK(elsewhere.found() == "the column in the file part-0.parquet: open that file");
 }
 
-TEST_CASE("a footer whose numbers of rows differ is damaged", "[parquet][fault:files-12]") {
+TEST_CASE("a footer with contradictory row counts is damaged", "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), numbered_rows(600), 300);
   REQUIRE(test::with_footer(path, 600, 601) == 1);
@@ -167,7 +167,7 @@ TEST_CASE("a footer whose numbers of rows differ is damaged", "[parquet][fault:f
   CHECK(problem.found() == "600 in its row groups");
 }
 
-TEST_CASE("a footer of numbers that can't be is refused before memory is taken",
+TEST_CASE("a footer with impossible numbers is refused before memory is allocated",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   constexpr std::int64_t max = (std::numeric_limits<std::int64_t>::max)();
@@ -248,7 +248,7 @@ TEST_CASE("a label of a Parquet file that has no room is refused with the file a
   CHECK(problem.expected() == "labels below 2^63 in row 5");
 }
 
-TEST_CASE("pages of a Parquet file are compared with their sums, where that is asked for",
+TEST_CASE("pages of a Parquet file are compared with their checksums if requested",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using pair = ps::record<ps::field<"n", std::int64_t>, ps::field<"m.k", std::int64_t>>;
@@ -303,7 +303,7 @@ TEST_CASE("pages of a Parquet file are compared with their sums, where that is a
   }
 }
 
-TEST_CASE("blobs of a Parquet file are compared with the sums of their pages, where asked for",
+TEST_CASE("blobs of a Parquet file are compared with the checksums of their pages if requested",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const auto with_sums = parquet::WriterProperties::Builder{}.enable_page_checksum()->build();
@@ -323,7 +323,7 @@ TEST_CASE("blobs of a Parquet file are compared with the sums of their pages, wh
   CHECK(problem.expected() == "complete pages of column \"b\" in row group 0");
 }
 
-TEST_CASE("a Parquet file of which a byte is another gives an error or as many rows",
+TEST_CASE("a Parquet file with a changed byte gives an error or the same number of rows",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using row = ps::record<ps::field<"l", std::int64_t>, ps::field<"f", float>>;
@@ -443,7 +443,7 @@ TEST_CASE("a column of a Parquet file that has two dictionaries is refused",
   CHECK_THROWS_AS(test::read_batch(data, {0}), ps::file_corrupt);
 }
 
-TEST_CASE("a page of a Parquet file whose levels say null is null, though values are there",
+TEST_CASE("a page of a Parquet file whose levels are null is null even if it has values",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   constexpr std::size_t rows = 40;
@@ -461,7 +461,7 @@ TEST_CASE("a page of a Parquet file whose levels say null is null, though values
   CHECK_THROWS_AS(read_batch(data, {0}), ps::null_in_column);
 }
 
-TEST_CASE("a page of a Parquet file that is a byte short, with levels that can't be, is refused",
+TEST_CASE("a short page of a Parquet file with impossible levels is refused",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   constexpr std::size_t rows = 40;

@@ -93,7 +93,7 @@ TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices"
                     "not for part 0, a dataset of 60000 samples");
 }
 
-TEST_CASE("a quarantine list of joined datasets is read part by part",
+TEST_CASE("a quarantine list of concatenated datasets is read part by part",
           "[quarantine][promise:honest-2]") {
   ps::failure_report report;
   report.base_sizes = {100, 50, 70};

@@ -105,11 +105,11 @@ const std::string what_to_do =
 
 }  // namespace
 
-TEST_CASE("ranks with the same run go on", "[ranks][promise:honest-13]") {
+TEST_CASE("ranks with the same run continue", "[ranks][promise:honest-13]") {
   CHECK(common(compared({}, {}, {})) == "same");
 }
 
-TEST_CASE("a rank with another run is named on all ranks, with what differs",
+TEST_CASE("a rank with a different run is named on all ranks with the differences",
           "[ranks][promise:honest-13]") {
   CHECK(common(compared({}, {.loader_seed = 3}, {5})) ==
         "run_mismatch: the ranks would train on different batches: seed: 2 on ranks 0-4, 6 and 7; "
@@ -130,7 +130,7 @@ TEST_CASE("a rank with another run is named on all ranks, with what differs",
                   " on rank 1"));
 }
 
-TEST_CASE("ranks whose samplers are not sharded for this world are told",
+TEST_CASE("ranks whose samplers are not sharded for this world are reported",
           "[ranks][promise:honest-13]") {
   CHECK(common(compared({.ranks = 1}, {}, {})) ==
         "run_mismatch: rank 0 reads batches of 48 and uses a global batch of 48, in a world of "
@@ -142,7 +142,7 @@ TEST_CASE("ranks whose samplers are not sharded for this world are told",
         "same samples");
 }
 
-TEST_CASE("a transfer's run is compared as its loader's", "[ranks][promise:honest-13]") {
+TEST_CASE("a transfer's run is compared like its loader's", "[ranks][promise:honest-13]") {
   STATIC_REQUIRE(ps::stateful_loader<ps::transfer<ps::loader<numbered, ps::shuffled>&>>);
   // The members of a transfer that matter: its batch size is that of its source.
   struct transfer_like {
@@ -162,7 +162,8 @@ TEST_CASE("a transfer's run is compared as its loader's", "[ranks][promise:hones
   CHECK(test::has(common(said), "rank 0 reads batches of 8 and uses a global batch of 8"));
 }
 
-TEST_CASE("ranks that go on from different checkpoints are told", "[ranks][promise:honest-13]") {
+TEST_CASE("ranks that resume from different checkpoints are reported",
+          "[ranks][promise:honest-13]") {
   const auto said = said_by_ranks(4, [](const ps::world& w, const exchange_function& exchange) {
     const ps::loader_state state{.epoch = 3,
                                  .batch = w.rank == 2 ? 10U : 11U,
@@ -177,8 +178,7 @@ TEST_CASE("ranks that go on from different checkpoints are told", "[ranks][promi
             what_to_do);
 }
 
-TEST_CASE("an exchange that numbers the ranks in another way is noticed",
-          "[ranks][promise:honest-13]") {
+TEST_CASE("an exchange with a different rank numbering is detected", "[ranks][promise:honest-13]") {
   const auto said = said_by_ranks(2, [](const ps::world& w, const exchange_function& exchange) {
     const auto swapped = [&](std::span<const std::byte> mine, std::span<std::byte> all) {
       exchange(mine, all);
@@ -230,8 +230,7 @@ TEST_CASE("long lists of ranks and values are cut short", "[ranks]") {
   CHECK(problem.size() < 600);
 }
 
-TEST_CASE("ranks whose batches have each its own number of samples are compared as well",
-          "[ranks][promise:honest-13]") {
+TEST_CASE("ranks with variable batch sizes are compared", "[ranks][promise:honest-13]") {
   std::vector<std::uint32_t> lengths(1000);
   for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = static_cast<std::uint32_t>(i % 50);
   const ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 200, .batches_per_step = 4}};

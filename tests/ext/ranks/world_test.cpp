@@ -111,7 +111,7 @@ TEST_CASE("the launchers of supercomputers are read", "[ranks][promise:honest-12
         5);
 }
 
-TEST_CASE("a launcher that gives no size of the world is refused with its variable",
+TEST_CASE("a launcher without a world size is refused with its variable",
           "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"JOB_COMPLETION_INDEX", "2"}}}) ==
         "world: JOB_COMPLETION_INDEX='2' is a variable of an indexed job of Kubernetes, which does "
@@ -139,7 +139,7 @@ TEST_CASE("a launcher that gives no size of the world is refused with its variab
   }
 }
 
-TEST_CASE("local numbers that no launcher says are known to be missing", "[ranks]") {
+TEST_CASE("local ranks that no launcher reports are missing", "[ranks]") {
   const auto started = world_of({{{"RANK", "1"}, {"WORLD_SIZE", "2"}}});
   CHECK(started == ps::world{1, 2, -1, 0, ps::launcher::torchrun});
   CHECK(started.str() == "rank 1 of 2, by torchrun");
@@ -152,7 +152,7 @@ TEST_CASE("local numbers that no launcher says are known to be missing", "[ranks
                    {"SLURM_NTASKS_PER_NODE", "4"}}}) == ps::world{1, 2, 1, 2, ps::launcher::slurm});
 }
 
-TEST_CASE("launchers that agree complete each other", "[ranks][promise:honest-12]") {
+TEST_CASE("consistent launchers complement each other", "[ranks][promise:honest-12]") {
   const std::map<std::string, std::string> slurm{
       {"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "1"}};
   CHECK(world_of(together({torchrun_5_of_8, slurm})).local_size == 4);
@@ -182,7 +182,7 @@ TEST_CASE("a local rank of one launcher that another one's machine has no room f
       ps::world_error);
 }
 
-TEST_CASE("a launcher inside of another one outdoes it", "[ranks][promise:honest-12]") {
+TEST_CASE("an inner launcher takes precedence over an outer one", "[ranks][promise:honest-12]") {
   // srun --ntasks-per-node=1 torchrun --nproc-per-node=4: Slurm counts the nodes.
   const std::map<std::string, std::string> nodes{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
   CHECK(world_of(together({torchrun_5_of_8, {{"TORCHELASTIC_RUN_ID", "none"}}, nodes})) ==
@@ -230,7 +230,7 @@ TEST_CASE("PMIx contradicts a launcher unless its rank is that of Slurm",
   CHECK_THROWS_AS(world_of(together({ranks, {{"PMIX_RANK", "x"}}})), ps::world_error);
 }
 
-TEST_CASE("half a launcher's variables are refused by name", "[ranks][promise:honest-12]") {
+TEST_CASE("incomplete launcher variables are refused by name", "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"RANK", "1"}}}) ==
         "world: torchrun's variables are incomplete: RANK=1, no WORLD_SIZE: set both, or unset "
         "them for a single process");
@@ -251,8 +251,7 @@ TEST_CASE("half a launcher's variables are refused by name", "[ranks][promise:ho
         "no OMPI_COMM_WORLD_SIZE: start the program with it");
 }
 
-TEST_CASE("numbers that can't be a world's are refused with their values",
-          "[ranks][promise:honest-12]") {
+TEST_CASE("impossible world numbers are refused with their values", "[ranks][promise:honest-12]") {
   const std::string leave =
       "; start the program only with the launcher, and do not change its variables";
   CHECK(refused_world({{{"RANK", "4"}, {"WORLD_SIZE", "4"}}}) ==
@@ -271,7 +270,8 @@ TEST_CASE("numbers that can't be a world's are refused with their values",
                   ps::world_error);
 }
 
-TEST_CASE("a text that is no number is refused with the variable", "[ranks][promise:honest-12]") {
+TEST_CASE("a text that is not a number is refused with its variable",
+          "[ranks][promise:honest-12]") {
   CHECK(refused_world({{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) ==
         "world: RANK='one' is not a number from 0 to 2147483647: set it as the launcher does, or "
         "unset all variables of the launcher for a single process");
@@ -286,8 +286,10 @@ TEST_CASE("a text that is no number is refused with the variable", "[ranks][prom
   CHECK(world_of({{{"RANK", "0"}, {"WORLD_SIZE", "2147483647"}}}).size == 2147483647);
 }
 
-TEST_CASE("a world shards a sampler in one line, and one that does not divide is told how",
-          "[ranks]") {
+TEST_CASE(
+    "a world shards a sampler in one line, and the error for a non-divisible batch suggests "
+    "sizes",
+    "[ranks]") {
   const auto w = world_of({torchrun_5_of_8});
   const ps::sharded order{ps::shuffled{.seed = 1},
                           {.rank = w.rank, .world = w.size, .global_batch = 64}};

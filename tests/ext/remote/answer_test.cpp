@@ -19,7 +19,7 @@
 namespace ps = penstock;
 using std::chrono::milliseconds;
 
-TEST_CASE("the lines of an answer are read, those of a redirect forgotten",
+TEST_CASE("the header of an answer is read, and the header of a redirect is discarded",
           "[remote][promise:honest-10]") {
   ps::detail::http_answer answer;
   for (const char* const line : {"HTTP/1.1 302 Found\r\n", "ETag: \"old\"\r\n",
@@ -49,7 +49,7 @@ TEST_CASE("the lines of an answer are read, those of a redirect forgotten",
   }
 }
 
-TEST_CASE("a Content-Range that can't be is none", "[remote][fault:stores-7]") {
+TEST_CASE("an invalid Content-Range is ignored", "[remote][fault:stores-7]") {
   using ps::detail::content_range;
   const auto open = content_range::parse("bytes 0-0/*");
   REQUIRE(open);
@@ -69,7 +69,7 @@ TEST_CASE("a Content-Range that can't be is none", "[remote][fault:stores-7]") {
   }
 }
 
-TEST_CASE("waits grow with a random part, up to a limit, and heed the server",
+TEST_CASE("backoff grows with jitter up to a limit and respects the server",
           "[remote][fault:stores-5]") {
   const milliseconds first{100};
   const milliseconds longest{1000};
@@ -103,7 +103,7 @@ TEST_CASE("waits grow with a random part, up to a limit, and heed the server",
   CHECK(limited.next(1, longest) == first);
 }
 
-TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote][fault:stores-6]") {
+TEST_CASE("libcurl's messages contain no URL and no proxy", "[remote][fault:stores-6]") {
   ps::detail::http_request one;
   const auto words = [&](std::string_view said, ::CURLcode code) {
     one.curl_words = {};
@@ -123,7 +123,7 @@ TEST_CASE("libcurl's words for an end show no URL and no proxy", "[remote][fault
   }
 }
 
-TEST_CASE("what to do about redirects is said where there was one", "[remote][fault:stores-6]") {
+TEST_CASE("the advice about redirects is given only after a redirect", "[remote][fault:stores-6]") {
   const ps::detail::http_service service{{}};
   const auto says = [&](int status) {
     ps::detail::http_request one;
@@ -151,7 +151,7 @@ TEST_CASE("Retry-After is a number of seconds or a date", "[remote][fault:stores
   CHECK(retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == milliseconds{0});
 }
 
-TEST_CASE("versions of an object agree where they say the same or nothing",
+TEST_CASE("versions of an object agree if their values are equal or missing",
           "[remote][fault:stores-8]") {
   using ps::detail::object_version;
   object_version known;

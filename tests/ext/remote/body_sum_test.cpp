@@ -29,7 +29,7 @@ std::optional<expected_digest> said_by(std::initializer_list<const char*> lines)
 
 }  // namespace
 
-TEST_CASE("sums are those of their standards, wherever a body is cut", "[remote][fault:stores-8]") {
+TEST_CASE("checksums equal their standards for any split of the body", "[remote][fault:stores-8]") {
   // The check values in the catalog entry of each algorithm.
   const auto [kind, text] = GENERATE(table<digest_kind, std::string>(
       {{digest_kind::crc32, "y/Q5Jg=="},
@@ -61,7 +61,7 @@ TEST_CASE("bytes are written in base64 with padding", "[remote]") {
   }
 }
 
-TEST_CASE("the sum of a body is the one that its answer names", "[remote][fault:stores-8]") {
+TEST_CASE("the checksum of a body is the checksum in its answer", "[remote][fault:stores-8]") {
   const auto of_body = said_by({"HTTP/1.1 206 Partial", "Content-Range: bytes 5-9/100",
                                 "Content-Digest: sha-512=:YWJj:, sha-256=:ZGVm:"});
   REQUIRE(of_body);
@@ -92,7 +92,7 @@ TEST_CASE("the sum of a body is the one that its answer names", "[remote][fault:
       "4waSgw==");
 }
 
-TEST_CASE("what is no sum of the body is passed over", "[remote][fault:stores-8]") {
+TEST_CASE("other headers are not taken for a checksum of the body", "[remote][fault:stores-8]") {
   for (const char* const line :
        {"x-amz-checksum-sha256: ZGVm-3",  // combines the checksums of an upload's three parts
         "x-amz-checksum-type: COMPOSITE", "x-amz-checksum-sha1: ZGVm", "Content-MD5: ZGVm",

@@ -28,7 +28,7 @@ struct called {
 
 }  // namespace
 
-TEST_CASE("a call that is over writes to no memory", "[remote][fault:stores-5]") {
+TEST_CASE("a finished call writes to no memory", "[remote][fault:stores-5]") {
   called given_up;
   CHECK(given_up.deliver("ab", 10));
   CHECK_FALSE(given_up.call.wait_until(std::chrono::steady_clock::now()));

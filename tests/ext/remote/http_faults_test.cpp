@@ -86,7 +86,7 @@ E fault_of(const test::range_server::handler& answers, std::uint64_t offset = 10
 
 }  // namespace
 
-TEST_CASE("requests that fail in a way that passes are made again",
+TEST_CASE("requests with transient failures are retried",
           "[remote][promise:honest-10][fault:stores-5]") {
   const auto failing = GENERATE(0, 1, 2, 3, 4, 5, 6);
   CAPTURE(failing);
@@ -138,7 +138,7 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
   CHECK(has(refused.found(), "attempt 2 of 2"));
 }
 
-TEST_CASE("a name that is not found at first is looked up again", "[remote][fault:stores-5]") {
+TEST_CASE("a failed name lookup is retried", "[remote][fault:stores-5]") {
   const int failures = GENERATE(1, 2, 1000);
   const bool by_proxy = GENERATE(false, true);
   CAPTURE(failures, by_proxy);
@@ -167,7 +167,7 @@ TEST_CASE("a name that is not found at first is looked up again", "[remote][faul
   ::unsetenv("http_proxy");
 }
 
-TEST_CASE("at the deadline the error says how often and how it was tried",
+TEST_CASE("at the deadline the error reports the number of attempts and their failure",
           "[remote][fault:stores-5]") {
   test::range_server server{
       [](const http_request&) { return test::answer(503, {"Retry-After: 3600"}); }};
@@ -184,8 +184,7 @@ TEST_CASE("at the deadline the error says how often and how it was tried",
   }
 }
 
-TEST_CASE("of the body of a failed answer no more is read than is looked at",
-          "[remote][fault:stores-5]") {
+TEST_CASE("only the needed part of an error body is read", "[remote][fault:stores-5]") {
   const auto endless = std::size_t{64} << 20U;
   test::range_server server{[&](const http_request& request) {
     if (request.number > 0) return test::ranged(request, content_of_faults);
@@ -197,7 +196,7 @@ TEST_CASE("of the body of a failed answer no more is read than is looked at",
   CHECK(store.stats().bytes < endless / 2);
 }
 
-TEST_CASE("a store that gets no descriptor says so at once", "[remote][fault:stores-5]") {
+TEST_CASE("a store without a free descriptor fails at once", "[remote][fault:stores-5]") {
   const ps::http_store first{"http://127.0.0.1:1"};  // libcurl's permanent descriptors are already
                                                      // open
   const auto problem = [&] {
@@ -207,7 +206,8 @@ TEST_CASE("a store that gets no descriptor says so at once", "[remote][fault:sto
   CHECK(has(problem.what(), "ulimit -n"));
 }
 
-TEST_CASE("missing objects and refused ones are told apart, at once", "[remote][fault:stores-6]") {
+TEST_CASE("missing and refused objects are distinguished without retries",
+          "[remote][fault:stores-6]") {
   std::atomic<int> asked{0};
   const auto always = [&](int status) {
     return [&asked, status](const http_request&) {
@@ -252,7 +252,7 @@ TEST_CASE("an answer with another range is refused",
   CHECK(has(beyond.found(), "5 bytes"));
 }
 
-TEST_CASE("a whole object is taken for a range only where it is the range",
+TEST_CASE("a whole object is accepted for a range only if they are equal",
           "[remote][fault:stores-7]") {
   const auto whole = [](const http_request&) { return test::answer(200, {}, content_of_faults); };
   const auto endless = [](const http_request&) {
@@ -270,8 +270,10 @@ TEST_CASE("a whole object is taken for a range only where it is the range",
   CHECK(has(fault_of<ps::bad_response>(endless, 0, 999).found(), "continues"));
 }
 
-TEST_CASE("a whole object in chunks that ends early is cut off, a connection that does is not",
-          "[remote][fault:stores-7]") {
+TEST_CASE(
+    "a chunked body that ends early is truncated, and a connection that ends early is "
+    "retried",
+    "[remote][fault:stores-7]") {
   std::atomic<int> asked{0};
   const auto chunks = [&](const std::string& end) {
     return [&asked, end](const http_request&) {
@@ -288,8 +290,7 @@ TEST_CASE("a whole object in chunks that ends early is cut off, a connection tha
       9);
 }
 
-TEST_CASE("a body with another sum than its server says is asked for again",
-          "[remote][fault:stores-8]") {
+TEST_CASE("a body with a wrong checksum is requested again", "[remote][fault:stores-8]") {
   std::string content = "123456789";
   const std::string right = "y/Q5Jg==";
   // Announces the checksum of the object, and damages the first `damaged` bodies.
@@ -321,7 +322,8 @@ TEST_CASE("a body with another sum than its server says is asked for again",
   CHECK(range_of(ps::http_store{server.url(), hasty({.check_sums = false})}, 0, 9) == "123455789");
 }
 
-TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote][fault:stores-5]") {
+TEST_CASE("aborted attempts are counted and leave no request in flight",
+          "[remote][fault:stores-5]") {
   test::gate end;
   test::range_server server{[&](const http_request&) {
     end.wait();
@@ -338,7 +340,7 @@ TEST_CASE("attempts that are cut count, and leave nothing under way", "[remote][
   end.open();
 }
 
-TEST_CASE("an object that changes between two answers is noticed",
+TEST_CASE("an object that changes between two answers is detected",
           "[remote][promise:honest-10][fault:stores-8]") {
   std::atomic<int> version{1};
   std::string changing = content_of_faults;
@@ -363,7 +365,7 @@ TEST_CASE("an object that changes between two answers is noticed",
   CHECK(has(longer.found(), "1004 bytes"));
 }
 
-TEST_CASE("an object without one strong ETag that changes between two ranges is noticed",
+TEST_CASE("an object without a strong ETag that changes between two ranges is detected",
           "[remote][fault:stores-8]") {
   const std::string old_date = "Tue, 24 Nov 2026 10:00:00 GMT";
   const std::string new_date = "Tue, 24 Nov 2026 10:00:01 GMT";
@@ -412,7 +414,7 @@ TEST_CASE("an object without one strong ETag that changes between two ranges is 
   CHECK(problem.offset() == 500);
 }
 
-TEST_CASE("an answer to HEAD may leave out what one with bytes says", "[remote][fault:stores-8]") {
+TEST_CASE("an answer to HEAD may omit headers of an answer to GET", "[remote][fault:stores-8]") {
   const auto omitting = GENERATE(as<std::string>{}, "HEAD", "GET");
   test::range_server server{[&](const http_request& request) {
     using lines = std::vector<std::string>;
@@ -430,8 +432,7 @@ TEST_CASE("an answer to HEAD may leave out what one with bytes says", "[remote][
   CHECK(range_of(store, 90, 10) == content_of_faults.substr(90, 10));
 }
 
-TEST_CASE("a range of which the server sends the first bytes is gone on with",
-          "[remote][fault:stores-7]") {
+TEST_CASE("a range with only its first bytes is continued", "[remote][fault:stores-7]") {
   const std::size_t max = GENERATE(1U, 7U, 49U);
   test::range_server server{[&](const http_request& request) {
     const auto [begin, end] = request.range(1000);
@@ -500,7 +501,8 @@ TEST_CASE("sums of an object that was unpacked on the way are not compared",
   CHECK(has(part.found(), is_sound ? "decompressed in transit" : "whole object"));
 }
 
-TEST_CASE("a server that knows If-Unmodified-Since sends nothing of a changed object", "[remote]") {
+TEST_CASE("a server that supports If-Unmodified-Since sends nothing of a changed object",
+          "[remote]") {
   const std::string old_date = "Tue, 24 Nov 2026 10:00:00 GMT";
   const std::string new_date = "Tue, 24 Nov 2026 10:00:01 GMT";
   std::atomic<bool> has_changed{false};
@@ -524,8 +526,7 @@ TEST_CASE("a server that knows If-Unmodified-Since sends nothing of a changed ob
   CHECK(range_of(heedless, 0, 10) == content_of_faults.substr(0, 10));
 }
 
-TEST_CASE("of a server that says no version the size is compared, and such reads are counted",
-          "[remote]") {
+TEST_CASE("without a version the size is compared, and such reads are counted", "[remote]") {
   std::string content = content_of_faults;
   test::range_server server{[&](const http_request& request) {
     return test::ranged(request, content, std::vector<std::string>{});
@@ -556,7 +557,7 @@ TEST_CASE("the parts of a split range are of one version of the object",
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 0, 200); });
 }
 
-TEST_CASE("a cache keeps no block of a replaced object, however many were asked for since",
+TEST_CASE("a cache keeps no block of a replaced object",
           "[remote][promise:honest-10][fault:stores-8]") {
   std::atomic<int> version{1};
   test::range_server server{[&](const http_request& request) {
@@ -582,7 +583,7 @@ TEST_CASE("a cache keeps no block of a replaced object, however many were asked 
   CHECK(first_of("x", 0) == content_of_faults.substr(0, 10));
 }
 
-TEST_CASE("a size comes from the first byte where HEAD does not tell it",
+TEST_CASE("a size that HEAD does not report comes from a request for the first byte",
           "[remote][promise:honest-10]") {
   const auto head = GENERATE(400, 403, 405, 501, 200);
   CAPTURE(head);
@@ -603,7 +604,7 @@ TEST_CASE("a size comes from the first byte where HEAD does not tell it",
   (void)error_of<ps::bad_response>([&] { (void)other.size_of("x"); });
 }
 
-TEST_CASE("redirects are followed, so many and no more", "[remote][fault:stores-7]") {
+TEST_CASE("redirects are followed up to the limit", "[remote][fault:stores-7]") {
   test::range_server server{[&](const http_request& request) {
     if (request.path == "/there") return test::ranged(request, content_of_faults);
     return test::answer(302, {request.path == "/x" ? "Location: /there" : "Location: /again"});
@@ -626,7 +627,7 @@ TEST_CASE("a redirect leads to no other protocol than HTTP", "[remote][fault:sto
   (void)error_of<ps::bad_response>([&] { (void)range_of(store, 0, 5); });
 }
 
-TEST_CASE("a server that says nothing costs an attempt", "[remote][fault:stores-5]") {
+TEST_CASE("a silent server costs an attempt", "[remote][fault:stores-5]") {
   test::gate end;
   test::range_server server{[&](const http_request& request) {
     auto reply = test::ranged(request, content_of_faults);
@@ -642,7 +643,7 @@ TEST_CASE("a server that says nothing costs an attempt", "[remote][fault:stores-
   end.open();
 }
 
-TEST_CASE("a call ends at its deadline, and its memory is the caller's again",
+TEST_CASE("a call ends at its deadline and no longer uses the caller's memory",
           "[remote][fault:stores-5]") {
   test::gate late;
   test::range_server server{[&](const http_request& request) {

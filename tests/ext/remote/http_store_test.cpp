@@ -73,7 +73,7 @@ TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]
   CHECK(stats.first_byte.count() == 4);
 }
 
-TEST_CASE("neighbouring ranges are one request, far ones and long ones are several",
+TEST_CASE("neighboring ranges are merged into one request, and distant or long ones are not",
           "[remote][promise:honest-10]") {
   const std::string content = test::some_bytes(5000);
   test::range_server server{content};
@@ -96,8 +96,7 @@ TEST_CASE("neighbouring ranges are one request, far ones and long ones are sever
   CHECK(store.stats().merged == 3);
 }
 
-TEST_CASE("a batch's requests are all under way at once, with none before them",
-          "[remote][promise:honest-10]") {
+TEST_CASE("all requests of a batch are in flight at once", "[remote][promise:honest-10]") {
   const std::string content = test::some_bytes(64);
   test::gate all_here;
   test::range_server server{[&](const http_request& request) {
@@ -123,7 +122,7 @@ TEST_CASE("a batch's requests are all under way at once, with none before them",
   CHECK(store.stats().max_in_flight == 24);
 }
 
-TEST_CASE("no more requests than max_in_flight are under way", "[remote][promise:honest-10]") {
+TEST_CASE("at most max_in_flight requests are in flight", "[remote][promise:honest-10]") {
   const std::string content = test::some_bytes(4096);
   std::atomic<int> here{0};
   std::atomic<int> max{0};
@@ -169,7 +168,7 @@ TEST_CASE("several threads read from one store, whose server fails now and then"
   CHECK(store.stats().requests == server.requests().size());
 }
 
-TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote][fault:stores-6]") {
+TEST_CASE("names are percent-encoded and cannot leave the store", "[remote][fault:stores-6]") {
   test::range_server server{"0123456789"};
   const ps::http_store store{server.url() + "/a%20b?key=s3cr3t", {.headers = {"X-Key: t0ken"}}};
   CHECK(bytes_at(store, "d\xc3\xa4/x y+%41?.bin", {{2, 3}}) == "234");
@@ -188,7 +187,7 @@ TEST_CASE("names are percent-encoded, and lead nowhere else", "[remote][fault:st
   CHECK(loud.root() == server.url());
 }
 
-TEST_CASE("a URL or an option that can't work is refused by name", "[remote][fault:stores-6]") {
+TEST_CASE("an invalid URL or option is refused by name", "[remote][fault:stores-6]") {
   const auto option_of = [](const std::string& url, const ps::http_options& options) {
     const auto problem =
         test::error_of<ps::option_error>([&] { const ps::http_store store(url, options); });
@@ -215,7 +214,7 @@ TEST_CASE("a URL or an option that can't work is refused by name", "[remote][fau
   CHECK(option_of("http://h", {.headers = {"s3cr3t"}}) == "headers");
 }
 
-TEST_CASE("in a child made by fork() a store says that its thread is not there",
+TEST_CASE("in a forked child a store reports that its thread is missing",
           "[remote][promise:honest-11]") {
   test::range_server server{"0123456789"};
   ps::http_store store{server.url()};

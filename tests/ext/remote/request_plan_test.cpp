@@ -28,7 +28,7 @@ std::string path_of_planned(std::string_view object) { return "http://h/" + std:
 
 }  // namespace
 
-TEST_CASE("plans deliver each byte to each range that wants it, for any pieces",
+TEST_CASE("plans deliver each byte to each range that contains it, for any pieces",
           "[remote][promise:honest-10]") {
   const std::string content = [] {
     std::string text;

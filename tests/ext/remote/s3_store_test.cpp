@@ -199,7 +199,7 @@ TEST_CASE("files of AWS that can't be read are refused", "[remote][fault:stores-
   CHECK(place({.anonymous = true}).region == "us-east-1");
 }
 
-TEST_CASE("a profile says which server is asked, and how", "[remote][promise:honest-11]") {
+TEST_CASE("a profile selects the server and its settings", "[remote][promise:honest-11]") {
   const test::temp_dir dir;
   using variables = std::vector<std::pair<std::string, std::string>>;
   const auto place = [&](const std::string& config, const ps::s3_options& options = {},
@@ -320,7 +320,7 @@ TEST_CASE("a setting of AWS that a store does not support is an error with its p
   CHECK(server.requests().empty());
 }
 
-TEST_CASE("a bucket is read with signatures that leave the range out",
+TEST_CASE("a bucket is read with signatures that exclude the range",
           "[remote][promise:honest-11]") {
   const aws_variables none{{}};
   const std::string content = test::some_bytes(1000);
@@ -357,8 +357,7 @@ TEST_CASE("a bucket is read with signatures that leave the range out",
   CHECK(server.requests().back().lines.count("x-amz-checksum-mode") == 0);
 }
 
-TEST_CASE("what S3 refuses says what to do, and nothing that is secret",
-          "[remote][fault:stores-6]") {
+TEST_CASE("an S3 error gives advice and reveals no secret", "[remote][fault:stores-6]") {
   const aws_variables none{{}};
   std::string body;
   int status = 403;
@@ -511,7 +510,7 @@ TEST_CASE("each key that a listing may name is read, and compared with the size 
   CHECK(test::part_of(other, "not listed", 0, 3) == "012");
 }
 
-TEST_CASE("a page of a listing that was cut is read anew, from its start",
+TEST_CASE("a truncated page of a listing is read again from its start",
           "[remote][fault:stores-5]") {
   const aws_variables none{{}};
   std::atomic<int> asked{0};
@@ -533,7 +532,7 @@ TEST_CASE("a page of a listing that was cut is read anew, from its start",
   CHECK(asked == 2);
 }
 
-TEST_CASE("a listing that goes in circles is refused", "[remote][fault:stores-7]") {
+TEST_CASE("a cyclic listing is refused", "[remote][fault:stores-7]") {
   const aws_variables none{{}};
   int pages = 0;
   const std::string keys = GENERATE(std::string{"aba"}, std::string{"aa"}, std::string{"-----"});
@@ -595,7 +594,7 @@ TEST_CASE("a key, a token or a name that is far too long is refused with its pla
   CHECK(server.requests().size() == 1);
 }
 
-TEST_CASE("a listing that is none is refused", "[remote][fault:stores-7]") {
+TEST_CASE("an invalid listing is refused", "[remote][fault:stores-7]") {
   const std::string good =
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>&#x41;&#228;</Key>"
       "<Size>1</Size></Contents></ListBucketResult>";
@@ -645,7 +644,7 @@ TEST_CASE("a listing that is none is refused", "[remote][fault:stores-7]") {
         "more than 1048576 signs '<' and '='");
 }
 
-TEST_CASE("an error's code is read, also where the body is cut after it", "[remote]") {
+TEST_CASE("an error code is read even if the body is truncated after it", "[remote]") {
   using ps::detail::error_word;
   const std::string body = s3_error("SlowDown", "<Region>eu-west-3</Region>");
   CHECK(error_word(body, "Code") == "SlowDown");

@@ -35,7 +35,8 @@ bool is_near(double gain, double played) { return std::abs((1 + gain) / (1 + pla
 
 }  // namespace
 
-TEST_CASE("of 54 loops the slowest part is named, and what more workers would gain", "[report]") {
+TEST_CASE("the diagnosis names the slowest part of 54 loops and the gain of more workers",
+          "[report]") {
   constexpr std::array costs{1.0, 3.0, 10.0};
   for (const double load : costs) {
     for (const double copy : costs) {
@@ -64,7 +65,8 @@ TEST_CASE("of 54 loops the slowest part is named, and what more workers would ga
   }
 }
 
-TEST_CASE("reads that wait for a disk want more workers than cores", "[report]") {
+TEST_CASE("for reads that wait for a disk the diagnosis suggests more workers than cores",
+          "[report]") {
   const played_loop loop{
       .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
   const auto said = verdict_on(loop);
@@ -78,7 +80,8 @@ TEST_CASE("reads that wait for a disk want more workers than cores", "[report]")
                  Catch::Matchers::Contains(".workers = " + std::to_string(said.wanted_workers)));
 }
 
-TEST_CASE("reads that wait are told of read-ahead, where the source could use it", "[report]") {
+TEST_CASE("for reads that wait the diagnosis suggests lookahead if the source supports it",
+          "[report]") {
   const played_loop waiting{
       .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
   const auto said_of = [&](const ps::ahead_stats& ahead, const played_loop* loop = nullptr) {
@@ -130,7 +133,7 @@ TEST_CASE("reads that wait are told of read-ahead, where the source could use it
   CHECK_THAT(failing.remedy, Catch::Matchers::Contains("throws when it receives prefetch hints"));
 }
 
-TEST_CASE("workers without a seat are none to a diagnosis", "[report]") {
+TEST_CASE("the diagnosis does not count inactive workers", "[report]") {
   const auto fixed = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 2}.play().stats;
   REQUIRE(fixed.loader);
   REQUIRE(fixed.loader->age.count() > 0);
@@ -146,7 +149,8 @@ TEST_CASE("workers without a seat are none to a diagnosis", "[report]") {
   CHECK(said.limit == bottleneck::workers);
 }
 
-TEST_CASE("under workers = automatic the cap is named, and not the number of workers", "[report]") {
+TEST_CASE("with workers = automatic the diagnosis names max_workers instead of workers",
+          "[report]") {
   auto loop = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 2}.play().stats;
   loop.loader->workers_are_automatic = true;
   auto none = loop - loop;
@@ -172,7 +176,8 @@ TEST_CASE("under workers = automatic the cap is named, and not the number of wor
              Catch::Matchers::Contains("fewer workers (.tuning.max_workers)"));
 }
 
-TEST_CASE("reads that compute do not want more workers than cores", "[report]") {
+TEST_CASE("for reads that compute the diagnosis does not suggest more workers than cores",
+          "[report]") {
   const played_loop loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 4};
   const auto said = verdict_on(loop);
   CHECK(said.limit == bottleneck::processors);
@@ -250,7 +255,7 @@ TEST_CASE("the diagnosis names other threads that keep the loop's thread off the
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("CPU-bound: for 50 % of the time"));
 }
 
-TEST_CASE("where workers take nearly all cores, a body that waits is not named", "[report]") {
+TEST_CASE("if workers use nearly all cores, a waiting body is not blamed", "[report]") {
   using std::chrono::milliseconds;
   auto all = played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 2}.play().stats;
   ps::transfer_stats none = all - all;
@@ -269,7 +274,7 @@ TEST_CASE("where workers take nearly all cores, a body that waits is not named",
              Catch::Matchers::EndsWith("; reading and the loop's body take 1.9 of 2 cores"));
 }
 
-TEST_CASE("where no part is much slower than the others, none is blamed", "[report]") {
+TEST_CASE("if no part is much slower than the others, none is blamed", "[report]") {
   // The worker is always busy, a second worker would gain nothing, and most cores are idle.
   auto all = played_loop{.load = 1, .copy = 1, .body = 1}.play().stats;
   all.wait_for_batch.time = all.step.busy / 10;
@@ -284,7 +289,8 @@ TEST_CASE("where no part is much slower than the others, none is blamed", "[repo
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("mixed: the loop waits "));
 }
 
-TEST_CASE("a loop that reads itself is told of workers, where they would gain", "[report]") {
+TEST_CASE("for a loop that reads itself the diagnosis suggests workers if they would help",
+          "[report]") {
   const auto of = [](double reading) {
     ps::loader_stats all;
     all.step.batches = 1000;
@@ -304,17 +310,17 @@ TEST_CASE("a loop that reads itself is told of workers, where they would gain", 
   CHECK_THAT(fast.sentence, Catch::Matchers::EndsWith("as fast as workers would deliver them"));
 }
 
-TEST_CASE("a share of the time is no more than all of it, also of throttled cores", "[report]") {
+TEST_CASE("no share of the time exceeds 100 %, even for throttled cores", "[report]") {
   CHECK(verdict_on({.load = 10, .workers = 1, .throttled = 7}).throttled == 1);
 }
 
-TEST_CASE("a container that is throttled is told so first", "[report]") {
+TEST_CASE("throttling of the container is reported first", "[report]") {
   const auto said = verdict_on({.load = 10, .workers = 1, .throttled = 0.3});
   CHECK(said.limit == bottleneck::quota);
   CHECK_THAT(said.sentence, Catch::Matchers::StartsWith("throttled: for 30 % of the time"));
 }
 
-TEST_CASE("slow samples are told from few workers", "[report]") {
+TEST_CASE("slow samples are distinguished from too few workers", "[report]") {
   // A batch takes 8 workers 0.125 units, and one batch in 20 has a sample of 30 units, which is
   // longer than the prefetched batches last.
   const played_loop loop{
@@ -344,8 +350,7 @@ TEST_CASE("a loop that reads itself may be copy-bound", "[report]") {
   CHECK(ps::diagnose(none, all, 16).limit == bottleneck::copy);
 }
 
-TEST_CASE("where no copy runs ahead though there are slots, leases or the reading are named",
-          "[report]") {
+TEST_CASE("if no copy runs ahead despite free slots, leases or reading are blamed", "[report]") {
   auto all = played_loop{.load = 0.2, .copy = 1, .body = 1, .depth = 1}.play().stats;
   auto none = all - all;
   none.age = {};
@@ -363,7 +368,7 @@ TEST_CASE("where no copy runs ahead though there are slots, leases or the readin
   }
 }
 
-TEST_CASE("a body is no device that idles", "[report]") {
+TEST_CASE("the loop's body as the step is not reported as an idle device", "[report]") {
   ps::transfer_stats none;
   ps::transfer_stats all;
   all.age = std::chrono::seconds{1};
@@ -387,7 +392,7 @@ TEST_CASE("one device slot makes a loop wait for each copy", "[report]") {
   }
 }
 
-TEST_CASE("leases that are kept too long are told so", "[report]") {
+TEST_CASE("leases that are held too long are reported", "[report]") {
   const played_loop loop{.load = 0.2, .copy = 0.1, .body = 1, .kept = 9};
   const auto said = verdict_on(loop);
   CAPTURE(said.str());
@@ -397,7 +402,7 @@ TEST_CASE("leases that are kept too long are told so", "[report]") {
   CHECK(is_near(said.gain, played_gain(loop, better)));
 }
 
-TEST_CASE("a device that holds the copies back is no slow loader", "[report]") {
+TEST_CASE("a device that delays copies is not reported as a slow loader", "[report]") {
   auto all = played_loop{.load = 1, .copy = 0.1, .body = 0.1, .workers = 4}.play().stats;
   // On a GPU the body only enqueues the step: the host waits for batches because slots are returned
   // late.
@@ -428,8 +433,10 @@ TEST_CASE("the explanation answers the four questions in their order", "[report]
         "no batch came. Let the loop run between the two snapshots.\n");
 }
 
-TEST_CASE("after a replay the diagnosis says how far the floor is, and promises no more",
-          "[report]") {
+TEST_CASE(
+    "after a replay the diagnosis reports the distance to the floor and predicts no more "
+    "than that",
+    "[report]") {
   const auto said_of = [](const played_loop& loop, std::chrono::nanoseconds floor) {
     auto all = loop.play().stats;
     ps::transfer_stats none = all - all;
@@ -460,7 +467,8 @@ TEST_CASE("after a replay the diagnosis says how far the floor is, and promises 
   CHECK_THAT(ps::to_string(verdict_on(fed)), !Catch::Matchers::Contains("floor"));
 }
 
-TEST_CASE("a loop that never waits is told how many workers would do", "[report]") {
+TEST_CASE("for a loop that never waits the diagnosis reports the sufficient number of workers",
+          "[report]") {
   const auto said = verdict_on({.load = 1, .copy = 0.1, .body = 4, .workers = 8});
   CHECK(said.limit == bottleneck::step);
   CHECK(said.wanted_workers == 1);
@@ -472,7 +480,7 @@ TEST_CASE("without a batch there is nothing to judge", "[report]") {
   CHECK(ps::diagnose(ps::loader_stats{}, ps::loader_stats{}).limit == bottleneck::nothing);
 }
 
-TEST_CASE("a device that idles is told from a step that takes all of its time", "[report]") {
+TEST_CASE("an idle device is distinguished from a step that uses all of its time", "[report]") {
   ps::transfer_stats none;
   ps::transfer_stats all;
   all.age = std::chrono::seconds{1};
@@ -504,7 +512,7 @@ TEST_CASE("a device that idles is told from a step that takes all of its time", 
         "ready: a copy takes 900.0 us, a step 600.0 us");
 }
 
-TEST_CASE("a loop that waits for slots for its results is told so", "[report]") {
+TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   using std::chrono::milliseconds;
   ps::transfer_stats none;
   none.results.emplace();
@@ -550,7 +558,7 @@ TEST_CASE("a loop that waits for slots for its results is told so", "[report]") 
   CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);
 }
 
-TEST_CASE("snapshots of two loaders are refused, and one that is later", "[report]") {
+TEST_CASE("snapshots of two loaders, or in the wrong order, are refused", "[report]") {
   ps::loader_stats one;
   one.loader = 1;
   ps::loader_stats other;

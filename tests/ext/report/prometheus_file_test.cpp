@@ -62,8 +62,10 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   CHECK((as.st_mode & 0777U) == 0640U);  // the chosen permissions stay
 }
 
-TEST_CASE("a file for Prometheus that can't be written says path and reason, and the old stays",
-          "[report][promise:honest-18]") {
+TEST_CASE(
+    "a Prometheus file that cannot be written reports path and reason, and the old file "
+    "stays",
+    "[report][promise:honest-18]") {
   const test::temp_dir folder;
   const std::string nowhere = folder.path("none/train.prom");
   const auto missing = error_of_writing(nowhere);
@@ -89,7 +91,7 @@ TEST_CASE("a file for Prometheus that can't be written says path and reason, and
   CHECK(test::files_in(folder) == 2);  // the folder and the old file
 }
 
-TEST_CASE("what a process of the same number has left behind is in nobody's way", "[report]") {
+TEST_CASE("the leftover file of a process with the same id is replaced", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
   // The next names that would be used, and some that other tests of this program have used.

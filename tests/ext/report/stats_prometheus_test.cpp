@@ -17,7 +17,8 @@ namespace ps = penstock;
 using namespace std::chrono_literals;
 using test::prometheus_reader;
 
-TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promise:honest-18]") {
+TEST_CASE("every metric is exported to Prometheus in seconds and bytes",
+          "[report][promise:honest-18]") {
   ps::loader_stats stats;
   stats.loader = 7;
   stats.age = 1h + 2ns;
@@ -99,7 +100,8 @@ TEST_CASE("Prometheus gets every figure, in seconds and bytes", "[report][promis
   CHECK(read.size() == 46);  // no other series
 }
 
-TEST_CASE("a transfer's figures name its loader, whose own follow", "[report]") {
+TEST_CASE("the metrics of a transfer name its loader and are followed by the loader's metrics",
+          "[report]") {
   ps::transfer_stats stats;
   stats.transfer = 2;
   stats.age = 1s;
@@ -171,7 +173,7 @@ TEST_CASE("several loaders share a page, each family of which begins once", "[re
   CHECK(prometheus_reader{ps::prometheus_page{}.text()}.size() == 0);
 }
 
-TEST_CASE("a running loop's figures are legal, and so are the largest", "[report]") {
+TEST_CASE("the metrics of a running loop, and the largest values, are valid", "[report]") {
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::transfer feed{loader};
   for (auto& batch : feed.epoch(0)) {

@@ -84,7 +84,7 @@ class json_reader {
 
 }  // namespace
 
-TEST_CASE("statistics as JSON have every figure by its name", "[report]") {
+TEST_CASE("statistics as JSON contain every value by name", "[report]") {
   ps::loader loader{numbered{30}, ps::sequential{}, {.batch_size = 10, .workers = 2}};
   ps::transfer feed{loader};
   for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
@@ -131,7 +131,7 @@ TEST_CASE("statistics of nothing are texts too", "[report]") {
   CHECK((replayed + replayed).replay.batches == 10);
 }
 
-TEST_CASE("the unit of a time is the one that its three digits have", "[report]") {
+TEST_CASE("a time is formatted with three digits and a matching unit", "[report]") {
   using ps::detail::short_text;
   CHECK(short_text(std::chrono::nanoseconds{999'499}) == "999 us");
   CHECK(short_text(std::chrono::nanoseconds{999'500}) == "1 ms");
@@ -140,7 +140,7 @@ TEST_CASE("the unit of a time is the one that its three digits have", "[report]"
   CHECK(short_text(std::chrono::seconds{12'345}) == "12345 s");
 }
 
-TEST_CASE("the table has a line a stage, with its share of the time", "[report]") {
+TEST_CASE("the table has one line per stage with its share of the time", "[report]") {
   ps::loader_stats stats;
   stats.age = std::chrono::seconds{2};
   stats.workers = 3;

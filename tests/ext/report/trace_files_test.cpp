@@ -161,7 +161,7 @@ std::pair<std::string, int> failure_of(Write write) {
 
 }  // namespace
 
-TEST_CASE("what was recorded is read back from its file", "[report][promise:honest-19]") {
+TEST_CASE("a recorded trace is read back from its file", "[report][promise:honest-19]") {
   const test::temp_dir folder;
   const auto trace = recorded();
   write_chrome_trace(trace, folder.path("trace.json"));
@@ -178,7 +178,7 @@ TEST_CASE("what was recorded is read back from its file", "[report][promise:hone
                                               "penstock consumer", "penstock transfer"});
 }
 
-TEST_CASE("the slices of a batch have one flow, which no other batch has", "[report]") {
+TEST_CASE("the slices of a batch have a unique flow", "[report]") {
   const test::temp_dir folder;
   write_chrome_trace(recorded(), folder.path("trace.json"));
   const trace_reader read{test::content_of(folder.path("trace.json"))};
@@ -209,7 +209,7 @@ TEST_CASE("slices within each other are written as they nest", "[report]") {
   CHECK(read.slices[3].flow == 0);
 }
 
-TEST_CASE("a trace for Chrome is JSON, an object an event", "[report]") {
+TEST_CASE("a Chrome trace is JSON with one object per event", "[report]") {
   const test::temp_dir folder;
   write_chrome_trace(played(), folder.path("trace.json"));
   auto text = test::content_of(folder.path("trace.json"));
@@ -234,7 +234,7 @@ TEST_CASE("a trace for Chrome is JSON, an object an event", "[report]") {
 )");
 }
 
-TEST_CASE("a setting is written with its workers and its prefetch, a depth with its slots",
+TEST_CASE("a setting is written with workers and prefetch, and a depth with its slots",
           "[report]") {
   const test::temp_dir folder;
   ps::trace_snapshot trace;
@@ -288,8 +288,7 @@ TEST_CASE("a file that can't be written is an error with path and number",
   CHECK(test::files_in(folder) == 0);
 }
 
-TEST_CASE("a disk that becomes full leaves the file as it was, and nothing beside it",
-          "[report][fault:files-17]") {
+TEST_CASE("a full disk leaves the old file and no temporary file", "[report][fault:files-17]") {
   const test::temp_dir folder;
   const std::string path = folder.path("trace.json");
   write_chrome_trace(played(), path);
@@ -319,7 +318,7 @@ TEST_CASE("times before the clock's zero are numbers of JSON", "[report]") {
   CHECK(text.find(".-") == std::string::npos);
 }
 
-TEST_CASE("a link is written through, and stays one", "[report]") {
+TEST_CASE("writing through a link keeps the link", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("link");
   std::error_code refused;

@@ -170,7 +170,7 @@ TEST_CASE("the loop's body may be the step, and a slot may be taken by hand", "[
   for (std::size_t i = 0; i < 40; ++i) CHECK(values[i] == 2 * i);
 }
 
-TEST_CASE("results leave after their step, and under the next one",
+TEST_CASE("results are copied after their step, during the next step",
           "[results][promise:race-free-14]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -206,7 +206,7 @@ TEST_CASE("results leave after their step, and under the next one",
   CHECK(got.values.back() == 6);
 }
 
-TEST_CASE("a slot is taken again after the copy out of it, and a take waits for that",
+TEST_CASE("acquire waits for the copy out of a slot before it returns the slot again",
           "[results][promise:race-free-14][promise:bounded-14]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -261,7 +261,7 @@ TEST_CASE("one worker has the next copies run while it consumes", "[results]") {
   out.finish();
 }
 
-TEST_CASE("a footprint says what results take before they take it",
+TEST_CASE("the footprint of results is known before the allocation",
           "[results][promise:bounded-14]") {
   const ps::batch_layout<twice> layout{{}, 10};
   const ps::results_options options{.depth = 4, .workers = 2};
@@ -277,7 +277,7 @@ TEST_CASE("a footprint says what results take before they take it",
   CHECK_THROWS_AS(ps::footprint(layout, {.depth = 0}), ps::option_error);
 }
 
-TEST_CASE("results that no address can count are refused", "[results][promise:bounded-14]") {
+TEST_CASE("results above the address space are refused", "[results][promise:bounded-14]") {
   using score = ps::record<ps::field<"score", double>>;
   const ps::batch_layout<score> layout{{}, std::size_t{1} << 59U};
   const gated_device device;
@@ -345,7 +345,7 @@ TEST_CASE("a trace has the way of each batch's results, and the loop's waits for
   CHECK(of(1, ps::trace_stage::consume) == each);
 }
 
-TEST_CASE("tags and indices go along", "[results][promise:honest-20]") {
+TEST_CASE("tags and indices are delivered with their batch", "[results][promise:honest-20]") {
   const gated_device device;
   auto stream = device.make_stream();
   std::vector<std::uint64_t> tags(10);
@@ -367,7 +367,7 @@ TEST_CASE("tags and indices go along", "[results][promise:honest-20]") {
   CHECK(right == 30);
 }
 
-TEST_CASE("a consumer that throws ends the flow at the next take, which names the batch",
+TEST_CASE("an exception of a consumer ends the loop at the next acquire, which names the batch",
           "[results][fault:consumers-9]") {
   const auto workers = GENERATE(std::size_t{1}, std::size_t{2});
   const gated_device device;
@@ -397,7 +397,7 @@ TEST_CASE("a consumer that throws ends the flow at the next take, which names th
   out.close();  // the error has already been reported
 }
 
-TEST_CASE("an exception comes before all that a take has to say against its batch",
+TEST_CASE("an exception takes precedence over the checks of acquire",
           "[results][fault:consumers-9]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -439,7 +439,7 @@ TEST_CASE("a failure that belongs to no batch names none", "[results]") {
   CHECK_FALSE(out.last_failure());
 }
 
-TEST_CASE("the last batch's exception is told by finish, or by close",
+TEST_CASE("the exception of the last batch is thrown by finish or close",
           "[results][fault:consumers-9]") {
   const bool by_finish = GENERATE(true, false);
   const gated_device device;
@@ -453,8 +453,7 @@ TEST_CASE("the last batch's exception is told by finish, or by close",
   }
 }
 
-TEST_CASE("a slot that is not sent is discarded, and its place comes back",
-          "[results][promise:honest-20]") {
+TEST_CASE("a slot that is not sent is discarded and becomes free", "[results][promise:honest-20]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
@@ -507,7 +506,7 @@ TEST_CASE("a slot that is not sent is discarded, and its place comes back",
   }
 }
 
-TEST_CASE("what can't be taken says why", "[results][fault:consumers-10]") {
+TEST_CASE("acquire explains a refusal", "[results][fault:consumers-10]") {
   const gated_device device;
   auto stream = device.make_stream();
   gated_results out{device, stream, 10, [](gated_batch&) {}};
@@ -539,7 +538,7 @@ TEST_CASE("what can't be taken says why", "[results][fault:consumers-10]") {
   CHECK(says<ps::option_error>([&] { gated_results{device, stream, 10, nullptr}; }, {"consume"}));
 }
 
-TEST_CASE("a stop ends a take that waits", "[results][promise:bounded-7]") {
+TEST_CASE("a stop request ends a waiting acquire", "[results][promise:bounded-7]") {
   const gated_device device;
   auto stream = device.make_stream();
   std::stop_source stop;
@@ -552,7 +551,7 @@ TEST_CASE("a stop ends a take that waits", "[results][promise:bounded-7]") {
   out.finish();
 }
 
-TEST_CASE("a stop ends a finish that waits for a kept lease, and nothing is lost",
+TEST_CASE("a stop request ends a finish that waits for a kept lease, and nothing is lost",
           "[results][promise:bounded-7]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -575,7 +574,7 @@ TEST_CASE("a stop ends a finish that waits for a kept lease, and nothing is lost
   CHECK(kept.back().number() == 2);
 }
 
-TEST_CASE("leases that consumers keep hold back the flow, and end it where they must not",
+TEST_CASE("leases kept by consumers hold back the loop, or end it if waiting is not allowed",
           "[results][fault:consumers-2]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -634,7 +633,7 @@ TEST_CASE("leases that consumers keep hold back the flow, and end it where they 
   }
 }
 
-TEST_CASE("a device that fails on the way back names the batch, and nothing hangs",
+TEST_CASE("a device failure during the copy of results names the batch, and nothing hangs",
           "[results][fault:devices-3]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -688,7 +687,7 @@ TEST_CASE("a device that fails on the way back names the batch, and nothing hang
   }
 }
 
-TEST_CASE("ragged results come back, and offsets that can't be are refused",
+TEST_CASE("ragged results are delivered, and invalid offsets are refused",
           "[results][fault:consumers-10]") {
   using words = ps::record<ps::field<"word", std::uint16_t, ps::ragged>>;
   const ps::record_extents<words> extents{{.longest = 4, .max_values_per_batch = 12}};
@@ -722,7 +721,7 @@ TEST_CASE("ragged results come back, and offsets that can't be are refused",
   CHECK(out.last_failure()->batch == 1);
 }
 
-TEST_CASE("results on another stream than the feed's are refused, with both named",
+TEST_CASE("results on a different stream than the feed's are refused, and both are named",
           "[results][fault:consumers-10]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();

@@ -70,7 +70,8 @@ TEST_CASE("block-shuffled runs put together are the epoch", "[samplers]") {
   }
 }
 
-TEST_CASE("block-shuffled is new for each seed and epoch, in blocks and inside", "[samplers]") {
+TEST_CASE("block-shuffled differs for each seed and epoch, between blocks and inside",
+          "[samplers]") {
   const ps::block_shuffled sampler{.seed = 1, .block = 100};
   const indices epoch = epoch_of(sampler, 1000, 0);
   CHECK(epoch == epoch_of(ps::block_shuffled{.seed = 1, .block = 100}, 1000, 0));
@@ -113,7 +114,7 @@ TEST_CASE("every block-shuffled order comes equally often",
   CHECK(chance_of(counts) > false_alarm);
 }
 
-TEST_CASE("a sample comes to every place as often as a fair draw of the blocks says",
+TEST_CASE("a sample comes to every place as often as in a fair draw of blocks",
           "[samplers][statistics]") {
   struct check {
     std::uint64_t n, block;

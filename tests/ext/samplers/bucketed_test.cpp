@@ -69,7 +69,7 @@ TEST_CASE("a bucketed epoch has every sample once", "[samplers][promise:exact-5]
   }
 }
 
-TEST_CASE("bucketed asks once for each length while four windows are in flight", "[samplers]") {
+TEST_CASE("bucketed reads each length once while four windows are in flight", "[samplers]") {
   std::uint64_t asked = 0;
   const auto length = [&](std::uint64_t i) noexcept {
     ++asked;
@@ -92,7 +92,7 @@ TEST_CASE("bucketed asks once for each length while four windows are in flight",
   CHECK(asked == windows * window);
 }
 
-TEST_CASE("a bucketed order is the same however it is asked for", "[samplers][promise:exact-5]") {
+TEST_CASE("a bucketed order is the same for any access pattern", "[samplers][promise:exact-5]") {
   const auto lengths = long_tailed(5003);
   const ps::bucketed order{lengths, {.seed = 7, .batch_size = 16, .window = 10}};
   const ps::bucketed equal{lengths, {.seed = 7, .batch_size = 16, .window = 10}};
@@ -150,7 +150,7 @@ TEST_CASE("bucketed orders differ between epochs and seeds", "[samplers][promise
   CHECK(batch_of(epoch_of(one, 1000, 1)) != batch_of(first));
 }
 
-TEST_CASE("bucketed batches pad little and shuffled ones much", "[samplers][promise:exact-5]") {
+TEST_CASE("bucketed batches need less padding than shuffled ones", "[samplers][promise:exact-5]") {
   const auto lengths = long_tailed(20000);
   const double shuffled = padded_share(epoch_of(ps::shuffled{.seed = 1}, 20000, 0), lengths, 32);
   const double some = padded_share(
@@ -165,7 +165,7 @@ TEST_CASE("bucketed batches pad little and shuffled ones much", "[samplers][prom
   CHECK(more < 0.1);
 }
 
-TEST_CASE("a bucketed epoch neither begins nor ends with the short ones",
+TEST_CASE("a bucketed epoch neither begins nor ends with short samples",
           "[samplers][promise:exact-5]") {
   const auto lengths = long_tailed(64 * 256);
   const ps::bucketed order{lengths, {.seed = 3, .batch_size = 256, .window = 64}};
@@ -178,7 +178,7 @@ TEST_CASE("a bucketed epoch neither begins nor ends with the short ones",
   CHECK(rises < 48);
 }
 
-TEST_CASE("what is left after the full batches is as long as any", "[samplers][promise:exact-5]") {
+TEST_CASE("the last partial batch has typical lengths", "[samplers][promise:exact-5]") {
   std::vector<std::uint32_t> lengths(1007);
   std::iota(lengths.begin(), lengths.end(), 1U);
   std::uint64_t sum = 0;
@@ -192,7 +192,7 @@ TEST_CASE("what is left after the full batches is as long as any", "[samplers][p
   CHECK(mean < 504 + 50);
 }
 
-TEST_CASE("equal lengths are a shuffle", "[samplers]") {
+TEST_CASE("a bucketed order of equal lengths is a shuffle", "[samplers]") {
   const std::vector<std::uint16_t> lengths(1000, 7);
   const ps::bucketed order{lengths, {.seed = 3, .batch_size = 10, .window = 100}};
   const indices all = epoch_of(order, 1000, 0);
@@ -236,7 +236,7 @@ TEST_CASE("a loader gives the same bucketed batches for any workers",
   CHECK(labels(4) == expected);
 }
 
-TEST_CASE("lengths that are not those of the dataset are refused", "[samplers]") {
+TEST_CASE("a wrong number of lengths is refused", "[samplers]") {
   const auto lengths = long_tailed(10);
   const ps::bucketed order{lengths, {.seed = 5, .batch_size = 8}};
   CHECK_THROWS_MATCHES(

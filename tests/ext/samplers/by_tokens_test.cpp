@@ -141,7 +141,7 @@ TEST_CASE("samples of more than half the budget come alone", "[samplers][promise
   }
 }
 
-TEST_CASE("where samples are few a short one comes again", "[samplers][promise:exact-22]") {
+TEST_CASE("if samples are few, a short one is repeated", "[samplers][promise:exact-22]") {
   const bool padded = GENERATE(false, true);
   for (const std::size_t n : {1U, 3U, 7U, 8U, 9U, 17U}) {
     lengths_of_samples lengths(n, 600);
@@ -161,7 +161,7 @@ TEST_CASE("where samples are few a short one comes again", "[samplers][promise:e
   }
 }
 
-TEST_CASE("a sample comes again only in a window of fewer samples than batches",
+TEST_CASE("a sample is repeated only in a window with fewer samples than batches",
           "[samplers][promise:exact-22]") {
   const auto repeated = [](const lengths_of_samples& lengths,
                            const ps::by_tokens_options& options) {
@@ -184,7 +184,7 @@ TEST_CASE("a sample comes again only in a window of fewer samples than batches",
                  {.max_tokens = 1000, .window = 30, .padded = padded}) == 3);
 }
 
-TEST_CASE("a sample that comes again is one of the shortest", "[samplers][promise:exact-22]") {
+TEST_CASE("a repeated sample is one of the shortest", "[samplers][promise:exact-22]") {
   const bool padded = GENERATE(false, true);
   const lengths_of_samples lengths{1000, 10, 10, 10};
   const ps::by_tokens order{
@@ -215,8 +215,7 @@ TEST_CASE("steps of batches by tokens are balanced, and fill the budget",
   }
 }
 
-TEST_CASE("an order by tokens is the same however it is asked for",
-          "[samplers][promise:exact-22]") {
+TEST_CASE("an order by tokens is the same for any access pattern", "[samplers][promise:exact-22]") {
   const auto lengths = long_tailed(5003, 1500);
   const ps::by_tokens order{lengths,
                             {.seed = 7, .max_tokens = 4000, .window = 900, .batches_per_step = 2}};
@@ -240,7 +239,7 @@ TEST_CASE("an order by tokens is the same however it is asked for",
   CHECK(std::all_of(expected.begin(), expected.end(), [](std::uint64_t i) { return i < 5003; }));
 }
 
-TEST_CASE("epochs and seeds have other batches by tokens, and as many",
+TEST_CASE("epochs and seeds give different batches by tokens in equal number",
           "[samplers][promise:exact-22]") {
   const auto lengths = long_tailed(3000, 1500);
   const bool padded = GENERATE(false, true);
@@ -336,8 +335,7 @@ TEST_CASE("the fingerprint of an order by tokens knows every length and option",
   CHECK(all.size() == 8);
 }
 
-TEST_CASE("options of by_tokens that can't be are refused by name",
-          "[samplers][promise:honest-7]") {
+TEST_CASE("invalid options of by_tokens are refused by name", "[samplers][promise:honest-7]") {
   const lengths_of_samples lengths{5, 20, 7};
   CHECK(problem_of(lengths, {.max_tokens = 0}) == "max_tokens: must be at least 1, but is 0");
   CHECK(problem_of(lengths, {.max_tokens = std::uint64_t{1} << 32}) ==

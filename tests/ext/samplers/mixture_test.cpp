@@ -188,7 +188,7 @@ TEST_CASE("steps of a mixture are the same global batches for every world",
   }
 }
 
-TEST_CASE("a change of weights that a state does not know is refused, and allowed when said so",
+TEST_CASE("an unknown change of weights is refused, or accepted if allowed",
           "[samplers][resume][promise:exact-7][promise:exact-24]") {
   const numbered web{.count = 50};
   const numbered code{.count = 30};
@@ -233,7 +233,7 @@ TEST_CASE("a change of weights that a state does not know is refused, and allowe
   CHECK_THROWS_AS(with_order_of(state, other.state_at({})), ps::state_mismatch);
 }
 
-TEST_CASE("a continued mixture is the same up to its place, or refused",
+TEST_CASE("a continued mixture is unchanged before its position, or refused",
           "[samplers][promise:exact-24]") {
   const auto at = [](std::vector<ps::mixture_weights> schedule) {
     return mixed({.schedule = std::move(schedule), .on_exhausted = end, .batch_size = 1}, {10, 10});
@@ -271,7 +271,7 @@ TEST_CASE("a continued mixture is the same up to its place, or refused",
   CHECK(planned.continued({0, 11}, {1, 1}).progress({0, 11}) == planned.progress({0, 11}));
 }
 
-TEST_CASE("many parts drop out one after another", "[samplers][promise:exact-23]") {
+TEST_CASE("many parts are exhausted one after another", "[samplers][promise:exact-23]") {
   sizes of_parts(300);
   weights of_weights(300);
   for (std::size_t part = 0; part < 300; ++part) {
@@ -307,7 +307,7 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
         mixed({.on_exhausted = stop_sampling}, {5, 5}).fingerprint());
 }
 
-TEST_CASE("epochs that no count of samples can hold are refused", "[samplers]") {
+TEST_CASE("epochs above the range of a sample count are refused", "[samplers]") {
   for (const auto when :
        {ps::exhausted_part_policy::stop_sampling, ps::exhausted_part_policy::repeat}) {
     const auto of_two = ps::mixture::of_sizes({.on_exhausted = when}, {5, 50});
@@ -364,7 +364,7 @@ TEST_CASE("bad options of a mixture are refused by name", "[samplers][promise:ho
                   ps::option_error);
 }
 
-TEST_CASE("temperature_weights weights are within one turn of their shares", "[samplers]") {
+TEST_CASE("temperature weights are within one turn of their shares", "[samplers]") {
   const sizes amounts{1'000'000, 90'000, 8'000, 4'000, 0};
   CHECK(ps::temperature_weights(amounts, 1, 1102) == weights{1000, 90, 8, 4, 0});
   for (const double temperature : {0.5, 1.0, 2.0, 5.0, 100.0}) {
@@ -453,7 +453,7 @@ ps::mixture killed_mixture() {
 
 }  // namespace
 
-TEST_CASE("a training that is killed a hundred times has the samples of one that is not",
+TEST_CASE("a training that is killed a hundred times reads the same samples",
           "[samplers][resume][promise:exact-24]") {
   const test::temp_dir folder;
   ps::sample_generator gen{{.seed = 1}, 0};

@@ -112,7 +112,7 @@ std::string refusal_of(Call call) {
 
 }  // namespace
 
-TEST_CASE("a weight counts from the step it is set in plus lag", "[samplers][promise:exact-25]") {
+TEST_CASE("a weight takes effect lag steps after it is set", "[samplers][promise:exact-25]") {
   const auto expected = slow_training(100);
   CHECK(expected[0] != expected[1]);
   for (const std::uint64_t ahead : {0U, 1U, 3U, 5U}) {
@@ -132,7 +132,7 @@ TEST_CASE("a weight counts from the step it is set in plus lag", "[samplers][pro
   }
 }
 
-TEST_CASE("no batch depends on how far a loader reads ahead", "[samplers][promise:exact-25]") {
+TEST_CASE("batches of prioritized do not depend on the prefetch", "[samplers][promise:exact-25]") {
   const auto expected = slow_training(40);
   // A lag of 6 is just enough for a prefetch of 5.
   for (const std::size_t workers : {std::size_t{1}, std::size_t{3}}) {
@@ -152,8 +152,7 @@ TEST_CASE("no batch depends on how far a loader reads ahead", "[samplers][promis
   }
 }
 
-TEST_CASE("a lag that is too short for what was read ahead is refused",
-          "[samplers][promise:exact-25]") {
+TEST_CASE("a lag shorter than the prefetch is refused", "[samplers][promise:exact-25]") {
   const ps::prioritized order{ramp(), options};
   static_cast<void>(step_of(order, 7));
   CHECK(refusal_of([&] { train(order, 1, {1}); }) ==
@@ -166,7 +165,7 @@ TEST_CASE("a lag that is too short for what was read ahead is refused",
       "at: step 4 comes after step 5: set weights in the order of steps, or load an earlier state");
 }
 
-TEST_CASE("a training goes on from its state, with any world", "[samplers][promise:exact-25]") {
+TEST_CASE("a training resumes from its state in any world", "[samplers][promise:exact-25]") {
   const auto expected = slow_training(60);
   bytes state;
   ps::sample_generator gen{{.seed = 2}, 0};
@@ -197,7 +196,8 @@ TEST_CASE("a training goes on from its state, with any world", "[samplers][promi
   }
 }
 
-TEST_CASE("the state of a step that has passed is that of then", "[samplers][promise:exact-25]") {
+TEST_CASE("the state of an earlier step has the weights of that step",
+          "[samplers][promise:exact-25]") {
   const auto expected = slow_training(30);
   const ps::prioritized order{ramp(), options};
   bytes then;
@@ -218,8 +218,7 @@ TEST_CASE("the state of a step that has passed is that of then", "[samplers][pro
   CHECK(step_of(order, 24) == expected[24]);
 }
 
-TEST_CASE("a damaged state is refused, and nothing has changed then",
-          "[samplers][promise:exact-7]") {
+TEST_CASE("a damaged state is refused and changes nothing", "[samplers][promise:exact-7]") {
   const ps::prioritized order{ramp(), options};
   for (std::uint64_t step = 0; step < 3; ++step) train(order, step, {step, 50});
   const bytes state = order.save({0, 3});
@@ -251,7 +250,7 @@ TEST_CASE("a damaged state is refused, and nothing has changed then",
   }
 }
 
-TEST_CASE("a state whose sum is right and whose content is not is refused",
+TEST_CASE("a state with a valid checksum and invalid contents is refused",
           "[samplers][promise:exact-7]") {
   const ps::prioritized order{ramp(), options};
   for (std::uint64_t step = 0; step < 3; ++step) train(order, step, {step, 50});
@@ -290,7 +289,7 @@ TEST_CASE("a state whose sum is right and whose content is not is refused",
   CHECK(step_of(other, 0) == before);
 }
 
-TEST_CASE("weights of 0 are not drawn, and all are drawn alike if all are 0", "[samplers]") {
+TEST_CASE("weights of 0 are not drawn, and all are drawn equally if all are 0", "[samplers]") {
   floats weights(n, 0.0F);
   weights[0] = 65'536;
   weights[64] = 1;

@@ -33,7 +33,7 @@ turns_type slow_turns(const std::vector<std::uint32_t>& weights) {
 
 }  // namespace
 
-TEST_CASE("turns are those of the part that is furthest behind", "[samplers]") {
+TEST_CASE("each turn goes to the part that is furthest behind", "[samplers]") {
   CHECK(penstock::detail::round_robin(std::vector<std::uint32_t>{}).empty());
   CHECK(penstock::detail::round_robin(std::vector<std::uint32_t>{0, 3, 0}) ==
         turns_type{{1, 0}, {1, 1}, {1, 2}});

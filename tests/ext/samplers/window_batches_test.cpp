@@ -56,8 +56,7 @@ TEST_CASE("padded batches are runs of places of like bounds", "[samplers]") {
   CHECK(packed({1, 1, 1}, {2, 0, 1, true}) == batches{{0}, {1, 2}});
 }
 
-TEST_CASE("the last place of padded batches is not alone where another batch has two",
-          "[samplers]") {
+TEST_CASE("the last place of padded batches is not alone if another batch has two", "[samplers]") {
   CHECK(packed({1, 1, 1, 1, 1}, {2, 0, 1, true}) == batches{{0}, {1, 2}, {3, 4}});
   CHECK(packed({1, 1, 1, 1, 1}, {2, 0, 4, true}) == batches{{0}, {1}, {2}, {3, 4}});
   CHECK(packed({4, 3, 1}, {6, 0, 1, true}) == batches{{0}, {1, 2}});
@@ -65,7 +64,7 @@ TEST_CASE("the last place of padded batches is not alone where another batch has
   CHECK(packed({9, 9}, {10, 0, 1, true}) == batches{{0}, {1}});
 }
 
-TEST_CASE("padded batches come by their costs", "[samplers]") {
+TEST_CASE("padded batches are packed by their costs", "[samplers]") {
   const std::vector<std::uint32_t> bounds{7, 5, 5, 3, 3, 3, 1, 1};
   const window_batches all = batch_packer{bounds, {.max_tokens = 10, .padded = true}}.packed();
   std::vector<std::uint64_t> costs;

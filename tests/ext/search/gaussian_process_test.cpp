@@ -36,7 +36,7 @@ gaussian_process measured(std::size_t side, double noise) {
 
 }  // namespace
 
-TEST_CASE("a process without noise goes through what was measured", "[tune]") {
+TEST_CASE("a process without noise passes through the measurements", "[tune]") {
   const auto process = measured(5, 0);
   for (const double x : {0.0, 0.25, 0.5, 1.0}) {
     const auto there = process.at(std::array{x, 0.5});
@@ -52,7 +52,7 @@ TEST_CASE("between measurements a process follows a smooth function", "[tune]") 
   }
 }
 
-TEST_CASE("a process tells noise from the function", "[tune]") {
+TEST_CASE("a process distinguishes noise from the function", "[tune]") {
   const auto process = measured(6, 0.1);
   double apart = 0;
   for (const double x : {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}) {
@@ -61,7 +61,7 @@ TEST_CASE("a process tells noise from the function", "[tune]") {
   CHECK(apart < 0.07);  // the mean of many measurements is closer than a single one
 }
 
-TEST_CASE("what was never measured is uncertain", "[tune]") {
+TEST_CASE("a point that was never measured is uncertain", "[tune]") {
   const gaussian_process process{{{0.0}, {0.1}, {0.2}}, {1.0, 2.0, 1.5}};
   const double near = process.at(std::array{0.15}).deviation;
   const double far = process.at(std::array{1.0}).deviation;
@@ -69,7 +69,7 @@ TEST_CASE("what was never measured is uncertain", "[tune]") {
   CHECK(far > 0.1);
 }
 
-TEST_CASE("one measurement, and equal ones, make a process", "[tune]") {
+TEST_CASE("a process accepts one measurement and equal measurements", "[tune]") {
   const gaussian_process one{std::vector(1, std::vector{0.5}), {4.0}};
   CHECK(one.at(std::array{0.5}).mean == 4.0);
   const gaussian_process equal{{{0.0}, {0.0}, {1.0}}, {2.0, 2.0, 2.0}};
@@ -77,7 +77,7 @@ TEST_CASE("one measurement, and equal ones, make a process", "[tune]") {
   CHECK(std::isfinite(equal.at(std::array{0.5}).deviation));
 }
 
-TEST_CASE("the expected improvement is that of the formula", "[tune]") {
+TEST_CASE("the expected improvement equals the formula", "[tune]") {
   // At the best value itself: the deviation times the density at 0.
   CHECK(std::abs(expected_improvement({1.0, 2.0}, 1.0) - 2.0 * 0.3989422804) < 1e-9);
   // A certain value gains the difference if it is lower, else nothing.

@@ -82,7 +82,7 @@ TEST_CASE("a search comes within 2 % of the best of 1,800 combinations in few tr
   CHECK(needed.back() < 120);
 }
 
-TEST_CASE("what a search proposes is a function of its seed and its trials", "[tune]") {
+TEST_CASE("the proposals of a search depend only on its seed and its trials", "[tune]") {
   ps::option_search first{space, {.seed = 3}};
   for (int i = 0; i < 20; ++i) {
     const auto options = first.next();
@@ -101,8 +101,7 @@ TEST_CASE("what a search proposes is a function of its seed and its trials", "[t
         ps::option_search{space, {.seed = 3}}.next());
 }
 
-TEST_CASE("a search ends by its trials, by its budget, and when nothing is to be gained",
-          "[tune]") {
+TEST_CASE("a search ends after its trials, at its budget, or without an expected gain", "[tune]") {
   ps::option_search short_one{space, {.trials = 2}};
   for (int i = 0; i < 2; ++i) short_one.note(*short_one.next(), 1.0);
   CHECK_FALSE(short_one.next());
@@ -118,7 +117,7 @@ TEST_CASE("a search ends by its trials, by its budget, and when nothing is to be
   CHECK(sure.best() == ps::tuned_options{.workers = 8});
 }
 
-TEST_CASE("options that can't work are not proposed again", "[tune]") {
+TEST_CASE("options that failed are not proposed again", "[tune]") {
   ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2}}, {.trials = 50, .min_gain = 0}};
   std::size_t proposed = 0;
   while (const auto options = search.next()) {
@@ -141,8 +140,7 @@ TEST_CASE("options that can't work are not proposed again", "[tune]") {
   CHECK_FALSE(nothing.next());
 }
 
-TEST_CASE("combinations that were all tried are proposed again, also when there are few",
-          "[tune]") {
+TEST_CASE("combinations are proposed again if all were tried", "[tune]") {
   const auto tried = [](ps::option_search& search) {
     std::size_t count = 0;
     while (const auto options = search.next()) {
@@ -158,7 +156,7 @@ TEST_CASE("combinations that were all tried are proposed again, also when there 
   CHECK(tried(three) > 3);
 }
 
-TEST_CASE("one lucky trial is not the best", "[tune]") {
+TEST_CASE("a single lucky trial is not chosen as the best", "[tune]") {
   ps::option_search search{{.workers = {1, 2, 3, 4, 5, 6, 7, 8}}};
   for (std::size_t round = 0; round < 5; ++round) {
     for (std::size_t workers = 1; workers <= 8; ++workers) {
@@ -170,7 +168,7 @@ TEST_CASE("one lucky trial is not the best", "[tune]") {
   CHECK(search.best().workers == 6);
 }
 
-TEST_CASE("spaces and options that can't work are refused by name", "[tune]") {
+TEST_CASE("invalid spaces and options are refused by name", "[tune]") {
   CHECK(refused({.workers = {1, 2}}) == "none");
   CHECK(refused({}) == "search_space");
   CHECK(refused({.workers = {5000}}) == "workers");

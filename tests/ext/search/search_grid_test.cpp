@@ -18,7 +18,7 @@ std::vector<double> at(const search_grid& grid, const ps::tuned_options& options
 
 }  // namespace
 
-TEST_CASE("every combination has a number, once", "[tune]") {
+TEST_CASE("every combination has a unique number", "[tune]") {
   const search_grid grid{{.workers = {4, 0, 2, 4}, .depth = {3, 1}, .pinned = {1}}};
   REQUIRE(grid.size() == 6);
   CHECK(grid.varied() == 2);
@@ -33,7 +33,7 @@ TEST_CASE("every combination has a number, once", "[tune]") {
   }
 }
 
-TEST_CASE("what a space does not have has no number", "[tune]") {
+TEST_CASE("options outside the space have no number", "[tune]") {
   const search_grid grid{{.workers = {1, 2}, .depth = {2}}};
   CHECK(grid.find({.workers = 1, .depth = 2}));
   CHECK_FALSE(grid.find({.workers = 3, .depth = 2}));
@@ -49,7 +49,7 @@ TEST_CASE("coordinates are logarithms, and 0 has a dimension of its own", "[tune
   CHECK(at(grid, {.workers = 0, .depth = 2}) == std::vector<double>{0.5, 1, 0});
 }
 
-TEST_CASE("options are set where there is a value", "[tune]") {
+TEST_CASE("options are set if the space has a value for them", "[tune]") {
   ps::loader_options load{.batch_size = 32, .workers = 7, .prefetch = 5};
   ps::transfer_options transfer{.depth = 9};
   const ps::tuned_options some{.workers = 2, .pinned = 0};

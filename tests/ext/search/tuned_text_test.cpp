@@ -10,7 +10,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("options as text stand in a program as they are", "[tune]") {
+TEST_CASE("options as text can be pasted into a program", "[tune]") {
   CHECK(ps::to_text(ps::tuned_options{.workers = 4, .prefetch = 8, .depth = 3, .pinned = 0}) ==
         "{.workers = 4, .prefetch = 8, .pinned = false}  // loader_options\n"
         "{.depth = 3}  // transfer_options\n");
@@ -28,7 +28,7 @@ TEST_CASE("options as text stand in a program as they are", "[tune]") {
         "  // loader_options\n");
 }
 
-TEST_CASE("JSON gives options back", "[tune]") {
+TEST_CASE("options are read back from JSON", "[tune]") {
   const std::vector<ps::tuned_options> all{
       {}, {.workers = 0}, {.workers = ~std::size_t{0}, .chunk = 1, .prefetch = 2}, {.depth = 3}};
   for (const auto& options : all) {
@@ -39,7 +39,7 @@ TEST_CASE("JSON gives options back", "[tune]") {
         ps::tuned_options{.workers = 4, .depth = 3});
 }
 
-TEST_CASE("JSON gives trials back, to the last digit", "[tune]") {
+TEST_CASE("trials are read back from JSON to the last digit", "[tune]") {
   const std::vector<ps::trial> trials{{{.workers = 4}, 0.1},
                                       {{.workers = 1, .depth = 2}, 1.0 / 3},
                                       {{}, 5e-324},
@@ -49,7 +49,7 @@ TEST_CASE("JSON gives trials back, to the last digit", "[tune]") {
   CHECK(ps::read_trials(ps::to_json(std::vector<ps::trial>{})).empty());
 }
 
-TEST_CASE("a text that is no options or trials is refused at the byte where it is none", "[tune]") {
+TEST_CASE("an invalid text of options or trials is refused at its wrong byte", "[tune]") {
   const auto offset = [](const std::string& text, bool is_list) -> std::size_t {
     try {
       if (is_list) {

@@ -39,7 +39,7 @@ void submit_all(Batcher& requests, const tag_list& tags) {
 
 }  // namespace
 
-TEST_CASE("a batch goes out when it is full, with its requests and their tags", "[serve]") {
+TEST_CASE("a full batch is delivered with its requests and their tags", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 3, .fill = never}};
   submit_all(requests, {7, 9});
   CHECK_FALSE(requests.try_next());  // a partial batch is not returned before its time
@@ -58,7 +58,7 @@ TEST_CASE("a batch goes out when it is full, with its requests and their tags", 
   CHECK(requests.host_bytes() == 4 * 512);
 }
 
-TEST_CASE("a batch that is not full goes out when its time is over", "[serve]") {
+TEST_CASE("a partial batch is delivered after its time limit", "[serve]") {
   const auto fill = GENERATE(0ns, 1ns, 1'000'000ns);
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 32, .fill = fill}};
   const auto begin = std::chrono::steady_clock::now();
@@ -68,8 +68,7 @@ TEST_CASE("a batch that is not full goes out when its time is over", "[serve]") 
   CHECK(tags_of(batch) == tag_list{4, 5});
 }
 
-TEST_CASE("a consumer that sleeps learns of the first request's time, and of a full batch",
-          "[serve]") {
+TEST_CASE("a sleeping consumer is woken for the first request and for a full batch", "[serve]") {
   const bool is_full = GENERATE(false, true);
   ps::batcher<request> requests{ps::cpu_device{},
                                 {.max_batch_size = 2, .fill = is_full ? never : 1ms}};
@@ -82,7 +81,7 @@ TEST_CASE("a consumer that sleeps learns of the first request's time, and of a f
   CHECK(got == (is_full ? tag_list{1, 2} : tag_list{1}));
 }
 
-TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]") {
+TEST_CASE("every consumer knows the deadline of the open batch", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 1ms}};
   std::atomic<std::size_t> served{0};
   const auto serve_one = [&] { served += requests.next().size(); };
@@ -96,7 +95,7 @@ TEST_CASE("every consumer knows the time of the batch that fills up", "[serve]")
   CHECK(served == 3);
 }
 
-TEST_CASE("consumers that spin at the end of the time get full batches and late ones",
+TEST_CASE("consumers that spin before the deadline get full and partial batches",
           "[serve][promise:honest-14]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 2ms, .spin = 1h}};
   constexpr std::uint64_t count = 303;
@@ -116,7 +115,7 @@ TEST_CASE("consumers that spin at the end of the time get full batches and late 
   CHECK(served == count);
 }
 
-TEST_CASE("a consumer is awake where it is asked to spin, and asleep otherwise", "[serve]") {
+TEST_CASE("a consumer spins only within the spin time and sleeps otherwise", "[serve]") {
   const bool spins = GENERATE(false, true);
   ps::batcher<request> requests{ps::cpu_device{},
                                 {.max_batch_size = 2, .fill = never, .spin = spins ? never : 0ns}};
@@ -175,7 +174,7 @@ TEST_CASE("a submitter waits for a place while all batches are full", "[serve]")
   CHECK(tags_of(requests.next()) == tag_list{4, 5});
 }
 
-TEST_CASE("a submitter takes whichever slot is free first, and learns of the end", "[serve]") {
+TEST_CASE("a submitter takes the first free slot and is notified of the end", "[serve]") {
   ps::cpu_stream slow;
   ps::cpu_stream fast;
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 1, .fill = 0ms, .depth = 2}};
@@ -211,7 +210,7 @@ TEST_CASE("a submitter takes whichever slot is free first, and learns of the end
   CHECK(stats.waiting == 1);
 }
 
-TEST_CASE("a write that throws leaves no request, and its place to another one",
+TEST_CASE("a write that throws leaves no request and frees its place",
           "[serve][promise:honest-14]") {
   const int bad = GENERATE(0, 1, 2, 3);
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 4, .fill = never}};
@@ -240,7 +239,7 @@ TEST_CASE("a write that throws leaves no request, and its place to another one",
   CHECK(requests.stats().accepted == 3);
 }
 
-TEST_CASE("a batch of writes that all threw is none, and its slot is free", "[serve]") {
+TEST_CASE("a batch whose writes all threw is not delivered, and its slot is free", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 0ns, .depth = 1}};
   const auto fail = [&] {
     requests.submit(0, [](ps::sample<request>) { throw std::domain_error{"no"}; });
@@ -254,7 +253,8 @@ TEST_CASE("a batch of writes that all threw is none, and its slot is free", "[se
   CHECK_FALSE(requests.next());
 }
 
-TEST_CASE("others get on while one request is still being written", "[serve][promise:honest-14]") {
+TEST_CASE("other requests continue while one request is being written",
+          "[serve][promise:honest-14]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = never, .depth = 3}};
   ps::detail::waitable_counter begun;
   ps::detail::waitable_counter gate;
@@ -284,7 +284,8 @@ TEST_CASE("others get on while one request is still being written", "[serve][pro
   CHECK_FALSE(requests.next());
 }
 
-TEST_CASE("a closed batcher serves what it has, and takes no more", "[serve][promise:honest-14]") {
+TEST_CASE("a closed batcher serves its requests and accepts no more",
+          "[serve][promise:honest-14]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = never, .depth = 2}};
   submit_all(requests, {0, 1, 2, 3});
   std::string told;
@@ -325,7 +326,7 @@ TEST_CASE("closing ends the wait of a consumer, by a call or by a stop request",
   CHECK(requests.was_closed());
 }
 
-TEST_CASE("what is abandoned comes back once, also what is still being written",
+TEST_CASE("abandoned requests are returned once, even if they are still being written",
           "[serve][promise:honest-14]") {
   fates known{6};
   ps::detail::waitable_counter begun;
@@ -437,7 +438,7 @@ TEST_CASE("in a forked child a batcher with waiters throws on use and is destroy
   CHECK(back.empty());
 }
 
-TEST_CASE("calls that are in progress when a batcher is destroyed, as in exit(), end",
+TEST_CASE("calls in progress end when a batcher is destroyed, even in exit()",
           "[serve][fault:hangs-8]") {
   tag_list back;
   auto requests = std::make_unique<ps::batcher<request>>(

@@ -24,8 +24,7 @@ using looked_at_signal = penstock::detail::consumer_signal<looked_at_clock>;
 
 }  // namespace
 
-TEST_CASE("a thread looks at the clock for the end of its wait alone",
-          "[serve][promise:honest-14]") {
+TEST_CASE("a thread reads the clock only for the end of its wait", "[serve][promise:honest-14]") {
   std::mutex mutex;
   std::unique_lock lock{mutex};
   for (const int spin : {0, 100}) {
@@ -57,7 +56,7 @@ TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[
   CHECK(lock.owns_lock());
 }
 
-TEST_CASE("a thread that spins gives up the mutex, and learns of what is notified",
+TEST_CASE("a spinning thread releases the mutex and sees notifications",
           "[serve][promise:honest-14]") {
   const bool are_all = GENERATE(false, true);
   std::mutex mutex;

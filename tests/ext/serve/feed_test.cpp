@@ -143,7 +143,7 @@ TEST_CASE("a feed that runs out of leases loses no request", "[serve][promise:ho
   CHECK(known.wrong == 0);
 }
 
-TEST_CASE("a batch that could not be copied comes back", "[serve][promise:honest-14]") {
+TEST_CASE("a batch that could not be copied is returned", "[serve][promise:honest-14]") {
   const gated_device device;
   fates known{8};
   {
@@ -167,7 +167,7 @@ TEST_CASE("a batch that could not be copied comes back", "[serve][promise:honest
   CHECK(known.wrong == 0);
 }
 
-TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
+TEST_CASE("a slot whose copy failed accepts requests again", "[serve]") {
   const gated_device device;
   gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   ps::transfer feed{requests, device.inline_stream(), {.depth = 1}};
@@ -180,7 +180,7 @@ TEST_CASE("a slot whose copy failed takes requests again", "[serve]") {
   CHECK(requests.try_submit(2, written(2)));
 }
 
-TEST_CASE("a slot whose copy can't be waited for is never written again", "[serve]") {
+TEST_CASE("a slot whose copy cannot be waited for is never written again", "[serve]") {
   const gated_device device;
   auto stream = device.make_stream();
   gated_batcher requests{device, {.max_batch_size = 1, .depth = 2}};
@@ -209,7 +209,7 @@ TEST_CASE("a slot whose copy can't be waited for is never written again", "[serv
   CHECK_FALSE(requests.next());
 }
 
-TEST_CASE("a submitter that waits for a place learns that the last slot is lost", "[serve]") {
+TEST_CASE("a waiting submitter gets an error when the last slot is lost", "[serve]") {
   const gated_device device;
   auto stream = device.make_stream();
   gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
@@ -230,8 +230,7 @@ TEST_CASE("a submitter that waits for a place learns that the last slot is lost"
   CHECK(was_told);
 }
 
-TEST_CASE("requests wait for the copy out of their slot, and one that has a limit gives up",
-          "[serve]") {
+TEST_CASE("requests wait for the copy out of their slot, or until their deadline", "[serve]") {
   const gated_device device;
   gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   auto stream = device.make_stream();
@@ -259,7 +258,7 @@ TEST_CASE("requests wait for the copy out of their slot, and one that has a limi
   CHECK(seen.size() == 3);
 }
 
-TEST_CASE("a device that fails is told to the submitter that waits for it", "[serve]") {
+TEST_CASE("a device failure is thrown to the submitter that waits for it", "[serve]") {
   const gated_device device;
   gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   auto stream = device.make_stream();
@@ -280,7 +279,7 @@ TEST_CASE("a device that fails is told to the submitter that waits for it", "[se
   CHECK(it == range.end());
 }
 
-TEST_CASE("whatever goes wrong among many threads, what was submitted is served or returned",
+TEST_CASE("every submitted request is served or returned, whatever fails",
           "[serve][promise:honest-14]") {
   constexpr std::uint64_t each = 1500;
   constexpr std::uint64_t submitters = 3;

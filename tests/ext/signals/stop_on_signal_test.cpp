@@ -83,7 +83,7 @@ int signal_that_ends(const std::function<void()>& work) {
 
 }  // namespace
 
-TEST_CASE("a signal requests a stop, whose callbacks run on a thread of the library's",
+TEST_CASE("a signal requests a stop, and callbacks run on a thread of the library",
           "[signals][promise:honest-15]") {
   const kept_handlers kept;
   const int number = GENERATE(SIGUSR1, SIGUSR2);
@@ -106,7 +106,7 @@ TEST_CASE("a signal requests a stop, whose callbacks run on a thread of the libr
 }
 
 #if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // it delays signals in calls that sleep
-TEST_CASE("a thread that was there before gets the signal, and the call that it interrupts goes on",
+TEST_CASE("an existing thread gets the signal, and its interrupted call continues",
           "[signals][promise:honest-15]") {
   const kept_handlers kept;
   std::array<int, 2> ends{};
@@ -131,7 +131,7 @@ TEST_CASE("a thread that was there before gets the signal, and the call that it 
 }
 #endif
 
-TEST_CASE("the second signal has its default action, of whichever kind it is",
+TEST_CASE("the second signal has its default action, even if it is of another kind",
           "[signals][promise:honest-15]") {
   const int second = GENERATE(SIGUSR1, SIGUSR2);
   CHECK(signal_that_ends([&] {
@@ -152,7 +152,7 @@ TEST_CASE("the second signal has its default action even if nobody has seen the 
         }) == SIGUSR1);
 }
 
-TEST_CASE("one signal alone ends no program", "[signals]") {
+TEST_CASE("a single signal does not end the program", "[signals]") {
   CHECK(signal_that_ends([] {
           ps::stop_on_signal signals{SIGINT, SIGTERM};
           std::raise(SIGTERM);
@@ -169,7 +169,7 @@ TEST_CASE("one signal alone ends no program", "[signals]") {
         }) == 0);
 }
 
-TEST_CASE("a destroyed stop_on_signal gives the former handlers back",
+TEST_CASE("destroying stop_on_signal restores the former handlers",
           "[signals][promise:honest-15]") {
   const kept_handlers kept;
   set_handler(SIGUSR1, &former_handler);
@@ -191,7 +191,7 @@ TEST_CASE("a destroyed stop_on_signal gives the former handlers back",
   CHECK(handler_of(SIGUSR2) == SIG_DFL);
 }
 
-TEST_CASE("a handler that was installed later stays", "[signals]") {
+TEST_CASE("a handler that was installed later is kept", "[signals]") {
   const kept_handlers kept;
   {
     ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
@@ -208,7 +208,7 @@ TEST_CASE("a handler that was installed later stays", "[signals]") {
   CHECK(former_calls == 3);
 }
 
-TEST_CASE("a default action that was chosen later stays", "[signals]") {
+TEST_CASE("a default action that was set later is kept", "[signals]") {
   const kept_handlers kept;
   set_handler(SIGUSR1, &former_handler);
   set_handler(SIGUSR2, &former_handler);
@@ -220,7 +220,7 @@ TEST_CASE("a default action that was chosen later stays", "[signals]") {
   CHECK(handler_of(SIGUSR2) == &former_handler);
 }
 
-TEST_CASE("a signal that comes while a stop_on_signal is destroyed takes no former handler with it",
+TEST_CASE("a signal during the destruction of stop_on_signal does not remove a former handler",
           "[signals][promise:honest-15]") {
   // Real-time signals: with more signals both sides need longer to examine them.
   constexpr int count = 16;
@@ -258,8 +258,7 @@ TEST_CASE("a signal that comes while a stop_on_signal is destroyed takes no form
   }
 }
 
-TEST_CASE("no handler is given its default action while the others are still to come",
-          "[signals][promise:honest-15]") {
+TEST_CASE("no handler is reset before all handlers are installed", "[signals][promise:honest-15]") {
   const kept_handlers kept;
   constexpr auto both = ps::detail::mask_of(SIGUSR1) | ps::detail::mask_of(SIGUSR2);
   std::unique_lock held{ps::detail::the_signals.actions};  // as held by a thread that restores
@@ -306,7 +305,7 @@ TEST_CASE("exit() in a callback of the token ends a process with a static stop_o
         }) == 7);
 }
 
-TEST_CASE("a signal that is on its way to its handler takes no former handler with it",
+TEST_CASE("a signal on its way to its handler does not remove a former handler",
           "[signals][promise:honest-15]") {
   const kept_handlers kept;
   set_handler(SIGUSR1, &former_handler);
@@ -339,7 +338,7 @@ TEST_CASE("one stop_on_signal at a time waits for a signal", "[signals]") {
   wait_for_stop(again.token());
 }
 
-TEST_CASE("signals that can't be waited for are refused by number", "[signals]") {
+TEST_CASE("signals that cannot be handled are refused by number", "[signals]") {
   const int number = GENERATE(-1, 0, 65, SIGKILL, SIGSTOP, 32);
   const auto wait = [&] { ps::stop_on_signal signals{number}; };
   CHECK_THROWS_MATCHES(wait(), ps::option_error,
@@ -352,7 +351,7 @@ TEST_CASE("signals that can't be waited for are refused by number", "[signals]")
   { ps::stop_on_signal signals{SIGUSR1}; }
 }
 
-TEST_CASE("a stop_on_signal that no signal has come for ends its thread", "[signals]") {
+TEST_CASE("a stop_on_signal without a signal ends its thread", "[signals]") {
   const auto before = present_threads();
   std::stop_token token;
   {

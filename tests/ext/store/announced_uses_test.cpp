@@ -28,7 +28,7 @@ blocks_in_order used(announced_uses& uses, std::uint64_t block) {
 
 }  // namespace
 
-TEST_CASE("the next use of a block is the first that was foreseen and has not come",
+TEST_CASE("the next use of a block is its first announced use that has not happened",
           "[store][promise:bounded-11]") {
   announced_uses uses;
   CHECK(uses.of(7) == never);
@@ -45,7 +45,7 @@ TEST_CASE("the next use of a block is the first that was foreseen and has not co
   CHECK(uses.size() == 3);
 }
 
-TEST_CASE("the use after the next one is known too", "[store]") {
+TEST_CASE("the use after the next use is also known", "[store]") {
   announced_uses uses;
   const blocks_in_order order{7, 8, 7, 9, 7};
   uses.append(&reader, order);
@@ -59,7 +59,7 @@ TEST_CASE("the use after the next one is known too", "[store]") {
   }
 }
 
-TEST_CASE("what one reader takes back leaves what the others announced, in order",
+TEST_CASE("a withdrawal by one reader keeps the announcements of others in order",
           "[store][promise:bounded-11]") {
   announced_uses uses;
   uses.append(&reader, blocks_in_order{1, 2, 3});
@@ -75,8 +75,7 @@ TEST_CASE("what one reader takes back leaves what the others announced, in order
   CHECK(uses.of(1) == never);
 }
 
-TEST_CASE("a use that does not come is given up once enough later ones have come",
-          "[store][promise:bounded-11]") {
+TEST_CASE("a missing use is dropped after enough later uses", "[store][promise:bounded-11]") {
   announced_uses uses;
   uses.append(&reader, blocks_in_order{1, 2});
   const blocks_in_order many(announced_uses::max_overtaken + 1, 3);
@@ -97,7 +96,7 @@ TEST_CASE("a use that does not come is given up once enough later ones have come
   CHECK(uses.size() == 0);
 }
 
-TEST_CASE("an order that is told and not gone on with keeps no announcement out for good",
+TEST_CASE("an abandoned order does not block announcements permanently",
           "[store][promise:bounded-11]") {
   constexpr std::size_t max = announced_uses::max_overtaken;
   penstock::detail::memory_tier memory{0};
@@ -133,7 +132,7 @@ TEST_CASE("an order that is told and not gone on with keeps no announcement out 
   CHECK(uses.of(3) != never);
 }
 
-TEST_CASE("no more uses are held than were asked for", "[store][promise:bounded-11]") {
+TEST_CASE("at most the requested number of uses is kept", "[store][promise:bounded-11]") {
   announced_uses uses{5};
   uses.append(&reader, blocks_in_order{1, 2, 3, 4, 5, 6, 7});
   CHECK(uses.size() == 5);

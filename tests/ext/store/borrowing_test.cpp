@@ -46,7 +46,7 @@ void read(const Store& cache, std::uint64_t offset, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]") {
+TEST_CASE("a cache lends a range of one block in memory in place", "[store]") {
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   const std::string& all = of.store.content("x");
@@ -82,7 +82,7 @@ TEST_CASE("a cache lends what one block in memory has, where it lies", "[store]"
   CHECK(of.store.reads == 3);
 }
 
-TEST_CASE("what was lent stays where it is when its block goes", "[store][promise:bounded-10]") {
+TEST_CASE("lent memory stays valid after its block is evicted", "[store][promise:bounded-10]") {
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 100}};
   std::optional<ps::borrowed_bytes> lent;
@@ -96,7 +96,7 @@ TEST_CASE("what was lent stays where it is when its block goes", "[store][promis
   CHECK(lent->owner.use_count() == 1);
 }
 
-TEST_CASE("borrowing is a read, and bringing near is none", "[store]") {
+TEST_CASE("borrowing counts as a read, and bringing near does not", "[store]") {
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   read(cache, 0, 200);
@@ -111,7 +111,7 @@ TEST_CASE("borrowing is a read, and bringing near is none", "[store]") {
   CHECK(cache.stats().from_memory == 1);
 }
 
-TEST_CASE("a block that is lent, or brought near, is not the next to go", "[store]") {
+TEST_CASE("a block that is lent or brought near is not evicted next", "[store]") {
   const bool is_lent = GENERATE(false, true);
   const three_blocks of;
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
@@ -123,7 +123,7 @@ TEST_CASE("a block that is lent, or brought near, is not the next to go", "[stor
   CHECK_FALSE(cache.try_borrow({"x", 100, 100}));
 }
 
-TEST_CASE("what is on the disk is near, and stays there", "[store]") {
+TEST_CASE("a block on the disk counts as near and stays there", "[store]") {
   const std::string how = GENERATE(as<std::string>{}, "lent", "near");
   const three_blocks of;
   const test::temp_dir dir;
@@ -149,7 +149,7 @@ TEST_CASE("what is on the disk is near, and stays there", "[store]") {
   CHECK(next.stats().from_disk == 1);
 }
 
-TEST_CASE("what has gone from the disk meanwhile is not near", "[store]") {
+TEST_CASE("a block that was removed from the disk is not near", "[store]") {
   const three_blocks of;
   const test::temp_dir dir;
   const ps::cached_store cache{
@@ -165,7 +165,7 @@ TEST_CASE("what has gone from the disk meanwhile is not near", "[store]") {
   CHECK(test::part_of(cache, "x", 120, 50) == of.store.content("x").substr(120, 50));
 }
 
-TEST_CASE("once files are gone, blocks are soon not taken for near", "[store]") {
+TEST_CASE("after files are removed, their blocks soon do not count as near", "[store]") {
   constexpr std::uint64_t blocks = 100;
   test::counting_store below;
   below.add("x", test::some_bytes(10 * blocks));
@@ -185,7 +185,7 @@ TEST_CASE("once files are gone, blocks are soon not taken for near", "[store]") 
   CHECK(near_now() < 16);
 }
 
-TEST_CASE("a block is not held for a small part of it", "[store][promise:bounded-10]") {
+TEST_CASE("a block is not kept alive for a small part of it", "[store][promise:bounded-10]") {
   test::counting_store below;
   below.add("x", test::some_bytes(1000));
   const ps::cached_store cache{below, {.block_bytes = 1000}};

@@ -175,7 +175,7 @@ TEST_CASE("a block is read once, and blocks of one call together", "[store][prom
   CHECK(other.stats().from_others == 1);
 }
 
-TEST_CASE("with the order told, a cache in memory misses as rarely as any can",
+TEST_CASE("with a known order, a memory cache has the minimum number of misses",
           "[store][promise:bounded-11]") {
   std::mt19937 random{11};
   for (int round = 0; round < 150; ++round) {
@@ -194,7 +194,7 @@ TEST_CASE("with the order told, a cache in memory misses as rarely as any can",
   }
 }
 
-TEST_CASE("with the order told, a cache on disk misses as rarely as any can",
+TEST_CASE("with a known order, a disk cache has the minimum number of misses",
           "[store][promise:bounded-11]") {
   const test::temp_dir dir;
   std::mt19937 random{12};
@@ -218,7 +218,8 @@ TEST_CASE("with the order told, a cache on disk misses as rarely as any can",
   }
 }
 
-TEST_CASE("without an order, what was used longest ago goes first", "[store][promise:bounded-11]") {
+TEST_CASE("without a known order, the least recently used block is evicted first",
+          "[store][promise:bounded-11]") {
   blocks_below of{5};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   CHECK(misses_of(cache, of.store, {0, 1, 2}) == 3);
@@ -253,7 +254,7 @@ TEST_CASE("threads that need one block read it once", "[store][promise:bounded-1
   CHECK(of.store.reads == 1);
 }
 
-TEST_CASE("where the thread that reads a block fails, those that wait try themselves",
+TEST_CASE("if the thread that reads a block fails, the waiting threads retry",
           "[store][fault:stores-4]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};
@@ -273,7 +274,7 @@ TEST_CASE("where the thread that reads a block fails, those that wait try themse
   CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for them
 }
 
-TEST_CASE("those that have waited for a block in vain read it side by side",
+TEST_CASE("threads that waited for a failed block read it concurrently",
           "[store][fault:stores-4]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};
@@ -299,7 +300,7 @@ TEST_CASE("those that have waited for a block in vain read it side by side",
   CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for them
 }
 
-TEST_CASE("a child made by fork reads what a thread of its parent was reading then",
+TEST_CASE("a forked child reads blocks that its parent was reading at the fork",
           "[store][fault:memory-7]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};
@@ -317,7 +318,7 @@ TEST_CASE("a child made by fork reads what a thread of its parent was reading th
   CHECK(of.store.reads == 1);
 }
 
-TEST_CASE("a child made by fork ends a cache that a thread of its parent waits in",
+TEST_CASE("a forked child destroys a cache in which a thread of its parent waits",
           "[store][fault:memory-7]") {
   blocks_below of{4};
   std::optional<ps::cached_store<test::counting_store&>> cache;
@@ -356,7 +357,7 @@ TEST_CASE("exit() in the store below releases a thread that waits for the same b
         }) == 7);
 }
 
-TEST_CASE("what is announced is bounded, however long an object says that it is", "[store]") {
+TEST_CASE("announcements are bounded for any reported object size", "[store]") {
   struct endless {
     [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 62; }
     void read(const ps::byte_range&) const { FAIL("nothing is read"); }
@@ -402,7 +403,7 @@ TEST_CASE("threads read through one cache at once", "[store][promise:honest-9]")
   CHECK(cache.stats().memory_bytes <= 500);
 }
 
-TEST_CASE("what is on the disk serves the next run, another process, and no other store",
+TEST_CASE("blocks on disk serve the next run and other processes, but no other store",
           "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{10};
@@ -442,7 +443,7 @@ TEST_CASE("what is on the disk serves the next run, another process, and no othe
   CHECK(newer.stats().from_disk == 0);
 }
 
-TEST_CASE("blocks of an older version with the same size are read anew", "[store]") {
+TEST_CASE("blocks of an older version with the same size are read again", "[store]") {
   // Like the ETag or Last-Modified of a server.
   struct versioned : test::counting_store {
     std::string version = "1";
@@ -476,7 +477,7 @@ TEST_CASE("blocks of an older version with the same size are read anew", "[store
   CHECK(newer.stats().disk_bytes == same.stats().disk_bytes / 5 * 10);
 }
 
-TEST_CASE("a file that was written to between two runs is not taken from a cache", "[store]") {
+TEST_CASE("a file that changed between two runs is not served from a cache", "[store]") {
   const test::temp_dir dir;
   std::filesystem::create_directory(dir.path("data"));
   const std::string path = dir.path("data/x");
@@ -527,7 +528,7 @@ TEST_CASE("stores that share a folder of a cache have blocks of their own", "[st
   }
 }
 
-TEST_CASE("a file of a cache that is damaged, cut or longer is dropped and read anew",
+TEST_CASE("a damaged, truncated or longer cache file is dropped and read again",
           "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{1};
@@ -611,7 +612,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
   }
 }
 
-TEST_CASE("a block on the disk comes into memory if it is worth more than what is there",
+TEST_CASE("a block on disk moves to memory if it is used sooner than the blocks there",
           "[store][promise:honest-9]") {
   const test::temp_dir dir;
   blocks_below of{3};
@@ -631,7 +632,7 @@ TEST_CASE("a block on the disk comes into memory if it is worth more than what i
   CHECK(cache.stats().from_store == 0);
 }
 
-TEST_CASE("of a block on the disk that is not worth its place in memory only the part is read",
+TEST_CASE("only the requested part of a block on disk is read if it does not move to memory",
           "[store][promise:honest-9]") {
   const test::temp_dir dir;
   const ps::cached_store_options options{
@@ -654,7 +655,7 @@ TEST_CASE("of a block on the disk that is not worth its place in memory only the
   CHECK(cache.stats().from_disk == 2);
 }
 
-TEST_CASE("what a process leaves that is killed is removed by the next one",
+TEST_CASE("the files of a killed process are removed by the next process",
           "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{2};
@@ -677,7 +678,7 @@ TEST_CASE("what a process leaves that is killed is removed by the next one",
   CHECK(names_in(options.folder) == std::vector<std::string>{"notes.txt"});
 }
 
-TEST_CASE("a disk that is full or goes away makes a cache slower, and says so",
+TEST_CASE("a full or missing disk makes a cache slower and is reported",
           "[store][fault:stores-3]") {
   const test::temp_dir dir;
   blocks_below of{30};
@@ -712,7 +713,7 @@ TEST_CASE("a disk that is full or goes away makes a cache slower, and says so",
   }
 }
 
-TEST_CASE("a block that can't be opened for want of descriptors stays on the disk", "[store]") {
+TEST_CASE("a block that cannot be opened for lack of descriptors stays on disk", "[store]") {
   const test::temp_dir dir;
   blocks_below of{4};
   const ps::cached_store cache{
@@ -733,7 +734,7 @@ TEST_CASE("a block that can't be opened for want of descriptors stays on the dis
   CHECK(cache.stats().from_disk == 4);
 }
 
-TEST_CASE("a range that is told to the end of its object ends there", "[store]") {
+TEST_CASE("an announced range ends at the end of its object", "[store]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   constexpr auto to_end = static_cast<std::uint64_t>(-1);
@@ -746,7 +747,7 @@ TEST_CASE("a range that is told to the end of its object ends there", "[store]")
   CHECK(misses_of(cache, of.store, {0, 1, 2, 3}) == 2);
 }
 
-TEST_CASE("what several readers announce to a cache keeps the blocks that are used next",
+TEST_CASE("announcements of several readers keep the blocks that are used next",
           "[store][promise:bounded-11]") {
   blocks_below of{8};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
@@ -779,7 +780,7 @@ TEST_CASE("what several readers announce to a cache keeps the blocks that are us
   CHECK(cache.stats().planned_uses == 1);
 }
 
-TEST_CASE("a block that is held already stays once it is foreseen", "[store][promise:bounded-11]") {
+TEST_CASE("a cached block stays after it is announced", "[store][promise:bounded-11]") {
   const test::temp_dir dir;
   for (const std::string folder : {"", "cache"}) {
     CAPTURE(folder);
@@ -795,7 +796,7 @@ TEST_CASE("a block that is held already stays once it is foreseen", "[store][pro
   }
 }
 
-TEST_CASE("foreseeing asks the store below for nothing", "[store][promise:bounded-11]") {
+TEST_CASE("an announcement makes no request to the store below", "[store][promise:bounded-11]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   constexpr auto to_end = static_cast<std::uint64_t>(-1);
@@ -828,7 +829,7 @@ TEST_CASE("a block is read once while it is written to the disk", "[store]") {
   CHECK(of.store.reads == 1);
 }
 
-TEST_CASE("a look at the folder drops what is gone, and what others wrote first goes first",
+TEST_CASE("a scan of the folder drops removed files and evicts files of others first",
           "[store][promise:bounded-10]") {
   ps::detail::block_disk disk{"", 300};
   const auto nobody = [](std::uint64_t) { return ps::detail::never; };
@@ -870,7 +871,7 @@ TEST_CASE("processes that share a folder keep it bounded", "[store][promise:boun
   CHECK(cache.stats().disk_bytes == bytes_in(options.folder));
 }
 
-TEST_CASE("a cache passes errors on, and refuses what it can't do", "[store][fault:stores-4]") {
+TEST_CASE("a cache forwards errors and refuses invalid options", "[store][fault:stores-4]") {
   const test::temp_dir dir;
   blocks_below of{3};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};

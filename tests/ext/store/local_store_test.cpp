@@ -119,8 +119,7 @@ struct on_script {
 
 }  // namespace
 
-TEST_CASE("ranges of files come as they lie in them, by every engine",
-          "[store][promise:honest-9]") {
+TEST_CASE("ranges of files are read correctly by every engine", "[store][promise:honest-9]") {
   const local_files files;
   using engine = ps::read_engine;
   for (const engine by : {engine::best, engine::uring, engine::threads, engine::pread}) {
@@ -150,7 +149,7 @@ TEST_CASE("ranges of files come as they lie in them, by every engine",
   }
 }
 
-TEST_CASE("a local store says which engine reads, and what each has read",
+TEST_CASE("a local store reports its engine and the bytes that each has read",
           "[store][promise:honest-9]") {
   const local_files files;
   const ps::local_store by_threads{files.path(), {.engine = ps::read_engine::threads}};
@@ -211,7 +210,7 @@ TEST_CASE("direct reads of whole blocks go straight to where a page begins",
   }
 }
 
-TEST_CASE("what the system holds in memory comes from there", "[store][promise:honest-9]") {
+TEST_CASE("cached pages are read from the page cache", "[store][promise:honest-9]") {
   const local_files files;
   const ps::local_store store{files.path(), {.engine = ps::read_engine::threads}};
   files.check_reads(store, 1, 10);
@@ -225,7 +224,7 @@ TEST_CASE("what the system holds in memory comes from there", "[store][promise:h
   CHECK(store.stats().by_threads + store.stats().by_pread == before.by_threads + before.by_pread);
 }
 
-TEST_CASE("where io_uring is refused, threads read, and the store says so",
+TEST_CASE("if io_uring is refused, threads read and the store reports it",
           "[store][fault:stores-2]") {
   const local_files files;
   for (const int reason : {EPERM, ENOSYS, ENOMEM}) {
@@ -253,7 +252,7 @@ TEST_CASE("where io_uring is refused, threads read, and the store says so",
   CHECK(unmapped.script->open == 0);
 }
 
-TEST_CASE("a ring has no more reads under way than it has places, and none after a call",
+TEST_CASE("a ring has at most its capacity of reads in flight, and none after a call",
           "[store][promise:bounded-10]") {
   const local_files files;
   for (const std::size_t depth : {1U, 3U, 64U}) {
@@ -270,7 +269,7 @@ TEST_CASE("a ring has no more reads under way than it has places, and none after
   }
 }
 
-TEST_CASE("short reads of a ring are gone on with", "[store][fault:stores-2]") {
+TEST_CASE("short reads of a ring are continued", "[store][fault:stores-2]") {
   const local_files files;
   for (const std::size_t max : {4096U, 102'400U}) {
     const on_script on;
@@ -282,7 +281,7 @@ TEST_CASE("short reads of a ring are gone on with", "[store][fault:stores-2]") {
   }
 }
 
-TEST_CASE("whatever call of a ring fails, all bytes come, and none after the call",
+TEST_CASE("if a call of a ring fails, all bytes are still read, and none after the call",
           "[store][fault:stores-2]") {
   const local_files files;
   for (const int error : {EINTR, EAGAIN, EPERM}) {
@@ -310,7 +309,7 @@ TEST_CASE("whatever call of a ring fails, all bytes come, and none after the cal
   }
 }
 
-TEST_CASE("what a ring can't read is read otherwise, or is an error by its name",
+TEST_CASE("reads that a ring cannot do are done by threads or reported by name",
           "[store][fault:stores-2]") {
   const local_files files;
   for (const int error : {EINVAL, EAGAIN, EIO, EINTR, ECANCELED}) {
@@ -348,7 +347,8 @@ TEST_CASE("names, missing files and ranges beyond the end are refused by type",
   files.check_reads(store, 9);  // the store still works
 }
 
-TEST_CASE("a file that is written to, cut or replaced is noticed", "[store][fault:stores-1]") {
+TEST_CASE("a file that is written to, truncated or replaced is detected",
+          "[store][fault:stores-1]") {
   const test::stored_files files;
   const std::string old(10'000, 'o');
   files.add("a", old);
@@ -408,7 +408,7 @@ TEST_CASE("the error of a batch is that of its first range that has one",
   (void)error_of<ps::file_truncated>([&] { store.read_many(wanted.ranges()); });
 }
 
-TEST_CASE("no more files stay open than were asked for", "[store][promise:bounded-10]") {
+TEST_CASE("at most the requested number of files stays open", "[store][promise:bounded-10]") {
   const test::stored_files files;
   for (int i = 0; i < 60; ++i) files.add(std::to_string(i), "x");
   for (const bool direct : {false, true}) {
@@ -426,7 +426,8 @@ TEST_CASE("no more files stay open than were asked for", "[store][promise:bounde
   }
 }
 
-TEST_CASE("too many open files say what to lower", "[store][fault:stores-1]") {
+TEST_CASE("the error for too many open files names the option to lower",
+          "[store][fault:stores-1]") {
   const test::stored_files files;
   for (int i = 0; i < 40; ++i) files.add(std::to_string(i), "x");
   const ps::local_store store{files.path(), {.engine = ps::read_engine::pread}};
@@ -459,7 +460,7 @@ TEST_CASE("threads read one store at once", "[store][promise:honest-9]") {
   }
 }
 
-TEST_CASE("a child made by fork reads with a ring of its own", "[store][promise:honest-9]") {
+TEST_CASE("a forked child reads with its own ring", "[store][promise:honest-9]") {
   const local_files files;
   const on_script on;
   const auto scripted = on.store(files.path());
@@ -480,8 +481,7 @@ TEST_CASE("a child made by fork reads with a ring of its own", "[store][promise:
 }
 
 #if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // a child with threads must not start more under it
-TEST_CASE("a child made by fork reads with threads of its own, and ends them",
-          "[store][promise:honest-9]") {
+TEST_CASE("a forked child reads with its own threads and ends them", "[store][promise:honest-9]") {
   const local_files files;
   auto store = std::make_unique<ps::local_store>(
       files.path(),
@@ -540,7 +540,7 @@ TEST_CASE("a store's threads take none of the program's signals", "[store][promi
   }
 }
 
-TEST_CASE("a local store can be moved, and refuses options that mean nothing", "[store]") {
+TEST_CASE("a local store can be moved and refuses meaningless options", "[store]") {
   const local_files files;
   ps::local_store first{files.path()};
   const ps::local_store second{std::move(first)};

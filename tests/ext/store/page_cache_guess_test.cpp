@@ -29,14 +29,14 @@ int looks_of(guess& of, int files) {
 
 }  // namespace
 
-TEST_CASE("files are looked at seldom once 32 in a row lay in memory", "[store]") {
+TEST_CASE("files are checked seldom after 32 consecutive cached files", "[store]") {
   guess one;
   CHECK(looks_of(one, 32) == 32);
   CHECK(looks_of(one, 1600) == 100);
   CHECK(looks_of(one, 15) + looks_of(one, 1) == 1);
 }
 
-TEST_CASE("after a file that did not lie in memory each is looked at again", "[store]") {
+TEST_CASE("after an uncached file each file is checked again", "[store]") {
   guess one;
   CHECK(looks_of(one, 31) == 31);
   CHECK(one.is_due());
@@ -51,7 +51,7 @@ TEST_CASE("after a file that did not lie in memory each is looked at again", "[s
   }
 }
 
-TEST_CASE("a block that the system has in memory is not asked for again", "[store]") {
+TEST_CASE("a block in the page cache is not requested again", "[store]") {
   using penstock::detail::block_folder;
   const test::temp_dir dir;
   const block_folder folder{dir.path("blocks")};

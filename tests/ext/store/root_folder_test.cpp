@@ -61,7 +61,7 @@ TEST_CASE("no object's name leads to a file outside of the folder", "[store][fau
   }
 }
 
-TEST_CASE("links that stay inside are followed where the system can tell",
+TEST_CASE("links that stay inside are followed if the system can check them",
           "[store][fault:stores-1]") {
   const test::stored_files files;
   files.add("a/b.txt", "inside");
@@ -92,7 +92,7 @@ TEST_CASE("a folder that is a link itself, and one that is missing", "[store]") 
   CHECK_THROWS_AS(ps::detail::root_folder{files.path("x")}, ps::file_unreadable);
 }
 
-TEST_CASE("a file that is not a regular file is refused, and blocks nobody",
+TEST_CASE("a path that is not a regular file is refused without blocking",
           "[store][fault:stores-1]") {
   const test::stored_files files;
   files.add("folder/x", "");

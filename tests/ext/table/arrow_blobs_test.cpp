@@ -127,8 +127,7 @@ TEST_CASE("labels are integers of any size, or bits", "[table][fault:files-11]")
   CHECK(problem.found() == std::to_string(largest));
 }
 
-TEST_CASE("nulls among blobs are refused, or are empty where that was asked for",
-          "[table][fault:files-11]") {
+TEST_CASE("nulls among blobs are refused, or are empty if requested", "[table][fault:files-11]") {
   made_column batch = photos("z", {"one", "two", "three"});
   for (std::size_t i = 0; i < 3; ++i) {
     made_column spoilt = batch;
@@ -149,7 +148,7 @@ TEST_CASE("nulls among blobs are refused, or are empty where that was asked for"
   CHECK(source.key(2) == "key of three");
 }
 
-TEST_CASE("blobs of other types are refused with what to do", "[table][fault:files-11]") {
+TEST_CASE("blobs of other types are refused with a remedy", "[table][fault:files-11]") {
   const auto said = [](made_column blob, const std::string& label = {}) {
     blob.name = "image";
     const auto batch =
@@ -182,7 +181,7 @@ TEST_CASE("blobs of other types are refused with what to do", "[table][fault:fil
         }).option() == "blob");
 }
 
-TEST_CASE("strings whose offsets cannot be are refused before they are read",
+TEST_CASE("strings with impossible offsets are refused before they are read",
           "[table][fault:files-11]") {
   const auto refused = [](const std::function<void(made_column&)>& change) {
     made_column batch = photos("z", {"one", "two"});

@@ -98,7 +98,7 @@ TEST_CASE("columns of a stream become the fields of their names", "[table][promi
   CHECK(made.batches_released == 3);
 }
 
-TEST_CASE("elements of each type are read as they are", "[table]") {
+TEST_CASE("elements of each type are read unchanged", "[table]") {
   const auto same = []<class T>(T, const std::string& format) {
     const auto values = counted<T>(5);
     CHECK(values_of<only<T>>(test::numbers("", format, values)) == values);
@@ -140,7 +140,7 @@ TEST_CASE("a type of the program's own takes half floats, or the bytes of a fixe
   CHECK(values_of<colors>(column)[3].g == 10);
 }
 
-TEST_CASE("half floats are halves, and no bfloat16", "[table]") {
+TEST_CASE("half floats are read as half, not as bfloat16", "[table]") {
   const auto one = test::numbers("", "e", std::vector<std::uint16_t>{0x3c00});
   CHECK(static_cast<float>(values_of<only<ps::half>>(one)[0]) == 1);
   CHECK_THROWS_AS(values_of<only<ps::bfloat16>>(one), ps::column_type_mismatch);
@@ -202,7 +202,8 @@ TEST_CASE("one list, or a fixed_size_binary, is all extents of a field", "[table
   CHECK(values_of<only<float>>(bytes) == counted<float>(24));
 }
 
-TEST_CASE("lists of variable length are read where all have one", "[table][fault:files-11]") {
+TEST_CASE("lists of variable type are read if all have the same length",
+          "[table][fault:files-11]") {
   const auto inside = test::numbers("", "s", counted<std::int16_t>(20));
   const std::vector<std::int16_t> expected = counted<std::int16_t>(12, 4);
   const auto narrow = test::lists<std::int32_t>("", {4, 10, 16}, inside);
@@ -287,7 +288,7 @@ TEST_CASE("nulls are refused with column and row, whatever null_count says",
   CHECK(ps::arrow_dataset<pair_of>{table_of(batch)}.size() == 100);
 }
 
-TEST_CASE("nulls are zeros where that was asked for", "[table]") {
+TEST_CASE("nulls become zeros if requested", "[table]") {
   const ps::table_options zeros{.null = ps::null_values::value_initialised};
   auto numbers = test::with_nulls(test::numbers("", "i", counted<std::int32_t>(6, 1)), "101101");
   CHECK(values_of<only<std::int32_t>>(numbers, zeros) ==
@@ -309,7 +310,8 @@ TEST_CASE("nulls are zeros where that was asked for", "[table]") {
         std::vector<std::int32_t>{1, 0, 0, 4, 0, 6});
 }
 
-TEST_CASE("columns of other names, and members of structs, are named in the options", "[table]") {
+TEST_CASE("columns with other names and members of structs are selected in the options",
+          "[table]") {
   const auto inner = test::structs("a.b", {test::numbers("c", "i", counted<std::int32_t>(3, 5))});
   const auto table = test::structs(
       "", {test::structs("", {inner}), test::numbers("b.c", "i", counted<std::int32_t>(3))});
@@ -330,7 +332,7 @@ TEST_CASE("columns of other names, and members of structs, are named in the opti
         }).option() == "columns");
 }
 
-TEST_CASE("missing, doubled and extra columns are told with all that there are",
+TEST_CASE("missing, repeated and extra columns are reported with all existing columns",
           "[table][fault:files-11]") {
   made_column batch = pairs(2);
   batch.children[0].name = "Label";
@@ -351,7 +353,7 @@ TEST_CASE("missing, doubled and extra columns are told with all that there are",
       2);
 }
 
-TEST_CASE("a column of another type is refused with both, and with what to do",
+TEST_CASE("a column of another type is refused with both types and a remedy",
           "[table][fault:files-11]") {
   const auto found = []<class Record>(Record, const made_column& column) {
     const auto problem = refused_column<Record, ps::column_type_mismatch>(column);
@@ -425,7 +427,7 @@ TEST_CASE("lists of other lengths than the field's extents are refused",
   CHECK(found(only<std::uint8_t>{}, bytes) == "uint8 / fixed_size_binary(6)");
 }
 
-TEST_CASE("a column that says what cannot be is refused before it is read",
+TEST_CASE("a column with impossible metadata is refused before it is read",
           "[table][fault:files-11]") {
   const auto refused = [](const std::function<void(made_column&)>& change) {
     made_column column =
@@ -458,7 +460,7 @@ TEST_CASE("a column that says what cannot be is refused before it is read",
         "a bitmap for 2 nulls / a null pointer");
 }
 
-TEST_CASE("an array that is not of its type is refused", "[table][fault:files-11]") {
+TEST_CASE("an array that contradicts its type is refused", "[table][fault:files-11]") {
   made_column right = test::structs("x", {test::numbers("inner", "i", counted<std::int32_t>(3))});
   const auto refused = [&](const made_column& wrong) {
     return error_of<ps::arrow_invalid>([&] {
@@ -487,7 +489,7 @@ TEST_CASE("an array that is not of its type is refused", "[table][fault:files-11
         }).expected() == "values within the address space");
 }
 
-TEST_CASE("a list of bytes is warned of by its name", "[table]") {
+TEST_CASE("a list of bytes causes a warning with its name", "[table]") {
   const ps::arrow_dataset<pair_of> data{table_of(pairs(2))};
   REQUIRE(data.warnings().size() == 1);
   CHECK(test::has(data.warnings()[0], "column \"image\""));

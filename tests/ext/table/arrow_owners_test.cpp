@@ -33,7 +33,7 @@ TEST_CASE("a structure of Arrow's is released once, by its last owner",
   CHECK_FALSE(ps::arrow_array{nullptr});
 }
 
-TEST_CASE("a structure that was given away is released by who took it",
+TEST_CASE("a structure that was given away is released by its new owner",
           "[table][promise:race-free-9]") {
   int released = 0;
   ArrowSchema given{};

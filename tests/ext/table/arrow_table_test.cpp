@@ -64,7 +64,7 @@ TEST_CASE("a table is released with its last copy", "[table][promise:race-free-9
   CHECK(made.batches_released == 2);
 }
 
-TEST_CASE("a stream that fails says why, and is released with what it gave",
+TEST_CASE("a failed stream reports the reason and is released with its batches",
           "[table][fault:files-11]") {
   test::made_stream made{{points(3), points(1)}, 1};
   const auto problem =
@@ -80,7 +80,7 @@ TEST_CASE("a stream that fails says why, and is released with what it gave",
         }).found() == "error 5");
 }
 
-TEST_CASE("what is no table is refused, and released", "[table][fault:files-11]") {
+TEST_CASE("a stream that is not a table is refused and released", "[table][fault:files-11]") {
   CHECK(refused_table([](made_column& t) { t.format = "i"; }) ==
         "a struct, whose members are the columns / int32");
   CHECK(refused_table([](made_column& t) { t.has_dictionary = true; }) ==
@@ -116,7 +116,7 @@ TEST_CASE("batches that are not of the table's type are refused", "[table][fault
   CHECK(problem.expected() + " / " + problem.found() == "2 children / 1");
 }
 
-TEST_CASE("nothing, and what was released, is no table", "[table][fault:files-11]") {
+TEST_CASE("null and released structures are not tables", "[table][fault:files-11]") {
   const auto found = [](const auto& call) {
     return std::string{test::error_of<ps::arrow_invalid>(call).what()};
   };

@@ -47,7 +47,7 @@ numbers packed_slowly(const numbers& lengths, std::size_t capacity, std::size_t 
 
 }  // namespace
 
-TEST_CASE("the next number of a set is found, over any gap", "[text]") {
+TEST_CASE("the next number of a set is found across any gap", "[text]") {
   for (const std::size_t bound : {1U, 63U, 64U, 65U, 4096U, 5000U, 300'000U}) {
     CAPTURE(bound);
     ps::detail::number_set numbers{bound};

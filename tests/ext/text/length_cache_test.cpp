@@ -53,7 +53,7 @@ std::string refusal(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("lengths are asked for once, by any number of workers, and kept", "[text]") {
+TEST_CASE("lengths are computed once by any number of workers and cached", "[text]") {
   const test::temp_dir folder;
   for (const std::uint64_t count : {0U, 1U, 64U, 1000U}) {
     for (const std::size_t workers : {1U, 3U}) {
@@ -78,7 +78,7 @@ TEST_CASE("lengths are asked for once, by any number of workers, and kept", "[te
   }
 }
 
-TEST_CASE("orders take kept lengths as they are", "[text]") {
+TEST_CASE("samplers accept cached lengths", "[text]") {
   const test::temp_dir folder;
   const auto lengths = ps::keep_lengths(folder.path("l"), 500, length_of);
   const ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 2000}};
@@ -111,7 +111,7 @@ TEST_CASE("a pass that fails leaves no file", "[text][fault:files-19]") {
   }
 }
 
-TEST_CASE("no length is asked for where no file can be made", "[text][fault:files-19]") {
+TEST_CASE("no length is computed if the file cannot be created", "[text][fault:files-19]") {
   const test::temp_dir folder;
   const std::string file = folder.write("file", {1});
   for (const std::string& path :
@@ -127,8 +127,7 @@ TEST_CASE("no length is asked for where no file can be made", "[text][fault:file
 }
 
 // Runs as the user nobody, to whom permissions apply.
-TEST_CASE("neither a folder without permission nor a refused thread costs a pass",
-          "[text][fault:files-19]") {
+TEST_CASE("a read-only folder or a refused thread does not lose a pass", "[text][fault:files-19]") {
   enum outcome { made = 0, not_told = 1, not_made = 2, asked_in_vain = 3, cannot_lower = 4 };
   const test::temp_dir folder;
   std::filesystem::permissions(folder.path(""), std::filesystem::perms::all);
@@ -181,7 +180,7 @@ TEST_CASE("the lengths of another dataset are refused", "[text][fault:files-19]"
                                       "those of 7: remove the file, so that it is made again"));
 }
 
-TEST_CASE("any damaged byte of kept lengths is found", "[text][fault:files-19]") {
+TEST_CASE("any damaged byte of cached lengths is detected", "[text][fault:files-19]") {
   const test::temp_dir folder;
   const std::string path = folder.path("lengths");
   static_cast<void>(ps::keep_lengths(path, 50, length_of, {.fingerprint = 7}));

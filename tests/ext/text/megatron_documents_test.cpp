@@ -77,7 +77,7 @@ TEST_CASE("Megatron's documents are the sequences that follow each other", "[tex
   }
 }
 
-TEST_CASE("an index that is none of Megatron's is refused", "[text]") {
+TEST_CASE("an index that is not Megatron's is refused", "[text]") {
   const test::temp_dir dir;
   const auto with = [&](std::size_t at, char value) {
     std::string bytes = right_index;
@@ -160,7 +160,7 @@ TEST_CASE("an index and a file of tokens of other sizes are refused", "[text][fa
   CHECK(other.expected() == "3 sequences, according to the header");
 }
 
-TEST_CASE("the sequences of a document of many are looked at once", "[text]") {
+TEST_CASE("the sequences of a long document are checked once", "[text]") {
   const test::temp_dir dir;
   std::vector<sequence> sequences;
   for (std::uint64_t i = 0; i < 1000; ++i) sequences.push_back({1, 2 * i});
@@ -187,7 +187,7 @@ TEST_CASE("the sequences of a document of many are looked at once", "[text]") {
   }
 }
 
-TEST_CASE("Megatron's documents tell many lengths at once, and take any hint",
+TEST_CASE("Megatron's documents return many lengths at once and accept any hint",
           "[text][promise:exact-13]") {
   const test::temp_dir dir;
   const auto all = opened(dir, right_index);

@@ -213,7 +213,8 @@ TEST_CASE("a row is the same wherever and however often it is read", "[text][pro
   }
 }
 
-TEST_CASE("another seed packs anew, and documents come from all of the source", "[text]") {
+TEST_CASE("another seed gives another packing, and documents come from all of the source",
+          "[text]") {
   const numbered_documents documents{test::mixed_lengths(1000)};
   ps::packing_options options{.length = 64, .window = 100};
   const auto first = ps::pack_documents<std::uint32_t>(documents, options);
@@ -250,7 +251,7 @@ TEST_CASE("the same lengths in another order are another packing", "[text][promi
   }
 }
 
-TEST_CASE("rows are at least 99 % full where few documents are long", "[text][promise:exact-13]") {
+TEST_CASE("rows are at least 99 % full if few documents are long", "[text][promise:exact-13]") {
   const std::size_t count = 20'000;
   for (const auto& [median, spread] : {std::pair{400.0, 1.2}, std::pair{700.0, 1.0}}) {
     const auto rows = ps::pack_documents(only_lengths{long_tailed(count, median, spread)},
@@ -297,7 +298,7 @@ TEST_CASE("a document that is longer than a row may be refused", "[text][fault:f
   CHECK(error_of<ps::document_error>([&] { (void)ps::pack_documents(endless); }).document() == 1);
 }
 
-TEST_CASE("options of a packing that can't work are refused by name", "[text]") {
+TEST_CASE("invalid options of a packing are refused by name", "[text]") {
   const only_lengths some{{3}};
   const auto refused = [&](const ps::packing_options& options) {
     return error_of<ps::option_error>([&] { (void)ps::pack_documents(some, options); }).option();
@@ -314,7 +315,7 @@ TEST_CASE("options of a packing that can't work are refused by name", "[text]") 
   CHECK(test::has(size.what(), "has 4 bytes, but the documents' tokens have 2"));
 }
 
-TEST_CASE("no documents, and empty ones, are no rows", "[text]") {
+TEST_CASE("an empty source and empty documents give no rows", "[text]") {
   CHECK(ps::pack_documents(only_lengths{}).size() == 0);
   const auto rows = ps::pack_documents(only_lengths{{0, 0, 0}}, {.window = 1});
   CHECK(rows.size() == 0);
@@ -323,7 +324,7 @@ TEST_CASE("no documents, and empty ones, are no rows", "[text]") {
   CHECK(error_of<ps::index_error>([&] { (void)test::read_batch(rows, {0}); }).size() == 0);
 }
 
-TEST_CASE("documents that change after they were packed are noticed", "[text][fault:files-9]") {
+TEST_CASE("documents that change after packing are detected", "[text][fault:files-9]") {
   numbered_documents documents{{30, 3, 4, 5}};
   const ps::packing_options options{.length = 8};
   SECTION("in their number of rows") {
@@ -352,7 +353,7 @@ TEST_CASE("documents that change after they were packed are noticed", "[text][fa
   }
 }
 
-TEST_CASE("a token that is no label is refused with its document", "[text][fault:files-9]") {
+TEST_CASE("a token that cannot be a label is refused with its document", "[text][fault:files-9]") {
   for (const std::size_t at : {0U, 2U, 17U, 39U}) {
     numbered_documents documents{{3, 37, 2}};
     documents.tokens_[at] = 0x8000'0000U;
@@ -394,8 +395,7 @@ TEST_CASE("Megatron's documents are packed", "[text]") {
   CHECK(test::values<"sequences">(batch) == numbers{2});
 }
 
-TEST_CASE("documents that tell lengths at once, and are told what comes, are packed the same",
-          "[text][promise:exact-13]") {
+TEST_CASE("documents with bulk lengths and hints are packed the same", "[text][promise:exact-13]") {
   const ps::packing_options options{.length = 64, .seed = 3, .window = 100};
   const numbered_documents plain{test::mixed_lengths(700)};
   const told_documents told{test::mixed_lengths(700)};
@@ -415,7 +415,7 @@ TEST_CASE("documents that tell lengths at once, and are told what comes, are pac
   CHECK(told.all_were_hinted);
 }
 
-TEST_CASE("the windows that were read last are kept, and no more than wanted", "[text]") {
+TEST_CASE("only the most recently read windows are kept", "[text]") {
   const told_documents told{test::mixed_lengths(400)};
   const ps::packing_options options{.length = 64, .window = 100, .kept_windows = 2};
   const auto rows = ps::pack_documents<std::uint32_t>(told, options);

@@ -54,8 +54,7 @@ hinted_parts starts_of(hinted_parts pieces) {
 
 }  // namespace
 
-TEST_CASE("pieces are named by their first tokens, then one by one, each before it is read",
-          "[text]") {
+TEST_CASE("hints name the first tokens of pieces, then each piece before it is read", "[text]") {
   const hinted_documents documents{{5, 3, 9, 4, 20, 2}};
   const auto window = only_window(documents, 8);
   REQUIRE(window.rows() == 6);
@@ -72,7 +71,7 @@ TEST_CASE("pieces are named by their first tokens, then one by one, each before 
   }
 }
 
-TEST_CASE("rows of another window are not named", "[text]") {
+TEST_CASE("hints do not name rows of another window", "[text]") {
   const hinted_documents documents{{8, 8, 8}};
   const auto window = only_window(documents, 8);
   ps::detail::piece_hints<hinted_documents> hints{documents};
@@ -83,7 +82,7 @@ TEST_CASE("rows of another window are not named", "[text]") {
   CHECK(documents.calls.size() == 4);  // two calls for each
 }
 
-TEST_CASE("few pieces are named at a time, also of rows that have many", "[text]") {
+TEST_CASE("hints name few pieces at a time, even for rows with many", "[text]") {
   const hinted_documents documents{std::vector<std::uint64_t>(90, 1)};
   const auto window = only_window(documents, 30);
   REQUIRE(window.rows() == 3);
@@ -97,7 +96,7 @@ TEST_CASE("few pieces are named at a time, also of rows that have many", "[text]
   CHECK(documents.calls.size() == 27);
 }
 
-TEST_CASE("documents that want no hints get none, for all rows at once", "[text]") {
+TEST_CASE("documents without hints receive none", "[text]") {
   const numbered_documents documents{{5, 3, 9}};
   const auto window = only_window(documents, 8);
   ps::detail::piece_hints<numbered_documents> hints{documents};

@@ -45,7 +45,7 @@ tokens from(int first, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("ranks get the windows of token shards that llm.c's loader gives them", "[text]") {
+TEST_CASE("ranks get the same windows of token shards as with llm.c's loader", "[text]") {
   const test::temp_dir dir;
   constexpr std::size_t batch = 2;   // B
   constexpr std::size_t length = 4;  // T
@@ -87,7 +87,7 @@ TEST_CASE("ranks get the windows of token shards that llm.c's loader gives them"
             .size() == 11 + 12 + 6);
 }
 
-TEST_CASE("tokens of 16 and 32 bits come as any integers that hold them", "[text]") {
+TEST_CASE("tokens of 16 and 32 bits are read as any wider integer type", "[text]") {
   const test::temp_dir dir;
   const std::string wide =
       test::write_file(dir.path("llama.bin"), llmc_file({1, 70'000, 128'255, 2, 3}, 4));

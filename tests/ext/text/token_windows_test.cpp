@@ -121,7 +121,7 @@ TEST_CASE("a header of llm.c is skipped if its count agrees with the file", "[te
   CHECK_THAT(cut.found(), Catch::Matchers::StartsWith("9: the file was truncated"));
 }
 
-TEST_CASE("a file that is no row of tokens is refused", "[text][fault:files-9]") {
+TEST_CASE("a file with a partial token is refused", "[text][fault:files-9]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("tokens.bin"), "abcde");
   const auto within = error_of<ps::file_truncated>([&] { ps::token_windows<>{path}; });

@@ -195,7 +195,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
   CHECK(ps::get<"image">(*again.begin())(0, 0) == 0);
 }
 
-TEST_CASE("what autograd saves keeps the batch, and backward lets it go",
+TEST_CASE("tensors saved by autograd keep the batch, and backward releases it",
           "[torch][promise:race-free-8]") {
   ps::loader loader{told{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
   ps::transfer feed{loader, {.depth = 3}};
@@ -220,8 +220,7 @@ TEST_CASE("what autograd saves keeps the batch, and backward lets it go",
   }
 }
 
-TEST_CASE("a consumer waits for tensors that go on another thread, where it is told to",
-          "[torch]") {
+TEST_CASE("a consumer waits for tensors dropped on another thread if configured", "[torch]") {
   auto loader = three_of_two(ps::exhausted_action::wait);
   std::vector<at::Tensor> held;
   std::uint64_t seen = 0;
@@ -244,7 +243,7 @@ TEST_CASE("a consumer waits for tensors that go on another thread, where it is t
   CHECK(seen == 50);
 }
 
-TEST_CASE("a batch whose feed was given a stream is waited for", "[torch][promise:race-free-8]") {
+TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise:race-free-8]") {
   const gated_device device;
   const auto stream = device.make_stream();
   ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
@@ -277,7 +276,7 @@ TEST_CASE("work on the feed's own stream may make tensors", "[torch]") {
   CHECK(sum == 4.0 * (99 * 100 / 2));
 }
 
-TEST_CASE("tensors of a shared batch come one by one, and outlive feed and loader",
+TEST_CASE("tensors of a shared batch are made one by one and outlive feed and loader",
           "[torch][promise:race-free-8]") {
   at::Tensor image;
   at::Tensor x;

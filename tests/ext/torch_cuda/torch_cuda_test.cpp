@@ -113,8 +113,7 @@ TEST_CASE("libtorch's current stream waits for the copy, and the slot for that s
   }
 }
 
-TEST_CASE("tensors say on which GPU they lie, and those of a loader alone are on the host",
-          "[torch]") {
+TEST_CASE("tensors report their GPU, and tensors of a loader are on the host", "[torch]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_device device{1};
   const auto current = device.enter_scope();
