@@ -147,10 +147,10 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
     return base::leave()->commit(base::slot_, what);
   }
   /// Publishes a batch that work on `stream` still writes. The copy to the consumer's device waits
-  /// for the work that is queued on `stream` by now. This thread does not wait. A consumer that
-  /// loops on the host waits for it. `producer` is the device of the stream, if it is another
-  /// device. Throws what the device throws. If it refuses the stream, the lease keeps the slot.
-  /// Otherwise the lease is empty, and the slot is returned after a wait for the stream.
+  /// for the work that is queued on `stream` by now. The calling thread does not wait. A consumer
+  /// that loops on the host waits for that work. `producer` is the device of the stream, if it is
+  /// another device. Throws what the device throws. If it refuses the stream, the lease keeps the
+  /// slot. Otherwise the lease is empty, and the slot is returned after a wait for the stream.
   bool commit_after(typename Device::stream_ref stream, const commit_info& what,
                     const Device& producer) {
     held("commit_after").require_room(what);
@@ -203,7 +203,7 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
 };
 
 /// Takes a batch from a board. Returns an empty batch at the end and, unless `waits`, if none is
-/// ready. Keeps the board alive: during `exit()` another thread may destroy the intake meanwhile.
+/// ready. Keeps the board alive, because another thread may destroy the intake during `exit()`.
 template <record_type Record, device Device>
 [[nodiscard]] lease<Record, intake_lease<Record, Device>> take_batch(
     std::shared_ptr<intake_board<Record, Device>> board, bool waits) {
@@ -271,9 +271,9 @@ template <record_type Record>
 ///     ps::transfer feed{in, stream};                         // the consumer's thread
 ///     for (auto& batch : feed.epoch(0)) step(batch, batch.tag(), batch.skipped());
 ///
-/// A producer writes directly to the memory that the copy reads. It holds no lock meanwhile, and
-/// nothing is allocated. A commit with fewer samples than a slot has room for is a partial batch.
-/// Of a ragged field only the values in use are copied.
+/// A producer writes directly to the memory that the copy reads, without a lock and without an
+/// allocation. A commit with fewer samples than a slot has room for is a partial batch. A copy of
+/// ragged fields moves only the values in use.
 ///
 /// Batches come in the order of their commits, and so in the order of each producer. Each batch is
 /// delivered once or counted as dropped. `skipped()` of a batch is the number of batches dropped
@@ -389,8 +389,8 @@ class intake {
   /// @}
 
   /// Returns the batches until the end, for a consumer without a transfer. The loop waits for each
-  /// batch, also for the work of `commit_after`. It ends when
-  /// the intake is closed or destroyed.
+  /// batch, also for the work of `commit_after`. The loop ends when the intake is closed or
+  /// destroyed.
   [[nodiscard]] range_type stream() {
     return {std::make_shared<detail::intake_loop<Record, Device>>(board_), {}, 1};
   }

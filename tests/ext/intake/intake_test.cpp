@@ -554,12 +554,12 @@ TEST_CASE("a buffer is committed by number only if a driver owns it", "[intake]"
   is_foreign(3);
   is_foreign(~std::uint64_t{0});
   is_foreign(id);               // a lease has it
-  is_foreign(id == 0 ? 1 : 0);  // it is free
+  is_foreign(id == 0 ? 1 : 0);  // a free slot
   CHECK(slot.detach() == id);
   CHECK_THROWS_AS(slot.detach(), ps::intake_error);
   CHECK_THROWS_AS(in.commit(id, {.samples = 2}), ps::intake_error);
   CHECK(in.commit(id));
-  is_foreign(id);  // it waits for a consumer
+  is_foreign(id);  // committed, not taken
   const auto batch = in.next();
   is_foreign(id);  // a consumer has it
   auto again = in.acquire();

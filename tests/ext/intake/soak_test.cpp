@@ -141,8 +141,8 @@ struct witness {
   }
 };
 
-/// Takes batches until the end, in loops that it sometimes leaves. Leaves the last loop for good
-/// after `limit` batches.
+/// Takes batches until the end, in loops that it sometimes leaves. The last loop ends after
+/// `limit` batches.
 void consume(intake& in, dice chance, std::uint64_t limit, witness& by) {
   const ps::cpu_device device;
   const auto stream = device.make_stream();

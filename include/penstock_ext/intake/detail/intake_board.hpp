@@ -105,9 +105,9 @@ enum class slot_owner : unsigned char {
 /// Manages the slots of an `intake`: decides which thread may use which slot, and when.
 ///
 /// A single mutex guards everything. Invariant: no thread holds the mutex while it writes or copies
-/// a batch, waits for the device, or runs user code; it may query an event. A slot belongs to one
-/// owner, who alone uses its memory and its `frame`. It changes owner under the mutex only. No
-/// wake-up is lost: conditions are checked and changed under the mutex, and notifications follow
+/// a batch, waits for the device, or runs user code. Queries of events are allowed. A slot belongs
+/// to one owner, who alone uses its memory and its `frame`. The owner changes under the mutex only.
+/// No wake-up is lost: conditions are checked and changed under the mutex, and notifications follow
 /// the change. A free slot wakes all producers, because those that wait for the end of a copy poll.
 /// A committed batch wakes one consumer, since one consumer takes it.
 template <record_type Record, device Device>
@@ -147,8 +147,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// @{
 
   /// Takes a slot to write, by the policy, and waits for it until `end` at most. Returns
-  /// `std::nullopt` if there is none, and after `close`. Throws `leases_exhausted` if all slots are
-  /// lost, and what the device throws.
+  /// `std::nullopt` if no slot is available, and after `close`. Throws `leases_exhausted` if all
+  /// slots are lost, and what the device throws.
   [[nodiscard]] std::optional<slot_number> acquire(deadline end) {
     require_own();
     std::unique_lock lock{mutex_};
@@ -341,7 +341,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const typename Device::event_type* writing = nullptr;  // the event of the last commit, or null
     batch_info info{};
     deadline born{};
-    std::uint64_t number = 0;  // of its commit
+    std::uint64_t number = 0;  // counts commits
     slot_owner owner = slot_owner::ring;
   };
   struct free_slot {
