@@ -55,7 +55,7 @@ TEST_CASE("modeled time of a stream goes forward only", "[device]") {
   CHECK(time.start_of(moment{9us}) == moment{9us});
 }
 
-TEST_CASE("the ends of the last 256 operations are known; earlier ones report a later end",
+TEST_CASE("the ends of the last 256 operations are known, earlier ones report a later end",
           "[device]") {
   constexpr std::uint64_t remembered = ps::detail::stream_time::remembered;
   ps::detail::stream_time time;
