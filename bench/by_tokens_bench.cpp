@@ -79,7 +79,7 @@ corpus drawn(const std::string& name, const quantiles& of, std::uint64_t max, st
 
 ps::by_tokens order_of(const corpus& of, bool padded, std::uint64_t step) {
   return {of.lengths,
-          {.seed = 1, .max_tokens = of.max_tokens, .batches_per_step = step, .padded = padded}};
+          {.seed = 1, .max_tokens = of.max, .batches_per_step = step, .padded = padded}};
 }
 
 std::uint64_t cost_of(const corpus& of, std::span<const std::uint64_t> batch, bool padded) {

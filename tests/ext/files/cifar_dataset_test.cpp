@@ -145,7 +145,7 @@ TEST_CASE("a file of another format in place of a CIFAR file is named", "[data]"
   tar.resize(261);
   CHECK_THAT(cifar_error<ps::file_truncated>(dir, tar).found(),
              Catch::Matchers::EndsWith("last whole row"));
-  CHECK_THAT(found({0x80, 0x02, '}', 'q', 1, 0, 0, 0, 0, 0, 'u', '.'}), starts("a pickle"));
+  CHECK_THAT(found({0x80, 0x02, '}', 'q', 1, 0, 0, 0, 0, 0, 'u', '.'}), starts("a Python pickle"));
   auto row = rows({{3}});
   std::copy(magic.begin(), magic.end(), row.begin() + 257);
   CHECK(ps::cifar_dataset<>{dir.write("row.bin", row)}.size() == 1);  // pixels may have any value
