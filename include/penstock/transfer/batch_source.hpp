@@ -63,8 +63,9 @@ concept source_batch =
 ///     void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept;
 ///
 /// `take_back` is for batches that must not be lost, such as the requests of a server. The feed
-/// calls it for a batch that the source gave and no consumer got, because its range ended or its
-/// copy failed. `detail::source_stage` lists all optional members and the default for each.
+/// calls it for a batch that the source gave and no consumer got, because its range ended, its copy
+/// failed, or `transfer_options::newest` skipped it. `detail::source_stage` lists all optional
+/// members and the default for each.
 ///
 /// `device` and `layout` are called at construction and at the start of each range. The results
 /// must not change (`source_mismatch`). All other members are called on the consumer's thread, one
