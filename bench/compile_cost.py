@@ -9,6 +9,10 @@ a CUDA device, also with penstock::compiled_cuda.
 
   python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
                                 [--beside DIR]...
+  python3 bench/compile_cost.py --nvcc [--repeat N]
+
+With --nvcc only the user seconds of nvcc: the minimum of N runs, because other work on the machine
+only adds to them.
 """
 
 import argparse
@@ -24,6 +28,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET_SECONDS = 1.5
+# User seconds of nvcc on a quiet machine, by the name of the source.
+NVCC_TARGETS = {"cuda.hpp": 3, "cuda_batch.cpp-O2": 10, "cuda_batch.cpp-O2-compiled": 4}
 
 
 def spread(values):
@@ -71,6 +77,9 @@ def parsed_arguments():
         type=Path,
         metavar="DIR",
         help="the checkout of another version, whose smallest program is compiled too, with -O2",
+    )
+    parser.add_argument(
+        "--nvcc", action="store_true", help="only the user seconds of nvcc, against their targets"
     )
     return parser.parse_args()
 
@@ -327,8 +336,35 @@ def machine(compilers):
     }
 
 
+def print_nvcc_times(repeat):
+    """Prints the user seconds of nvcc for an empty source and for those that have a target."""
+    taken = {}
+    with tempfile.TemporaryDirectory() as folder:
+        commands = {}
+        for name, text, extra, _ in sources([]):
+            if name != "nothing" and name not in NVCC_TARGETS:
+                continue
+            file = Path(folder) / f"{name.replace('.', '_')}.cu"
+            file.write_text(text)
+            defined = [flag for flag in extra if flag.startswith("-D")]
+            out = ["-c", "-o", f"{folder}/out", str(file)]
+            commands[name] = ["nvcc", "-std=c++20", f"-I{ROOT / 'include'}", *defined, *out]
+        for _ in range(repeat):
+            for name, command in commands.items():
+                before = os.times().children_user
+                subprocess.run(command, check=True)
+                taken.setdefault(name, []).append(os.times().children_user - before)
+    for name, seconds in taken.items():
+        target = f"; target {NVCC_TARGETS[name]}" if name in NVCC_TARGETS else ""
+        print(f"nvcc/of:{name:30} {min(seconds):6.2f} user s{target}")
+
+
 def main():
     options = parsed_arguments()
+    if options.nvcc:
+        if not shutil.which("nvcc"):
+            sys.exit("compile_cost: not installed: nvcc")
+        return print_nvcc_times(options.repeat)
     wanted = options.cxx or ["g++", "clang++"]
     there = [one for one in wanted if shutil.which(one)]
     if options.cxx and there != wanted or not there:

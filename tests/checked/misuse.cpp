@@ -236,6 +236,13 @@ void device_view_on_the_host() {
   seen = x(0, 0, 0);
 }
 
+void host_view_behind_its_lease() {
+  auto loader = make_loader(1);
+  ps::transfer feed{loader, {.keep_host = true}};
+  const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch.host()); });
+  seen = x(0, 0, 0);
+}
+
 void device_view_behind_its_lease_on_a_stream() {
   auto [device, loader, stream, feed] = streamed{0};
   const auto x = of_first_batch(feed, [](auto& batch) { return ps::get<"x">(batch); });
@@ -463,6 +470,7 @@ const std::array misuses = {
     ADDRESS(address_read_in_a_batch_of_requests),
     ADDRESS(address_read_of_results),
     MISUSE(device_view_on_the_host, dead),
+    MISUSE(host_view_behind_its_lease, dead),
     MISUSE(device_view_behind_its_lease_on_a_stream, dead),
     ADDRESS(address_read_in_device_memory_behind_two_streams),
     MISUSE(two_threads_on_one_lease,

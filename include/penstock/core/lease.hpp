@@ -12,6 +12,7 @@
 #include <penstock/core/checked.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
 
 namespace penstock {

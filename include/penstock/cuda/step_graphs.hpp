@@ -196,7 +196,8 @@ class step_graphs {
 
     [[nodiscard]] bool is_of(const key& at) const noexcept {
       return slot == at.slot && size == at.size && valid == at.valid &&
-             std::ranges::equal(results, at.results) && std::ranges::equal(others, at.others);
+             std::equal(results.begin(), results.end(), at.results.begin(), at.results.end()) &&
+             std::equal(others.begin(), others.end(), at.others.begin(), at.others.end());
     }
   };
 

@@ -8,9 +8,9 @@
 #include <span>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/sample_lists.hpp>

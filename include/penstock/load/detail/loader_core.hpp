@@ -17,9 +17,9 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/support/fork_guard.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/batch_range.hpp>
 #include <penstock/load/detail/active_workers.hpp>

@@ -7,11 +7,11 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
@@ -130,9 +130,9 @@ class plan_ledger {
   const std::uint64_t max_;
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::deque<announced> announced_;  // by number
-  std::uint64_t bytes_ = 0;          // sum over `announced_`, at most `max_`
-  std::uint64_t opened_ = 0;         // batches below it are opened
+  std::vector<announced> announced_;  // by number; few, because the bytes are limited
+  std::uint64_t bytes_ = 0;           // sum over `announced_`, at most `max_`
+  std::uint64_t opened_ = 0;          // batches below it are opened
   bool has_moved_ = false;
   bool is_announcing_ = false;
   bool ends_ = false;

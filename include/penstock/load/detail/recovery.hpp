@@ -16,7 +16,7 @@
 
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/faults/failure_ledger.hpp>
 #include <penstock/memory/support/sample_lists.hpp>

@@ -13,7 +13,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
-#include <penstock/core/layout.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/device/stream_timeline.hpp>

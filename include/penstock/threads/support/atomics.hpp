@@ -15,10 +15,6 @@
 #include <limits>
 #include <thread>
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <xmmintrin.h>  // immintrin.h takes a third of a second more in each translation unit
-#endif
-
 #include <penstock/core/version.hpp>
 
 namespace penstock {
@@ -151,7 +147,7 @@ struct std_atomics {
   /// Reduces the cost of a spin loop for the other threads of the core.
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
-    _mm_pause();
+    asm volatile("pause");  // no intrinsic, see `scoped_flush_to_zero`
 #elif defined(__aarch64__)
     asm volatile("isb" ::: "memory");
 #endif

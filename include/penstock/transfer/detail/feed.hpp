@@ -24,6 +24,7 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/any_loader.hpp>

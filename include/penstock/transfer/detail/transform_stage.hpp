@@ -12,6 +12,7 @@
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/core/record.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/device/stream_timeline.hpp>
 #include <penstock/load/host_batch.hpp>
