@@ -34,7 +34,7 @@ template <class Batch>
   return all;
 }
 
-/// Commits frame `number`, with the number as tag. Returns false if there is no slot.
+/// Commits frame `number`, with the number as tag. Returns false if no slot is free.
 template <class Intake>
 bool push_frame(Intake& in, std::uint64_t number) {
   auto slot = in.try_acquire();
