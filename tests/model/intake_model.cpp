@@ -131,6 +131,18 @@ struct closing : pushed<closing, 3, when_full::wait, 1> {
   }
 };
 
+/// The intake is closed while a producer waits for a slot that nobody returns.
+struct closed_while_full : pushed<closed_while_full, 2, when_full::wait, 1> {
+  void before() { model::require(slots.acquire(board::forever).has_value(), "there is a slot"); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      slots.close(false);
+    } else {
+      model::require(!push(1), "a closed intake gives no slot");
+    }
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -141,6 +153,7 @@ int main(int argc, char** argv) {
           model::with_interruptions<drop_beside_hand_out>("a drop beside a hand-out", 3),
           model::with_interruptions<nobody_takes>("nobody takes a batch", 3),
           model::with_interruptions<closing>("closed", 2),
+          model::with_interruptions<closed_while_full>("closed while no slot is free", 3),
           model::with_interruptions<two_drop>("two producers drop beside hand-outs", 1),
           model::at_random<one_slot>("two producers and one slot"),
           model::at_random<two_drop>("two producers drop beside hand-outs"),

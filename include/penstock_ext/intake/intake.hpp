@@ -147,14 +147,15 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
     return base::leave()->commit(base::slot_, what);
   }
   /// Publishes a batch that work on `stream` still writes. The copy to the consumer's device waits
-  /// for the work that is queued on `stream` by now. The calling thread does not wait. A consumer
-  /// that loops on the host waits for that work. `producer` is the device of the stream, if it is
-  /// another device. Throws what the device throws. If it refuses the stream, the lease keeps the
-  /// slot. Otherwise the lease is empty, and the slot is returned after a wait for the stream.
+  /// for the work that is queued on `stream` by now, and so does a consumer that loops on the host.
+  /// The function does not wait. `producer` is the device of the stream. Throws what the device
+  /// throws. If it refuses the stream, the lease keeps the slot. Otherwise the lease is empty, and
+  /// the slot is returned after a wait for the stream.
   bool commit_after(typename Device::stream_ref stream, const commit_info& what,
                     const Device& producer) {
     held("commit_after").require_room(what);
     producer.require_usable(stream);
+    base::guard_.end_behind(1).behind(stream, []() noexcept {});
     return base::leave()->commit_after(base::slot_, what, stream, producer);
   }
   /// Publishes a batch that work of the intake's own device still writes.
@@ -163,7 +164,7 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
   }
 
   /// Gives the slot to a driver that knows its address, and empties the lease. Returns the number
-  /// for `intake::commit` and `intake::release`, one of which ends the ownership of the driver.
+  /// for `commit`, `release` and `attach` of the intake, which end the ownership of the driver.
   std::uint32_t detach() {
     held("detach").detach(base::slot_);
     static_cast<void>(base::leave());
@@ -203,7 +204,7 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
 };
 
 /// Takes a batch from a board. Returns an empty batch at the end and, unless `waits`, if none is
-/// ready. Keeps the board alive, because another thread may destroy the intake during `exit()`.
+/// ready. Shares the board, because another thread may destroy the intake.
 template <record_type Record, device Device>
 [[nodiscard]] lease<Record, intake_lease<Record, Device>> take_batch(
     std::shared_ptr<intake_board<Record, Device>> board, bool waits) {
@@ -271,19 +272,19 @@ template <record_type Record>
 ///     ps::transfer feed{in, stream};                         // the consumer's thread
 ///     for (auto& batch : feed.epoch(0)) step(batch, batch.tag(), batch.skipped());
 ///
-/// A producer writes directly to the memory that the copy reads, without a lock and without an
-/// allocation. A commit with fewer samples than a slot has room for is a partial batch. A copy of
-/// ragged fields moves only the values in use.
+/// A producer writes directly to the memory that the copy reads. No lock is held while it writes,
+/// and nothing is allocated. A commit with fewer samples than a slot has room for is a partial
+/// batch. The copy of a ragged field moves only the values in use.
 ///
-/// Batches come in the order of their commits, and so in the order of each producer. Each batch is
-/// delivered once or counted as dropped. `skipped()` of a batch is the number of batches dropped
-/// immediately before it, by the policy `when_full` or by `transfer_options::newest`. Batches that
-/// a feed has taken are dropped when its range ends. Batches that it has not taken remain.
+/// Batches come in the order of their commits. Each batch is delivered once or counted as dropped.
+/// `skipped()` of a batch is the number of batches dropped immediately before it, by the policy
+/// `when_full` or by `transfer_options::newest`. Batches that a feed has taken are dropped when its
+/// range ends. Batches that no feed has taken remain.
 ///
-/// A driver with buffers at fixed addresses learns them from `buffers()`. A producer's thread takes
-/// each slot that the driver may fill (`acquire`, `intake_slot::detach`). When a buffer is full,
-/// the program calls `commit(id)`, and takes another slot for the driver. Stop the driver before
-/// the intake is destroyed.
+/// A driver with buffers at fixed addresses learns them from `buffers()`. A thread of the program
+/// takes each slot that the driver may fill (`acquire`, then `intake_slot::detach`). When a buffer
+/// is full, the program calls `commit(id)`, and takes another slot for the driver. Stop the driver
+/// before the intake is destroyed.
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
 /// The constructor allocates all memory. Batches are numbered as they are handed out, in epoch 0.
@@ -318,9 +319,6 @@ class intake {
   /// on other threads end, as after `close`, and none may begin. Leases stay valid.
   ~intake() { board_->close(true); }
 
-  /// @name Producers
-  /// @{
-
   /// Takes a slot to write. If none is free, does what `when_full` specifies: `wait` waits, and
   /// `drop_oldest` waits while each slot is being written, copied, or held by a consumer. Returns
   /// an empty lease if the policy gives no slot, and after `close`. Throws `leases_exhausted` if
@@ -342,29 +340,17 @@ class intake {
     }
     return all;
   }
-  /// Publishes the batch that a driver has written to the buffer `id`, see `intake_slot::commit`.
-  /// Throws `intake_error` if the buffer does not belong to a driver.
+  /// Takes the buffer `id` back from a driver, as a lease: to read it, to commit it, or to return
+  /// it. Throws `intake_error` if the buffer does not belong to a driver (`intake_slot::detach`).
+  [[nodiscard]] slot_type attach(std::uint64_t id) { return slot_of(board_, board_->claim(id)); }
+  /// Publishes the batch that a driver has written to the buffer `id`, as `intake_slot::commit`.
+  /// Throws `intake_error` as `attach` and `commit` do. The driver then keeps its buffer.
   bool commit(std::uint64_t id, const commit_info& what = {}) {
-    const auto board = board_;
-    board->require_room(what);
-    board->claim(id);
-    return board->commit(static_cast<std::uint32_t>(id), what);
+    board_->require_room(what);
+    return attach(id).commit(what);
   }
-  /// Publishes a batch that work on `stream` still writes, see `intake_slot::commit_after`.
-  bool commit_after(std::uint64_t id, stream_ref stream, const commit_info& what,
-                    const Device& producer) {
-    const auto board = board_;
-    board->require_room(what);
-    producer.require_usable(stream);
-    board->claim(id);
-    return board->commit_after(static_cast<std::uint32_t>(id), what, stream, producer);
-  }
-  /// Returns the buffer `id` of a driver without a batch. Throws `intake_error` if the buffer does
-  /// not belong to a driver.
-  void release(std::uint64_t id) {
-    board_->claim(id);
-    board_->release(static_cast<std::uint32_t>(id));
-  }
+  /// Returns the buffer `id` of a driver without a batch. Throws `intake_error` as `attach` does.
+  void release(std::uint64_t id) { static_cast<void>(attach(id)); }
 
   /// Reports an error to the consumer, in place of the next batch. The consumer's loop ends with
   /// the exception, and a new loop gets the batches that were committed later. Throws
@@ -385,12 +371,10 @@ class intake {
   /// Accepts no further batch, and drops the batches and errors that no consumer has got.
   void close(discard_t) noexcept { board_->close(true); }
   /// Returns true if it was closed.
-  [[nodiscard]] bool was_closed() const noexcept { return board_->was_closed(); }
-  /// @}
+  [[nodiscard]] bool was_closed() const noexcept { return board_->is_closed(false); }
 
   /// Returns the batches until the end, for a consumer without a transfer. The loop waits for each
-  /// batch, also for the work of `commit_after`. The loop ends when the intake is closed or
-  /// destroyed.
+  /// batch, also for the work of `commit_after`, and ends when the intake is closed or destroyed.
   [[nodiscard]] range_type stream() {
     return {std::make_shared<detail::intake_loop<Record, Device>>(board_), {}, 1};
   }
@@ -399,9 +383,6 @@ class intake {
   [[nodiscard]] intake_stats stats() const noexcept { return board_->stats(); }
   /// The host memory of the slots in bytes.
   [[nodiscard]] std::size_t host_bytes() const noexcept { return board_->bytes(); }
-
-  /// @name A `batch_source`
-  /// @{
 
   /// The device that is fed.
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
@@ -417,12 +398,11 @@ class intake {
   /// Does nothing: remaining batches are for the next feed.
   void stop() const noexcept {}
   /// Returns true if `next` would return an empty batch at once.
-  [[nodiscard]] bool at_end() const noexcept { return board_->is_at_end(); }
+  [[nodiscard]] bool at_end() const noexcept { return board_->is_closed(true); }
   /// Counts a batch as dropped that was handed to no consumer. Called by a feed.
   void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {
     board_->count_undelivered();
   }
-  /// @}
 
  private:
   struct close_board {
@@ -434,16 +414,19 @@ class intake {
                                                         const batch_layout<Record>& layout,
                                                         const intake_options& options);
   slot_type slot_until(detail::deadline end) {
-    const auto board = board_;  // keeps it alive, as in `take_batch`
+    const auto board = board_;  // shared, as in `take_batch`
     const auto slot = board->acquire(end);
-    if (!slot) return {};
+    return slot ? slot_of(board, *slot) : slot_type{};
+  }
+  static slot_type slot_of(const std::shared_ptr<board_type>& board, std::uint32_t slot) {
     try {
-      return slot_type{board, *slot, batch_info{}};
+      return {board, slot, batch_info{}};
     } catch (...) {  // no memory for a checked build's lease record
-      board->release(*slot);
+      board->give_back(slot);
       throw;
     }
   }
+
   std::shared_ptr<board_type> board_;  // shared by leases
   std::stop_callback<close_board> on_stop_;
 };

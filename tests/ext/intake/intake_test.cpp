@@ -440,10 +440,9 @@ TEST_CASE("the copy of a feed waits for the stream that writes the batch, and th
   SECTION("by a lease") { CHECK(push_frame_after(in, 5, producer)); }
   SECTION("by number") {
     auto slot = in.acquire();
-    const auto buffer = slot.buffer();
-    slot.detach();
+    const auto buffer = in.buffers()[slot.detach()];
     producer.launch([buffer] { write_frame(buffer, 5); });
-    CHECK(in.commit_after(buffer.id(), producer, {.tag = 5}, device));
+    CHECK(in.attach(buffer.id()).commit_after(producer, {.tag = 5}));
   }
   ps::transfer feed{in, consumer};
   std::atomic<bool> is_right{false};
@@ -543,25 +542,24 @@ TEST_CASE("misuse of a lease is refused, and changes nothing", "[intake]") {
 
 TEST_CASE("a buffer is committed by number only if a driver owns it", "[intake]") {
   frames in{ps::cpu_device{}, {.slots = 3}};
-  auto stream = in.device().make_stream();
   const auto is_foreign = [&](std::uint64_t id) {
     CHECK_THROWS_AS(in.commit(id), ps::intake_error);
-    CHECK_THROWS_AS(in.commit_after(id, stream, {}, in.device()), ps::intake_error);
+    CHECK_THROWS_AS(in.attach(id), ps::intake_error);
     CHECK_THROWS_AS(in.release(id), ps::intake_error);
   };
   auto slot = in.acquire();
   const std::uint32_t id = slot.id();
   is_foreign(3);
   is_foreign(~std::uint64_t{0});
-  is_foreign(id);               // a lease has it
+  is_foreign(id);               // a slot with a lease
   is_foreign(id == 0 ? 1 : 0);  // a free slot
   CHECK(slot.detach() == id);
   CHECK_THROWS_AS(slot.detach(), ps::intake_error);
   CHECK_THROWS_AS(in.commit(id, {.samples = 2}), ps::intake_error);
   CHECK(in.commit(id));
-  is_foreign(id);  // committed, not taken
+  is_foreign(id);  // committed
   const auto batch = in.next();
-  is_foreign(id);  // a consumer has it
+  is_foreign(id);  // a slot with a consumer
   auto again = in.acquire();
   const std::uint32_t next = again.detach();
   in.release(next);

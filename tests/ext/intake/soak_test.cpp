@@ -97,7 +97,7 @@ std::uint64_t produce(intake& in, const plan& of, std::uint64_t producer, std::u
         break;
       case 1: {
         const auto id = slot.detach();
-        write();
+        write_cloud(in.buffers()[id], word, samples, points);
         accepted += in.commit(id, what) ? 1 : 0;
         break;
       }
@@ -141,8 +141,7 @@ struct witness {
   }
 };
 
-/// Takes batches until the end, in loops that it sometimes leaves. The last loop ends after
-/// `limit` batches.
+/// Takes batches until the end, in loops that it sometimes leaves. Ends after `limit` batches.
 void consume(intake& in, dice chance, std::uint64_t limit, witness& by) {
   const ps::cpu_device device;
   const auto stream = device.make_stream();

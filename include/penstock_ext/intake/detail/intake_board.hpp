@@ -104,12 +104,12 @@ enum class slot_owner : unsigned char {
 
 /// Manages the slots of an `intake`: decides which thread may use which slot, and when.
 ///
-/// A single mutex guards everything. Invariant: no thread holds the mutex while it writes or copies
-/// a batch, waits for the device, or runs user code. Queries of events are allowed. A slot belongs
-/// to one owner, who alone uses its memory and its `frame`. The owner changes under the mutex only.
-/// No wake-up is lost: conditions are checked and changed under the mutex, and notifications follow
-/// the change. A free slot wakes all producers, because those that wait for the end of a copy poll.
-/// A committed batch wakes one consumer, since one consumer takes it.
+/// A single mutex guards everything. Invariant: a slot has one owner, who alone uses its memory and
+/// its `frame`, and the owner changes under the mutex only. A thread that holds the mutex writes no
+/// batch, runs no user code, and calls the device only to query an event. No wake-up is lost:
+/// conditions are checked and changed under the mutex, and notifications follow the change. A free
+/// slot wakes all producers, because producers that wait for the end of a copy poll. A committed
+/// batch wakes one consumer, since one consumer takes it.
 template <record_type Record, device Device>
 class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   using base = slot_ring<Device, intake_board<Record, Device>>;
@@ -130,7 +130,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     free_.reserve(count);
     for (slot_number slot = 0; slot < count; ++slot) {
       frames_.push_back({device.make_event(event_wait::by_host)});
-      free_.push_back({slot, false});
+      free_.push_back(slot);
     }
   }
   /// Waits for the work of producers on slots that no consumer has waited for.
@@ -143,12 +143,9 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
 
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
 
-  /// @name Producers
-  /// @{
-
   /// Takes a slot to write, by the policy, and waits for it until `end` at most. Returns
-  /// `std::nullopt` if no slot is available, and after `close`. Throws `leases_exhausted` if all
-  /// slots are lost, and what the device throws.
+  /// `std::nullopt` if the policy gives no slot, on timeout, and after `close`. Throws
+  /// `leases_exhausted` if all slots are lost, and what the device throws.
   [[nodiscard]] std::optional<slot_number> acquire(deadline end) {
     require_own();
     std::unique_lock lock{mutex_};
@@ -180,7 +177,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     frames_[slot].owner = slot_owner::driver;
   }
   /// Takes a slot back from a driver. Throws `intake_error` unless the driver owns it.
-  void claim(std::uint64_t slot) {
+  [[nodiscard]] slot_number claim(std::uint64_t slot) {
     require_own();
     const std::lock_guard lock{mutex_};
     if (slot >= base::count() || frames_[slot].owner != slot_owner::driver) {
@@ -190,6 +187,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
                                         : "there is no such buffer"}));
     }
     frames_[slot].owner = slot_owner::producer;
+    return static_cast<slot_number>(slot);
   }
 
   /// Throws `intake_error` unless a slot has room for this batch.
@@ -248,7 +246,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
     if (is_closed_) return;
-    errors_.push_back({commits_, std::move(error)});
+    errors_.emplace_back(commits_, std::move(error));
     changed_.notify_one();
   }
 
@@ -264,10 +262,6 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     room_.notify_all();
     changed_.notify_all();
   }
-  /// @}
-
-  /// @name Consumers
-  /// @{
 
   /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
   /// `waits`, if no batch is ready. Throws the errors of producers.
@@ -276,8 +270,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     std::unique_lock lock{mutex_};
     for (;;) {
       if (!errors_.empty() &&
-          (ready_.empty() || errors_.front().before <= frames_[ready_.front()].number)) {
-        const std::exception_ptr error = std::move(errors_.front().error);
+          (ready_.empty() || errors_.front().first <= frames_[ready_.front()].number)) {
+        const std::exception_ptr error = std::move(errors_.front().second);
         errors_.erase(errors_.begin());
         std::rethrow_exception(error);
       }
@@ -306,20 +300,15 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   }
   /// Ends the lease of a slot, which is returned or committed next.
   void close_lease(slot_number, const batch_info&, lease_guard& guard) noexcept { guard.end(); }
-  /// @}
 
   /// Returns true if this process is a child made by fork(), which uses and destroys nothing here:
   /// other threads may have held the mutex when the process was copied.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
-  [[nodiscard]] bool is_at_end() const noexcept {
+  /// Returns true if the intake is closed and, if `is_drained`, a consumer gets nothing more.
+  [[nodiscard]] bool is_closed(bool is_drained) const noexcept {
     if (is_in_child()) return true;
     const std::lock_guard lock{mutex_};
-    return is_closed_ && ready_.empty() && errors_.empty();
-  }
-  [[nodiscard]] bool was_closed() const noexcept {
-    if (is_in_child()) return true;
-    const std::lock_guard lock{mutex_};
-    return is_closed_;
+    return is_closed_ && (!is_drained || (ready_.empty() && errors_.empty()));
   }
   [[nodiscard]] intake_stats stats() const noexcept {
     if (is_in_child()) return {};
@@ -341,16 +330,9 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const typename Device::event_type* writing = nullptr;  // the event of the last commit, or null
     batch_info info{};
     deadline born{};
-    std::uint64_t number = 0;  // counts commits
+    std::uint64_t number = 0;  // the commit, counted from 0
+    bool is_copied = false;    // a copy out of it may not have ended
     slot_owner owner = slot_owner::ring;
-  };
-  struct free_slot {
-    slot_number number;
-    bool is_copied;  // a copy out of it may not have ended
-  };
-  struct failure_at {
-    std::uint64_t before;  // the number of the commit that it precedes
-    std::exception_ptr error;
   };
 
   void require_own() const { process_.require("intake", "make an intake of its own here"); }
@@ -370,11 +352,11 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   std::optional<slot_number> take_free() {
     if (is_closed_) return std::nullopt;
     if (base::lost() == base::count()) throw_slots_lost();
-    const auto first = std::ranges::find_if(free_, [&](const free_slot& one) {
-      return (!one.is_copied || base::is_copied(one.number)) && is_written(one.number);
+    const auto first = std::ranges::find_if(free_, [&](slot_number one) {
+      return (!frames_[one].is_copied || base::is_copied(one)) && is_written(one);
     });
     if (first != free_.end()) {
-      const slot_number slot = first->number;
+      const slot_number slot = *first;
       free_.erase(first);
       frames_[slot].owner = slot_owner::producer;
       frames_[slot].writing = nullptr;
@@ -421,7 +403,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   }
   void put_free(slot_number slot, bool is_copied) noexcept {
     frames_[slot].owner = slot_owner::ring;
-    free_.push_back({slot, is_copied});  // reserved
+    frames_[slot].is_copied = is_copied;
+    free_.push_back(slot);  // reserved
     room_.notify_all();
   }
   /// Called when no slot will be free again: producers that wait must end.
@@ -458,9 +441,10 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   std::condition_variable room_;     // for producers
   std::condition_variable changed_;  // for consumers
   std::vector<frame> frames_;        // by slot
-  std::vector<free_slot> free_;      // in order of return
+  std::vector<slot_number> free_;    // in order of return
   std::vector<slot_number> ready_;   // committed and not taken, in order of commits
-  std::vector<failure_at> errors_;   // in order
+  // In order, each with the number of the commit that it precedes.
+  std::vector<std::pair<std::uint64_t, std::exception_ptr>> errors_;
   std::uint64_t commits_ = 0;
   std::uint64_t numbers_ = 0;         // batches handed out
   std::uint64_t dropped_at_end_ = 0;  // dropped after the last batch of `ready_`
