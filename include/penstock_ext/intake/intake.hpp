@@ -422,7 +422,7 @@ class intake {
     try {
       return {board, slot, batch_info{}};
     } catch (...) {  // no memory for a checked build's lease record
-      board->give_back(slot);
+      board->release(slot);
       throw;
     }
   }
