@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock_ext/streamed/streamed.hpp>
 
 #include "cuda/clean_double.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -19,9 +20,9 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
           "[cuda]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
-  const std::size_t depth = GENERATE(1, 2, 3);
-  const std::size_t in_body = GENERATE(0, 1, 2);  // frames that can be copied during the step
-  const std::size_t in_step = GENERATE(0, 1, 3);  // frames that arrive while the step runs
+  const std::size_t depth = GENERATE(1U, 2U, 3U);
+  const std::size_t in_body = GENERATE(0U, 1U, 2U);  // frames that can be copied during the step
+  const std::size_t in_step = GENERATE(0U, 1U, 3U);  // frames that arrive while the step runs
   const std::size_t frames = in_body + in_step;
   if (frames == 0) return;
   CAPTURE(depth, in_body, in_step);
@@ -39,7 +40,7 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
   for (auto& batch : feed.epoch(0)) {
     CHECK(batch.skipped() == (got.empty() ? 0 : frames - 1));
     got.push_back(batch.tag());
-    const bool is_last = got.size() == steps;
+    const bool is_last = got.size() >= steps;
     if (!is_last) source.push(in_body);
     const auto step = [&source, &computed, in_step, is_last,
                        frame = ps::get<"frame">(batch).data()] {
@@ -51,4 +52,43 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
   device.synchronize(ps::cuda_stream_ref{stream});
   CHECK(got == expected);
   CHECK(computed == expected);
+  if (policy == fake_cuda::policy::late) {  // else a step may run before the body ends
+    const std::size_t copies_of_a_step = (in_body != 0 ? 1 : 0) + (in_step != 0 ? 1 : 0);
+    CHECK(feed.stats().copies == 1 + (steps - 1) * copies_of_a_step);
+  }
+}
+
+TEST_CASE("each batch of a stream is handed out by newest or counted as skipped", "[cuda]") {
+  const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
+  const std::size_t depth = GENERATE(1U, 4U);
+  const auto zero_copy = GENERATE(ps::zero_copy_use::never, ps::zero_copy_use::always);
+  CAPTURE(depth);
+  const clean_double clean{{.policy = policy, .seed = depth}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  using number = ps::record<ps::field<"x", std::uint64_t>>;
+  constexpr std::uint64_t count = 1003;
+  ps::streamed<number, ps::cuda_device> source{
+      device,
+      [next = std::uint64_t{0}](ps::batch_view<number> out) mutable {
+        std::size_t n = 0;
+        while (n != out.size() && next != count) ps::get<"x">(out[n++]) = next++;
+        return n;
+      },
+      {.batch_size = 10, .workers = 2, .prefetch = 5}};
+  ps::transfer feed{
+      source, stream, {.depth = depth, .newest = true, .tuning = {.zero_copy = zero_copy}}};
+  std::uint64_t next = 0;
+  std::size_t wrong = 0;
+  for (auto& batch : feed.epoch(0)) {
+    next += 10 * batch.skipped();
+    const auto look = [next, &wrong, size = batch.size(), x = ps::get<"x">(batch).data()] {
+      for (std::size_t i = 0; i != size; ++i) wrong += x[i] == next + i ? 0U : 1U;
+    };
+    fake_cuda::launch(stream.get(), look, {batch.data()});
+    next += batch.size();
+  }
+  device.synchronize(ps::cuda_stream_ref{stream});
+  CHECK(next == count);
+  CHECK(wrong == 0);
 }

@@ -20,7 +20,7 @@ namespace ps = penstock;
 using frames = frame_queue<ps::cpu_device>;
 
 TEST_CASE("a feed of the newest batches skips older batches and counts them", "[flow]") {
-  const std::size_t depth = GENERATE(1, 2, 3);
+  const std::size_t depth = GENERATE(1U, 2U, 3U);
   frames source{ps::cpu_device{}};
   source.push(3);  // 0 to 2
   ps::transfer feed{source, {.depth = depth, .newest = true}};

@@ -271,7 +271,7 @@ class streamed {
     auto call = [layout, fill = std::make_shared<Fill>(std::move(fill))](std::byte* slab,
                                                                          stream_turn& turn) {
       const batch_view<Record> view{slab, layout, 0, layout.batch_size()};
-      if constexpr (requires { (*fill)(view, turn); }) {
+      if constexpr (std::invocable<Fill&, const batch_view<Record>&, stream_turn&>) {
         return static_cast<std::size_t>((*fill)(view, turn));
       } else {
         return static_cast<std::size_t>((*fill)(view));

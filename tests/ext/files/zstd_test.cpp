@@ -65,7 +65,7 @@ TEST_CASE("the frames of a zstd file are concatenated, and skippable frames are 
     for (unsigned i = 4; i-- > 0;) {
       filler.insert(filler.begin(), static_cast<std::uint8_t>(size >> 8U * i));
     }
-    filler = test::str_cat({0x50, 0x2a, 0x4d, 0x18}, filler);
+    filler = test::joined({0x50, 0x2a, 0x4d, 0x18}, filler);
     REQUIRE(filler.size() == border);
     CHECK(zstd_unpacked(test::joined(filler, zstd_packed({7}))) == test::file_bytes{7});
   }

@@ -91,9 +91,9 @@ numbers read(Range&& range, std::uint64_t first = 0) {
 }  // namespace
 
 TEST_CASE("all records of a stream of unknown length arrive, and the loop ends", "[streamed]") {
-  const std::size_t workers = GENERATE(1, 3);
-  const std::size_t size = GENERATE(1, 100, 1003, 2000);
-  const std::size_t prefetch = GENERATE(0, 1);
+  const std::size_t workers = GENERATE(1U, 3U);
+  const std::size_t size = GENERATE(1U, 100U, 1003U, 2000U);
+  const std::size_t prefetch = GENERATE(0U, 1U);
   const auto make = [&] {
     return ps::streamed<number>{counted{1003},
                                 {.batch_size = size, .workers = workers, .prefetch = prefetch}};
@@ -247,7 +247,7 @@ TEST_CASE("batches of turns after an exception are dropped, and the stream can s
 }
 
 TEST_CASE("a state has the token of its batch, and resume gives the token back", "[streamed]") {
-  const std::uint64_t left_at = GENERATE(1, 2, 33);
+  const std::uint64_t left_at = GENERATE(1U, 2U, 33U);
   const bool is_copied = GENERATE(false, true);
   const auto options = [](const with_token& from) {
     return ps::streamed_options{.batch_size = 30, .workers = 2, .prefetch = 4, .seek = from.seek()};
@@ -310,6 +310,76 @@ TEST_CASE("a stream reads each epoch of a range, after a seek to its start", "[s
     CHECK(read_all(feed.epochs(2, 5)) == expected);
   }
   CHECK(seeks == std::vector<ps::stream_state>{{2, 0, {}}, {3, 0, {}}, {4, 0, {}}});
+}
+
+TEST_CASE("fill is not called again after it has returned 0", "[streamed]") {
+  std::atomic<int> calls{0};
+  std::atomic<long> thread{0};
+  ps::streamed<number> source{[&](ps::batch_view<number>) {
+                                ++calls;
+                                thread = this_thread_number();
+                                return std::size_t{0};
+                              },
+                              {.batch_size = 1, .prefetch = 4}};
+  source.start({}, 1);
+  while (thread == 0) std::this_thread::yield();
+  wait_until_asleep(thread);  // for the next pass, and not for a slot
+  CHECK(calls == 1);
+  CHECK_FALSE(source.next());
+}
+
+TEST_CASE("every pass over a stream ends with one call that returns 0, and loses no slot",
+          "[streamed]") {
+  constexpr std::uint64_t passes = 200;
+  const std::size_t workers = GENERATE(1U, 3U);
+  const auto from = numbers_to(3);
+  std::uint64_t calls = 0;   // guarded by the turn, as the next number
+  std::uint64_t wanted = 0;  // calls whose batch was wanted
+  ps::streamed<number> source{
+      [&](ps::batch_view<number> out, ps::stream_turn& turn) {
+        ++calls;
+        wanted += turn.stop_token().stop_requested() ? 0U : 1U;
+        return from(out, turn);
+      },
+      {.batch_size = 1, .workers = workers, .prefetch = 3, .seek = from.seek()}};
+  for (std::uint64_t pass = 0; pass != passes; ++pass) CHECK(read(source.epoch(pass)) == up_to(3));
+  CHECK(calls == 4 * passes);
+  CHECK(wanted == 4 * passes);
+}
+
+TEST_CASE("try_next of a stream does not start the next pass", "[streamed]") {
+  int seeks = 0;
+  std::atomic<int> calls{0};
+  std::atomic<long> thread{0};
+  const auto from = numbers_to(1);
+  ps::streamed<number> source{[&](ps::batch_view<number> out, ps::stream_turn& turn) {
+                                thread = this_thread_number();
+                                ++calls;
+                                return from(out, turn);
+                              },
+                              {.batch_size = 1, .seek = [&](const ps::stream_state& to) {
+                                 ++seeks;
+                                 from.seek()(to);
+                               }}};
+  source.start({}, 2);
+  CHECK(source.next());
+  while (calls != 2) std::this_thread::yield();
+  wait_until_asleep(thread);  // the end is announced
+  for (int look = 0; look != 3; ++look) CHECK_FALSE(source.try_next());
+  CHECK(seeks == 1);
+  CHECK(source.next().epoch() == 1);
+  CHECK(seeks == 2);
+  CHECK_FALSE(source.next());
+}
+
+TEST_CASE("loops that are left return the slots that were read ahead", "[streamed]") {
+  const auto from = numbers_to(10);
+  ps::streamed<number> source{from,
+                              {.batch_size = 1, .workers = 2, .prefetch = 2, .seek = from.seek()}};
+  for (int loop = 0; loop != 10; ++loop) {
+    for ([[maybe_unused]] auto& batch : source.epoch(0)) break;
+  }
+  CHECK(read(source.epoch(0)) == up_to(10));
 }
 
 TEST_CASE("a stream without seek is read once", "[streamed]") {
