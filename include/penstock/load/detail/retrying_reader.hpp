@@ -111,7 +111,7 @@ class alignas(cache_line) retrying_reader {
   std::exception_ptr try_read(const chunk& all, sample_clock* times = nullptr) noexcept {
     const read_scope under_way{progress_, all.first, all.samples, memory_.progress()};
     try {
-      source_->read(all.samples, all.slab, all.first, memory_.begin(all.samples, all.key, times));
+      source_->read(all.samples, all.slab, all.first, all.key, memory_, times);
       return nullptr;
     } catch (...) {
       return std::current_exception();

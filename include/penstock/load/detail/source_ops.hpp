@@ -15,7 +15,6 @@
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/layout.hpp>
-#include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/reader.hpp>
 #include <penstock/data/support/adaptor_base.hpp>
@@ -27,6 +26,7 @@
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
+#include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/support/word_hash.hpp>
@@ -67,10 +67,12 @@ class source_ops {
   [[nodiscard]] virtual supervised_data guarded() const = 0;
   /// Returns the scratch memory of one reading thread, in bytes.
   [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
-  /// Reads `samples` into the batch in `slab`, starting at place `first`. Throws the exception of
-  /// the dataset. Several threads may call this at once.
+  /// Reads `samples` into the batch in `slab`, starting at place `first`, with the random bits of
+  /// `key` and the thread's `memory`. Times the samples with `times`, unless it is null. Throws the
+  /// exception of the dataset; `memory.progress()` then has the place of the failure in the chunk.
+  /// Several threads may call this at once.
   virtual void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
-                    const chunk_context& context) const = 0;
+                    const random_key& key, chunk_memory& memory, sample_clock* times) const = 0;
   /// Makes the object that announces coming samples to the dataset. Returns null if the dataset
   /// takes no announcements.
   [[nodiscard]] virtual std::unique_ptr<look_ahead> make_lookahead(
@@ -152,9 +154,12 @@ class source_of final : public source_ops {
             .origin = [this](std::uint64_t sample) { return origin_of(data_, sample); }};
   }
   [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
+  // The context is made here and not by the caller, so that the loop over the samples has it in
+  // registers.
   void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
-            const chunk_context& context) const override {
-    read_chunk(data_, samples, {slab, layout_, first, samples.size()}, context);
+            const random_key& key, chunk_memory& memory, sample_clock* times) const override {
+    read_chunk(data_, samples, {slab, layout_, first, samples.size()},
+               memory.begin(samples, key, times));
   }
   [[nodiscard]] std::unique_ptr<look_ahead> make_lookahead(
       [[maybe_unused]] const schedule& batches, [[maybe_unused]] const loader_options& options,
