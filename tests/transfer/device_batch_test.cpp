@@ -481,7 +481,8 @@ TEST_CASE("batches before one that fails keep their places, and its place is fre
   const watched_device device;
   ps::loader loader{numbered{30}, ps::sequential{}, device, {.batch_size = 10}};
   const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(
-      device, loader.layout(), device.inline_stream(), std::size_t{2}, std::size_t{2}, true);
+      device, loader.layout(), device.inline_stream(), std::size_t{2}, std::size_t{2},
+      ps::detail::host_slot_end::with_last_use);
   using filling = ps::detail::slot_filling<ps::host_batch<numbered::record_type, watched_device>>;
   auto range = loader.epoch(0);
   std::vector<filling> both;
