@@ -98,16 +98,16 @@ std::uint64_t produce(intake& in, const plan& of, std::uint64_t producer, std::u
       case 1: {
         const auto id = slot.detach();
         write_cloud(in.buffers()[id], word, samples, points);
-        accepted += in.commit(id, what) ? 1 : 0;
+        accepted += in.commit(id, what) ? 1U : 0U;
         break;
       }
       case 2:
         stream.launch(write);
-        accepted += slot.commit_after(stream, what) ? 1 : 0;
+        accepted += slot.commit_after(stream, what) ? 1U : 0U;
         break;
       default:
         write();
-        accepted += slot.commit(what) ? 1 : 0;
+        accepted += slot.commit(what) ? 1U : 0U;
     }
     if (chance.is_one_of(40)) {
       if (auto more = in.try_acquire()) kept = std::move(more);
