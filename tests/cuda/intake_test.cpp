@@ -50,7 +50,7 @@ auto checks(const Batch& batch, std::atomic<std::uint64_t>& right) {
 }  // namespace
 
 TEST_CASE("clouds arrive on the GPU as a thread or a stream wrote them, whenever the device works",
-          "[cuda][intake]") {
+          "[cuda][intake][promise:exact-27][promise:race-free-16]") {
   for (std::uint64_t seed = 0; seed < seed_count() + 2; ++seed) {
     INFO("seed " << seed);
     const auto policy = seed == 0   ? fake_cuda::policy::late
@@ -92,7 +92,8 @@ TEST_CASE("clouds arrive on the GPU as a thread or a stream wrote them, whenever
   }
 }
 
-TEST_CASE("the copy waits for a stream of another GPU that writes the batch", "[cuda][intake]") {
+TEST_CASE("the copy waits for a stream of another GPU that writes the batch",
+          "[cuda][intake][promise:race-free-16]") {
   const clean_double fresh{{.policy = fake_cuda::policy::late, .devices = 2}};
   const ps::cuda_device device{0};
   const ps::cuda_device other{1};
@@ -120,7 +121,8 @@ TEST_CASE("the copy waits for a stream of another GPU that writes the batch", "[
   CHECK(right == 5);
 }
 
-TEST_CASE("a slot can't be committed after a stream that is being captured", "[cuda][intake]") {
+TEST_CASE("a slot can't be committed after a stream that is being captured",
+          "[cuda][intake][fault:producers-5]") {
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto writer = device.make_stream();

@@ -71,7 +71,8 @@ bool push_frame_after(Intake& in, std::uint64_t number, ps::cpu_stream_ref strea
 
 }  // namespace
 
-TEST_CASE("a feed delivers pushed batches in the order of their commits", "[intake]") {
+TEST_CASE("a feed delivers pushed batches in the order of their commits",
+          "[intake][promise:exact-27][promise:honest-22]") {
   frames in{ps::cpu_device{}, {.slots = 3}};
   ps::transfer feed{in};
   std::thread producer{[&] {
@@ -97,7 +98,7 @@ TEST_CASE("a feed delivers pushed batches in the order of their commits", "[inta
   CHECK(stats.age.count() == 100);
 }
 
-TEST_CASE("a loop over an intake gets batches of varying length", "[intake]") {
+TEST_CASE("a loop over an intake gets batches of varying length", "[intake][promise:exact-27]") {
   clouds in{ps::cpu_device{}, {{}, {.longest = 50}}, {.slots = 4}};
   for (std::uint64_t number = 1; number < 4; ++number) CHECK(push_cloud(in, number, number * 10));
   in.close();
@@ -112,7 +113,8 @@ TEST_CASE("a loop over an intake gets batches of varying length", "[intake]") {
   CHECK(expected == 4);
 }
 
-TEST_CASE("a feed copies only the values in use, and a kernel gets the true extent", "[intake]") {
+TEST_CASE("a feed copies only the values in use, and a kernel gets the true extent",
+          "[intake][promise:exact-27]") {
   const gated_device device;
   ps::intake<cloud_record, gated_device> in{device, {{}, {.longest = 10'000}}, {.slots = 2}};
   CHECK(push_cloud(in, 1, 3));
@@ -131,7 +133,7 @@ TEST_CASE("a feed copies only the values in use, and a kernel gets the true exte
   }
 }
 
-TEST_CASE("a slot takes several samples with ragged fields", "[intake]") {
+TEST_CASE("a slot takes several samples with ragged fields", "[intake][promise:exact-27]") {
   clouds in{ps::cpu_device{}, {{}, {.longest = 5}}, {.samples = 3}};
   auto slot = in.acquire();
   const auto room = ps::get<"points">(slot);
@@ -165,7 +167,8 @@ TEST_CASE("a commit with fewer samples than there is room for is a partial batch
   CHECK(device.copies() == 1);
 }
 
-TEST_CASE("a lease that ends without a commit returns its slot, and no batch comes", "[intake]") {
+TEST_CASE("a lease that ends without a commit returns its slot, and no batch comes",
+          "[intake][fault:producers-4]") {
   frames in{ps::cpu_device{}, {.slots = 1}};
   for (int turn = 0; turn < 3; ++turn) {
     const auto slot = in.try_acquire();
@@ -177,7 +180,8 @@ TEST_CASE("a lease that ends without a commit returns its slot, and no batch com
   CHECK(in.stats().committed == 0);
 }
 
-TEST_CASE("a driver fills announced buffers at fixed addresses, several at a time", "[intake]") {
+TEST_CASE("a driver fills announced buffers at fixed addresses, several at a time",
+          "[intake][promise:bounded-16]") {
   frames in{ps::cpu_device{}, {.slots = 4}};
   const auto buffers = in.buffers();
   REQUIRE(buffers.size() == 4);
@@ -215,7 +219,7 @@ TEST_CASE("a driver fills announced buffers at fixed addresses, several at a tim
   for (int i = 0; i < 4; ++i) CHECK(all.emplace_back(in.try_acquire()));
 }
 
-TEST_CASE("when all slots are taken, the policy decides", "[intake]") {
+TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:honest-22]") {
   const ps::cpu_device device;
   SECTION("wait: no slot without waiting, and nothing is lost") {
     frames in{device, {.slots = 2}};
@@ -306,7 +310,8 @@ TEST_CASE("a producer that waits with drop_oldest takes the batch that another c
   CHECK(take_ready(in) == seen_batches{{2, 1}});
 }
 
-TEST_CASE("close delivers what was committed, and then the loops end", "[intake]") {
+TEST_CASE("close delivers what was committed, and then the loops end",
+          "[intake][promise:honest-22][fault:producers-3]") {
   frames in{ps::cpu_device{}, {.slots = 3}};
   CHECK(push_frame(in, 0));
   CHECK(push_frame(in, 1));
@@ -347,7 +352,8 @@ TEST_CASE("a stop request closes an intake", "[intake]") {
   CHECK(take_ready(in) == seen_batches{{0, 0}});
 }
 
-TEST_CASE("an error of a producer arrives at its turn and with its type", "[intake]") {
+TEST_CASE("an error of a producer arrives at its turn and with its type",
+          "[intake][fault:producers-1]") {
   frames in{ps::cpu_device{}, {.slots = 4}};
   CHECK(push_frame(in, 0));
   in.fail(std::domain_error{"no signal"});
@@ -376,7 +382,7 @@ TEST_CASE("an error of a producer arrives at its turn and with its type", "[inta
   CHECK(seen == std::vector<std::uint64_t>{0, 1});
 }
 
-TEST_CASE("an error before batches that are dropped still arrives", "[intake]") {
+TEST_CASE("an error before batches that are dropped still arrives", "[intake][fault:producers-1]") {
   frames in{ps::cpu_device{}, {.slots = 1, .when_full = ps::when_full::drop_oldest}};
   CHECK(push_frame(in, 0));
   in.fail(std::domain_error{"no signal"});
@@ -385,7 +391,8 @@ TEST_CASE("an error before batches that are dropped still arrives", "[intake]") 
   CHECK(take_ready(in) == seen_batches{{1, 1}});
 }
 
-TEST_CASE("an intake may be destroyed while threads wait and leases live", "[intake]") {
+TEST_CASE("an intake may be destroyed while threads wait and leases live",
+          "[intake][fault:producers-3]") {
   std::optional<frames> in{std::in_place, ps::cpu_device{}, ps::intake_options{.slots = 2}};
   auto slot = in->acquire();
   auto other = in->acquire();
@@ -403,7 +410,7 @@ TEST_CASE("an intake may be destroyed while threads wait and leases live", "[int
   CHECK_FALSE(slot.commit());
 }
 
-TEST_CASE("a batch outlives its intake", "[intake]") {
+TEST_CASE("a batch outlives its intake", "[intake][fault:producers-3]") {
   std::optional<frames> in{std::in_place, ps::cpu_device{}};
   CHECK(push_frame(*in, 3));
   const auto batch = in->next();
@@ -411,7 +418,8 @@ TEST_CASE("a batch outlives its intake", "[intake]") {
   CHECK(has_frames(batch, 3));
 }
 
-TEST_CASE("a loop on the host waits for the stream that writes the batch", "[intake]") {
+TEST_CASE("a loop on the host waits for the stream that writes the batch",
+          "[intake][promise:race-free-16]") {
   const ps::cpu_device device;
   frames in{device};
   auto stream = device.make_stream();
@@ -430,7 +438,7 @@ TEST_CASE("a loop on the host waits for the stream that writes the batch", "[int
 }
 
 TEST_CASE("the copy of a feed waits for the stream that writes the batch, and the host does not",
-          "[intake]") {
+          "[intake][promise:race-free-16]") {
   const ps::cpu_device device;
   frames in{device};
   auto producer = device.make_stream();
@@ -460,7 +468,8 @@ TEST_CASE("the copy of a feed waits for the stream that writes the batch, and th
   CHECK(is_right);
 }
 
-TEST_CASE("a slot is not written again while its stream still writes it", "[intake]") {
+TEST_CASE("a slot is not written again while its stream still writes it",
+          "[intake][promise:race-free-16]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   gate writing;
@@ -512,7 +521,7 @@ TEST_CASE("the memory of an intake is kept until no stream writes it", "[intake]
   destroyer.join();
 }
 
-TEST_CASE("misuse of a lease is refused, and changes nothing", "[intake]") {
+TEST_CASE("misuse of a lease is refused, and changes nothing", "[intake][fault:producers-2]") {
   clouds in{ps::cpu_device{}, {{}, {.longest = 4, .max_values_per_batch = 6}}, {.samples = 2}};
   auto slot = in.acquire();
   const auto refuses = [&](const ps::commit_info& what, const char* text) {
@@ -540,7 +549,8 @@ TEST_CASE("misuse of a lease is refused, and changes nothing", "[intake]") {
   CHECK(in.stats().committed == 1);
 }
 
-TEST_CASE("a buffer is committed by number only if a driver owns it", "[intake]") {
+TEST_CASE("a buffer is committed by number only if a driver owns it",
+          "[intake][fault:producers-2]") {
   frames in{ps::cpu_device{}, {.slots = 3}};
   const auto is_foreign = [&](std::uint64_t id) {
     CHECK_THROWS_AS(in.commit(id), ps::intake_error);
@@ -615,7 +625,8 @@ TEST_CASE("an intake takes its memory from a budget", "[intake]") {
   CHECK(said.find("lower slots or samples, or raise budget") != std::string::npos);
 }
 
-TEST_CASE("batches that an ended feed had taken count as dropped", "[intake]") {
+TEST_CASE("batches that an ended feed had taken count as dropped",
+          "[intake][promise:honest-22][fault:producers-4]") {
   frames in{ps::cpu_device{}, {.slots = 6}};
   for (std::uint64_t number = 0; number < 6; ++number) CHECK(push_frame(in, number));
   {
@@ -631,7 +642,7 @@ TEST_CASE("batches that an ended feed had taken count as dropped", "[intake]") {
   CHECK(take_ready(in) == seen_batches{{3, 2}, {4, 0}, {5, 0}});
 }
 
-TEST_CASE("skipped() travels with a batch to the device", "[intake]") {
+TEST_CASE("skipped() travels with a batch to the device", "[intake][promise:honest-22]") {
   frames in{ps::cpu_device{}, {.slots = 2, .when_full = ps::when_full::drop_oldest}};
   for (std::uint64_t number = 0; number < 5; ++number) CHECK(push_frame(in, number));
   in.close();
@@ -654,7 +665,8 @@ TEST_CASE("the age of a batch counts from its timestamp", "[intake]") {
   CHECK(in.stats().age.quantile(0.1) == 0ns);
 }
 
-TEST_CASE("a slot is written again only after the copy out of it", "[intake]") {
+TEST_CASE("a slot is written again only after the copy out of it",
+          "[intake][promise:race-free-16]") {
   const gated_device device;
   gated_frames in{device, {.slots = 1}};
   auto stream = device.make_stream();
@@ -680,7 +692,8 @@ TEST_CASE("a slot is written again only after the copy out of it", "[intake]") {
   CHECK(has_frames(*it, 2));
 }
 
-TEST_CASE("a slot whose work can't be waited for is never used again", "[intake]") {
+TEST_CASE("a slot whose work can't be waited for is never used again",
+          "[intake][fault:producers-5]") {
   const gated_device device;
   auto stream = device.make_stream();
   gated_frames in{device, {.slots = 2}};
@@ -717,7 +730,7 @@ TEST_CASE("a slot whose work can't be waited for is never used again", "[intake]
   CHECK_FALSE(in.try_acquire());
 }
 
-TEST_CASE("a child made by fork can only destroy an intake", "[intake]") {
+TEST_CASE("a child made by fork can only destroy an intake", "[intake][fault:memory-7]") {
   auto in = std::make_unique<frames>(ps::cpu_device{});
   auto slot = in->acquire();
   CHECK(push_frame(*in, 1));
