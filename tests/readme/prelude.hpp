@@ -43,6 +43,7 @@
 #include <penstock_ext/files/state_file.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/intake.hpp>
 #include <penstock_ext/interop.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>
 #include <penstock_ext/narrow/widen_on_device.cuh>
@@ -129,6 +130,24 @@ inline ps::cpu_stream stream = device.make_stream();
 template <class Images, class Labels>
 void train_step(const Images&, const Labels&) {}
 
+/// A driver of a camera, which fills the buffers that it has in their order.
+struct camera_driver {
+  std::vector<std::span<std::byte>> buffers;
+  std::vector<std::uint32_t> queued;
+
+  void announce(std::byte* data, std::size_t bytes, std::uint32_t) {
+    buffers.emplace_back(data, bytes);
+  }
+  void queue(std::uint32_t id) { queued.push_back(id); }
+  std::uint32_t filled() {
+    const std::uint32_t id = queued.front();
+    queued.erase(queued.begin());
+    std::ranges::fill(buffers[id], std::byte{1});
+    return id;
+  }
+};
+inline camera_driver driver;
+
 }  // namespace on_cpu
 
 namespace on_cuda {
@@ -144,6 +163,8 @@ template <class Images, class Labels>
 void train_step(const Images&, const Labels&, ps::cuda_stream_ref) {}
 template <class Images>
 void show(const Images&, ps::cuda_stream_ref) {}
+template <class Images>
+void render(const Images&, ps::cuda_stream_ref) {}
 
 }  // namespace on_cuda
 

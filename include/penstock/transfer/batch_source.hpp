@@ -73,7 +73,7 @@ concept source_batch =
 /// reaches the consumer when the batch would, and counts as a stop of the source. Copies overlap
 /// only if the batches lie in memory that the device can copy from asynchronously (pinned).
 ///
-/// @see examples/05_existing_producer.cpp
+/// @see tests/support/frames.hpp, a source with all its members written by hand.
 template <class S>
 concept batch_source =
     device<typename S::device_type> && source_batch<typename S::batch_type> &&
