@@ -692,6 +692,36 @@ TEST_CASE("a slot is written again only after the copy out of it",
   CHECK(has_frames(*it, 2));
 }
 
+TEST_CASE("slots and depth limit the frames that queue behind a running step", "[intake]") {
+  const std::size_t slots = GENERATE(1, 4);
+  const std::size_t depth = GENERATE(1, 3);
+  const ps::cpu_device device;
+  gate step;
+  auto stream = device.make_stream();
+  frames in{device, {.slots = slots, .when_full = ps::when_full::drop_oldest}};
+  ps::transfer feed{in, stream, {.depth = depth}};
+  std::uint64_t pushed = 0;
+  const auto push = [&] {
+    auto slot = in.acquire();  // waits for copies
+    write_frame(slot, pushed);
+    slot.commit({.tag = pushed++});
+  };
+  push();
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  step.hold(stream);
+  while (pushed < slots + depth) {
+    push();
+    ++it;  // launches no work, and does not wait for the step
+    CHECK(it->tag() == pushed - 1);
+  }
+  CHECK_FALSE(in.try_acquire());
+  CHECK(in.stats().dropped == 0);
+  step.open();
+  device.synchronize(ps::cpu_stream_ref{stream});
+  CHECK(has_frames(*it, pushed - 1));
+}
+
 TEST_CASE("a slot whose work can't be waited for is never used again",
           "[intake][fault:producers-5]") {
   const gated_device device;
