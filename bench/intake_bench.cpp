@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: BSL-1.0
+// Measures the cost of pushing frames of 64 bytes through an intake, on the CPU device, whose copies
+// run on the calling thread.
+//
+//   build/bench/bench/penstock_intake_bench
+//   ... --benchmark_filter=push               frames per second
+//
+// push: an iteration pushes 20,000 frames from `producers` threads. The calling thread takes them
+// and copies each to the device. Items per second are frames per second. hand_written is the ring
+// that programs write by hand: a mutex, a deque of free and a deque of filled buffers, two condition
+// variables, and two events for each buffer. intake copies in the loop, and feed is a transfer of an
+// intake. All have eight slots.
+//
+// wake: a thread waits for a frame and sleeps. The benchmark measures the time from the commit of a
+// frame to its hand-out, for 1,000 frames, one after another, with pauses of 100 us. The time of an
+// iteration is the 99th percentile. The counter p50_us is the median in microseconds. Floor: a
+// thread that sleeps in a read of an eventfd.
+
+#include <benchmark/benchmark.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <penstock/penstock.hpp>
+#include <penstock_ext/intake/intake.hpp>
+
+#include "support/program.hpp"
+
+namespace {
+
+namespace ps = penstock;
+using namespace std::chrono_literals;
+using clock_type = std::chrono::steady_clock;
+
+constexpr std::size_t words = 8;
+constexpr std::size_t bytes = words * sizeof(std::uint64_t);
+constexpr std::size_t slots = 8;
+constexpr std::uint64_t frames_each_turn = 20'000;
+constexpr std::size_t frames_each_wake = 1'000;
+
+using frame = ps::record<ps::field<"words", std::uint64_t, words>>;
+
+/// Memory of the device for a frame from each slot.
+using device_frames = std::array<std::array<std::uint64_t, words>, slots>;
+
+/// The ring that programs write by hand. As in all classes here, `push(word)` writes a frame of the
+/// result of `word()` and commits it, and `take(use)` takes a frame, calls `use` with its word, and
+/// copies the frame to the device.
+class hand_written {
+ public:
+  hand_written() {
+    for (std::size_t i = 0; i < slots; ++i) free_.push_back(i);
+  }
+
+  template <class Word>
+  void push(Word word) {
+    std::unique_lock lock{mutex_};
+    room_.wait(lock, [&] { return !free_.empty(); });
+    const std::size_t at = free_.front();
+    free_.pop_front();
+    lock.unlock();
+    buffer& to = buffers_[at];
+    device_.synchronize(to.copied);
+    to.data.fill(word());
+    lock.lock();
+    filled_.push_back(at);
+    lock.unlock();
+    changed_.notify_one();
+  }
+
+  template <class Use>
+  void take(Use use) {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [&] { return !filled_.empty(); });
+    const std::size_t at = filled_.front();
+    filled_.pop_front();
+    lock.unlock();
+    buffer& from = buffers_[at];
+    use(from.data[0]);
+    device_.wait(stream_, from.computed);
+    device_.copy_async(to_[at].data(), from.data.data(), bytes, stream_);
+    device_.record(from.copied, stream_);
+    benchmark::DoNotOptimize(to_[at]);
+    device_.record(from.computed, stream_);
+    lock.lock();
+    free_.push_back(at);
+    lock.unlock();
+    room_.notify_one();
+  }
+
+ private:
+  struct alignas(64) buffer {
+    std::array<std::uint64_t, words> data;
+    ps::cpu_event copied;    // the end of the copy out of `data`
+    ps::cpu_event computed;  // the end of the step that uses the copy
+  };
+
+  ps::cpu_device device_;
+  ps::cpu_stream_ref stream_ = device_.inline_stream();
+  std::array<buffer, slots> buffers_{};
+  device_frames to_{};
+  std::mutex mutex_;
+  std::condition_variable room_;
+  std::condition_variable changed_;
+  std::deque<std::size_t> free_;
+  std::deque<std::size_t> filled_;
+};
+
+/// An intake whose consumer copies the frames.
+class pushed {
+ public:
+  template <class Word>
+  void push(Word word) {
+    auto slot = in_.acquire();
+    for (auto& one : ps::get<"words">(slot).flat()) one = word();
+    slot.commit();
+  }
+
+  template <class Use>
+  void take(Use use) {
+    auto batch = in_.next();
+    use(ps::get<"words">(batch)(0, 0));
+    auto& to = to_[batch.slot()];
+    in_.device().copy_async(to.data(), batch.data(), bytes, stream_);
+    benchmark::DoNotOptimize(to);
+    batch.release_after(stream_);
+  }
+
+ protected:
+  ps::intake<frame> in_{ps::cpu_device{}, {.slots = slots}};
+
+ private:
+  ps::cpu_stream_ref stream_ = in_.device().inline_stream();
+  device_frames to_{};
+};
+
+/// An intake whose frames a feed copies.
+class fed : public pushed {
+ public:
+  template <class Use>
+  void take(Use use) {
+    auto& batch = feed_.next();
+    use(ps::get<"words">(std::as_const(batch))(0, 0));
+    benchmark::DoNotOptimize(batch.data());
+  }
+
+ private:
+  ps::transfer<ps::intake<frame>&> feed_{in_, {.depth = 1}};
+};
+
+/// Only a wake-up, without a frame.
+class woken {
+ public:
+  woken() = default;
+  woken(woken&&) = delete;
+  ~woken() { ::close(file_); }
+
+  template <class Word>
+  void push(Word word) {
+    word_ = word();
+    if (::eventfd_write(file_, 1) != 0) std::abort();
+  }
+  template <class Use>
+  void take(Use use) {
+    eventfd_t count = 0;
+    if (::eventfd_read(file_, &count) != 0) std::abort();
+    use(word_);
+  }
+
+ private:
+  int file_ = ::eventfd(0, 0);
+  std::uint64_t word_ = 0;
+};
+
+template <class Ring>
+void push(benchmark::State& state) {
+  Ring ring;
+  const auto producers = static_cast<std::uint64_t>(state.range(0));
+  for (auto _ : state) {
+    std::vector<std::thread> threads;
+    for (std::uint64_t first = 0; first < producers; ++first) {
+      threads.emplace_back([&ring, first, producers] {
+        for (auto i = first; i < frames_each_turn; i += producers) ring.push([i] { return i; });
+      });
+    }
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 0; i < frames_each_turn; ++i) {
+      ring.take([&sum](std::uint64_t word) { sum += word; });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (sum != frames_each_turn * (frames_each_turn - 1) / 2) state.SkipWithError("frames differ");
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(frames_each_turn));
+}
+
+std::uint64_t nanoseconds() {
+  return static_cast<std::uint64_t>(
+      std::chrono::nanoseconds{clock_type::now().time_since_epoch()}.count());
+}
+
+template <class Ring>
+void wake(benchmark::State& state) {
+  for (auto _ : state) {
+    Ring ring;
+    std::vector<std::uint64_t> waits;
+    std::atomic<std::size_t> taken{0};
+    std::thread consumer{[&] {
+      while (waits.size() < frames_each_wake) {
+        ring.take([&](std::uint64_t committed) { waits.push_back(nanoseconds() - committed); });
+        taken.store(waits.size(), std::memory_order_release);
+        taken.notify_one();
+      }
+    }};
+    for (std::size_t i = 0; i < frames_each_wake; ++i) {
+      std::this_thread::sleep_for(100us);  // so that the consumer sleeps
+      ring.push(nanoseconds);
+      taken.wait(i, std::memory_order_acquire);
+    }
+    consumer.join();
+    std::sort(waits.begin(), waits.end());
+    state.SetIterationTime(static_cast<double>(waits[waits.size() * 99 / 100]) * 1e-9);
+    state.counters["p50_us"] = static_cast<double>(waits[waits.size() / 2]) * 1e-3;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const auto& [name, run] :
+       {std::pair{"push/intake", &push<pushed>}, std::pair{"push/feed", &push<fed>},
+        std::pair{"push/hand_written", &push<hand_written>}}) {
+    benchmark::RegisterBenchmark(name, run)
+        ->ArgName("producers")
+        ->Arg(1)
+        ->Arg(4)
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+  for (const auto& [name, run] :
+       {std::pair{"wake/intake", &wake<pushed>}, std::pair{"wake/feed", &wake<fed>},
+        std::pair{"wake/hand_written", &wake<hand_written>},
+        std::pair{"wake/eventfd", &wake<woken>}}) {
+    benchmark::RegisterBenchmark(name, run)->UseManualTime()->Iterations(1)->Unit(
+        benchmark::kMicrosecond);
+  }
+  using enum bench::goal::kind;
+  return bench::run(
+      argc, argv, "intake_bench",
+      {{"push/intake/producers:1", "push/hand_written/producers:1", speed_at_least, 1.0},
+       {"push/intake/producers:4", "push/hand_written/producers:4", speed_at_least, 2.0},
+       {"push/feed/producers:1", "push/hand_written/producers:1", speed_at_least},
+       {"push/feed/producers:4", "push/hand_written/producers:4", speed_at_least},
+       {"wake/intake", "wake/eventfd", time_at_most, 1.5},
+       {"wake/feed", "wake/eventfd", time_at_most},
+       {"wake/hand_written", "wake/eventfd", time_at_most}});
+}
