@@ -139,7 +139,7 @@ class pushed {
   }
 
  protected:
-  ps::intake<frame> in_{ps::cpu_device{}, {.slots = slots}};
+  ps::intake<frame> in_{ps::cpu_device{}, {.slot_count = slots}};
 
  private:
   ps::cpu_stream_ref stream_ = in_.device().inline_stream();

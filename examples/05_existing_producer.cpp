@@ -13,7 +13,7 @@ namespace ps = penstock;
 using frame = ps::record<ps::field<"pixels", std::uint16_t, 48, 64>>;
 
 int main() {
-  ps::intake<frame> frames{ps::cpu_device{}, {.slots = 4}};
+  ps::intake<frame> frames{ps::cpu_device{}, {.slot_count = 4}};
   std::atomic<int> cameras{2};
   const auto film = [&](std::uint16_t color) {
     for (std::uint64_t number = 0; number < 30; ++number) {

@@ -42,7 +42,7 @@ bool is_whole(std::uint64_t number, std::span<const point> points) {
 
 int main() {
   const ps::cpu_device device;
-  const ps::intake_options options{.slots = 4, .when_full = ps::when_full::drop_oldest};
+  const ps::intake_options options{.slot_count = 4, .when_full = ps::when_full::drop_oldest};
   ps::intake<scan> scans{device, {{}, {.longest = max_points}}, options};
   std::thread lidar{[&] {
     for (std::uint64_t number = 0; number < scan_count; ++number) {

@@ -61,7 +61,7 @@ TEST_CASE("clouds arrive on the GPU as a thread or a stream wrote them, whenever
     const auto stream = device.make_stream();
     const auto second = device.make_stream();
     const auto writer = device.make_stream();
-    cuda_clouds in{device, {{}, {.longest = 30}}, {.slots = 3}};
+    cuda_clouds in{device, {{}, {.longest = 30}}, {.slot_count = 3}};
     std::thread producer{[&] {
       for (std::uint64_t number = 0; number < 60; ++number) {
         if (number % 2 == 0) {
@@ -99,7 +99,7 @@ TEST_CASE("the copy waits for a stream of another GPU that writes the batch",
   const ps::cuda_device other{1};
   const auto stream = device.make_stream();
   const auto writer = other.make_stream();
-  cuda_clouds in{device, {{}, {.longest = 30}}, {.slots = 2}};
+  cuda_clouds in{device, {{}, {.longest = 30}}, {.slot_count = 2}};
   std::atomic<std::uint64_t> right{0};
   {
     ps::transfer feed{in, stream};
@@ -126,7 +126,7 @@ TEST_CASE("a slot can't be committed after a stream that is being captured",
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto writer = device.make_stream();
-  cuda_frames in{device, {.slots = 1}};
+  cuda_frames in{device, {.slot_count = 1}};
   auto slot = in.acquire();
   REQUIRE(cudaStreamBeginCapture(writer.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   CHECK_THROWS_AS(slot.commit_after(writer), ps::capture_in_progress);
@@ -148,7 +148,7 @@ TEST_CASE("memory of the caller is registered as long as batches use it", "[cuda
     const auto stream = device.make_stream();
     std::optional<cuda_frames> in{
         std::in_place, device,
-        ps::intake_options{.slots = 4, .memory = {static_cast<std::byte*>(memory), bytes}}};
+        ps::intake_options{.slot_count = 4, .memory = {static_cast<std::byte*>(memory), bytes}}};
     CHECK(fake_cuda::calls_of("cudaHostRegister") == 1);
     push_frame(*in, 7);
     auto batch = in->next();
@@ -167,7 +167,7 @@ TEST_CASE("memory that a stream still writes is freed after that", "[cuda][intak
   const auto writer = device.make_stream();
   {
     const auto current = device.enter_scope();
-    cuda_clouds in{device, {{}, {.longest = 30}}, {.slots = 2}};
+    cuda_clouds in{device, {{}, {.longest = 30}}, {.slot_count = 2}};
     auto slot = slot_of_cloud(in, 1, 5, writer);
     CHECK(slot.commit_after(writer, {.lengths = {5}}));
   }

@@ -24,7 +24,7 @@ constexpr std::uint64_t ten_milliseconds = 10 * millisecond;
 
 TEST_CASE("chunks are short until a read was timed", "[load]") {
   const chunk_length run{{.batch_size = 32, .workers = 16}, 4, ten_milliseconds};
-  CHECK(run.max() == 32);
+  CHECK(run.max_samples() == 32);
   CHECK(run.samples() == 1);
   CHECK(run.is_timed(0));
   CHECK(run.is_timed(5));

@@ -384,7 +384,7 @@ class planned_reads {
     store_.announce_reads(this, ranges);
   }
   /// Implements `stored_blobs::plan_capacity`.
-  [[nodiscard]] std::uint64_t max() const
+  [[nodiscard]] std::uint64_t capacity() const
     requires planned_store<Store>
   {
     std::uint64_t bytes = 0;
@@ -520,7 +520,7 @@ class stored_blobs {
   [[nodiscard]] std::uint64_t plan_capacity() const
     requires planned_store<Store>
   {
-    return state_->foreseen.max();
+    return state_->foreseen.capacity();
   }
 
   /// Returns the prefetch counters so far. Any thread may call this.

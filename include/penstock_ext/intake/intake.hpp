@@ -40,11 +40,11 @@ inline namespace PENSTOCK_ABI {
 
 /// The options of an `intake`, whose constructor throws `option_error` for invalid values.
 struct intake_options {
-  std::size_t slots = 4;    ///< the number of slots, from 1 to 1024
-  std::size_t samples = 1;  ///< the capacity of a slot in samples
+  std::size_t slot_count = 4;  ///< the number of slots, from 1 to 1024
+  std::size_t samples = 1;     ///< the capacity of a slot in samples
   penstock::when_full when_full = penstock::when_full::wait;  ///< what happens without a free slot
 
-  /// Memory of the caller for the slots, aligned to 256 bytes, of at least `slots` times
+  /// Memory of the caller for the slots, aligned to 256 bytes, of at least `slot_count` times
   /// `intake_bytes` bytes. The intake page-locks it, and the caller must keep it until the intake
   /// and all its batches are gone. Without it the intake allocates pinned memory.
   std::span<std::byte> memory = {};
@@ -262,7 +262,7 @@ template <record_type Record>
 /// Takes batches that producers push, at any time and from any threads: cameras, network cards,
 /// renderers, other GPUs. A `batch_source` without an end, until `close`.
 ///
-///     ps::intake<cloud, ps::cuda_device> in{device, extents, {.slots = 8}};
+///     ps::intake<cloud, ps::cuda_device> in{device, extents, {.slot_count = 8}};
 ///
 ///     if (auto slot = in.acquire()) {                        // a producer's thread
 ///       const auto n = lidar.read(ps::get<"points">(slot));
@@ -434,22 +434,23 @@ class intake {
 template <record_type Record, device Device>
 auto intake<Record, Device>::made(const Device& device, const batch_layout<Record>& layout,
                                   const intake_options& options) -> std::shared_ptr<board_type> {
-  if (options.slots < 1 || options.slots > 1024) {
-    detail::refuse_option("slots", {options.slots, " is not in 1..1024"});
+  if (options.slot_count < 1 || options.slot_count > 1024) {
+    detail::refuse_option("slot_count", {options.slot_count, " is not in 1..1024"});
   }
   using memory_type = detail::slab<Device>;
   const auto share = [&](memory_type memory, detail::memory_reservation granted) {
-    return detail::shared_by_leases<board_type, stream_ref>(
-        device, layout, std::move(memory), options.slots, options.when_full, std::move(granted));
+    return detail::shared_by_leases<board_type, stream_ref>(device, layout, std::move(memory),
+                                                            options.slot_count, options.when_full,
+                                                            std::move(granted));
   };
   const std::size_t bytes =
-      detail::bytes_of_slots(detail::memory_kind::pinned, layout.bytes(), options.slots);
+      detail::bytes_of_slots(detail::memory_kind::pinned, layout.bytes(), options.slot_count);
   if (options.memory.data() == nullptr) {
     const auto budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
-    auto granted = budget.reserve({.slot_count = options.slots,
-                                   .min = options.slots,
+    auto granted = budget.reserve({.slot_count = options.slot_count,
+                                   .min = options.slot_count,
                                    .slot_bytes = layout.bytes(),
-                                   .lower = "slots or samples",
+                                   .lower = "slot_count or samples",
                                    .raise = "budget"});
     return share({device, bytes, detail::memory_kind::pinned, layout.bytes()}, std::move(granted));
   }

@@ -67,9 +67,9 @@ class stream_loop {
     const auto next = core_.next(waits);
     if (!next) return {};
     try {
-      return batch_type{core_.slots(), next->slot, next->info};
+      return batch_type{core_.ring(), next->slot, next->info};
     } catch (...) {  // a checked build had no memory to track the lease
-      core_.slots()->release(next->slot);
+      core_.ring()->release(next->slot);
       core_.stop();
       throw;
     }
@@ -223,20 +223,20 @@ class streamed {
   }
   /// The memory of the slots. Any thread may call this.
   [[nodiscard]] loader_footprint footprint() const {
-    const auto& slots = *core().slots();
-    return {.slot_count = slots.count(),
-            .slots_requested = slots.count(),
-            .slot_bytes = slots.layout().bytes(),
-            .bytes = slots.bytes(),
-            .pinned = slots.pinned(),
-            .registration_refused = slots.registration_refused()};
+    const auto& ring = *core().ring();
+    return {.slot_count = ring.count(),
+            .slots_requested = ring.count(),
+            .slot_bytes = ring.layout().bytes(),
+            .bytes = ring.bytes(),
+            .pinned = ring.pinned(),
+            .registration_refused = ring.registration_refused()};
   }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead
   /// @{
-  [[nodiscard]] const Device& device() const noexcept { return core().slots()->device(); }
+  [[nodiscard]] const Device& device() const noexcept { return core().ring()->device(); }
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
-    return core().slots()->layout().template as<Record>();
+    return core().ring()->layout().template as<Record>();
   }
   void start(const batch_position& from, std::uint64_t last_epoch) {
     core().start(from, last_epoch);

@@ -17,7 +17,7 @@ TEST_CASE("the path of a pushed batch allocates nothing", "[intake][promise:boun
   const ps::cpu_device device;
   const auto stream = device.make_stream();
   ps::intake<cloud_record> in{
-      device, {{}, {.longest = 9}}, {.slots = 4, .when_full = ps::when_full::drop_oldest}};
+      device, {{}, {.longest = 9}}, {.slot_count = 4, .when_full = ps::when_full::drop_oldest}};
   ps::transfer feed{in, {.depth = 2}};
   const auto push = [&](std::uint64_t number) {
     if (number % 3 != 0) return push_cloud(in, number, number % 10);

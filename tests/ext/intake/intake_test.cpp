@@ -73,7 +73,7 @@ bool push_frame_after(Intake& in, std::uint64_t number, ps::cpu_stream_ref strea
 
 TEST_CASE("a feed delivers pushed batches in the order of their commits",
           "[intake][promise:exact-27][promise:honest-22]") {
-  frames in{ps::cpu_device{}, {.slots = 3}};
+  frames in{ps::cpu_device{}, {.slot_count = 3}};
   ps::transfer feed{in};
   std::thread producer{[&] {
     for (std::uint64_t number = 0; number < 100; ++number) {
@@ -99,7 +99,7 @@ TEST_CASE("a feed delivers pushed batches in the order of their commits",
 }
 
 TEST_CASE("a loop over an intake gets batches of varying length", "[intake][promise:exact-27]") {
-  clouds in{ps::cpu_device{}, {{}, {.longest = 50}}, {.slots = 4}};
+  clouds in{ps::cpu_device{}, {{}, {.longest = 50}}, {.slot_count = 4}};
   for (std::uint64_t number = 1; number < 4; ++number) CHECK(push_cloud(in, number, number * 10));
   in.close();
   std::uint64_t expected = 1;
@@ -116,7 +116,7 @@ TEST_CASE("a loop over an intake gets batches of varying length", "[intake][prom
 TEST_CASE("a feed copies only the values in use, and a kernel gets the true extent",
           "[intake][promise:exact-27]") {
   const gated_device device;
-  ps::intake<cloud_record, gated_device> in{device, {{}, {.longest = 10'000}}, {.slots = 2}};
+  ps::intake<cloud_record, gated_device> in{device, {{}, {.longest = 10'000}}, {.slot_count = 2}};
   CHECK(push_cloud(in, 1, 3));
   CHECK(push_cloud(in, 2, 0));
   in.close();
@@ -152,7 +152,7 @@ TEST_CASE("a slot takes several samples with ragged fields", "[intake][promise:e
 
 TEST_CASE("a commit with fewer samples than there is room for is a partial batch", "[intake]") {
   const gated_device device;
-  gated_frames in{device, {.slots = 2, .samples = 4}};
+  gated_frames in{device, {.slot_count = 2, .samples = 4}};
   ps::transfer feed{in, device.inline_stream()};
   auto slot = in.acquire();
   for (std::size_t at = 0; at < 3; ++at) write_frame(slot, 10 + at, at);
@@ -169,7 +169,7 @@ TEST_CASE("a commit with fewer samples than there is room for is a partial batch
 
 TEST_CASE("a lease that ends without a commit returns its slot, and no batch comes",
           "[intake][fault:producers-4]") {
-  frames in{ps::cpu_device{}, {.slots = 1}};
+  frames in{ps::cpu_device{}, {.slot_count = 1}};
   for (int turn = 0; turn < 3; ++turn) {
     const auto slot = in.try_acquire();
     CHECK(slot);
@@ -182,7 +182,7 @@ TEST_CASE("a lease that ends without a commit returns its slot, and no batch com
 
 TEST_CASE("a driver fills announced buffers at fixed addresses, several at a time",
           "[intake][promise:bounded-16]") {
-  frames in{ps::cpu_device{}, {.slots = 4}};
+  frames in{ps::cpu_device{}, {.slot_count = 4}};
   const auto buffers = in.buffers();
   REQUIRE(buffers.size() == 4);
   std::set<const std::byte*> places;
@@ -222,7 +222,7 @@ TEST_CASE("a driver fills announced buffers at fixed addresses, several at a tim
 TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:honest-22]") {
   const ps::cpu_device device;
   SECTION("wait: no slot without waiting, and nothing is lost") {
-    frames in{device, {.slots = 2}};
+    frames in{device, {.slot_count = 2}};
     CHECK(push_frame(in, 0));
     CHECK(push_frame(in, 1));
     CHECK_FALSE(push_frame(in, 2));
@@ -233,7 +233,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK(in.stats().waits.count == 1);
   }
   SECTION("refuse: no slot even for a producer that may wait") {
-    frames in{device, {.slots = 2, .when_full = ps::when_full::refuse}};
+    frames in{device, {.slot_count = 2, .when_full = ps::when_full::refuse}};
     CHECK(push_frame(in, 0));
     CHECK(push_frame(in, 1));
     CHECK_FALSE(in.acquire());
@@ -243,7 +243,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK(in.stats().refused == 2);
   }
   SECTION("drop_oldest: the newest batches stay") {
-    frames in{device, {.slots = 2, .when_full = ps::when_full::drop_oldest}};
+    frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
     for (std::uint64_t number = 0; number < 5; ++number) CHECK(push_frame(in, number));
     CHECK(in.stats().waiting == 2);
     CHECK(take_ready(in) == seen_batches{{3, 3}, {4, 0}});
@@ -257,7 +257,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK(in.stats().dropped == 4);
   }
   SECTION("drop_oldest: no slot while each is with a producer or a consumer") {
-    frames in{device, {.slots = 2, .when_full = ps::when_full::drop_oldest}};
+    frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
     CHECK(push_frame(in, 0));
     const auto batch = in.next();
     const auto slot = in.acquire();
@@ -265,7 +265,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK(has_frames(batch, 0));
   }
   SECTION("drop_new: the oldest batches stay") {
-    frames in{device, {.slots = 2, .when_full = ps::when_full::drop_new}};
+    frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_new}};
     CHECK(push_frame(in, 0));
     CHECK(push_frame(in, 1));
     CHECK_FALSE(in.acquire());
@@ -279,7 +279,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
 }
 
 TEST_CASE("a producer waits for a slot until a consumer releases one", "[intake]") {
-  frames in{ps::cpu_device{}, {.slots = 1}};
+  frames in{ps::cpu_device{}, {.slot_count = 1}};
   CHECK(push_frame(in, 0));
   auto batch = in.next();
   sleeper producer{[&] {
@@ -297,7 +297,7 @@ TEST_CASE("a producer waits for a slot until a consumer releases one", "[intake]
 
 TEST_CASE("a producer that waits with drop_oldest takes the batch that another commits",
           "[intake]") {
-  frames in{ps::cpu_device{}, {.slots = 1, .when_full = ps::when_full::drop_oldest}};
+  frames in{ps::cpu_device{}, {.slot_count = 1, .when_full = ps::when_full::drop_oldest}};
   auto slot = in.acquire();
   sleeper patient{[&] {
     auto other = in.acquire();
@@ -312,7 +312,7 @@ TEST_CASE("a producer that waits with drop_oldest takes the batch that another c
 
 TEST_CASE("close delivers what was committed, and then the loops end",
           "[intake][promise:honest-22][fault:producers-3]") {
-  frames in{ps::cpu_device{}, {.slots = 3}};
+  frames in{ps::cpu_device{}, {.slot_count = 3}};
   CHECK(push_frame(in, 0));
   CHECK(push_frame(in, 1));
   auto late = in.acquire();
@@ -354,7 +354,7 @@ TEST_CASE("a stop request closes an intake", "[intake]") {
 
 TEST_CASE("an error of a producer arrives at its turn and with its type",
           "[intake][fault:producers-1]") {
-  frames in{ps::cpu_device{}, {.slots = 4}};
+  frames in{ps::cpu_device{}, {.slot_count = 4}};
   CHECK(push_frame(in, 0));
   in.fail(std::domain_error{"no signal"});
   CHECK(push_frame(in, 1));
@@ -383,7 +383,7 @@ TEST_CASE("an error of a producer arrives at its turn and with its type",
 }
 
 TEST_CASE("an error before batches that are dropped still arrives", "[intake][fault:producers-1]") {
-  frames in{ps::cpu_device{}, {.slots = 1, .when_full = ps::when_full::drop_oldest}};
+  frames in{ps::cpu_device{}, {.slot_count = 1, .when_full = ps::when_full::drop_oldest}};
   CHECK(push_frame(in, 0));
   in.fail(std::domain_error{"no signal"});
   CHECK(push_frame(in, 1));
@@ -393,7 +393,7 @@ TEST_CASE("an error before batches that are dropped still arrives", "[intake][fa
 
 TEST_CASE("an intake may be destroyed while threads wait and leases live",
           "[intake][fault:producers-3]") {
-  std::optional<frames> in{std::in_place, ps::cpu_device{}, ps::intake_options{.slots = 2}};
+  std::optional<frames> in{std::in_place, ps::cpu_device{}, ps::intake_options{.slot_count = 2}};
   auto slot = in->acquire();
   auto other = in->acquire();
   std::atomic<int> ended{0};
@@ -473,7 +473,7 @@ TEST_CASE("a slot is not written again while its stream still writes it",
   const ps::cpu_device device;
   auto stream = device.make_stream();
   gate writing;
-  frames in{device, {.slots = 2, .when_full = ps::when_full::drop_oldest}};
+  frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
   writing.hold(stream);
   CHECK(push_frame_after(in, 1, stream));
   SECTION("the oldest batch that is written is dropped instead") {
@@ -551,7 +551,7 @@ TEST_CASE("misuse of a lease is refused, and changes nothing", "[intake][fault:p
 
 TEST_CASE("a buffer is committed by number only if a driver owns it",
           "[intake][fault:producers-2]") {
-  frames in{ps::cpu_device{}, {.slots = 3}};
+  frames in{ps::cpu_device{}, {.slot_count = 3}};
   const auto is_foreign = [&](std::uint64_t id) {
     CHECK_THROWS_AS(in.commit(id), ps::intake_error);
     CHECK_THROWS_AS(in.attach(id), ps::intake_error);
@@ -579,13 +579,13 @@ TEST_CASE("a buffer is committed by number only if a driver owns it",
 
 TEST_CASE("an intake refuses options that it cannot have", "[intake]") {
   const ps::cpu_device device;
-  CHECK_THROWS_AS(frames(device, {.slots = 0}), ps::option_error);
-  CHECK_THROWS_AS(frames(device, {.slots = 1025}), ps::option_error);
+  CHECK_THROWS_AS(frames(device, {.slot_count = 0}), ps::option_error);
+  CHECK_THROWS_AS(frames(device, {.slot_count = 1025}), ps::option_error);
   CHECK_THROWS_AS(frames(device, {.samples = 0}), ps::layout_error);
   alignas(256) std::array<std::byte, 4 * 512> memory{};
   const std::span<std::byte> all{memory};
-  CHECK_THROWS_AS(frames(device, {.slots = 5, .memory = all}), ps::option_error);
-  CHECK_THROWS_AS(frames(device, {.slots = 1, .memory = all.subspan(8)}), ps::option_error);
+  CHECK_THROWS_AS(frames(device, {.slot_count = 5, .memory = all}), ps::option_error);
+  CHECK_THROWS_AS(frames(device, {.slot_count = 1, .memory = all.subspan(8)}), ps::option_error);
   CHECK_THROWS_AS(gated_frames(gated_device{}, {.memory = all}), ps::option_error);
 }
 
@@ -594,7 +594,7 @@ TEST_CASE("an intake uses memory of the caller", "[intake]") {
   constexpr std::size_t bytes = 4 * 4096;
   void* const memory = device.allocate_pageable(bytes);
   {
-    frames in{device, {.slots = 4, .memory = {static_cast<std::byte*>(memory), bytes}}};
+    frames in{device, {.slot_count = 4, .memory = {static_cast<std::byte*>(memory), bytes}}};
     CHECK(in.buffers().front().data() == memory);
     CHECK(ps::intake_bytes<frame_record>({}, 1) == in.layout().bytes());
     for (std::uint64_t number = 0; number < 10; ++number) {
@@ -611,7 +611,7 @@ TEST_CASE("an intake takes its memory from a budget", "[intake]") {
   const auto budget = ps::memory_budget::bytes(4 * 512);
   {
     std::optional<frames> in{std::in_place, ps::cpu_device{},
-                             ps::intake_options{.slots = 3, .budget = budget}};
+                             ps::intake_options{.slot_count = 3, .budget = budget}};
     CHECK(budget.used() == in->host_bytes());
     CHECK(push_frame(*in, 1));
     const auto batch = in->next();
@@ -620,14 +620,14 @@ TEST_CASE("an intake takes its memory from a budget", "[intake]") {
   }
   CHECK(budget.used() == 0);
   const std::string said = test::error_of<ps::pinned_budget_exceeded>([&] {
-                             frames(ps::cpu_device{}, {.slots = 5, .budget = budget});
+                             frames(ps::cpu_device{}, {.slot_count = 5, .budget = budget});
                            }).what();
   CHECK(said.find("lower slots or samples, or raise budget") != std::string::npos);
 }
 
 TEST_CASE("batches that an ended feed had taken count as dropped",
           "[intake][promise:honest-22][fault:producers-4]") {
-  frames in{ps::cpu_device{}, {.slots = 6}};
+  frames in{ps::cpu_device{}, {.slot_count = 6}};
   for (std::uint64_t number = 0; number < 6; ++number) CHECK(push_frame(in, number));
   {
     ps::transfer feed{in, {.depth = 3}};
@@ -643,7 +643,7 @@ TEST_CASE("batches that an ended feed had taken count as dropped",
 }
 
 TEST_CASE("skipped() travels with a batch to the device", "[intake][promise:honest-22]") {
-  frames in{ps::cpu_device{}, {.slots = 2, .when_full = ps::when_full::drop_oldest}};
+  frames in{ps::cpu_device{}, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
   for (std::uint64_t number = 0; number < 5; ++number) CHECK(push_frame(in, number));
   in.close();
   ps::transfer feed{in};
@@ -668,7 +668,7 @@ TEST_CASE("the age of a batch counts from its timestamp", "[intake]") {
 TEST_CASE("a slot is written again only after the copy out of it",
           "[intake][promise:race-free-16]") {
   const gated_device device;
-  gated_frames in{device, {.slots = 1}};
+  gated_frames in{device, {.slot_count = 1}};
   auto stream = device.make_stream();
   device.hold_copies();
   ps::transfer feed{in, stream};
@@ -693,12 +693,12 @@ TEST_CASE("a slot is written again only after the copy out of it",
 }
 
 TEST_CASE("slots and depth limit the frames that queue behind a running step", "[intake]") {
-  const std::size_t slots = GENERATE(1, 4);
+  const std::size_t slots = GENERATE(1U, 4U);
   const std::size_t depth = GENERATE(1, 3);
   const ps::cpu_device device;
   gate step;
   auto stream = device.make_stream();
-  frames in{device, {.slots = slots, .when_full = ps::when_full::drop_oldest}};
+  frames in{device, {.slot_count = slots, .when_full = ps::when_full::drop_oldest}};
   ps::transfer feed{in, stream, {.depth = depth}};
   std::uint64_t pushed = 0;
   const auto push = [&] {
@@ -726,7 +726,7 @@ TEST_CASE("a slot whose work can't be waited for is never used again",
           "[intake][fault:producers-5]") {
   const gated_device device;
   auto stream = device.make_stream();
-  gated_frames in{device, {.slots = 2}};
+  gated_frames in{device, {.slot_count = 2}};
   const auto refuse = [&](bool is_lost) {
     device.fail_record(0);
     if (is_lost) device.fail_stream_synchronize(0);

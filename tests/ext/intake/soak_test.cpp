@@ -42,7 +42,7 @@ struct plan {
     samples = 1 + of.below(3);
     longest = 1 + of.below(40);
     count = 20 + of.below(80);
-    options = {.slots = 1 + of.below(6),
+    options = {.slot_count = 1 + of.below(6),
                .samples = samples,
                .when_full = static_cast<ps::when_full>(of.below(4))};
   }

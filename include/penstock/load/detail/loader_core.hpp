@@ -361,7 +361,7 @@ class loader_core {
   void prepare() {
     source_->take_slots(slots_->count());
     for (std::size_t i = 0; i < readers_.size(); ++i) {
-      readers_[i].emplace(*source_, supervisor_, i, chunk_length_.max());
+      readers_[i].emplace(*source_, supervisor_, i, chunk_length_.max_samples());
     }
     if (options_.instrumentation.indices) {
       slots_->lists = sample_lists{slots_->count(), options_.batch_size};
@@ -641,7 +641,7 @@ loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch
                   {std::max<std::size_t>(1, options_.workers.value()), slots_->count(),
                    options_.batch_size}),
       readers_(std::max<std::size_t>(1, options_.workers.value())),
-      observer_(options_.workers.value(), chunk_length_.max(), layout_.fixed_bytes(),
+      observer_(options_.workers.value(), chunk_length_.max_samples(), layout_.fixed_bytes(),
                 options_.workers.is_automatic()),
       active_workers_(options_.workers.value(), first_workers(options_)),
       ahead_(source_->make_lookahead(schedule_, options_, observer_)),

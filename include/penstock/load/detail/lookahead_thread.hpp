@@ -38,7 +38,7 @@ class plan_ledger {
   explicit plan_ledger(std::uint64_t max) : max_(max) {}
 
   /// Returns the limit, in bytes.
-  [[nodiscard]] std::uint64_t max() const noexcept { return max_; }
+  [[nodiscard]] std::uint64_t max_bytes() const noexcept { return max_; }
   /// Returns how many bytes may be announced now; 0 after `end`.
   [[nodiscard]] std::uint64_t room() const {
     const std::lock_guard lock{mutex_};
@@ -143,7 +143,7 @@ struct prefetch_channel {
   static constexpr bool is_counted = true;       // appears in the statistics
   static constexpr bool is_of_use_late = false;  // has an effect after the batch was opened
   template <class D>
-  static std::uint64_t max(const D& data) {
+  static std::uint64_t capacity(const D& data) {
     return prefetch_capacity_of(data);
   }
   template <class D>
@@ -161,7 +161,7 @@ struct plan_channel {
   // planned.
   static constexpr bool is_of_use_late = true;
   template <class D>
-  static std::uint64_t max(const D& data) {
+  static std::uint64_t capacity(const D& data) {
     return plan_capacity_of(data);
   }
   template <class D>
@@ -196,15 +196,15 @@ class plan_follower {
         metrics_(&observer.of_lookahead()),
         ledger_(options.lookahead_bytes == 0
                     ? 0
-                    : (std::min)(options.lookahead_bytes, Channel::max(data))) {
+                    : (std::min)(options.lookahead_bytes, Channel::capacity(data))) {
     if (!Channel::is_counted) return;
-    metrics_->max_bytes.set(ledger_.max());
-    metrics_->source_bytes.set(Channel::max(data));
+    metrics_->max_bytes.set(ledger_.max_bytes());
+    metrics_->source_bytes.set(Channel::capacity(data));
   }
   plan_follower(plan_follower&&) = delete;
 
   /// Returns true if the dataset takes announcements through this channel.
-  [[nodiscard]] bool is_on() const noexcept { return ledger_.max() != 0; }
+  [[nodiscard]] bool is_on() const noexcept { return ledger_.max_bytes() != 0; }
   /// Returns the ledger of announced bytes that are not read yet.
   [[nodiscard]] plan_ledger& ledger() noexcept { return ledger_; }
 
@@ -225,7 +225,7 @@ class plan_follower {
       std::uint64_t bytes = 0;
       const std::size_t fits = that_fit(some, room, bytes);
       if (fits == 0) {
-        if (bytes_of(some[0]) <= ledger_.max()) return false;  // no room until some are read
+        if (bytes_of(some[0]) <= ledger_.max_bytes()) return false;  // no room until some are read
         move_on(batch, 1);  // a sample that never fits is skipped
         return true;
       }

@@ -33,7 +33,8 @@ class basic_loop_tuner final : public tuner {
         schedule_(&tuned.batches),
         active_workers_(&tuned.readers),
         metrics_(&tuned.seen),
-        climber_(first(tuned), min(tuned), {tuned.options.workers.value(), tuned.slot_count - 1},
+        climber_(first(tuned), min_setting(tuned),
+                 {tuned.options.workers.value(), tuned.slot_count - 1},
                  metrics_->ten_milliseconds() / 10),
         used_(climber_.now()),
         trace_(tuned.options.instrumentation.trace.add_track(metrics_->trace_flow(),
@@ -79,7 +80,7 @@ class basic_loop_tuner final : public tuner {
     const bool is_automatic = tuned.options.prefetch.is_automatic();
     return {first_workers(tuned.options), is_automatic ? (std::min)(usual, max) : max};
   }
-  [[nodiscard]] static tuning_setting min(const tuned_loader& tuned) noexcept {
+  [[nodiscard]] static tuning_setting min_setting(const tuned_loader& tuned) noexcept {
     const bool is_automatic = tuned.options.prefetch.is_automatic();
     return {first_workers(tuned.options), is_automatic ? 1 : tuned.slot_count - 1};
   }

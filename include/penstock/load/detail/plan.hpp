@@ -235,7 +235,7 @@ class chunk_length {
         max_(chunk_size_of(options, sample_bytes)) {}
 
   /// Returns the largest number of samples in a chunk.
-  [[nodiscard]] std::size_t max() const noexcept { return max_; }
+  [[nodiscard]] std::size_t max_samples() const noexcept { return max_; }
 
   /// Returns the largest number of chunks in a batch.
   [[nodiscard]] std::uint32_t chunks() const noexcept { return chunks_of(min_); }

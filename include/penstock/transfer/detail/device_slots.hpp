@@ -362,7 +362,7 @@ class device_slots {
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// The number of slots in use, and the number that there may be.
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::size_t max() const noexcept { return slots_.size(); }
+  [[nodiscard]] std::size_t max_count() const noexcept { return slots_.size(); }
   /// The size in bytes of the device memory of all slots, and of the staging memory of the
   /// transform.
   [[nodiscard]] std::size_t bytes() const noexcept {

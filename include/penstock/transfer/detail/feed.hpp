@@ -222,7 +222,7 @@ feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
   if (trace.code() != nullptr) {
     if (flow == 0) flow = trace.code()->new_flow(*trace.recorder());
     seen.trace_to(trace.add_track(flow, "penstock transfer"));
-    ring.leases.trace_to(trace, flow, "device slot", ring.max());
+    ring.leases.trace_to(trace, flow, "device slot", ring.max_count());
   }
   seen.set_runs_inline(runs_inline(ring.device(), consumer));
   if (options.depth.is_automatic()) {
@@ -323,7 +323,7 @@ template <class Slots, class Timing>
                                         const std::stop_token& stop, const Timing& timing) {
   std::optional<std::size_t> slot = find_free(ring, first);
   // A slot that was closed before may still be leased. In that case the loop opens the next slot.
-  for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.max();) {
+  for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.max_count();) {
     had = ring.count();
     ring.open(had + 1);
     slot = find_free(ring, first);
@@ -559,22 +559,22 @@ feed_engine<Stage>::feed_engine(std::shared_ptr<Stage> source, stream_ref stream
       by_transform_(by_transform),
       when_held_(options.on_slots_exhausted),
       max_in_group_(largest_group()),
-      slot_of_(slots_->max()),
-      judged_(slots_->max()),
+      slot_of_(slots_->max_count()),
+      judged_(slots_->max_count()),
       metrics_(layout_.fixed_bytes(), slots_->layout().fixed_bytes(), by_transform != nullptr),
       watch_(*slots_, stream, options, metrics_,
              source_.from()->trace_flow(options.instrumentation.trace.recorder())),
       held_(held) {
   slots_->watch_by(metrics_.trace(), watch_.timer());
   if constexpr (has_tags<typename Stage::batch_type>) {
-    for (std::size_t slot = 0; slot < slots_->max(); ++slot) {
+    for (std::size_t slot = 0; slot < slots_->max_count(); ++slot) {
       slots_->tags(slot).reserve(layout_.batch_size());
     }
   }
   if (source_.from()->lists_samples()) {
-    slots_->lists = sample_lists{slots_->max(), layout_.batch_size()};
+    slots_->lists = sample_lists{slots_->max_count(), layout_.batch_size()};
   }
-  group_.reserve((std::min)(max_in_group_, slots_->max()));
+  group_.reserve((std::min)(max_in_group_, slots_->max_count()));
 }
 
 template <stage Stage>
@@ -924,7 +924,7 @@ class feed {
             resolved_options(*core, options_, engine_.ring().transforms());
         const bool is_copied = resolved.tuning.zero_copy != zero_copy_use::always;
         if ((engine_.zero_copy() && is_copied) ||
-            checked_depth(resolved).max < engine_.ring().max()) {
+            checked_depth(resolved).max < engine_.ring().max_count()) {
           refuse(
               {"batches keep their host slots (zero_copy, keep_host), but another loader was "
                "assigned to the source, with fewer slots or a different kind of memory"});

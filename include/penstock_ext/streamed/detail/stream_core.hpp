@@ -146,10 +146,10 @@ class stream_core {
     batch_info info;
   };
 
-  /// Starts the threads. `slots` has room for `options.batch_size` samples in each slot. Throws
+  /// Starts the threads. `ring` has room for `options.batch_size` samples in each slot. Throws
   /// `std::system_error`.
-  stream_core(std::shared_ptr<ring_type> slots, fill_function fill, const streamed_options& options)
-      : slots_(std::move(slots)),
+  stream_core(std::shared_ptr<ring_type> ring, fill_function fill, const streamed_options& options)
+      : slots_(std::move(ring)),
         fill_(std::move(fill)),
         options_(options),
         delivery_(slots_->count(), true),
@@ -177,7 +177,7 @@ class stream_core {
 
   /// @name From any thread
   /// @{
-  [[nodiscard]] const std::shared_ptr<ring_type>& slots() const noexcept { return slots_; }
+  [[nodiscard]] const std::shared_ptr<ring_type>& ring() const noexcept { return slots_; }
   [[nodiscard]] const streamed_options& options() const noexcept { return options_; }
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
