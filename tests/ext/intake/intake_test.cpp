@@ -694,7 +694,7 @@ TEST_CASE("a slot is written again only after the copy out of it",
 
 TEST_CASE("slots and depth limit the frames that queue behind a running step", "[intake]") {
   const std::size_t slots = GENERATE(1U, 4U);
-  const std::size_t depth = GENERATE(1, 3);
+  const std::size_t depth = GENERATE(1U, 3U);
   const ps::cpu_device device;
   gate step;
   auto stream = device.make_stream();
