@@ -36,7 +36,7 @@ struct tuning_move {
   tuning_setting from;                           ///< the setting before
   tuning_setting to;                             ///< the setting that was tried
   tuning_reason why = tuning_reason::went_back;  ///< whether it was kept, and why
-  std::chrono::nanoseconds time_from{0};         ///< time of a batch with `from`
+  std::chrono::nanoseconds time_from{0};         ///< the reason why `to` was kept or not
   std::chrono::nanoseconds time_to{0};           ///< time of a batch with `to`
 
   /// Returns true if `to` was kept.
@@ -44,7 +44,7 @@ struct tuning_move {
 };
 
 /// The settings that `automatic` has chosen so far, from `loader::tuning()` or
-/// `transfer::tuning()`. A copy, which does not change.
+/// `transfer::tuning()`. The object is a copy, which does not change.
 struct tuning_history {
   /// The best setting so far. During a move, another setting is in use. Without `automatic`, the
   /// setting that the loader or the transfer was made with.
