@@ -352,8 +352,8 @@ class ended_lease {
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
 
   /// Queues the end of the lease on `stream`. The caller calls this once per stream. The last
-  /// stream to reach the end calls `then`. If a stream can't run host functions, as a CUDA stream,
-  /// nothing is queued on it and `then` is not called: device code is not checked.
+  /// stream to reach the end calls `then`. If a stream can't run host functions, such as a CUDA
+  /// stream, nothing is queued on it and `then` is not called: device code is not checked.
   template <class Stream, class Then>
   void behind(Stream stream, const Then& then) const {
     const auto end = [record = record_, then]() noexcept {
@@ -434,8 +434,8 @@ class lease_guard {
     lease_records::all().release(std::exchange(record_, nullptr));
   }
 
-  /// Ends the lease for the host now. For the `streams` streams that still use it, the lease ends
-  /// when they reach the ends that the caller queues by `ended_lease::behind`.
+  /// Ends the lease for the host now. The lease also ends on each of `streams` streams when the
+  /// stream reaches the end that the caller queues through the returned object.
   [[nodiscard]] ended_lease end_behind(std::size_t streams) noexcept {
     record_->end_behind(streams);
     return ended_lease{std::exchange(record_, nullptr)};

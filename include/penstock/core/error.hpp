@@ -323,8 +323,8 @@ struct failure {
   bool exact = true;
   /// The sample in its source dataset; `std::nullopt` in stages other than "read".
   std::optional<sample_origin> origin = std::nullopt;
-  /// The limit that kept the policy from skipping or replacing the sample. `std::nullopt` if the
-  /// policy specifies neither.
+  /// The limit that kept the policy from skipping or replacing the sample. `std::nullopt` if no
+  /// limit was exceeded.
   std::optional<limit_exceeded> reason = std::nullopt;
 
   /// Formats one line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the

@@ -51,8 +51,8 @@ void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) n
   destroy(last);
 }
 
-/// Makes an object on the heap that leases share. Its destructor may wait for work on streams of
-/// `StreamRef`.
+/// Makes an object on the heap that leases share. The object's destructor may wait for work on
+/// streams of `StreamRef`.
 template <class T, class StreamRef, class... Args>
 [[nodiscard]] std::shared_ptr<T> shared_by_leases(Args&&... args) {
   return std::shared_ptr<T>{new T(std::forward<Args>(args)...),

@@ -78,7 +78,7 @@ struct name {
   friend constexpr bool operator==(const name&, const name&) = default;
 };
 
-/// Replaces the extents of a field whose length differs between samples:
+/// The extent of a field whose length differs between samples:
 /// `field<"tokens", std::uint16_t, ragged>`. A batch stores the values of its samples back to back,
 /// see `ragged_view`.
 inline constexpr std::size_t ragged = dyn - 1;

@@ -23,9 +23,9 @@ class chunk_context {
                 detail::sample_clock* times = nullptr) noexcept
       : key_(key), samples_(samples), scratch_(scratch), progress_(&progress), times_(times) {}
 
-  /// Returns the generator of the i-th sample of the chunk. Its key is (seed, epoch, the sample's
-  /// index as the sampler returned it, stage). Every random stage of a pipeline uses a different
-  /// `stage`.
+  /// Returns the generator of the i-th sample of the chunk. The generator's key is (seed, epoch,
+  /// the sample's index as the sampler returned it, stage). Every random stage of a pipeline uses a
+  /// different `stage`.
   [[nodiscard]] sample_generator generator(std::size_t i, std::uint32_t stage) const noexcept {
     return sample_generator{key_.at_stage(first_stage_ + stage), samples_[i]};
   }

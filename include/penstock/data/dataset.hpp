@@ -195,8 +195,9 @@ template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
-/// True if a function in a pipeline borrows. Its captures may be references, so a function with any
-/// state counts as borrowing unless it has `static constexpr bool borrows = false`.
+/// True if a function in a pipeline borrows. The function's captures may be references, so a
+/// function with any state counts as borrowing unless it has
+/// `static constexpr bool borrows = false`.
 template <class F>
 inline constexpr bool function_borrows = !std::is_empty_v<F>;
 template <class F>

@@ -143,7 +143,8 @@ inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
   // A row need not be aligned to cache lines: its last byte may be in an additional line.
   if (count > 0) __builtin_prefetch(row + count - 1);
-  // Without this statement, GCC removes calls to this function: prefetching has no effect for GCC.
+  // Without this statement, GCC would remove calls to this function, because a prefetch has no
+  // effect that GCC must preserve.
   asm volatile("");
 }
 

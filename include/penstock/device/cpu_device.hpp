@@ -119,8 +119,8 @@ class cpu_device {
   }
 
   /// Copies `bytes` bytes in stream order. Both ranges must stay alive until the stream has done
-  /// the copy. A small copy on an idle stream runs at once on the calling thread, because waking
-  /// the stream's thread would take several times as long.
+  /// the copy. A small copy on an idle stream runs immediately on the calling thread, because
+  /// waking the stream's thread would take several times as long.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const bool modelled = detail::is_modelled(options_);
     if (!modelled && stream.queue_ == nullptr) {

@@ -102,7 +102,7 @@ host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
   return start + (host_clock::now() - begin);
 }
 
-/// Copies like memcpy, and takes as long as the modelled bus would. Returns the modelled end.
+/// Copies `bytes` bytes, and takes as long as the modelled bus would. Returns the modelled end.
 inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
                                             const cpu_device_options& options,
                                             host_clock::time_point start) {
@@ -165,9 +165,9 @@ class [[gnu::visibility("default")]] stream_of_exit : public cancelled {
   using cancelled::cancelled;
 };
 
-/// The queue of one CPU stream: a bounded ring of operations, which are stored inline, and which
-/// one thread runs in order. Threads that push take a lock. The running thread takes the lock only
-/// if there are operations on the heap. It never waits for room or for itself.
+/// The queue of a CPU stream: a bounded ring of operations, which are stored inline. A single
+/// thread runs the operations in order. Threads that push take a lock. The running thread takes the
+/// lock only if operations are on the heap, and never waits for room or for itself.
 class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
  public:
   static constexpr std::size_t capacity = 256;
@@ -187,8 +187,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     publish_next();
   }
 
-  /// Runs `work` at once on the calling thread if nothing is queued. Otherwise returns false. The
-  /// order is still correct: the next push waits for the lock, and an event recorded now marks
+  /// Runs `work` immediately on the calling thread if nothing is queued. Otherwise returns false.
+  /// The order is still correct: the next push waits for the lock, and an event recorded now marks
   /// completed work.
   template <class Work>
   bool run_if_idle(const Work& work) {
@@ -255,8 +255,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
 
   /// The body of the stream's thread. Runs operations until an operation has called `stop`, and
-  /// after it the operations that it and its successors push. Returns immediately if an operation
-  /// waits for a stream that was abandoned.
+  /// also the operations that this operation and later operations push. Returns immediately if an
+  /// operation waits for a stream that was abandoned.
   void run() noexcept {
     const exit_handler handler{[this] { abandon(); }};
     scoped_flush_to_zero::enable_permanently();

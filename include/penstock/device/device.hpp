@@ -201,7 +201,7 @@ template <class Device>
   }
 }
 
-/// Makes a stream of this priority, if the device supports priorities. Throws what the device
+/// Makes a stream with this priority, if the device supports priorities. Throws what the device
 /// throws.
 template <class Device>
 [[nodiscard]] typename Device::stream_type make_stream(const Device& device,

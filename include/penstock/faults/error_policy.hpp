@@ -23,7 +23,7 @@ struct recovering;
 
 }  // namespace detail
 
-/// The action on a sample that cannot be read.
+/// The action for a sample that cannot be read.
 enum class error_action {
   rethrow,  ///< rethrows the dataset's exception with that batch, which ends the range
   replace,  ///< replaces the sample by another, so every batch, on every rank, keeps its size
@@ -113,13 +113,13 @@ struct error_policy {
   /// does not count.
   std::uint64_t max_failures = 1000;
 
-  /// The maximum share of the requested samples, in [0, 1]. Not checked before 100 samples are
-  /// requested.
+  /// The maximum share of the requested samples that may be replaced or skipped, in [0, 1]. Not
+  /// checked before 100 samples are requested.
   double max_failure_rate = 0.05;
 
   /// Samples that are known to be bad, as returned by `read_quarantine`, in any order. Indices
-  /// refer to the source dataset, which `subset` and `map` wrap. The loader treats them as failed
-  /// without reading or retrying them: `action` applies immediately, and the exception is a
+  /// refer to the source dataset, which `subset` and `map` wrap. The loader treats these samples as
+  /// failed without reading or retrying them: `action` applies immediately, and the exception is a
   /// `quarantined_sample`. Therefore order, state and all other samples do not change, even in the
   /// middle of a chunk. `loader::failures()` and its quarantine list contain these samples if
   /// samples that fail leave room for them. Known bad samples do not count towards a limit. If
@@ -235,7 +235,7 @@ struct stall_report {
   failure where;
   /// The worker whose thread hangs; 0 if the consumer's own thread reads.
   std::size_t worker = 0;
-  /// The time that the call has hung so far, or slightly less.
+  /// A lower bound of the time that the call has hung so far.
   std::chrono::milliseconds elapsed{0};
   /// True if the loader's destructor is now waiting for the call, because the loader does not own
   /// all memory that the read uses.

@@ -25,8 +25,8 @@ inline namespace PENSTOCK_ABI {
 enum class read_outcome {
   retrying,    ///< not known yet: a retry follows
   recovered,   ///< a retry has read the sample
-  replaced,    ///< another sample replaces the sample
-  skipped,     ///< the batch is shorter by the sample
+  replaced,    ///< another sample is in its place
+  skipped,     ///< the batch omits the sample
   propagated,  ///< the exception went to the consumer
 };
 
@@ -136,8 +136,8 @@ class failure_ledger {
     found->last = read_outcome::retrying;
   }
 
-  /// Records that `sample`, from `origin`, was skipped without being read because it was known to
-  /// be bad, and that the result was `outcome`.
+  /// Records that `sample`, from `origin`, was known to be bad and was not read, and that the
+  /// result was `outcome`.
   void record_quarantined(std::uint64_t sample, const sample_origin& origin,
                           read_outcome outcome) noexcept {
     {

@@ -41,7 +41,7 @@ class any_loader;
 namespace detail {
 
 /// The loop over a loader: the core, which is a stage, and the current batch of the loop. The
-/// loader shares it with its ranges.
+/// loader shares this object with its ranges.
 template <record_type Record, device Device>
 class loader_loop {
  public:
@@ -169,9 +169,9 @@ class any_loader {
     return range_type{flow_, from, end.value};
   }
 
-  /// Returns the state of the loop, for a checkpoint. The state has the position of the batch after
-  /// the last delivered batch, regardless of read-ahead. After the last batch of an epoch, the
-  /// position is the end of that epoch, {e, batches}. For a loop over a transfer see
+  /// Returns the state of the loop, for a checkpoint. The state contains the position of the batch
+  /// after the last delivered batch, regardless of read-ahead. After the last batch of an epoch,
+  /// the position is the end of that epoch, {e, batches}. For a loop over a transfer see
   /// `transfer::state`. Throws `option_error` if batches come out of order. Any thread may call
   /// this.
   [[nodiscard]] loader_state state() const { return state_at(core().next_position()); }
@@ -187,9 +187,9 @@ class any_loader {
   /// Continues after the batch at which `state` was taken, up to but not including epoch
   /// `last_epoch`, in constant time. The loop gets the same batches as the original loop, starting
   /// at the next batch, even with a different number of workers, prefetch, depth or device. If the
-  /// state was taken at the end of the last epoch, the range is empty, and the program continues
-  /// with its work after that epoch. Throws `state_mismatch`, with every difference, if the batches
-  /// could differ.
+  /// state was taken at the end of epoch `last_epoch` - 1, the range is empty, and the program
+  /// continues with its work after that epoch. Throws `state_mismatch`, with every difference, if
+  /// the batches could differ.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     return batches(position_of(state), until_epoch{last_epoch});
   }

@@ -99,8 +99,8 @@ struct batch_count {
 /// this type. `*it` is an lvalue reference to the lease of the current batch. `++it` releases the
 /// lease unless it was moved out, and takes the next batch.
 ///
-/// `begin()` starts the reads. A second `begin()` starts them again at the first batch. The
-/// destructor ends them. A second live range over the same loader or transfer throws
+/// `begin()` starts the reads. A second `begin()` starts the reads again at the first batch. The
+/// destructor ends the reads. A second live range over the same loader or transfer throws
 /// `std::logic_error`. If the loader or the transfer is destroyed during the range, or the loader's
 /// `stop` is called, the next `++` throws `cancelled`, so the loop does not appear to be finished.
 /// An iterator must not outlive its range.

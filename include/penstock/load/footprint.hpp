@@ -27,7 +27,7 @@ struct loader_footprint {
       0;  ///< requested by the options; more than `slot_count` if the budget had no room
   std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
   std::size_t bytes = 0;       ///< bytes of the slab of all slots, as requested from the device
-  bool pinned = false;         ///< true if the slab is page-locked, or in advance, if it should be
+  bool pinned = false;         ///< true if the slab is page-locked, or should be (in advance)
   /// True if the system refused to register the slab of a loader. In that case, `cudaHostAlloc`
   /// page-locks the slab instead. Some containers and confidential computing refuse registration.
   /// Also true if a GPU would use other addresses than the host for registered memory.

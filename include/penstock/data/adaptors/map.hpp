@@ -273,7 +273,7 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
   map_into_adaptor(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
-  /// Returns the dataset `data`, mapped.
+  /// Returns a mapped dataset over `data`.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;

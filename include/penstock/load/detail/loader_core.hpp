@@ -308,7 +308,7 @@ class loader_core {
     }
   }
 
-  /// Reads chunk `which` of the batch in `slot`. Not inlined, so that the compiler moves no
+  /// Reads chunk `which` of the batch in `slot`. Not inlined, so that the compiler does not move
   /// arithmetic of a read across the code that sets flush-to-zero around the call.
   [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t which, retrying_reader& reader,
                               meters& seen) noexcept {

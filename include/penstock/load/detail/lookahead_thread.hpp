@@ -51,8 +51,8 @@ class plan_ledger {
   }
 
   /// Lookahead thread: records that `bytes` of batch `number` are about to be announced. The bytes
-  /// must fit in `room`, and `number` must not be below that of an earlier call. Records nothing
-  /// and returns false if that batch is already opened.
+  /// must fit in `room`, and `number` must not be below the number of an earlier call. Records
+  /// nothing and returns false if that batch is already opened.
   [[nodiscard]] bool record_announced(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
     if (ends_ || number < opened_) return false;

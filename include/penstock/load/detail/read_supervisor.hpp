@@ -98,8 +98,8 @@ class alignas(cache_line) read_progress {
                           is_exact_ || at != 0 || samples_.size() == 1}};
   }
 
-  /// Marks the read of `turn` as given up: no thread waits for it any more. Returns false if it has
-  /// just returned.
+  /// Marks the read of `turn` as given up: no thread waits for it any more. Returns false if the
+  /// read has just returned.
   bool give_up(std::uint64_t turn) noexcept {
     const std::lock_guard lock{mutex_};
     return is_given_up_ = is_busy_ && turn_ == turn;

@@ -68,8 +68,8 @@ class schedule {
   }
 
   /// Consumer: allows only batches with a number below `limit` to be bound. Before the first call
-  /// all batches are allowed. If `wakes` is true, wakes a waiting opener. Otherwise leaves that to
-  /// a later call or to `wake`.
+  /// all batches are allowed. If `wakes` is true, wakes a waiting opener. Otherwise a later call or
+  /// `wake` wakes the opener.
   void allow(std::uint64_t limit, bool wakes) noexcept {
     allowed_.store(limit, std::memory_order_release);
     demand_.advance_quietly();

@@ -216,8 +216,8 @@ class source_of final : public source_ops {
                     batch_view<record_type>{slab, layout_, 0, batch.info.size});
     }
   }
-  // Not inlined, so that the compiler moves no arithmetic across the code that sets flush-to-zero
-  // around the call.
+  // Not inlined, so that the compiler does not move arithmetic across the code that sets
+  // flush-to-zero around the call.
   [[gnu::noinline]] void finish_batch([[maybe_unused]] batch_work& batch,
                                       [[maybe_unused]] std::byte* slab,
                                       [[maybe_unused]] std::uint64_t seed) const noexcept override {
