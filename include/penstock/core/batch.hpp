@@ -21,8 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the number of bytes in field `Index` of the batch in `slab` before the sample at
-/// `position`.
+/// Returns the offset in bytes of the sample at `position` within field `Index` of the batch in
+/// `slab`.
 template <std::size_t Index, record_type Record>
 [[nodiscard]] constexpr std::size_t place_in([[maybe_unused]] const std::byte* slab,
                                              const batch_layout<Record>& layout,
@@ -100,7 +100,7 @@ class ragged_view : detail::lease_tag {
   using value_type = std::remove_cv_t<T>;
 
   /// Views `size` samples. `offsets` has `size + 1` entries, which count values starting at `data`.
-  /// `lease` is for views of a lease, see `core/checked.hpp`.
+  /// `lease` identifies the lease that the view belongs to, if any, see `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr ragged_view(T* data, const std::int32_t* offsets, std::size_t size,
                                              detail::lease_tag lease = {}) noexcept
       : lease_tag(lease), data_(data), offsets_(offsets), size_(size) {}
@@ -114,13 +114,14 @@ class ragged_view : detail::lease_tag {
 
   /// The number of samples.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return size_; }
-  /// The first value of the batch, from which the offsets count.
+  /// Pointer to the first value of the batch. The offsets are relative to it.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     tag().record_address();
     return data_;
   }
   /// The `size() + 1` non-decreasing offsets into `data()`. Sample i starts at offset i, and the
-  /// final sample ends at the final offset. Offset 0 is 0, unless the view is of a part of a batch.
+  /// final sample ends at the final offset. The first offset is 0, unless the view covers only part
+  /// of a batch.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<const std::int32_t, dyn> offsets()
       const noexcept {
     return {offsets_, extents<dyn>{size_ + 1}, tag()};
@@ -142,7 +143,7 @@ class ragged_view : detail::lease_tag {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> values() const noexcept {
     return part(0, size_);
   }
-  /// The number of values of the longest sample, or 0 without samples. Reads all offsets.
+  /// The number of values of the longest sample, or 0 for an empty view. Reads all offsets.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t max_length() const noexcept {
     std::size_t max = 0;
     for (std::size_t i = 0; i < size_; ++i) max = length(i) > max ? length(i) : max;
@@ -183,8 +184,9 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
 }  // namespace detail
 
-/// A reference to one sample in place. A dataset writes to a sample in a batch's slab. A `map`
-/// function reads a `const_sample`, in the slab or in the dataset's own arrays.
+/// A reference to one sample, wherever it is stored. A dataset writes to a sample in a batch's
+/// slab. A `map` function reads a `const_sample`, which is in a slab or in the dataset's own
+/// arrays.
 ///
 /// `get<"name">()` returns a `tensor_view` of the field's extents. For a field without extents it
 /// returns a plain reference: `get<"label">(out) = 3`. The view of a ragged field has this sample's
@@ -195,24 +197,24 @@ class basic_sample {
  public:
   using record_type = Record;
 
-  /// Makes a sample whose fields may lie anywhere. `fields` has the address of each field, in the
-  /// record's order, aligned for the field's type.
+  /// Makes a sample whose fields need not be adjacent in memory. `fields` holds the address of each
+  /// field, in the record's order. Each address must be aligned for the field's type.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths) noexcept
     requires(Record::ragged_fields == 0)
       : fields_(fields), lengths_(&lengths) {}
 
-  /// Makes a sample whose fields may lie anywhere and whose ragged fields have the lengths
-  /// `values`.
+  /// Makes a sample whose fields need not be adjacent in memory and whose ragged fields have the
+  /// lengths `values`.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths,
                          const sample_lengths<Record>& values) noexcept
     requires(Record::ragged_fields > 0)
       : fields_(fields), lengths_(&lengths), values_{values} {}
 
-  /// Makes a reference to the sample at `position` of a slab. `lease` is for samples of a lease,
-  /// see `core/checked.hpp`. If the record has ragged fields, the constructor reads the offsets in
-  /// the slab, so the caller must be able to read that memory.
+  /// Makes a reference to the sample at `position` of a slab. `lease` identifies the lease that the
+  /// sample belongs to, if any, see `core/checked.hpp`. If the record has ragged fields, the
+  /// constructor reads the offsets in the slab, so the caller must be able to read that memory.
   constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout, std::size_t position,
                          detail::lease_tag lease = {}) noexcept
       : fields_(addresses(slab, layout, position, std::make_index_sequence<Record::size>{})),
@@ -302,7 +304,8 @@ class basic_batch_view {
   using record_type = Record;
 
   /// Views `size` samples of the batch in `slab`, starting at position `first`. `slab` and `layout`
-  /// must outlive the view. `lease` is for views of a lease, see `core/checked.hpp`.
+  /// must outlive the view. `lease` identifies the lease that the view belongs to, if any, see
+  /// `core/checked.hpp`.
   constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
                              std::size_t size, detail::lease_tag lease = {}) noexcept
       : slab_(slab), layout_(&layout), first_(first), size_(size), lease_(lease) {}
@@ -357,7 +360,7 @@ class basic_batch_view {
 
   /// The number of samples.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
-  /// The position in the batch of the first sample of this view.
+  /// The position of the view's first sample within the batch.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
   /// The first byte of the batch, not of the view.
   [[nodiscard]] constexpr Byte* slab() const noexcept {
@@ -389,7 +392,7 @@ using const_batch_view = basic_batch_view<Record, const std::byte>;
 /// previous sample. Intended for code that fills batches, such as a loader or your own
 /// `batch_source`. First place all samples in order, starting at position 0. Then write them, in
 /// any order and from any threads. Returns `Record::size` on success. If the values do not fit, the
-/// function places nothing and returns the index of the ragged field that is full.
+/// function places nothing and returns the index of the ragged field that is too small.
 template <record_type Record>
   requires(Record::ragged_fields > 0)
 [[nodiscard]] constexpr std::size_t place_sample(const batch_view<Record>& whole,
@@ -419,8 +422,8 @@ template <record_type Record>
 }
 
 /// Returns the field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`.
-/// Equals `batch.get<"image">()`, without the keyword `template` in generic code. A const lease
-/// returns const views.
+/// Equivalent to `batch.get<"image">()`, but generic code does not need the keyword `template`. A
+/// const lease returns const views.
 template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
 [[nodiscard]] decltype(auto) get(Batch&& batch) noexcept {

@@ -17,8 +17,8 @@ struct batch_info {
   std::size_t size = 0;        ///< the number of samples
   std::size_t valid_size = 0;  ///< the number of samples without the padding (`last_batch::pad`)
   std::size_t skipped = 0;     ///< unreadable samples left out of the batch (`error_action::skip`)
-  /// A value for the user of a `batch_source`. The value travels with the batch to the device. The
-  /// library does not interpret it, and no saved state includes it.
+  /// A value that a `batch_source` may set for its user. The value travels with the batch to the
+  /// device. The library does not interpret it, and no saved state includes it.
   std::uint64_t tag = 0;
   /// Number of batches that were dropped immediately before this batch. A loader drops none.
   std::uint64_t dropped = 0;

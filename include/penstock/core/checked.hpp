@@ -35,15 +35,15 @@
 #include <penstock/core/support/host_device_begin.hpp>
 
 /// @file
-/// The checked build: `-DPENSTOCK_CHECKED=1` for the whole program. The CMake target defines it in
-/// Debug builds. Views grow by two words, and each access through a view checks its lease.
-/// docs/checked.md lists the misuse that it reports. In other builds the same names are empty:
-/// views and leases do not grow, and calls compile to nothing.
+/// The checked build, which `-DPENSTOCK_CHECKED=1` enables for the whole program. The CMake target
+/// defines the macro in Debug builds. Views grow by two words, and each access through a view
+/// checks its lease. docs/checked.md lists the misuse that a checked build reports. In other builds
+/// the same names exist but are empty: views and leases do not grow, and calls compile to nothing.
 
 #if PENSTOCK_CHECKED
-/// Returns true if the calling thread is running a kernel. Programs that run kernels on the host
-/// define it, such as the double in tests/fake_cuda. In all other programs the address of the
-/// function is null.
+/// Returns true if the calling thread is running a kernel. Only programs that run kernels on the
+/// host define this function, such as the tests with the fake runtime in tests/fake_cuda. In all
+/// other programs its address is null.
 extern "C" [[gnu::weak, gnu::visibility("default")]] bool penstock_runs_device_code() noexcept;
 #endif
 
@@ -66,7 +66,7 @@ inline constexpr const char* lease_without_batch =
   std::abort();
 }
 
-/// Calls `wrong_use` for a lease that holds no batch.
+/// Reports the use of a lease that holds no batch, by `wrong_use`.
 [[noreturn, gnu::cold, gnu::noinline]] inline void no_batch() noexcept {
   wrong_use(lease_without_batch);
 }
@@ -103,8 +103,9 @@ inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
   return number;
 }
 
-/// The state of a lease, as its views read it. Records are never freed, only reused for other
-/// leases, so a stale view may read a record at any time. Therefore all members are atomic.
+/// The state of a lease, which its views check. Records are never freed, only reused for other
+/// leases, because a stale view may read a record at any time. For the same reason all members are
+/// atomic.
 class lease_record {
  public:
   /// Begins the lease `serial` of batch `index` of `epoch`. No earlier lease of the process may
@@ -120,8 +121,8 @@ class lease_record {
     alive_.store(serial, std::memory_order_release);
   }
 
-  /// Marks the data of lease `serial` as complete. The caller does this at once, or after the copy.
-  /// A late call for an earlier lease has no effect.
+  /// Marks the data of lease `serial` as complete. The caller does this immediately, or when the
+  /// copy has finished. A late call for an earlier lease has no effect.
   void arrive(std::uint64_t serial) noexcept {
     std::uint64_t last = arrived_.load(std::memory_order_relaxed);
     while (last < serial && !arrived_.compare_exchange_weak(last, serial, std::memory_order_release,
@@ -129,7 +130,7 @@ class lease_record {
     }
   }
 
-  /// Returns true if a thread that does not run a stream's work has accessed the data.
+  /// Returns true if a thread that does not belong to a stream has accessed the data.
   [[nodiscard]] bool was_seen_in_body() const noexcept {
     return seen_in_body_.load(std::memory_order_relaxed);
   }
@@ -184,22 +185,22 @@ class lease_record {
          "the thread that continues with it");
   }
 
-  /// Lets another thread use the lease. The lease calls this when it is moved: the next thread that
-  /// uses it becomes its user.
+  /// Lets another thread use the lease. Called when the lease is moved: the next thread that uses
+  /// the lease becomes its user.
   void pass_on() noexcept { user_.store(0, std::memory_order_relaxed); }
 
-  /// Ends the lease. No view may be used any more.
+  /// Ends the lease. The views must no longer be used.
   void end() noexcept { alive_.store(0, std::memory_order_release); }
 
-  /// Ends the lease on the host. Queued work of `streams` streams may still use its views. If the
-  /// calling thread belongs to a stream, it may use the views too: that work may have been queued
-  /// before.
+  /// Ends the lease on the host while work queued on `streams` streams may still use its views. If
+  /// the calling thread belongs to a stream, that thread may also still use the views, because its
+  /// work may have been queued before the lease ended.
   void end_behind(std::size_t streams) noexcept {
     streams_.store(streams, std::memory_order_relaxed);
     if (!runs_a_stream()) ended_by_.store(this_thread(), std::memory_order_relaxed);
   }
   /// Records that a stream has passed the end of the lease. Returns true for the last stream, which
-  /// sees the effects of all.
+  /// then sees the effects of all streams' work.
   [[nodiscard]] bool is_behind_last_stream() noexcept {
     return streams_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
@@ -217,25 +218,26 @@ class lease_record {
 
  private:
   std::atomic<std::uint64_t> alive_{0};  // number of the lease whose views may be used; 0: none
-  std::atomic<std::uint64_t> named_{0};  // number of the lease to which epoch_ and index_ belong
+  std::atomic<std::uint64_t> named_{0};  // number of the lease that epoch_ and index_ belong to
   std::atomic<std::uint64_t> epoch_{0};
   std::atomic<std::uint64_t> index_{0};
-  std::atomic<std::uint64_t> user_{0};  // the thread that uses the lease; 0: none since its move
-  std::atomic<std::uint64_t> ended_by_{0};  // the thread of no stream that ended a device lease
+  std::atomic<std::uint64_t> user_{0};  // the thread that uses the lease; 0: not used yet, or moved
+  std::atomic<std::uint64_t> ended_by_{0};  // non-stream thread that ended a device lease; 0: none
   std::atomic<std::uint64_t> arrived_{0};   // number of the newest lease whose data is complete
   mutable std::atomic<bool> seen_in_body_{false};  // accessed by a thread outside all streams
   std::atomic<std::size_t> streams_{0};  // streams whose work may still use an ended lease
 
   friend class lease_records;
-  lease_record* next_at_rest_ = nullptr;  // list of `lease_records`, under its lock
+  lease_record* next_at_rest_ = nullptr;  // links the list of `lease_records`, guarded by its mutex
 };
 
-/// All records of the process. A record is reused only after a thousand other leases, so that a
-/// stale view can still name its batch.
+/// All records of the process. A record rests for at least a thousand other leases before it is
+/// reused, so a stale view can still report which batch it belonged to.
 class lease_records {
  public:
-  /// Returns the records that all libraries of the program share, as `this_thread` does. The
-  /// records are never destroyed, since views may be used until the process ends.
+  /// Returns the records, which all libraries of the program share like the counter of
+  /// `this_thread`. The records are never destroyed, since views may be used until the process
+  /// ends.
   [[nodiscard, gnu::visibility("default")]] static lease_records& all() {
     static auto* const records = new lease_records;
     return *records;
@@ -270,8 +272,8 @@ class lease_records {
 
   std::mutex mutex_;  // guards all other members
   std::deque<lease_record> records_;
-  lease_record* first_ = nullptr;  // list of idle records: idle for longest,
-  lease_record* last_ = nullptr;   // and for shortest; unspecified while the list is empty
+  lease_record* first_ = nullptr;  // idle records: the longest idle,
+  lease_record* last_ = nullptr;   // and the most recent; unspecified while the list is empty
   std::size_t resting_ = 0;
   std::uint64_t serial_ = 0;
 };
@@ -349,9 +351,9 @@ class ended_lease {
  public:
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
 
-  /// Queues the end of the lease on `stream`; the caller calls this once per stream. The last
-  /// stream to reach the end calls `then`. A stream that can't run host functions, such as a CUDA
-  /// stream, does neither; device code is not checked.
+  /// Queues the end of the lease on `stream`. The caller calls this once per stream. The last
+  /// stream to reach the end calls `then`. If a stream can't run host functions, such as a CUDA
+  /// stream, nothing is queued on it and `then` is not called: device code is not checked.
   template <class Stream, class Then>
   void behind(Stream stream, const Then& then) const {
     const auto end = [record = record_, then]() noexcept {
@@ -360,8 +362,7 @@ class ended_lease {
       then();
       lease_records::all().release(record);
     };
-    // Launch without waiting for room in the queue: the room may depend on the caller's next
-    // action.
+    // Do not wait for room in the queue: making room may depend on what the caller does next.
     if constexpr (requires { stream.launch_without_wait(end); }) {
       stream.launch_without_wait(end);
     } else if constexpr (requires { stream.launch(end); }) {
@@ -375,19 +376,19 @@ class ended_lease {
   lease_record* record_;
 };
 
-/// The part of a lease that a checked build tracks; moves with the lease.
+/// The data that a checked build keeps with each lease. Moves with the lease.
 class lease_guard {
  public:
   lease_guard() = default;
   /// Begins a lease of batch `index` of `epoch`, whose data is complete. May throw std::bad_alloc,
-  /// so construct the guard before the lease: the error can still be reported there.
+  /// so construct the guard before the lease, while the error can still be reported.
   lease_guard(std::uint64_t epoch, std::uint64_t index) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
     record_->arrive(serial_);
   }
-  /// Begins a lease of batch `index` of `epoch`, whose data is complete after the work queued on
-  /// `copies` so far. Call it before the event is recorded. Copies on streams that can't run host
-  /// functions are not tracked: their data counts as complete at once.
+  /// Begins a lease of batch `index` of `epoch`, whose data is complete once the work queued on
+  /// `copies` so far has finished. Call this before the copy's event is recorded. Copies on streams
+  /// that can't run host functions are not tracked: their data counts as complete immediately.
   template <class Stream>
   lease_guard(std::uint64_t epoch, std::uint64_t index, Stream copies) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
@@ -420,7 +421,7 @@ class lease_guard {
   /// The tag that the lease's views carry.
   [[nodiscard]] lease_tag tag() const noexcept { return {record_, serial_}; }
 
-  /// Returns true if a thread that does not run a stream's work has accessed the data.
+  /// Returns true if a thread that does not belong to a stream has accessed the data.
   [[nodiscard]] bool was_seen_in_body() const noexcept { return record_->was_seen_in_body(); }
 
   /// Reports a misuse and ends the program.
@@ -433,8 +434,8 @@ class lease_guard {
     lease_records::all().release(std::exchange(record_, nullptr));
   }
 
-  /// Ends the lease for the host now. For `streams` streams, the lease ends when they reach the
-  /// end.
+  /// Ends the lease for the host now. The lease also ends on each of `streams` streams when the
+  /// stream reaches the end that the caller queues through the returned object.
   [[nodiscard]] ended_lease end_behind(std::size_t streams) noexcept {
     record_->end_behind(streams);
     return ended_lease{std::exchange(record_, nullptr)};
@@ -445,10 +446,10 @@ class lease_guard {
   std::uint64_t serial_ = 0;
 };
 
-/// Checks that only one thread at a time is inside. Copies of a gate check together.
+/// Checks that only one thread at a time is inside the gate. Copies of a gate share this check.
 class call_gate {
  public:
-  /// Makes an object without a gate, which may only be assigned to or destroyed.
+  /// Makes an empty gate, which may only be assigned to or destroyed.
   call_gate() = default;
   explicit call_gate(std::in_place_t) : busy_(std::make_shared<std::atomic<bool>>(false)) {}
 

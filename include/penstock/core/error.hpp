@@ -113,8 +113,8 @@ template <class = void>
 extern template void refuse_option<void>(std::string_view, std::initializer_list<str_cat_arg>);
 #endif
 
-/// Prints `error`, which nobody has retrieved and which cannot be thrown. `whose` names its source.
-/// Prints nothing for `cancelled`.
+/// Prints `error`, which nobody has retrieved and which can no longer be thrown. `whose` names its
+/// source. Prints nothing for `cancelled`.
 [[gnu::cold]] inline void print_unhandled(const char* whose,
                                           const std::exception_ptr& error) noexcept {
   const auto line = [whose](const char* what) noexcept {
@@ -219,16 +219,16 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
         needed_(needed),
         capacity_(capacity) {}
 
-  /// The field's name.
+  /// The name of the field.
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
   /// The batch.
   [[nodiscard]] const batch_position& at() const noexcept { return at_; }
   /// The position in the batch of the first sample that does not fit.
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
-  /// That sample's index in the loader's dataset.
+  /// The index, in the loader's dataset, of the first sample that does not fit.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// The number of values of the batch up to and including that sample. If the sample is too long
-  /// by itself, it is the number of values of that sample alone.
+  /// The number of values that the batch needs up to and including the first sample that does not
+  /// fit. If that sample is too long by itself, the number of its values alone.
   [[nodiscard]] std::uint64_t needed() const noexcept { return needed_; }
   /// The capacity in values.
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
@@ -242,15 +242,15 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   std::uint64_t capacity_;
 };
 
-/// Thrown if the consumer requests a batch while it holds all leases. Waiting might never end,
-/// unless leases end on other threads (`exhausted_action::wait`).
+/// Thrown if the consumer requests a batch while it holds all leases. The wait might never end,
+/// unless other threads end leases (`exhausted_action::wait`).
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;
 };
 
-/// Thrown if a text cannot be parsed. The message names the byte, the expected text and the text
-/// found.
+/// Thrown if a text cannot be parsed. The message gives the byte offset, the expected text and the
+/// text found.
 class [[gnu::visibility("default")]] text_error : public error {
  public:
   /// Reports a problem at byte `offset`. `what` names the kind of text: "loader_state".
@@ -259,29 +259,29 @@ class [[gnu::visibility("default")]] text_error : public error {
       : error(detail::str_cat(
             {what, ": at byte ", offset, ": expected ", expected, ", found ", found})),
         offset_(offset) {}
-  /// The byte of the text that could not be read.
+  /// The offset in bytes at which parsing failed.
   [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
 
  private:
   std::size_t offset_;
 };
 
-/// The origin of a sample: a dataset at the bottom of the pipeline, below `subset`, `map` and
-/// `concat`, and the sample's index in it.
+/// The origin of a sample: its source dataset, which is the dataset that `subset`, `map`, `concat`
+/// and other adaptors wrap, and the sample's index in it.
 struct sample_origin {
-  /// The index in that dataset.
+  /// The index in the source dataset.
   std::uint64_t index = 0;
-  /// The number of that dataset among those that `concat` joins, from 0.
+  /// The number of the source dataset among the datasets that `concat` joins, counting from 0.
   std::uint64_t part = 0;
   friend bool operator==(const sample_origin&, const sample_origin&) = default;
 };
 
-/// A limit of an `error_policy` that was exceeded, so that an exception was thrown despite the
+/// A limit of an `error_policy` that was exceeded, which is why an exception was thrown despite the
 /// policy.
 struct limit_exceeded {
   /// The option: "faults.on_error.max_failures" or "faults.on_error.max_failure_rate".
   std::string_view option;
-  /// Its value.
+  /// The value of the option.
   double value = 0;
   /// The number of samples lost so far, including this batch.
   std::uint64_t lost = 0;
@@ -303,9 +303,9 @@ struct failure {
   /// The stage that failed:
   /// - "read": the dataset with its adaptors.
   /// - "length": the length of a ragged sample, or the capacity for it.
-  /// - "order": the sampler's order of the epoch, or the dataset's size. The failure belongs to no
-  ///   single sample, as for the stages below.
-  /// - "lengths": a request for the lengths of a batch that does not return.
+  /// - "order": the sampler's order of the epoch, or the dataset's size. In this stage and the
+  ///   stages below, the failure belongs to no single sample.
+  /// - "lengths": a request for the lengths of a batch that has not returned.
   /// - "batch": a `map_batch` function.
   /// - "transfer": the copy to the device.
   /// - "results": the copy of the results to the host, or the consumer of the results.
@@ -321,16 +321,16 @@ struct failure {
   /// False if only the chunk is known. `position` and `sample` are then those of the chunk's first
   /// sample.
   bool exact = true;
-  /// The sample at the bottom of the pipeline; `std::nullopt` in stages other than "read".
+  /// The sample in its source dataset; `std::nullopt` in stages other than "read".
   std::optional<sample_origin> origin = std::nullopt;
-  /// The reason why a sample was not skipped or replaced although the policy specifies it.
-  /// Otherwise `std::nullopt`.
+  /// The limit that kept the policy from skipping or replacing the sample. `std::nullopt` if no
+  /// limit was exceeded.
   std::optional<limit_exceeded> reason = std::nullopt;
 
   /// Formats one line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the
-  /// batch)". If the index at the bottom of the pipeline differs, it follows: ", 14711 in the
-  /// dataset below" or ", 711 in part 1 below". If there is a reason, it follows: "; passed on: 8
-  /// of 112 samples could not be read, ...".
+  /// batch)". If the index in the source dataset differs, it follows: ", 14711 in the dataset
+  /// below" or ", 711 in part 1 below". If there is a reason, it follows: "; passed on: 8 of 112
+  /// samples could not be read, ...".
   [[nodiscard, gnu::cold]] std::string str() const {
     using detail::str_cat;
     std::string text = str_cat({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
@@ -356,7 +356,7 @@ namespace detail {
 /// batch is due.
 struct failed_batch {
   std::exception_ptr error;           ///< null if there is no exception
-  std::optional<failure> place = {};  ///< empty if it belongs to no batch
+  std::optional<failure> place = {};  ///< empty if the exception belongs to no batch
 
   /// Returns true if there is an exception.
   [[nodiscard]] explicit operator bool() const noexcept { return error != nullptr; }

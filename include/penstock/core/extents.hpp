@@ -40,8 +40,8 @@ inline constexpr std::size_t dynamic_count = (std::size_t{0} + ... + (Extents ==
 /// Only the dynamic extents are stored. Usable in kernels.
 template <std::size_t... Extents>
 class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
-  // Base classes are used here and in views: nvcc 13.0 gives a type with [[no_unique_address]]
-  // members another size on the device than on the host.
+  // Base classes are used here and in views, because nvcc 13.0 gives a type with
+  // [[no_unique_address]] members a different size on the device than on the host.
   using stored = detail::dynamic_extents<detail::dynamic_count<Extents...>>;
 
  public:

@@ -16,7 +16,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The places of the ragged fields, one number per field.
+/// The positions of the ragged fields in a slab, one entry per field.
 template <std::size_t Count>
 struct ragged_places {
   std::array<std::size_t, Count> offsets_at{};  ///< the offset of each field's offsets in the slab
@@ -36,10 +36,10 @@ struct ragged_places<0> {
 /// stores its samples contiguously and starts at a multiple of 256 bytes (the alignment of
 /// `cudaMalloc`, enough for any vector load). A shorter batch has the same layout.
 ///
-/// A ragged field has two parts. The offsets, `batch_size() + 1` 32-bit numbers, take the field's
-/// place in the record's order. The values come after all fields, so that unused capacity comes
-/// last and need not be copied. The values start at a multiple of 4,096 bytes, a page, because
-/// reads past the page cache may begin there.
+/// A ragged field has two parts. The offsets, `batch_size() + 1` 32-bit numbers, are at the field's
+/// position in the record's order. The values come after all fields, so that unused capacity is at
+/// the end of the slab and need not be copied. The values start at a multiple of 4,096 bytes, a
+/// page, because reads that bypass the page cache may begin there.
 template <record_type Record>
 class batch_layout {
  public:
@@ -64,8 +64,8 @@ class batch_layout {
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
   /// The number of bytes that a copy of `samples` samples has to move: from the start of the slab
-  /// to the end of the last field. If the record has ragged fields, it is the whole slab for any
-  /// lengths.
+  /// to the end of the last field. If the record has ragged fields, this is always the whole slab,
+  /// regardless of the lengths.
   [[nodiscard]] constexpr std::size_t used_bytes(std::size_t samples) const noexcept {
     if constexpr (Record::ragged_fields > 0) {
       return bytes_;
@@ -100,27 +100,27 @@ class batch_layout {
     return lengths_;
   }
 
-  /// The offset in bytes of field `Index` in the slab. For a ragged field it is the offset of the
-  /// values.
+  /// The offset in bytes of field `Index` in the slab. For a ragged field, this is the offset of
+  /// the values.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t offset() const noexcept {
     return offsets_[Index];
   }
 
-  /// The number of bytes of field `Index` in one sample. For a ragged field it is that of the
-  /// longest sample.
+  /// The number of bytes of field `Index` in one sample. For a ragged field, this is the size in
+  /// the longest sample.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     using field = typename Record::template field_at<Index>;
     if constexpr (field::extents_type::dynamic_rank == 0) {
-      // A constant: the copy of a sample with fixed extents compiles to straight code.
+      // A constant, so that copying a sample with fixed extents compiles to straight-line code.
       return typename field::extents_type{}.size() * sizeof(typename field::value_type);
     } else {
       return sample_bytes_[Index];
     }
   }
 
-  /// The offset in bytes of the offsets of the ragged field `Index`.
+  /// The position in the slab, in bytes, of the array of offsets of the ragged field `Index`.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
   [[nodiscard]] constexpr std::size_t offsets_at() const noexcept {

@@ -19,11 +19,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Deletes an object after the last lease that shared it. The object holds slots, whose destructor
-/// waits for streams. If work of such a stream ended the lease, the stream would wait for itself.
-/// The stream then deletes the object after all work that was queued before. No event of the slots
-/// can be recorded later, because no lease is left. An object that must not be destroyed in a child
-/// made by fork() reports this by `is_in_child()`.
+/// Deletes an object after the last lease that shared it. The object holds slots, and its
+/// destructor waits for streams. If work on such a stream ended the last lease, the stream would
+/// wait for itself. In that case the deletion is queued on the stream, after all work that is
+/// already queued. No event of the slots can be recorded later, because no lease is left. An object
+/// that must not be destroyed in a child made by fork() has a member `is_in_child()`, which returns
+/// true there.
 template <class StreamRef>
 struct delete_outside_of_work {
   template <class T>
@@ -42,7 +43,7 @@ void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) n
     if (const auto stream = StreamRef::running()) {
       try {
         stream->launch([=]() noexcept { destroy(last); });
-      } catch (...) {  // no memory for the launch: it stays, since work may still use it
+      } catch (...) {  // no memory for the launch: the object leaks, since work may still use it
       }
       return;
     }
@@ -50,8 +51,8 @@ void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) n
   destroy(last);
 }
 
-/// Makes an object on the heap that leases share. Its destructor may wait for work on streams of
-/// `StreamRef`.
+/// Makes an object on the heap that leases share. The object's destructor may wait for work on
+/// streams of `StreamRef`.
 template <class T, class StreamRef, class... Args>
 [[nodiscard]] std::shared_ptr<T> shared_by_leases(Args&&... args) {
   return std::shared_ptr<T>{new T(std::forward<Args>(args)...),
@@ -68,10 +69,10 @@ constexpr void refuse_copy_of_lease() noexcept {
 
 }  // namespace detail
 
-/// A lease of a slot of `Ring`, for any record of the batch in the slot. A lease can be moved, but
-/// not copied. When a lease ends, it returns the slot to the ring, which lives at least as long as
-/// the lease. Only one thread at a time may use a lease. A lease may end on any thread. Derived
-/// classes add other facts that a ring knows about a batch.
+/// A lease of a slot of `Ring`, independent of the record of the batch in the slot. A lease can be
+/// moved, but not copied. When a lease ends, it returns the slot to the ring, which lives at least
+/// as long as the lease. Only one thread at a time may use a lease. A lease may end on any thread.
+/// Derived classes add access to other information that a ring has about a batch.
 ///
 /// A ring has these members:
 ///
@@ -104,8 +105,8 @@ class slot_lease {
   slot_lease(std::shared_ptr<Ring> ring, slot_number slot,
              const batch_info& info) noexcept(!detail::checked)
       : slot_lease(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
-  /// Makes a lease of `slot`, whose end is ordered after the work on `stream`. The ring knows the
-  /// batch.
+  /// Makes a lease of `slot`, whose end is ordered after the work on `stream`. The ring provides
+  /// the `batch_info`.
   template <class Stream>
     requires requires(Ring& ring, slot_number slot, Stream& stream) { ring.hand_out(slot, stream); }
   slot_lease(std::shared_ptr<Ring> ring, slot_number slot, Stream&& stream) noexcept
@@ -180,7 +181,7 @@ class slot_lease {
   void release() noexcept {
     if (slots_ != nullptr) leave()->release(slot_);
   }
-  /// Ends the use of the slot by the host and empties the lease. The caller returns the slot to the
+  /// Ends the host's use of the slot and empties the lease. The caller returns the slot to the
   /// ring.
   [[nodiscard]] std::shared_ptr<Ring> leave() noexcept {
     slots_->close_lease(slot_, info_, guard_);
@@ -194,8 +195,8 @@ class slot_lease {
   /// @endcond
 };
 
-/// A lease of a batch of `Record`: a `Base`, which is a `slot_lease` or derived from it, with views
-/// of the fields.
+/// A lease of a batch of `Record`. Adds views of the fields to `Base`, which is a `slot_lease` or a
+/// class derived from it.
 template <record_type Record, class Base>
 class lease : public Base {
  public:
@@ -204,7 +205,7 @@ class lease : public Base {
   using Base::Base;
   /// Makes an empty lease.
   lease() = default;
-  /// Makes a typed lease from `untyped`, which holds a batch of `Record`. For the library.
+  /// Makes a typed lease from `untyped`, which holds a batch of `Record`. Intended for the library.
   template <std::same_as<Base> Untyped>
   explicit lease(Untyped untyped) noexcept : Base(std::move(untyped)) {}
   lease(lease&&) noexcept = default;
@@ -239,12 +240,13 @@ class lease : public Base {
 
   /// Returns a view of the batch in host memory, for reading on the host while the device works on
   /// its copy. Requires `transfer_options::keep_host`. `Source` is the record of the transfer's
-  /// source. Name it if a transform changes the record: `batch.host<digit>()`. The view is valid
+  /// source. Specify it if a transform changes the record: `batch.host<digit>()`. The view is valid
   /// until the lease ends. The end of the lease does not wait for work on streams that reads the
-  /// view. If batches are not copied (`zero_copy`), the view shows the memory that the step uses.
+  /// view. If batches are not copied (`zero_copy`), the view refers to the memory that the step
+  /// uses.
   ///
-  /// Throws `option_error` if `keep_host` is not set, and `std::logic_error` if `Source` is another
-  /// record than that of the source.
+  /// Throws `option_error` if `keep_host` is not set, and `std::logic_error` if `Source` is not the
+  /// record of the transfer's source.
   template <penstock::record_type Source = Record>
     requires requires(const Base& batch) { batch.template host_view<Source>(); }
   [[nodiscard]] const_batch_view<Source> host() const {
@@ -262,7 +264,7 @@ class lease : public Base {
     this->require_ordered(stream);
     return *this;
   }
-  /// Declares that work on `stream` reads the batch. A checked build reports the same misuse.
+  /// Declares that work on `stream` reads the batch. Otherwise the same as the non-const overload.
   template <class Stream>
     requires requires(const Base& batch, Stream& stream) { batch.require_ordered(stream); }
   const lease& used_on(Stream&& stream) const noexcept {

@@ -78,7 +78,7 @@ struct name {
   friend constexpr bool operator==(const name&, const name&) = default;
 };
 
-/// Takes the place of extents if the length of a field differs from sample to sample:
+/// The extent of a field whose length differs between samples:
 /// `field<"tokens", std::uint16_t, ragged>`. A batch stores the values of its samples back to back,
 /// see `ragged_view`.
 inline constexpr std::size_t ragged = dyn - 1;
@@ -168,7 +168,7 @@ consteval bool names_differ() {
   return true;
 }
 
-/// `Field` with elements of type T.
+/// The type of `Field` with its element type replaced by T.
 template <class Field, class T, class Lengths = typename Field::extents_type>
 struct retyped_field;
 template <class Field, class T, std::size_t... Extents>

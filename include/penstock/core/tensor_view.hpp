@@ -30,8 +30,8 @@ struct inner_view<T, extents<First, Rest...>> {
   using type = tensor_view<T, Rest...>;
 };
 
-/// The parts of a view except its pointer; an aggregate, because nvcc would initialize two bases of
-/// a class in another order than that of their declaration.
+/// The parts of a view except its pointer. The type is an aggregate, because nvcc initializes two
+/// base classes of a class in an order other than that of their declaration.
 template <class Extents>
 struct view_parts : Extents, lease_tag {};
 
@@ -40,8 +40,8 @@ struct view_parts : Extents, lease_tag {};
 /// A non-owning view of a dense row-major array: a pointer and the extents.
 ///
 /// The view is cheap to copy and usable in kernels, except for `flat()`, `shape()` and `strides()`.
-/// Constness is that of `T`, as with `std::span`. A view of a batch has the batch as its outermost,
-/// dynamic dimension.
+/// Constness is that of `T`, as with `std::span`. In a view of a batch, the outermost dimension is
+/// dynamic and counts the samples.
 template <class T, std::size_t... Extents>
 class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
   using parts = detail::view_parts<penstock::extents<Extents...>>;
@@ -54,8 +54,8 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
   /// The number of dimensions.
   static constexpr std::size_t rank = sizeof...(Extents);
 
-  /// Views the elements starting at `data`, in row-major order. `lease` is for views of a lease,
-  /// see `core/checked.hpp`.
+  /// Views the elements starting at `data`, in row-major order. `lease` identifies the lease that
+  /// the view belongs to, if any, see `core/checked.hpp`.
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
                                              detail::lease_tag lease = {}) noexcept
       : parts{lengths, lease}, data_(data) {}

@@ -13,8 +13,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The context in which a chunk of samples is read: the key of the random bits, scratch memory, and
-/// the progress that identifies a failing sample. Made by `reader`. An adaptor passes it to the
-/// dataset below; a source without random bits may ignore it.
+/// the progress that identifies a failing sample. A `reader` makes the context. An adaptor passes
+/// it to the dataset that it wraps. A dataset that uses no random bits may ignore it.
 class chunk_context {
  public:
   /// Makes the context for reading `samples` under `key`. Samples are timed unless `times` is null.
@@ -23,23 +23,23 @@ class chunk_context {
                 detail::sample_clock* times = nullptr) noexcept
       : key_(key), samples_(samples), scratch_(scratch), progress_(&progress), times_(times) {}
 
-  /// Returns the generator of the i-th sample of the chunk. Its key is (seed, epoch, the sample's
-  /// index as the sampler returned it, stage). Every random stage of a pipeline uses a different
-  /// `stage`.
+  /// Returns the generator of the i-th sample of the chunk. The generator's key is (seed, epoch,
+  /// the sample's index as the sampler returned it, stage). Every random stage of a pipeline uses a
+  /// different `stage`.
   [[nodiscard]] sample_generator generator(std::size_t i, std::uint32_t stage) const noexcept {
     return sample_generator{key_.at_stage(first_stage_ + stage), samples_[i]};
   }
 
   /// Records that the i-th sample is being read. `last_failure()` names that sample if it throws,
   /// and a stall warning names it while it hangs. If `i` is out of range, the chunk's first sample
-  /// is named, as inexact.
+  /// is named instead and marked inexact.
   void at(std::size_t i) const noexcept {
     progress_->store(first_ + i, std::memory_order_relaxed);  // orders no other memory
     if (times_ != nullptr) [[unlikely]]
       times_->at(first_ + i);
   }
 
-  /// Records that all samples of the chunk are now read together; they share the time.
+  /// Records that all samples of the chunk are now read together and share the measured time.
   void at_all() const noexcept {
     at_any();
     if (times_ != nullptr) times_->at_all(first_, samples_.size(), times_->now());
@@ -62,7 +62,7 @@ class chunk_context {
   /// of the outermost dataset, aligned to 256 bytes.
   [[nodiscard]] std::span<std::byte> scratch() const noexcept { return scratch_; }
 
-  /// Returns the context of a part of the chunk.
+  /// Returns the context for `count` samples of the chunk, starting at sample `begin`.
   [[nodiscard]] chunk_context subchunk(std::size_t begin, std::size_t count) const noexcept {
     chunk_context part = *this;
     part.samples_ = samples_.subspan(begin, count);
@@ -78,7 +78,7 @@ class chunk_context {
   }
 
   /// Returns this context for a second dataset next to a dataset that uses `used` stages. Both
-  /// count their stages from 0, and share no random bits.
+  /// datasets count their stages from 0, but share no random bits.
   [[nodiscard]] chunk_context beside(std::uint32_t used) const noexcept {
     chunk_context other = *this;
     other.first_stage_ += used;

@@ -88,7 +88,7 @@ concept has_origins = requires(const D& d, std::uint64_t i) {
   { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
 };
 
-/// Has its own prefetch hints. The concepts from this concept to `warns` also apply to blob
+/// A dataset with prefetch hints of its own. The concepts from here to `warns` also apply to blob
 /// sources.
 template <class D>
 concept has_prefetch_hint =
@@ -105,7 +105,7 @@ concept has_prefetch_capacity = requires(const D& d) {
   { d.prefetch_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Accepts a plan of later reads, and fetches nothing for it.
+/// A dataset that accepts a plan of later reads, for which it fetches nothing.
 template <class D>
 concept has_access_plan =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.access_plan(indices); };
@@ -127,16 +127,16 @@ struct no_base_function {
   void operator()(const Base&, std::span<const std::uint64_t>) const noexcept {}
 };
 
-/// Adapts other datasets, see `each_base` in the documentation of `dataset`.
+/// A dataset that adapts other datasets, see `each_base` in the documentation of `dataset`.
 template <class D>
 concept has_bases = requires(const D& d, std::span<const std::uint64_t> indices) {
   d.each_base(indices, no_base_function{});
 };
 
-/// True if a loader may have to look ahead for a dataset, because the dataset, or a dataset below
-/// it, has prefetch hints or access plans. An adaptor may declare this as `static constexpr bool
-/// looks_ahead`, which saves compiling the look-ahead. By default an adaptor counts as looking
-/// ahead.
+/// True if a loader may have to look ahead for a dataset, because the dataset, or a dataset that it
+/// wraps, has prefetch hints or access plans. An adaptor may declare this as
+/// `static constexpr bool looks_ahead`. If it declares false, the look-ahead is not compiled. By
+/// default an adaptor counts as looking ahead.
 template <class D>
 inline constexpr bool looks_ahead = has_prefetch_hint<D> || has_access_plan<D> || has_bases<D>;
 template <class D>
@@ -148,8 +148,8 @@ concept has_fingerprint = requires(const D& d) {
   { d.fingerprint() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Transforms each batch after all its samples are read, see `map_batch`. Called once per batch, on
-/// one thread. Several batches may be finished at once.
+/// A dataset that transforms each batch after all its samples are read, see `map_batch`.
+/// `finish_batch` is called once per batch, on one thread. Several batches may be finished at once.
 template <class D>
 concept finishes_batches = requires(const D& d, batch_view<typename D::record_type> all,
                                     sample_generator& rng) { d.finish_batch(all, rng); };
@@ -159,7 +159,7 @@ concept has_scratch = requires(const D& d) {
   { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// Prefetch distance of rows, in samples; four was fastest for rows of 784 bytes.
+/// Number of samples by which prefetching is ahead of reading; 4 was fastest for rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
 template <class D>
@@ -172,9 +172,9 @@ concept names_stages = requires {
   { D::stages } -> std::convertible_to<std::uint32_t>;
 };
 
-/// Returns the number of random stages of a dataset, including the stages below it, so that each
-/// stage has its own random bits. `stages` is a constant, or a function if the type does not
-/// determine it.
+/// Returns the number of random stages of a dataset, including the stages of the datasets that it
+/// wraps. Each stage has its own random bits. `stages` is a constant, or a function if the type
+/// does not determine the number.
 template <class D>
 [[nodiscard]] constexpr std::uint32_t stages_of([[maybe_unused]] const D& data) {
   if constexpr (counts_stages<D>) {
@@ -186,16 +186,18 @@ template <class D>
   }
 }
 
-/// True if reading needs memory of another owner, so that no read may outlive it. Your own dataset
-/// that holds pointers has `static constexpr bool borrows = true`.
+/// True if reading uses memory that the dataset does not own, in which case no read may outlive
+/// that memory. Your own dataset that holds pointers should have
+/// `static constexpr bool borrows = true`.
 template <class D>
 inline constexpr bool borrows = false;
 template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
-/// True if a function in a pipeline borrows. Its captures may be references, so a function with any
-/// state counts as borrowing unless it has `static constexpr bool borrows = false`.
+/// True if a function in a pipeline borrows. The function's captures may be references, so a
+/// function with any state counts as borrowing unless it has
+/// `static constexpr bool borrows = false`.
 template <class F>
 inline constexpr bool function_borrows = !std::is_empty_v<F>;
 template <class F>
@@ -237,40 +239,41 @@ inline constexpr bool function_borrows<F> = F::borrows;
 /// together with that batch.
 ///
 /// **Hints** about coming reads, for a disk or a network, see `loader_options::lookahead_bytes`:
-/// - `prefetch_hint(indices)`: a prefetch hint: these samples will be read next, in this order,
-///   after those of earlier calls. Starts to fetch them and returns soon. One thread of a loader
+/// - `prefetch_hint(indices)`: announces that these samples will be read next, in this order, after
+///   the samples of earlier calls. Starts to fetch them and returns soon. One thread of a loader
 ///   calls it while others read. Exceptions are counted and have no other effect;
-/// - `std::uint64_t storage_size(index) const`: the bytes of the sample in storage. If absent or 0,
-///   the loader assumes its bytes in a batch, or for a ragged record the mean of the samples read
-///   so far;
-/// - `std::uint64_t prefetch_capacity() const`: the most prefetched bytes that it keeps; unbounded
-///   if absent;
-/// - `access_plan(indices)`: the plan of later reads, which a cache uses to decide what to keep:
-///   these samples will be read, in this order, after those of earlier calls. Fetches nothing. An
-///   empty list retracts the plan. Called like `prefetch_hint`;
-/// - `std::uint64_t plan_capacity() const`: the most planned bytes that it can use; 0 for no plan
-///   at all; unbounded if absent.
+/// - `std::uint64_t storage_size(index) const`: the size of the sample in storage, in bytes. If the
+///   member is absent or returns 0, the loader assumes the sample's size in a batch. For a ragged
+///   record, it assumes the mean size of the samples read so far;
+/// - `std::uint64_t prefetch_capacity() const`: the maximum number of prefetched bytes that the
+///   dataset keeps; unlimited if absent;
+/// - `access_plan(indices)`: announces later reads, so that a cache can decide what to keep: these
+///   samples will be read, in this order, after the samples of earlier calls. Fetches nothing. An
+///   empty list retracts the plan. Called in the same way as `prefetch_hint`;
+/// - `std::uint64_t plan_capacity() const`: the maximum number of planned bytes that the dataset
+///   can use; 0 if it needs no plan; unlimited if absent.
 ///
-/// **Borrowing.** A dataset that refers to memory of another owner has `static constexpr bool
-/// borrows = true`: then a loader's destructor waits for all its reads, even beyond
-/// `loader_options::faults.timeout`.
+/// **Borrowing.** A dataset that refers to memory of another owner has
+/// `static constexpr bool borrows = true`, in which case a loader's destructor waits for all its
+/// reads, even beyond `loader_options::faults.timeout`.
 ///
-/// **Adaptors.** Your own adaptor forwards hints, plans, origins and warnings by one member:
+/// **Adaptors.** Your own adaptor forwards hints, plans, origins and warnings through one member:
 /// `template <class F> void each_base(std::span<const std::uint64_t> indices, const F& f) const`.
-/// `each_base` calls `f(base, local_indices)` for all datasets below it, in a fixed order, each
-/// with the indices of the samples in that dataset. The list is empty for a dataset without any of
-/// the samples. An index that is out of range is skipped. A long list may be passed on in pieces,
-/// each to all datasets; an empty list is passed on once. Any thread may call `each_base`, and it
-/// throws only the errors of `f`. If the adaptor has one of the members above itself, that member
-/// replaces the forwarded calls. If an adaptor states origins itself and the list has samples, it
-/// may leave out the calls with empty lists. This way it can have many datasets below it.
+/// `each_base` calls `f(base, local_indices)` for each dataset that the adaptor wraps, in a fixed
+/// order, with the samples' indices in that dataset. The list is empty for a dataset that has no
+/// such sample. An index that is out of range is skipped. A long list may be split into pieces,
+/// each of which goes to all datasets; an empty list is passed on once. Any thread may call
+/// `each_base`, and it throws only the exceptions of `f`. If the adaptor itself has one of the
+/// members listed here, that member replaces the forwarded calls. If an adaptor has its own
+/// `origin` and the list has samples, it may leave out the calls with empty lists. So an adaptor
+/// can wrap many datasets.
 ///
-/// The origin of a sample is in the first dataset that gets its index. `sample_origin::part` counts
-/// the datasets at the bottom in the order of the calls. An adaptor may state origins itself by
-/// `sample_origin origin(index) const noexcept` and `std::vector<std::uint64_t> base_sizes()
-/// const`. An adaptor that selects samples by a list also has `std::uint64_t fingerprint() const`,
-/// a hash of the list and of `fingerprint_of` the dataset below, so that a loader refuses a state
-/// of another list.
+/// The origin of a sample is in the first dataset that gets its index. `sample_origin::part`
+/// numbers the source datasets, which wrap no other dataset, in the order of the calls. An adaptor
+/// may report origins itself through `sample_origin origin(index) const noexcept` and
+/// `std::vector<std::uint64_t> base_sizes() const`. An adaptor that selects samples by a list also
+/// has `std::uint64_t fingerprint() const`, a hash of the list and of `fingerprint_of` the dataset
+/// that it wraps, so that a loader rejects a state that was taken with another list.
 ///
 /// **Warnings.** `std::vector<std::string> warnings() const`: messages about the dataset for
 /// `loader::footprint` and a log, for example that its files have no checksums.
@@ -318,8 +321,8 @@ template <dataset D>
   }
 }
 
-/// Returns the lengths of the ragged fields of sample `index`, in the record's order. Throws what
-/// the dataset throws.
+/// Returns the lengths of the ragged fields of sample `index`, in the record's order. Exceptions of
+/// the dataset propagate.
 template <dataset D>
   requires detail::tells_lengths<D>
 [[nodiscard]] sample_lengths<typename D::record_type> lengths_of(const D& data,
@@ -343,7 +346,7 @@ template <dataset D>
 
 namespace detail {
 
-/// Returns the number of datasets at the bottom of `data`.
+/// Returns the number of source datasets of `data`.
 template <class D>
 [[nodiscard]] std::uint64_t base_count_of(const D& data) {
   if constexpr (has_origins<D>) {
@@ -357,8 +360,8 @@ template <class D>
   }
 }
 
-/// Returns the joint capacity of the datasets below `data`: the smallest `capacity_of(base)`,
-/// ignoring 0, which means that a dataset does not take part.
+/// Returns the joint capacity of the datasets that `data` wraps: the smallest nonzero
+/// `capacity_of(base)`. A capacity of 0 means that a dataset does not take part.
 template <class D, class Capacity>
 [[nodiscard]] std::uint64_t joint_capacity(const D& data, const Capacity& capacity_of) {
   std::uint64_t joint = 0;
@@ -371,8 +374,8 @@ template <class D, class Capacity>
 
 }  // namespace detail
 
-/// Returns the origin of sample `index` at the bottom of the pipeline; `data` itself is the bottom
-/// if it adapts nothing. Thread-safe, also for an index that is out of range.
+/// Returns the origin of sample `index`, which is its source dataset and its index there. If `data`
+/// wraps no other dataset, `data` is the source. Thread-safe, even if the index is out of range.
 template <class D>
 [[nodiscard]] sample_origin origin_of(const D& data, std::uint64_t index) noexcept {
   if constexpr (detail::has_origins<D>) {
@@ -397,7 +400,7 @@ template <class D>
   }
 }
 
-/// Returns the sizes of the datasets at the bottom, by `sample_origin::part`.
+/// Returns the sizes of the source datasets, by `sample_origin::part`.
 template <class D>
 [[nodiscard]] std::vector<std::uint64_t> base_sizes_of(const D& data) {
   if constexpr (detail::has_origins<D>) {
@@ -414,8 +417,8 @@ template <class D>
   }
 }
 
-/// Gives `data`, or the datasets below it, a prefetch hint for the samples `indices`. Throws the
-/// errors of the datasets.
+/// Passes a prefetch hint for the samples `indices` to `data` or to the datasets that it wraps.
+/// Exceptions of the datasets propagate.
 template <class D>
 void prefetch_hint([[maybe_unused]] const D& data,
                    [[maybe_unused]] std::span<const std::uint64_t> indices) {
@@ -428,7 +431,8 @@ void prefetch_hint([[maybe_unused]] const D& data,
   }
 }
 
-/// Returns the most bytes that `data` keeps prefetched; 0 if it does not accept hints.
+/// Returns the maximum number of bytes that `data` keeps prefetched, or 0 if it does not accept
+/// hints.
 template <class D>
 [[nodiscard]] std::uint64_t prefetch_capacity_of([[maybe_unused]] const D& data) {
   if constexpr (detail::has_prefetch_hint<D>) {
@@ -442,8 +446,8 @@ template <class D>
   }
 }
 
-/// Appends the samples `indices` to the plan of `data`, or of the datasets below it; an empty list
-/// retracts the plan. Throws what the datasets throw.
+/// Appends the samples `indices` to the plan of `data` or of the datasets that it wraps. An empty
+/// list retracts the plan. Exceptions of the datasets propagate.
 template <class D>
 void access_plan([[maybe_unused]] const D& data,
                  [[maybe_unused]] std::span<const std::uint64_t> indices) {
@@ -456,7 +460,8 @@ void access_plan([[maybe_unused]] const D& data,
   }
 }
 
-/// Returns the most planned bytes that `data` can use; 0 if it does not accept plans.
+/// Returns the maximum number of planned bytes that `data` can use, or 0 if it does not accept
+/// plans.
 template <class D>
 [[nodiscard]] std::uint64_t plan_capacity_of([[maybe_unused]] const D& data) {
   if constexpr (detail::has_access_plan<D>) {
@@ -471,7 +476,7 @@ template <class D>
 
 namespace detail {
 
-/// Returns true if a dataset from which sample `index` of `data` comes accepts hints or plans.
+/// Returns true if any dataset that contributes to sample `index` of `data` accepts hints or plans.
 template <class D>
 [[nodiscard]] bool is_looked_ahead([[maybe_unused]] const D& data,
                                    [[maybe_unused]] std::uint64_t index) {
@@ -489,8 +494,8 @@ template <class D>
 
 }  // namespace detail
 
-/// Returns the bytes of sample `index` in storage; 0 if unknown. For an adaptor, returns the total
-/// of the datasets below it that accept hints or plans.
+/// Returns the size of sample `index` in storage in bytes, or 0 if it is unknown. For an adaptor,
+/// returns the total of the datasets that it wraps and that accept hints or plans.
 template <class D>
 [[nodiscard]] std::uint64_t storage_size_of([[maybe_unused]] const D& data,
                                             [[maybe_unused]] std::uint64_t index) {
@@ -511,7 +516,8 @@ template <class D>
   }
 }
 
-/// Returns the warnings of `data` or of the datasets below it, one sentence each; usually empty.
+/// Returns the warnings of `data` or of the datasets that it wraps, one sentence each; usually
+/// empty.
 template <class D>
 [[nodiscard]] std::vector<std::string> warnings_of([[maybe_unused]] const D& data) {
   if constexpr (detail::warns<D>) {
@@ -527,8 +533,8 @@ template <class D>
   }
 }
 
-/// Returns a hash of the selections that adaptors make: the lists of `subset` and `exclude`, the
-/// weights of `interleave`. Returns 0 without a selection. Part of a `loader_state`.
+/// Returns a hash of the selections that adaptors make, such as the lists of `subset` and `exclude`
+/// and the weights of `interleave`, or 0 without a selection. Part of a `loader_state`.
 template <dataset D>
 [[nodiscard]] std::uint64_t fingerprint_of([[maybe_unused]] const D& data) {
   if constexpr (detail::has_fingerprint<D>) {
@@ -556,8 +562,8 @@ class mean_bytes {
   }
 
  private:
-  // Invariant: `bytes_` includes all samples that `samples_` counts, so that the first mean is not
-  // too small. The release pairs with the acquire.
+  // Invariant: `bytes_` includes all samples that `samples_` counts, so the first mean is not too
+  // small. The release pairs with the acquire.
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<std::uint64_t> samples_{0};
 };

@@ -20,8 +20,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// An array given to `memory_dataset` has the wrong number of elements for the record, the extents
-/// and the other arrays.
+/// Thrown if an array given to `memory_dataset` has the wrong number of elements for the record,
+/// the extents and the other arrays.
 class [[gnu::visibility("default")]] array_mismatch : public error {
  public:
   array_mismatch(std::string field, const std::string& expected, std::uint64_t found)
@@ -41,13 +41,13 @@ class [[gnu::visibility("default")]] array_mismatch : public error {
 };
 
 /// A dataset over existing arrays: one contiguous array per field, sample after sample, in the
-/// record's order. Non-owning: nothing is copied, and the arrays must outlive it unchanged.
+/// record's order. The dataset does not own or copy the arrays, which must outlive it unchanged.
 ///
 ///     using digit = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
 ///     memory_dataset<digit> digits{pixels, labels};              // spans, vectors, arrays
 ///     memory_dataset<text> lines{{{length}, {}}, tokens, labels};  // dyn extents first
 ///
-/// Reading is thread-safe. Rows are prefetched into the cache, four ahead.
+/// Reading is thread-safe. Rows are prefetched into the cache, four rows ahead.
 template <penstock::record_type Record>
 class memory_dataset {
  public:
@@ -64,7 +64,8 @@ class memory_dataset {
     requires(sizeof...(Arrays) == Record::size)
   explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
       : layout_(lengths, 1) {
-    // Uses <span>: including <ranges> for the concept would add a tenth to the parsed size.
+    // Uses std::span, because including <ranges> for a concept would increase the parsed size by a
+    // tenth.
     constexpr bool all_stay = ((std::is_lvalue_reference_v<Arrays> ||
                                 std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>) &&
                                ...);
@@ -92,13 +93,13 @@ class memory_dataset {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// Returns a reference to the sample in its arrays. Throws `index_error`.
+  /// Returns a reference to the sample in the arrays. Throws `index_error`.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("memory_dataset", index, size_);
     return {rows(index, std::make_index_sequence<Record::size>{}), layout_.extents()};
   }
 
-  /// Prefetches the sample into the cache. Does nothing for an index out of range.
+  /// Prefetches the sample into the cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {

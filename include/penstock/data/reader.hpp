@@ -21,20 +21,21 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Reads the samples `indices` into `out` through the best member that the dataset offers. Adaptors
-/// read the dataset below with it. `indices[i]` goes to `out[i]`; both have the same size.
+/// read the dataset that they wrap through this function. `indices[i]` goes to `out[i]`; both have
+/// the same size.
 template <dataset D>
 void read_chunk(const D& data, std::span<const std::uint64_t> indices,
                 batch_view<typename D::record_type> out, const chunk_context& context) {
   if constexpr (detail::reads_chunks_in_context<D>) {
-    context.at_any();  // so that no position of an adaptor above or of the previous chunk is left
+    context.at_any();  // clears the position of the previous chunk or of an outer adaptor
     data.read_chunk(indices, out, context);
   } else if constexpr (detail::reads_chunks<D>) {
     context.at_all();
     try {
       data.read_chunk(indices, out);
     } catch (...) {
-      // The chunk does not report where it failed. Reading one by one finds the sample; the
-      // consumer still gets the first exception.
+      // The dataset does not report which sample failed. Reading the samples one by one finds it.
+      // The consumer still gets the first exception.
       const auto original = std::current_exception();
       for (std::size_t i = 0; i < indices.size(); ++i) {
         context.at(i);
@@ -113,9 +114,9 @@ class reader {
   /// Reads from `data`, which must outlive it.
   explicit reader(const D& data) : data_(&data), memory_(scratch_bytes_of(data)) {}
 
-  /// Reads the samples `indices` into `out` with the random bits of `key`. Throws what the
-  /// dataset throws; `failed_at()` is then the position in the chunk. Samples are timed unless
-  /// `times` is null.
+  /// Reads the samples `indices` into `out` with the random bits of `key`. Exceptions of the
+  /// dataset propagate, in which case `failed_at()` returns the position of the failed sample.
+  /// Samples are timed unless `times` is null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
     read_chunk(*data_, indices, out, memory_.begin(indices, key, times));
@@ -142,7 +143,8 @@ inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
   // A row need not be aligned to cache lines: its last byte may be in an additional line.
   if (count > 0) __builtin_prefetch(row + count - 1);
-  // GCC would remove the call of a function that only prefetches as having no effect.
+  // Without this statement, GCC would remove calls to this function, because a prefetch has no
+  // effect that GCC must preserve.
   asm volatile("");
 }
 

@@ -41,8 +41,8 @@ class cpu_device {
   explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
-  /// Makes an event. A thread that waits for an event always sleeps. Only `timed` makes a
-  /// difference.
+  /// Makes an event. Only `timed` makes a difference, because a thread that waits for an event of
+  /// this device always sleeps.
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
     event_type made;
     if (waits == event_wait::timed) {
@@ -51,12 +51,12 @@ class cpu_device {
     return made;
   }
 
-  /// The stream that is the calling thread itself, for a consumer that computes in its loop body. A
-  /// wait for a copy blocks the thread, and a release is complete at once.
+  /// The stream that stands for the calling thread, for a consumer that computes in its loop body.
+  /// A wait for a copy blocks the thread, and a release is complete immediately.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
 
-  /// All host memory. `as_own` is false, because the device stands for a GPU, whose copies must be
-  /// visible.
+  /// Returns access to all host memory. `as_own` is false, because this device stands in for a GPU,
+  /// so its copies must be observable.
   [[nodiscard]] host_access reads_host() const noexcept { return {true, true, false}; }
 
   /// Accepts any CPU stream.
@@ -65,7 +65,7 @@ class cpu_device {
   void record(event_type& event, stream_ref stream) const {
     if (event.time_ != nullptr) record_time(event, stream);
     if (event.queue_.get() != stream.queue_) {
-      // Null for the calling thread: all its work has ended.
+      // Null for the calling thread, whose work has all ended.
       event.queue_ = stream.queue_ == nullptr ? nullptr : stream.queue_->shared_from_this();
     }
     if (stream.queue_ == nullptr) return;
@@ -73,7 +73,7 @@ class cpu_device {
     stream.queue_->record_use();
   }
 
-  /// Returns the time from `begin` to `end`; for modelled streams, the modelled time.
+  /// Returns the time from `begin` to `end`. For modelled streams, this is the modelled time.
   [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
                                                  const event_type& end) const {
     return *end.time_ - *begin.time_;
@@ -97,11 +97,11 @@ class cpu_device {
     if (event.queue_ != nullptr) event.queue_->wait_until_completed(position_of(event));
   }
 
-  /// Blocks until all work of the stream has ended. Throws what the work has thrown.
+  /// Blocks until all work of the stream has ended. Rethrows exceptions of the work.
   void synchronize(stream_ref stream) const { stream.synchronize(); }
 
-  /// Returns true if no work runs any more after a call has thrown `refusal`, because the process
-  /// is a fork, or because the work has called `exit()`.
+  /// Returns true if `refusal`, the exception of an earlier call, means that no work runs any more:
+  /// the process is a child made by fork(), or the work has called `exit()`.
   [[nodiscard]] static bool is_dead_after(const std::exception_ptr& refusal) noexcept {
     try {
       std::rethrow_exception(refusal);
@@ -119,8 +119,8 @@ class cpu_device {
   }
 
   /// Copies `bytes` bytes in stream order. Both ranges must stay alive until the stream has done
-  /// the copy. A small copy on an idle stream runs at once on the calling thread, because waking
-  /// the stream's thread would take several times as long.
+  /// the copy. A small copy on an idle stream runs immediately on the calling thread, because
+  /// waking the stream's thread would take several times as long.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const bool modelled = detail::is_modelled(options_);
     if (!modelled && stream.queue_ == nullptr) {
@@ -147,7 +147,7 @@ class cpu_device {
   [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
     return map_pages(bytes, "pageable");
   }
-  /// Frees memory of `allocate` or `allocate_pageable`.
+  /// Frees memory from `allocate` or `allocate_pageable`.
   void deallocate(void* data, std::size_t bytes) const noexcept {
     if (data != nullptr) ::munmap(data, rounded(bytes));
   }
@@ -186,7 +186,7 @@ class cpu_device {
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
  private:
-  // Copying this takes about 2 us. A wake-up was measured at 3 to 11 us.
+  // Copying this many bytes takes about 2 us. Waking a thread was measured at 3 to 11 us.
   static constexpr std::size_t small_copy = std::size_t{64} << 10;
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
@@ -228,7 +228,7 @@ class cpu_device {
                               "address space (ulimit -v)");
     }
     if (length >= huge_page) ::madvise(data, length, MADV_HUGEPAGE);
-    // Touched here to avoid page faults in the loop.
+    // Touch each page here, to avoid page faults in the loop.
     for (std::size_t offset = 0; offset < length; offset += page) {
       static_cast<volatile char*>(data)[offset] = 0;
     }

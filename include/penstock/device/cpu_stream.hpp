@@ -35,13 +35,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The speed that a CPU device models. Zero means as fast as the machine. A modelled delay sleeps,
-/// so that overlap can be shown and tested on few cores.
+/// The speed that a CPU device models. Zero means that operations are as fast as the machine. A
+/// modelled delay sleeps, so overlap can be shown and tested on a few cores.
 struct cpu_device_options {
-  /// A copy takes at least its bytes divided by this.
+  /// The bandwidth of copies in bytes per second. A copy takes at least its size divided by this
+  /// number.
   double copy_bytes_per_second = 0.0;
-  /// The time from the moment at which a launch or a copy reaches the head of its stream to its
-  /// start.
+  /// The delay of a launch or a copy, from the moment at which it reaches the head of its stream to
+  /// its start.
   std::chrono::nanoseconds launch_latency{0};
 };
 
@@ -55,8 +56,8 @@ using host_clock = std::chrono::steady_clock;
 
 /// The modelled start and end times of one stream's operations. An operation starts when it has
 /// been queued, the previous operation has ended, and everything that the stream waits for has
-/// ended. A thread that wakes up late does not move these times, because hardware runs on its own.
-/// Only the stream's thread may use this, except `end_of`.
+/// ended. A thread that wakes up late does not delay these times, because hardware would not be
+/// delayed either. Only the stream's thread may use this, except `end_of`.
 class stream_time {
  public:
   static constexpr std::size_t remembered = 256;
@@ -71,8 +72,8 @@ class stream_time {
   }
   [[nodiscard]] host_clock::time_point busy_until() const noexcept { return busy_until_; }
 
-  /// Records the end of the operation at `position`, which has run. It is published as complete
-  /// next.
+  /// Records the end of the operation at `position`, which has run but is not yet published as
+  /// complete.
   void on_end(std::uint64_t position) noexcept {
     ends_[position % remembered].store(busy_until_.time_since_epoch().count(),
                                        std::memory_order_relaxed);
@@ -101,7 +102,7 @@ host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
   return start + (host_clock::now() - begin);
 }
 
-/// Copies like memcpy, and takes as long as the modelled bus would. Returns the modelled end.
+/// Copies `bytes` bytes, and takes as long as the modelled bus would. Returns the modelled end.
 inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
                                             const cpu_device_options& options,
                                             host_clock::time_point start) {
@@ -118,7 +119,7 @@ inline host_clock::time_point modelled_copy(void* to, const void* from, std::siz
 /// The storage for the work of one operation of a CPU stream. The work is stored inline.
 class operation {
  public:
-  static constexpr std::size_t bytes = PENSTOCK_CHECKED ? 240 : 112;  // larger views
+  static constexpr std::size_t bytes = PENSTOCK_CHECKED ? 240 : 112;  // checked views are larger
 
   /// Stores `work` until `run`. The storage must be empty.
   template <class Work>
@@ -151,22 +152,22 @@ enum class when_ring_full : unsigned char {
   spill,  ///< keeps the operation on the heap
 };
 
-/// The error of a wait for a stream whose thread is in the parent process of a fork().
+/// Thrown by a wait for a stream whose thread is in the parent process, after a fork().
 class [[gnu::visibility("default")]] stream_of_parent : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// The error of a wait for a stream that runs nothing any more, because `exit()` was called in its
-/// work or in the work of a stream that it waits for.
+/// Thrown by a wait for a stream that runs nothing any more, because its work, or the work of a
+/// stream that it waits for, has called `exit()`.
 class [[gnu::visibility("default")]] stream_of_exit : public cancelled {
  public:
   using cancelled::cancelled;
 };
 
-/// The queue of one CPU stream: a bounded ring of operations, which are stored inline, and which
-/// one thread runs in order. Threads that push take a lock. The running thread takes the lock only
-/// if there are operations on the heap. It never waits for room or for itself.
+/// The queue of a CPU stream: a bounded ring of operations, which are stored inline. A single
+/// thread runs the operations in order. Threads that push take a lock. The running thread takes the
+/// lock only if operations are on the heap, and never waits for room or for itself.
 class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
  public:
   static constexpr std::size_t capacity = 256;
@@ -177,8 +178,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
   /// Appends `work`. Waits while the ring is full, except on the queue's own thread: only that
-  /// thread makes room, so it keeps the operation on the heap. With `when_ring_full::spill` every thread
-  /// does so. `work` is moved in, and destroyed after it has run.
+  /// thread makes room, so it keeps the operation on the heap. With `when_ring_full::spill` every
+  /// thread does so. `work` is moved in, and destroyed after it has run.
   template <when_ring_full Full = when_ring_full::wait, class Work>
   void push(Work work) {
     std::unique_lock lock{push_};
@@ -186,8 +187,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     publish_next();
   }
 
-  /// Runs `work` at once on the calling thread if nothing is queued. Otherwise returns false. The
-  /// order is still correct: the next push waits for the lock, and an event recorded now marks
+  /// Runs `work` immediately on the calling thread if nothing is queued. Otherwise returns false.
+  /// The order is still correct: the next push waits for the lock, and an event recorded now marks
   /// completed work.
   template <class Work>
   bool run_if_idle(const Work& work) {
@@ -198,12 +199,12 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     return true;
   }
 
-  /// In a checked build: counts a use that pushes nothing, but from which the host may know the
-  /// progress.
+  /// Counts, in a checked build, a use that pushes nothing but may show the host the progress of
+  /// the queue.
   void record_use() noexcept {
     if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// The number of operations pushed and of such uses.
+  /// The number of operations pushed plus the number of uses that `record_use` has counted.
   [[nodiscard]] std::uint64_t uses() const noexcept {
     return pushed() + uses_.load(std::memory_order_relaxed);
   }
@@ -228,7 +229,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     if (is_in_child()) throw_in_child();
     if (!wait_unless_abandoned(position)) throw_abandoned();
   }
-  /// Waits as well. Returns false if the queue will never reach `position`.
+  /// Waits until `position` operations have run. Returns false if that will never happen.
   [[nodiscard]] bool wait_unless_abandoned(std::uint64_t position) const noexcept {
     completed_signal_.wait(
         [&](std::uint32_t) { return completed() >= position || was_abandoned(); });
@@ -244,18 +245,18 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// parent.
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  /// The queue whose work the calling thread runs; null on a thread of no stream. Thread-local,
-  /// because no other thread can determine this as well. Visible, so that shared libraries with
-  /// hidden symbols share it.
+  /// The queue whose work the calling thread runs, or null on a thread that runs no stream. The
+  /// symbol of this thread-local variable is visible, so that shared libraries with hidden symbols
+  /// share it.
   [[nodiscard, gnu::visibility("default")]] static cpu_queue*& running() noexcept {
     thread_local cpu_queue* queue = nullptr;
     return queue;
   }
   [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
 
-  /// The body of the stream's thread. Runs operations until an operation has called `stop`, and the
-  /// operations that this operation and later operations push. Returns at once if an operation
-  /// waits for a stream that was abandoned.
+  /// The body of the stream's thread. Runs operations until an operation has called `stop`, and
+  /// also the operations that this operation and later operations push. Returns immediately if an
+  /// operation waits for a stream that was abandoned.
   void run() noexcept {
     const exit_handler handler{[this] { abandon(); }};
     scoped_flush_to_zero::enable_permanently();
@@ -278,9 +279,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     }
   }
 
-  /// Ends `run` after this operation and the operations that it pushes. Only the stream's thread
-  /// may call this, in an operation. Operations that other threads push later do not run: during
-  /// `exit()` they may still push.
+  /// Makes `run` return after this operation and the operations that it pushes. Only the stream's
+  /// thread may call this, in an operation. Operations that other threads push later do not run.
+  /// Such pushes may still happen during `exit()`.
   void stop() noexcept { end_ = pushed(); }
 
   [[nodiscard]] bool is_modelled() const noexcept { return detail::is_modelled(options_); }
@@ -293,8 +294,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] host_clock::time_point busy_until() const noexcept { return time_.busy_until(); }
   void busy_until(host_clock::time_point moment) noexcept { time_.busy_until(moment); }
 
-  /// Waits until `other` has run its first `position` operations. In modelled time too, later work
-  /// of this queue starts after that. If `other` was abandoned, abandons this queue. Only the
+  /// Waits until `other` has run its first `position` operations. Later work of this queue starts
+  /// after that in modelled time, too. If `other` was abandoned, abandons this queue. Only the
   /// queue's own thread may call this.
   void wait_for(const cpu_queue& other, std::uint64_t position) noexcept {
     const bool is_late = other.completed() < position;
@@ -322,8 +323,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     std::uint64_t position = 0;
   };
 
-  /// Releases all threads that wait. Only the queue's own thread calls this, in an operation that
-  /// never ends.
+  /// Ends the waits of all threads for this queue. Only the queue's own thread calls this, in an
+  /// operation that never ends.
   void abandon() noexcept {
     was_abandoned_.store(true, std::memory_order_release);
     completed_signal_.advance();
@@ -331,8 +332,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
-  /// Returns the place for the next operation. `lock` holds `push_`, except while this waits for
-  /// room.
+  /// Returns the place for the next operation. `lock` holds `push_`, except while the function
+  /// waits for room.
   template <when_ring_full Full>
   operation& next_place(std::unique_lock<std::mutex>& lock) {
     while (!has_room()) {
@@ -349,7 +350,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// Publishes the next operation of the ring to the stream's thread. The caller holds the lock.
   void publish_next() noexcept {
     const std::uint64_t count = pushed_.load(std::memory_order_relaxed) + 1;
-    // Invariant: operations below pushed_ are complete to read; a thread that loads pushed_
+    // Invariant: operations below pushed_ are complete to read. A thread that loads pushed_
     // acquires them.
     pushed_.store(count, std::memory_order_release);
     if (runs_here() && end_ != endless) end_ = count;
@@ -367,7 +368,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     throw stream_of_exit("cancelled: exit() was called in work on a CPU stream, which has stopped");
   }
 
-  /// Returns a place on the heap for the next operation. Called under the lock.
+  /// Returns a place on the heap for the next operation. The caller holds the lock.
   operation& spill() {
     const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
     spilled_.emplace_back().position = position;
@@ -398,21 +399,21 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
   cpu_device_options options_;
-  const ::pid_t process_ = ::getpid();  // the process of the thread
+  const ::pid_t process_ = ::getpid();  // the process that the thread belongs to
   std::mutex push_;
   std::mutex error_;
   std::exception_ptr retained_error_;
   std::atomic<std::uint64_t> uses_{0};  // only a count: relaxed
   static constexpr std::uint64_t endless = ~std::uint64_t{0};
-  std::uint64_t end_ = endless;  // of the stream's thread, which runs operations before this
+  std::uint64_t end_ = endless;  // the stream's thread runs the operations before this position
   stream_time time_;
   std::array<operation, capacity> ring_;
   // Guarded by `push_`. Invariant: an operation is in the ring at its position modulo the ring's
   // size, or, if the ring was full, here in the order of positions. So each position has one place.
   std::list<spilled_operation> spilled_;
-  // The first position in the list. Stored under `push_`, and before the store of `pushed_` that
-  // publishes the operation. So the stream's thread needs no lock to check if its next operation is
-  // on the heap.
+  // The first position in the list. Stored under `push_`, before the store of `pushed_` that
+  // publishes the operation. So the stream's thread can check without a lock if its next operation
+  // is on the heap.
   static constexpr std::uint64_t none_spilled = ~std::uint64_t{0};
   std::atomic<std::uint64_t> first_spilled_{none_spilled};
   // 64-bit counts, so that an event recorded billions of operations ago stays complete. Threads
@@ -432,10 +433,10 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 class cpu_stream;
 class cpu_device;
 
-/// A point in a CPU stream. Complete when all work queued before the record has ended. An event
-/// that was never recorded is complete. Several threads may wait for the event at once, also while
-/// one thread records it again on the same stream. While it is recorded on another stream, or
-/// moved, no other thread may use it.
+/// A point in a CPU stream. An event is complete when all work queued before the record has ended.
+/// An event that was never recorded is complete. Several threads may wait for an event at the same
+/// time, even while one thread records it again on the same stream. While an event is recorded on
+/// another stream, or moved, no other thread may use it.
 class cpu_event {
  public:
   cpu_event() = default;
@@ -451,16 +452,16 @@ class cpu_event {
   friend class cpu_device;
   // The queue is shared, so that the event stays valid after the stream is destroyed.
   std::shared_ptr<detail::cpu_queue> queue_;
-  // Relaxed, because it publishes no data. A thread that waits for a record is ordered after that
-  // record anyway, and reads its position or a later position. The queue's counter makes the work
-  // visible.
+  // Relaxed, because this position publishes no data. A thread that waits for a record is ordered
+  // after that record anyway, and reads its position or a later position. The queue's counter makes
+  // the work visible.
   std::atomic<std::uint64_t> position_{0};
   // The time of completion of a timed event. The stream writes it before the completion.
   std::shared_ptr<detail::host_clock::time_point> time_;
 };
 
-/// A reference to a CPU stream, or the inline stream. Work on the inline stream runs at once on the
-/// calling thread, and a wait blocks that thread.
+/// A reference to a CPU stream, or the inline stream. Work on the inline stream runs immediately on
+/// the calling thread, and a wait blocks that thread.
 class cpu_stream_ref {
  public:
   /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for a moved-from stream.
@@ -469,7 +470,7 @@ class cpu_stream_ref {
   cpu_stream_ref(std::nullptr_t) = delete;
   cpu_stream_ref(int) = delete;
 
-  /// The stream that is the calling thread itself.
+  /// The stream that stands for the calling thread.
   [[nodiscard]] static cpu_stream_ref calling_thread() noexcept { return cpu_stream_ref{}; }
 
   /// The stream whose work the calling thread is running; `std::nullopt` on other threads, and if
@@ -482,16 +483,18 @@ class cpu_stream_ref {
     return own;
   }
 
-  /// Runs `work()` in stream order. Returns at once, except on the inline stream and while 256
+  /// Runs `work()` in stream order. Returns immediately, except on the inline stream and while 256
   /// operations are queued. Work may launch into its own stream: such a launch never waits, and
-  /// uses heap memory beyond 256 operations. `work` is moved in and has at most 96 bytes.
-  /// `synchronize` rethrows the exceptions of `work`. On the inline stream `launch` throws them.
+  /// uses heap memory if more than 256 operations are queued. `work` is moved in and is at most 96
+  /// bytes. `synchronize` rethrows the exceptions of `work`. On the inline stream `launch` throws
+  /// them.
   template <class Work>
   void launch(Work work) const {
     launch_or<detail::when_ring_full::wait>(work);
   }
 
-  /// For checked builds: launches without a wait. Uses heap memory beyond 256 operations.
+  /// Launches without waiting, for checked builds. Uses heap memory if more than 256 operations are
+  /// queued.
   template <class Work>
   void launch_without_wait(Work work) const {
     launch_or<detail::when_ring_full::spill>(work);
@@ -516,10 +519,11 @@ class cpu_stream_ref {
     return true;
   }
 
-  /// The device that made the stream. The device of the inline stream models nothing.
+  /// The device that made the stream. For the inline stream, this is a device that models no
+  /// delays.
   [[nodiscard]] cpu_device device() const noexcept;
 
-  /// For checked builds: a number that changes with each launch, copy, record and wait on the
+  /// A number, for checked builds, that changes with each launch, copy, record and wait on the
   /// stream, and when `is_complete` returns true. `std::nullopt` for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
@@ -552,14 +556,15 @@ class cpu_stream_ref {
 };
 
 /// A stream with its own thread, which runs the queued work in order, with denormals flushed. The
-/// destructor waits for all work, including work that it launches into the stream. If the stream's
-/// own work destroys the stream, the destructor does not wait, and the thread ends after the work.
+/// destructor waits for all work, including further work that this work launches into the stream.
+/// If the stream's own work destroys the stream, the destructor does not wait, and the thread ends
+/// after the work.
 ///
-/// If the work calls `exit()`, the stream runs nothing any more, and a stream that waits for it
-/// runs nothing any more either. Waits for both throw `cancelled`.
+/// If the work calls `exit()`, the stream runs no further work, and streams that wait for it run no
+/// further work either. Waits for these streams throw `cancelled`.
 ///
 /// Move-only. A moved-from stream may be assigned to and destroyed. All other uses throw
-/// `std::logic_error`. A child process made by fork() lacks the thread. There, waiting throws
+/// `std::logic_error`. In a child process made by fork(), the stream has no thread: waiting throws
 /// `std::logic_error`, and the destructor does not wait.
 class cpu_stream {
  public:
@@ -612,7 +617,7 @@ class cpu_stream {
     }
     try {
       queue_->push([queue = queue_.get()]() noexcept { queue->stop(); });
-    } catch (const detail::stream_of_exit&) {  // the stream has stopped, or will
+    } catch (const detail::stream_of_exit&) {  // the stream has stopped or is about to
     }
     detail::join_unless_caller(thread_);  // a detached thread keeps the queue alive
   }

@@ -17,7 +17,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Device memory, or host memory for asynchronous copies, could not be allocated.
+/// Thrown if device memory, or host memory for asynchronous copies, cannot be allocated.
 class [[gnu::visibility("default")]] out_of_memory : public error {
  public:
   [[gnu::cold]] out_of_memory(std::string_view kind, std::size_t bytes, std::string_view reason)
@@ -49,20 +49,20 @@ enum class event_wait {
   timed,       ///< like `by_streams`, and `elapsed` measures the time between two such events
 };
 
-/// The host memory that a device's kernels may use at its host address. The host's writes must be
-/// visible to work that is queued later.
+/// The host memory that a device's kernels may access at its host address. The host's writes must
+/// be visible to work that is queued later.
 struct host_access {
   bool pinned = false;    ///< page-locked memory
   bool pageable = false;  ///< any other memory
-  /// True if access is as fast as to the device's own memory, caches included. Then a copy gains
-  /// nothing.
+  /// True if the device accesses this memory as fast as its own memory, including caches, in which
+  /// case a copy gains nothing.
   bool as_own = false;
 };
 
 /// The order in which a device schedules streams that have waiting work.
 enum class stream_priority {
   normal,   ///< the priority of the program's own streams
-  highest,  ///< ahead of the waiting work of other streams; for short work on which others depend
+  highest,  ///< ahead of the waiting work of other streams; for short work that others depend on
 };
 
 /// The requirements on a device. A device object is a cheap, copyable handle. Names and semantics
@@ -75,9 +75,9 @@ enum class stream_priority {
 ///   long as the device can queue them;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete.
 ///   The argument of `make_event` specifies which side waits for the event, see `event_wait`;
-/// - `require_usable` throws if the stream cannot order this device's work, now or ever. A device
-///   may also have `require_still_usable`, which checks only what may have changed since, once for
-///   each batch;
+/// - `require_usable` throws if the stream cannot order this device's work, in general or in its
+///   current state. A device may also have `require_still_usable`, which is called once for each
+///   batch and checks only what may have changed since;
 /// - `allocate` returns device memory, and `allocate_pinned` host memory. Both are aligned to 256
 ///   bytes. Both functions throw `out_of_memory`, are slow, and are meant for construction;
 /// - `make_current` prepares a thread for work on the device. Every thread of the library calls it
@@ -87,27 +87,27 @@ enum class stream_priority {
 ///
 /// - `copy_to_device(to, from, bytes, stream)`: a `copy_async` from host memory;
 /// - `synchronize()`: waits for all work of the device; used if a stream cannot be waited for;
-/// - `is_dead_after(refusal)`, noexcept: returns true if no work runs any more, given the exception
-///   that ended a wait. Memory may be freed then. Without this member, memory is leaked if its work
-///   cannot be waited for;
+/// - `is_dead_after(refusal)`, noexcept: returns true if `refusal`, the exception that ended a
+///   wait, means that no work runs any more, so that memory may be freed. Without this member,
+///   memory is leaked if its work cannot be waited for;
 /// - `grouped_bytes`, a `static constexpr std::size_t`, for a device whose calls cost more than
 ///   small copies: up to 16 ready batches of up to this many bytes in total share calls;
 /// - `make_stream(stream_priority)`;
 /// - `elapsed(begin, end)`, see `times_work`;
 /// - `reads_host()`, a `host_access`, for `transfer_options::zero_copy`. Without this member the
-///   device reads no host memory;
-/// - `host_node`, a `std::optional<int>`: the host's NUMA node next to the device. A loader binds
-///   its workers to this node, see `loader_options::tuning.affinity`. The node's cores are looked
-///   up below "/sys", or below `sysfs_root()`, which a device for tests may have;
+///   library assumes that the device reads no host memory;
+/// - `host_node`, a `std::optional<int>`: the host's NUMA node that is closest to the device. A
+///   loader binds its workers to this node, see `loader_options::tuning.affinity`. The library
+///   finds the node's cores in "/sys", or in `sysfs_root()`, which a device for tests may have;
 /// - `dlpack_kind`, a `static constexpr std::int32_t`, for a device whose batches become tensors of
 ///   other libraries (`to_dlpack`): the DLPack name of its memory. `dlpack_pinned_kind`, if
 ///   page-locked memory has a different name. `ordinal()`, if there are several devices.
 ///
-/// An event is recorded by one thread at a time. Several threads may wait for the event and query
-/// it at once, also while another thread records it again on the same stream. They see the previous
-/// record or the new record. While an event is recorded for the first time, or on another stream
-/// than before, no other thread may use it. Several threads may use streams and devices at once. A
-/// stream must outlive the work queued on it: its destructor waits.
+/// One thread at a time records an event. Several threads may wait for the event and query it at
+/// the same time, even while another thread records it again on the same stream. They see the
+/// previous record or the new record. While an event is recorded for the first time, or on another
+/// stream than before, no other thread may use it. Several threads may use streams and devices at
+/// the same time. A stream must outlive the work queued on it: its destructor waits.
 template <class D>
 concept device = std::copyable<D> && std::movable<typename D::stream_type> &&
                  !std::copyable<typename D::stream_type> && std::movable<typename D::event_type> &&
@@ -141,8 +141,8 @@ concept times_work = requires(const D& d, const typename D::event_type& event) {
 
 namespace detail {
 
-/// Is true if the streams run host functions, which may access the device's memory, as the streams
-/// of the CPU device do.
+/// True if streams run host functions, which may access the device's memory, as the streams of the
+/// CPU device do.
 template <class StreamRef>
 inline constexpr bool runs_host_functions =
     requires(StreamRef stream) { stream.launch([]() noexcept {}); };
@@ -157,7 +157,7 @@ void require_still_usable(const Device& device, typename Device::stream_ref stre
   }
 }
 
-/// Returns true if `stream` is the calling thread, in which case the loop's body is the step.
+/// Returns true if `stream` stands for the calling thread, in which case the loop body is the step.
 template <class Device>
 [[nodiscard]] bool runs_inline(const Device& device, typename Device::stream_ref stream) noexcept {
   if constexpr (requires {
@@ -169,7 +169,7 @@ template <class Device>
   }
 }
 
-/// Returns the name of `stream` in messages.
+/// Returns a name of `stream` for messages.
 template <class Device>
 [[nodiscard]] std::string stream_name(const Device& device, typename Device::stream_ref stream) {
   if (runs_inline(device, stream)) return "no stream";
@@ -201,7 +201,7 @@ template <class Device>
   }
 }
 
-/// Makes a stream of this priority, if the device supports priorities. Throws what the device
+/// Makes a stream with this priority, if the device supports priorities. Throws what the device
 /// throws.
 template <class Device>
 [[nodiscard]] typename Device::stream_type make_stream(const Device& device,
@@ -226,10 +226,10 @@ bool try_synchronize(const Device& device, const StreamOrEvent& work) noexcept {
   }
 }
 
-/// Waits for work before its memory is freed: for events, streams, or all work of the device if
-/// there are no arguments. Returns false if the device has refused to wait twice, so that the work
-/// may still run. The caller must then leak the memory. The function does not wait for all work of
-/// the device instead, because that would invalidate a stream capture.
+/// Waits for work before its memory is freed: for the given events or streams, or for all work of
+/// the device if there are no arguments. Returns false if the device has refused twice to wait. In
+/// that case the work may still run, and the caller must leak the memory. The function does not
+/// wait for all work of the device instead, because that would invalidate a stream capture.
 template <class Device, class... StreamOrEvent>
 [[nodiscard]] bool synchronize_before_free(const Device& device,
                                            const StreamOrEvent&... work) noexcept {
@@ -248,12 +248,12 @@ template <class Device, class... StreamOrEvent>
   return false;
 }
 
-/// Is true if devices of this type know the host's NUMA node next to them.
+/// True if devices of this type report the closest NUMA node of the host.
 template <class Device>
 inline constexpr bool has_host_node = requires(const Device& device) { device.host_node(); };
 
-/// Returns the host's NUMA node next to the device, or `std::nullopt` if there is none. Throws what
-/// the device throws.
+/// Returns the host's NUMA node that is closest to the device, or `std::nullopt` if no node is
+/// known. Throws what the device throws.
 template <class Device>
 [[nodiscard]] std::optional<int> host_node_of(const Device& device) {
   if constexpr (has_host_node<Device>) {

@@ -17,15 +17,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-// This header determines when the device has finished with memory, in two ways. `stream_timeline`
-// is for memory that a single stream uses: a point in its work is a number, and a single event
-// marks the point for any number of slots. `record_end` is for memory that is released behind an
-// arbitrary stream: each slot owns an event. Both rely on `record_or_wait` if the device refuses.
+// There are two ways to determine when the device has finished with memory. `stream_timeline` is
+// for memory that a single stream uses: a point in its work is a number, and a single event marks
+// the point for any number of slots. `record_end` is for memory whose release is ordered by an
+// arbitrary stream: each slot owns an event. If the device refuses to record, both use
+// `record_or_wait`.
 
 /// The result of an attempt to record the end of queued work in an event.
 struct recorded_end {
-  std::exception_ptr refusal{};  ///< null: the event marks the end; else the work was waited for
-  bool is_lost = false;          ///< after a refusal: the device has refused to wait as well
+  std::exception_ptr refusal{};  ///< null: the event marks the end; otherwise a wait replaced it
+  bool is_lost = false;          ///< true if the device has refused the wait, too
 
   /// Throws the error of the device if it has refused to record.
   void rethrow_refusal() const {
@@ -34,11 +35,12 @@ struct recorded_end {
 };
 
 /// Calls `record()`, which records the end of queued work in events. If that throws, calls
-/// `wait()`, which waits for the same work instead and returns true if the work has ended. If it
-/// has not, the end of the work can never be known: the caller must not use its memory again, and
-/// may free the memory only after all work of the device (`synchronize_before_free(device)`).
-/// `wait` must not synchronize the whole device, because that would invalidate a stream capture.
-/// Always inlined, so that the result costs nothing where the record succeeds.
+/// `wait()`, which waits for the same work instead and returns true if the work has ended. If
+/// `wait` returns false, the end of the work can never be known: the caller must not use its memory
+/// again, and may free the memory only after all work of the device
+/// (`synchronize_before_free(device)`). `wait` must not synchronize the whole device, because that
+/// would invalidate a stream capture. Always inlined, so that the result costs nothing if the
+/// record succeeds.
 template <class Record, class Wait>
 [[nodiscard, gnu::always_inline]] inline recorded_end record_or_wait(const Record& record,
                                                                      const Wait& wait) noexcept {
@@ -52,7 +54,7 @@ template <class Record, class Wait>
   }
 }
 
-/// Specifies if recording an event first checks that the stream is not being captured. An event
+/// Selects whether recording an event first checks that the stream is not being captured. An event
 /// recorded during capture becomes part of the program's graph and marks no point.
 enum class capture_check {
   needed,  ///< check
@@ -73,7 +75,7 @@ template <class Device>
       [&] { return try_synchronize(device, stream); });
 }
 
-/// The lock of a timeline whose calls of `mark` are ordered by the caller.
+/// The lock of a timeline whose caller orders the calls to `mark`.
 struct no_lock {
   /// Does nothing.
   void lock() noexcept {}
@@ -85,17 +87,17 @@ struct no_lock {
 /// queued before `mark` returned the point.
 ///
 /// Points are numbers, and a ring of events marks the newest points. The work of a stream ends in
-/// order, so a later point implies every earlier point. Therefore an event is recorded again
-/// whenever its turn comes: a thread or stream that still waits for the old record may wait longer
-/// than necessary, but never less. If the host waits for each slot before the slot is marked
-/// again, a timeline of one event more than there are slots records an event again only after its
-/// previous point is known to be reached. A device may poll in `synchronize(event)` and miss that
-/// moment, so a timeline for which threads wait has a few times as many events.
+/// order, so a later point implies every earlier point. Therefore an event is recorded again when
+/// its turn comes: a thread or stream that still waits for the old record may wait longer than
+/// necessary, but never less. If the host waits for each slot before it marks the slot again, one
+/// more event than there are slots is enough: an event is recorded again only after its previous
+/// point is known to be reached. A device may poll in `synchronize(event)` and miss that moment, so
+/// a timeline that threads wait for has a few times as many events.
 ///
 /// Any number of threads may wait at the same time, even while another thread marks. Several
-/// threads may mark at the same time, unless the lock is `no_lock`. A thread gets a point from the
-/// thread that marked it, by synchronization that makes the mark visible. The timeline may outlive
-/// its stream if nobody marks after the stream is gone.
+/// threads may mark at the same time, unless the lock is `no_lock`. A thread that receives a point
+/// from the thread that marked it needs synchronization that makes the mark visible. The timeline
+/// may outlive its stream if nobody marks after the stream is gone.
 template <device Device, class Lock = std::mutex>
 class stream_timeline {
  public:
@@ -107,15 +109,15 @@ class stream_timeline {
   static constexpr point never = ~point{0};
 
   /// The result of `mark`. The timeline does not keep the error of a refused record: the caller
-  /// throws it or passes it on.
+  /// throws the error or passes it on.
   struct marked : recorded_end {
     /// The point. After a refusal: 0, which is reached, or `never` if the mark is lost.
     point at = 0;
   };
 
-  /// A timeline of `stream`, with `events` events, at least one, that are waited for as `waits`
-  /// specifies: `by_host` if any thread waits. The number is rounded up to a power of two. Throws
-  /// what the device throws.
+  /// Makes a timeline of `stream` with at least `events` events, a number above 0 that is rounded
+  /// up to a power of two. `waits` specifies which side waits for the events: `by_host` if any
+  /// thread waits. Throws what the device throws.
   stream_timeline(const Device& device, stream_ref stream, std::size_t events, event_wait waits)
       : device_(device), stream_(stream), last_event_(std::bit_ceil(events) - 1) {
     events_.reserve(last_event_ + 1);
@@ -123,9 +125,9 @@ class stream_timeline {
   }
   stream_timeline(stream_timeline&&) = delete;
 
-  /// Marks the end of all work that is queued on the stream by now. One record; if the device
-  /// refuses it, or the stream is being captured, one wait for the stream. A refused mark does not
-  /// end the timeline: the next mark tries again.
+  /// Marks the end of all work that is currently queued on the stream. Records one event. If the
+  /// device refuses, or the stream is being captured, waits for the stream instead. A refused mark
+  /// does not end the timeline: the next mark tries again.
   [[nodiscard, gnu::always_inline]] marked mark(
       capture_check check = capture_check::needed) noexcept {
     point at = 0;
@@ -139,13 +141,13 @@ class stream_timeline {
         },
         [&] {
           return detail::try_synchronize(device_, stream_);
-        });  // without the lock: the work may take long
+        });  // not under the lock, because the work may take long
     if (end.is_lost) at = never;
     return {std::move(end), at};
   }
 
-  /// Returns true if the stream has reached `at`. At most one query of an event. Throws what the
-  /// device throws.
+  /// Returns true if the stream has reached `at`. Queries at most one event. Throws what the device
+  /// throws.
   [[nodiscard]] bool reached(point at) const {
     if (is_known(at)) return true;
     if (!device_.is_complete(event_of(at))) return false;
@@ -161,16 +163,16 @@ class stream_timeline {
     record_reached(at);
   }
 
-  /// Makes later work of `other` wait until this stream has reached `at`. At most one call of the
-  /// device, and none if a thread knows that the point is reached. Throws what the device throws.
+  /// Makes later work of `other` wait until this stream has reached `at`. Makes at most one call to
+  /// the device, and no call if the point is known to be reached. Throws what the device throws.
   void wait(point at, stream_ref other) const {
     if (!is_known(at)) device_.wait(other, event_of(at));
   }
 
   /// Makes later work of `other` wait until this stream has reached `at`, unless `other` already
-  /// waits for that: `known` is the newest point for which this function has made `other` wait, or
-  /// 0 at first. The caller keeps such a number for each waiting stream, and one thread at a time
-  /// uses it. Throws what the device throws.
+  /// waits for that point. `known` is the newest point that this function has made `other` wait
+  /// for, initially 0. The caller keeps such a number for each waiting stream, and only one thread
+  /// at a time uses it. Throws what the device throws.
   void wait(point at, stream_ref other, point& known) const {
     if (at <= known) return;
     wait(at, other);
@@ -180,14 +182,15 @@ class stream_timeline {
   /// The stream.
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
-  /// Waits for `at`, because the memory of that work is freed next. Returns false if the device
-  /// refuses: the caller must leak the memory.
+  /// Waits for `at` before the caller frees the memory of that work. Returns false if the device
+  /// refuses, in which case the caller must leak the memory.
   [[nodiscard]] bool try_synchronize(point at) const noexcept {
     return is_known(at) || synchronize_before_free(device_, event_of(at));
   }
 
  private:
-  // Points take turns: the number of events is a power of two, since a division costs more.
+  // Points use the events in turn. The number of events is a power of two, since a division costs
+  // more.
   [[nodiscard]] event_type& event_of(point at) noexcept { return events_[at & last_event_]; }
   [[nodiscard]] const event_type& event_of(point at) const noexcept {
     return events_[at & last_event_];
@@ -207,11 +210,11 @@ class stream_timeline {
   stream_ref stream_;
   std::size_t last_event_;  // one less than a power of two
   std::vector<event_type> events_;
-  Lock marking_;      // guards the next member, and makes the records come in the order of points
+  Lock marking_;      // guards newest_, and keeps the records in the order of points
   point newest_ = 0;  // the newest mark
-  // Invariant: the stream has reached this point, which only grows. A thread that has seen that
-  // stores it with release, and others load it with acquire: the results of the stream's work are
-  // visible to a thread that skips its wait.
+  // Invariant: the stream has reached this point, which only grows. A thread that has observed this
+  // stores the point with release, and other threads load it with acquire: the results of the
+  // stream's work are visible to a thread that skips its wait.
   mutable std::atomic<point> reached_{0};
 };
 

@@ -23,11 +23,11 @@ struct recovering;
 
 }  // namespace detail
 
-/// The action on a sample that cannot be read.
+/// The action for a sample that cannot be read.
 enum class error_action {
   rethrow,  ///< rethrows the dataset's exception with that batch, which ends the range
-  replace,  ///< replaces it by another sample: every batch, and every rank, keeps its size
-  skip,     ///< shortens the batch; later samples move up, `batch_info::skipped` counts
+  replace,  ///< replaces the sample by another, so every batch, on every rank, keeps its size
+  skip,     ///< leaves the sample out, so the batch is shorter; `batch_info::skipped` counts
 };
 
 /// The value of a member of `error_policy`. A value that is set adds the code that retries,
@@ -35,15 +35,15 @@ enum class error_action {
 template <class T>
 class policy_value {
  public:
-  /// Stands for a policy that the program does not set. It is the default of `T`, and no code is
+  /// Represents a policy that the program does not set. It is the default of `T`, and no code is
   /// compiled for it.
   constexpr policy_value() = default;
-  /// A value that is set.
+  /// Sets a value.
   template <class From, class Recovering = detail::recovering>
     requires(std::convertible_to<From, T> && !std::derived_from<From, policy_value>)
   constexpr policy_value(From value)  // NOLINT: implicit, as the value is written
       : policy_value(code_of<Recovering>(), static_cast<T>(std::move(value))) {}
-  /// A list that is set.
+  /// Sets a list.
   template <class Element, class Recovering = detail::recovering>
     requires(!std::convertible_to<Element, T>)
   policy_value(std::initializer_list<Element> values)
@@ -82,8 +82,8 @@ class policy_value {
 ///     {.faults = {.on_error = {.retries = 3, .action = ps::error_action::replace}}}
 ///
 /// The outcome of a deterministic failure does not depend on workers, chunk, prefetch or depth.
-/// Limits are checked batch by batch when the loop gets them (by order of completion if `in_order`
-/// is false). A batch that a feed has prefetched counts when the loop gets it, and not at all if
+/// Limits are checked for each batch when the loop gets it, in order of completion if `in_order` is
+/// false. A batch that a feed has prefetched counts when the loop gets it, and does not count if
 /// the loop ends before. If a chunk fails, its samples are read again one by one. A sample that is
 /// read a second time gets the same random bits. `loader::failures()` reports all failures and
 /// their outcomes.
@@ -92,46 +92,49 @@ struct error_policy {
   policy_value<std::size_t> retries = {};
 
   /// The wait before the first retry, at most a day. The wait doubles with each retry, up to ten
-  /// seconds. It ends early if the range ends. The waiting worker reads nothing else.
+  /// seconds. If the range ends, the wait ends early. The waiting worker reads nothing else.
   std::chrono::milliseconds initial_backoff{10};
 
   /// The action after the last retry.
   ///
-  /// `replace` draws from the whole dataset, keyed by (seed, epoch, index of the bad sample),
-  /// and reads with the random bits of the drawn sample. If the drawn sample fails too, the next
-  /// draw follows, without retries; after the eighth draw, the first exception propagates. Use a
-  /// `subset` to exclude indices that must never be drawn, such as those of another split.
+  /// `replace` draws another sample from the whole dataset, keyed by (seed, epoch, index of the bad
+  /// sample), and reads it with its own random bits. If the drawn sample fails too, it is not
+  /// retried, and another sample is drawn. After the eighth draw, the first exception propagates.
+  /// Use a `subset` to exclude indices that must never be drawn, such as the samples of another
+  /// split.
   ///
   /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that
   /// `last_batch::pad` has filled up is not filled again.
   policy_value<error_action> action = {};
 
-  /// Limit of the samples that may be replaced or skipped during the loader's life. A batch that
-  /// exceeds the limit is not delivered: the exception of its first such sample propagates. The
-  /// same holds for every later batch that has such a sample. A read that succeeds in a retry does
-  /// not count.
+  /// Maximum number of samples that may be replaced or skipped during the loader's life. A batch
+  /// that exceeds the limit is not delivered: the exception of its first such sample propagates.
+  /// The same holds for every later batch that has such a sample. A read that succeeds in a retry
+  /// does not count.
   std::uint64_t max_failures = 1000;
 
-  /// The limit as a share of all requested samples, in [0, 1]. Not checked below 100 samples.
+  /// The maximum share of the requested samples that may be replaced or skipped, in [0, 1]. Not
+  /// checked before 100 samples are requested.
   double max_failure_rate = 0.05;
 
-  /// Samples that are known to be bad, as returned by `read_quarantine`. They are numbered as in
-  /// the dataset at the bottom of the pipeline, below `subset` and `map`, in any order. The loader
-  /// treats them as failed without reading or retrying them: `action` applies at once, and the
-  /// exception is a `quarantined_sample`. Therefore order, state and all other samples do not
-  /// change, even in the middle of a chunk. They appear in `loader::failures()` and in its
-  /// quarantine list, if samples that fail leave room, and count to no limit. Over datasets that
-  /// `concat` joins, the option is refused: use `exclude`. With ragged fields, the loader still
-  /// calls the length function of such a sample, before it reads any sample. If that call throws or
-  /// the length is too large, the range ends; `exclude` omits the sample completely.
+  /// Samples that are known to be bad, as returned by `read_quarantine`, in any order. Indices
+  /// refer to the source dataset, which `subset` and `map` wrap. The loader treats these samples as
+  /// failed without reading or retrying them: `action` applies immediately, and the exception is a
+  /// `quarantined_sample`. Therefore order, state and all other samples do not change, even in the
+  /// middle of a chunk. `loader::failures()` and its quarantine list contain these samples if
+  /// samples that fail leave room for them. Known bad samples do not count towards a limit. If
+  /// `concat` joins datasets, the option is rejected: use `exclude`. With ragged fields, the loader
+  /// still calls the length function of such a sample, before it reads any sample. If that call
+  /// throws or the length is too large, the range ends; `exclude` omits the sample completely.
   policy_value<std::vector<std::uint64_t>> quarantine_list = {};
 };
 
-/// A sample of `error_policy::quarantine_list` was requested, and neither skipped nor replaced.
+/// Thrown if a sample of `error_policy::quarantine_list` was requested and could not be skipped or
+/// replaced.
 class [[gnu::visibility("default")]] quarantined_sample : public error {
  public:
-  /// Reports sample `index` of the dataset at the bottom of the pipeline. `has_no_substitute` means
-  /// that a search for a substitute failed.
+  /// Reports sample `index` of the source dataset. `has_no_substitute` means that a search for a
+  /// substitute failed.
   explicit quarantined_sample(std::uint64_t index, bool has_no_substitute = false)
       : error(detail::str_cat(
             {"quarantined_sample: sample ", index,
@@ -142,7 +145,7 @@ class [[gnu::visibility("default")]] quarantined_sample : public error {
                  : ": choose error_action::skip or replace, or exclude the sample with "
                    "exclude(list)"})),
         index_(index) {}
-  /// Returns the sample's index in the dataset at the bottom of the pipeline.
+  /// Returns the sample's index in the source dataset.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
 
  private:
@@ -179,7 +182,7 @@ inline void require_valid(const error_policy& policy) {
   }
 }
 
-/// Returns true if every exception goes to the consumer at once.
+/// Returns true if every exception goes directly to the consumer.
 [[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
   return policy.retries == 0 && policy.action == error_action::rethrow &&
          policy.quarantine_list.value().empty();
@@ -222,17 +225,17 @@ class substitutes {
 
 }  // namespace detail
 
-/// A dataset's read, a sampler's `order`, or the lengths of a batch of ragged samples, that takes
-/// too long. The report is made while the call hangs.
+/// Report of a dataset's read, a sampler's `order`, or a request for the lengths of a batch of
+/// ragged samples that takes too long. The report is made while the call hangs.
 struct stall_report {
-  /// The sample that is being read. In the stage "order", it is the first batch that needs that
-  /// order. In the stage "lengths", it is the batch that needs the lengths, and the time is that of
-  /// all its lengths. `exact` is false if a dataset reads a whole chunk in one call: then it is the
-  /// chunk's first sample, and the time is the chunk's.
+  /// The sample that is being read. In the stage "order", this is the first batch that needs the
+  /// order. In the stage "lengths", this is the batch that needs the lengths, and the time is the
+  /// time for all its lengths. If a dataset reads a whole chunk in one call, `exact` is false, the
+  /// sample is the chunk's first sample, and the time is the time for the chunk.
   failure where;
   /// The worker whose thread hangs; 0 if the consumer's own thread reads.
   std::size_t worker = 0;
-  /// The time of the hang so far, at least.
+  /// A lower bound of the time that the call has hung so far.
   std::chrono::milliseconds elapsed{0};
   /// True if the loader's destructor is now waiting for the call, because the loader does not own
   /// all memory that the read uses.
@@ -256,17 +259,17 @@ struct stall_report {
   }
 };
 
-/// A read, a sampler's `order`, or the lengths of a batch took longer than
+/// Thrown if a read, a sampler's `order`, or the lengths of a batch took longer than
 /// `loader_options::faults.timeout`. The loader delivers no more batches.
 class [[gnu::visibility("default")]] read_timeout : public error {
  public:
-  /// Reports the read that hangs.
+  /// Reports the call that hangs.
   [[gnu::cold]] explicit read_timeout(const stall_report& what)
       : error(detail::str_cat({"read_timeout: worker ", what.worker, " has not returned after ",
                                what.elapsed.count(), " ms: ", what.where.str(),
                                "; check the storage, or raise loader_options::faults.timeout"})),
         read_(what) {}
-  /// Returns the read that hangs and its time.
+  /// Returns the call that hangs and its time.
   [[nodiscard]] const stall_report& read() const noexcept { return read_; }
 
  private:

@@ -21,12 +21,12 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The reaction to a sample whose read has failed.
+/// The outcome of a failed read.
 enum class read_outcome {
-  retrying,    ///< none yet: a retry follows
-  recovered,   ///< a retry has read it
-  replaced,    ///< another sample replaces it
-  skipped,     ///< its batch is shorter
+  retrying,    ///< not known yet: a retry follows
+  recovered,   ///< a retry has read the sample
+  replaced,    ///< another sample is in its place
+  skipped,     ///< the batch omits the sample
   propagated,  ///< the exception went to the consumer
 };
 
@@ -37,51 +37,49 @@ enum class read_outcome {
   return names[(std::min)(static_cast<std::size_t>(outcome), names.size() - 1)];
 }
 
-/// A sample that could not be read, at least once, or was known to be bad.
+/// A sample whose read has failed at least once, or that was known to be bad.
 struct failed_sample {
   std::uint64_t sample = 0;    ///< index in the loader's dataset
   std::string what;            ///< text of its first exception: one line, at most 119 bytes
   std::uint64_t failures = 0;  ///< reads that failed
   std::uint64_t given_up = 0;  ///< number of failures that no retry repaired
   read_outcome last = read_outcome::retrying;  ///< the last outcome
-  sample_origin origin =
-      {};  ///< the sample at the bottom of the pipeline, below `subset` and `concat`
+  sample_origin origin = {};                   ///< the sample in its source dataset
 
   friend bool operator==(const failed_sample&, const failed_sample&) = default;
 };
 
 namespace detail {
 
-/// The start of the line of a quarantine list that names its dataset.
+/// The start of the line that identifies the dataset in a quarantine list.
 inline constexpr std::string_view quarantine_head = "# penstock quarantine: ";
 
 }  // namespace detail
 
-/// The failures so far and their outcomes. A copy; see `loader::failures`.
+/// A copy of the failures so far and their outcomes; see `loader::failures`.
 struct failure_report {
   /// The samples in order of their indices, at most 256. If the list is full, a sample that has
   /// failed replaces the last sample that was known to be bad.
   std::vector<failed_sample> samples;
-  std::uint64_t failed_reads = 0;  ///< all of them, including retries and drawn substitutes
+  std::uint64_t failed_reads = 0;  ///< all failed reads, including retries and drawn substitutes
   std::uint64_t recovered = 0;     ///< samples that a retry has read
   std::uint64_t replaced = 0;      ///< positions that another sample has filled
   std::uint64_t skipped = 0;       ///< positions that were left out of batches
-  std::uint64_t dropped = 0;  ///< failed reads of samples beyond the 256, in no entry of `samples`
-  bool misses_known = false;  ///< samples known to be bad are missing in `samples` too
+  std::uint64_t dropped = 0;       ///< failed reads of samples that did not fit into `samples`
+  bool misses_known = false;       ///< true if samples known to be bad did not fit either
 
-  /// The sizes of the datasets at the bottom of the pipeline, by `sample_origin::part`. Empty if
-  /// nothing is recorded.
+  /// The sizes of the source datasets, by `sample_origin::part`. Empty if nothing is recorded.
   std::vector<std::uint64_t> base_sizes;
 
-  /// Writes the samples that were given up, one per line, with the reason after a '#'. They are
-  /// numbered as at the bottom of the pipeline, so that the list is valid for any subset of the
-  /// same data. A line that names the dataset precedes the samples of each dataset at the bottom.
+  /// Writes the samples that were given up on, one per line, with the reason after a '#'. Indices
+  /// refer to the source dataset, so the list is valid for any subset of the same data. A line that
+  /// identifies the source dataset precedes its samples.
   ///
   ///     # penstock quarantine: dataset of 60000 samples
   ///     4711 # skipped 3 times: png: bad checksum
   ///
-  /// With several datasets that line is "# penstock quarantine: part 1 of 3, dataset of 60000
-  /// samples". `read_quarantine` reads the list back.
+  /// With several source datasets, that line is "# penstock quarantine: part 1 of 3, dataset of
+  /// 60000 samples". `read_quarantine` reads the list back.
   void write_quarantine(std::ostream& out) const {
     const std::size_t parts = (std::max)(std::size_t{1}, base_sizes.size());
     for (std::size_t part = 0; part != parts; ++part) {
@@ -118,7 +116,7 @@ class failure_ledger {
  public:
   static constexpr std::size_t capacity = 256;
 
-  /// For a pipeline over datasets of these sizes, see `base_sizes_of`.
+  /// Makes the ledger of a pipeline over source datasets of these sizes, see `base_sizes_of`.
   explicit failure_ledger(std::vector<std::uint64_t> base_sizes = {})
       : base_sizes_(std::move(base_sizes)), entries_(std::make_unique<entry[]>(capacity)) {}
 
@@ -138,8 +136,8 @@ class failure_ledger {
     found->last = read_outcome::retrying;
   }
 
-  /// Records that `sample`, which comes from `origin`, was known to be bad and not read, with the
-  /// outcome `outcome`.
+  /// Records that `sample`, from `origin`, was known to be bad and was not read, and that the
+  /// result was `outcome`.
   void record_quarantined(std::uint64_t sample, const sample_origin& origin,
                           read_outcome outcome) noexcept {
     {
@@ -201,8 +199,7 @@ class failure_ledger {
     text what = {};
   };
 
-  /// Returns the entry of `sample`, or a new entry without a text, or null if all entries are in
-  /// use.
+  /// Returns the entry of `sample`, a new entry with no text, or null if all entries are in use.
   entry* enter(std::uint64_t sample, const sample_origin& origin) noexcept {
     if (entry* const found = find(sample)) return found;
     if (size_ == capacity) return nullptr;
@@ -211,7 +208,7 @@ class failure_ledger {
     return added;
   }
   /// Returns a new entry, which overwrites the last sample that was known to be bad and not read.
-  /// Returns null if each entry is of a sample that has failed.
+  /// Returns null if every entry holds a sample that has failed.
   entry* displace_known(std::uint64_t sample, const sample_origin& origin) noexcept {
     entry* last = nullptr;
     for (entry& one : std::span{entries_.get(), size_}) {
@@ -239,7 +236,8 @@ class failure_ledger {
     }
   }
 
-  // Copies the text as one line, because it goes into line-based files.
+  // Copies the text with control characters replaced by spaces, because it goes into line-based
+  // files.
   static void copy_line(std::string_view from, text& to) noexcept {
     from = from.substr(0, to.size() - 1);
     std::transform(from.begin(), from.end(), to.begin(), [](char c) {

@@ -41,7 +41,7 @@ class any_loader;
 namespace detail {
 
 /// The loop over a loader: the core, which is a stage, and the current batch of the loop. The
-/// loader shares it with its ranges.
+/// loader shares this object with its ranges.
 template <record_type Record, device Device>
 class loader_loop {
  public:
@@ -55,11 +55,11 @@ class loader_loop {
 
   [[nodiscard]] loader_core<Device>& core() noexcept { return core_; }
 
-  /// For a `batch_range`: starts to read. Returns the range's serial number.
+  /// Starts to read, for a `batch_range`. Returns the range's serial number.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
     return core_.start(from, last_epoch);
   }
-  /// For a `batch_range`: releases the current batch and takes the next batch. Returns false at the
+  /// Releases the current batch and takes the next batch, for a `batch_range`. Returns false at the
   /// end.
   bool advance() {
     step_.end();
@@ -74,7 +74,7 @@ class loader_loop {
     return static_cast<bool>(held_);
   }
   [[nodiscard]] batch_type& current() noexcept { return held_; }
-  /// For a `batch_range`: ends the range with the number `serial`.
+  /// Ends the range with the number `serial`, for a `batch_range`.
   void finish(std::uint64_t serial) noexcept {
     if (!core_.is_current(serial)) return;
     step_.end();
@@ -107,8 +107,8 @@ template <record_type Record, device Device>
 
 }  // namespace detail
 
-/// A loader without its dataset and sampler in its type, for a program that chooses them at run
-/// time or hides them from a header: `any_loader<digit>` for the CPU device,
+/// A loader whose type does not contain its dataset and sampler, for a program that chooses them at
+/// run time or hides them from a header: `any_loader<digit>` for the CPU device,
 /// `any_loader<digit, cuda_device>` for a GPU.
 ///
 ///     ps::any_loader<digit> make_loader(const flags& chosen);             // in a header
@@ -119,8 +119,9 @@ template <record_type Record, device Device>
 ///         : ps::any_loader{ps::loader{digits, ps::sequential{}, options}};
 ///
 /// Has all members of a `loader` except its constructors. A `loader` is moved in and continues its
-/// work. A state of either type resumes the other. Has no cost at run time. Movable; one thread
-/// consumes. A moved-from object may only be assigned to and destroyed.
+/// work. A state of a `loader` can resume an `any_loader`, and the reverse. The conversion has no
+/// cost at run time. Movable. Only one thread may consume. A moved-from object may only be assigned
+/// to and destroyed.
 template <penstock::record_type Record, penstock::device Device = cpu_device>
 class any_loader {
  protected:
@@ -149,12 +150,12 @@ class any_loader {
   }
 
   /// Ends all threads, and waits for the reads in progress; see also
-  /// `loader_options::faults.timeout`. Leases stay valid. A loop that is not at its end, also on
-  /// another thread, gets `cancelled` at its next step.
+  /// `loader_options::faults.timeout`. Leases stay valid. A loop that has not reached its end, even
+  /// on another thread, gets `cancelled` at its next step.
   ~any_loader() { shut_down(); }
 
   /// Returns the batches of the epochs from `first` to `last`, not including `last`, without a
-  /// pause between epochs. Nothing of epoch `last` is read.
+  /// pause between epochs. Samples of epoch `last` are not read.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
@@ -162,15 +163,15 @@ class any_loader {
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
   /// Returns the batches from `from` to the start of epoch `end`:
   /// `batches({2, 10}, until_epoch{5})` ends with the last batch of epoch 4. Starts in constant
-  /// time, also in the middle of an epoch. The range is empty if `from` is {end, 0}. If `from` is
-  /// after that, `begin()` throws `option_error`.
+  /// time, even in the middle of an epoch. If `from` is {end, 0}, the range is empty. If `from` is
+  /// later, `begin()` throws `option_error`.
   [[nodiscard]] range_type batches(const batch_position& from, until_epoch end) & {
     return range_type{flow_, from, end.value};
   }
 
-  /// Returns the state of the loop, for a checkpoint. The state has the position of the batch after
-  /// the last delivered batch, regardless of read-ahead. After the last batch of an epoch, the
-  /// position is the end of that epoch, {e, batches}. For a loop over a transfer see
+  /// Returns the state of the loop, for a checkpoint. The state contains the position of the batch
+  /// after the last delivered batch, regardless of read-ahead. After the last batch of an epoch,
+  /// the position is the end of that epoch, {e, batches}. For a loop over a transfer see
   /// `transfer::state`. Throws `option_error` if batches come out of order. Any thread may call
   /// this.
   [[nodiscard]] loader_state state() const { return state_at(core().next_position()); }
@@ -184,11 +185,11 @@ class any_loader {
   }
 
   /// Continues after the batch at which `state` was taken, up to but not including epoch
-  /// `last_epoch`, in constant time. The loop gets the next batch and the same batches as the
-  /// original loop, also with another number of workers, prefetch, depth or device. From the end of
-  /// an epoch to the start of the next epoch there are no batches: the loop does nothing, and the
-  /// program continues with its work after the epoch. Throws `state_mismatch`, with every
-  /// difference, if the batches could differ.
+  /// `last_epoch`, in constant time. The loop gets the same batches as the original loop, starting
+  /// at the next batch, even with a different number of workers, prefetch, depth or device. If the
+  /// state was taken at the end of epoch `last_epoch` - 1, the range is empty, and the program
+  /// continues with its work after that epoch. Throws `state_mismatch`, with every difference, if
+  /// the batches could differ.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     return batches(position_of(state), until_epoch{last_epoch});
   }
@@ -201,7 +202,7 @@ class any_loader {
   }
 
   /// @cond misuse
-  // A call of these functions does not compile. The error message shows what to write instead.
+  // Calls to these functions do not compile. The error message shows what to write instead.
   __attribute__((
       unavailable("penstock: specify the end of the range: loader.batches(from, "
                   "ps::until_epoch{e}) ends before "
@@ -217,29 +218,30 @@ class any_loader {
 
   /// Returns the number of batches in an epoch.
   [[nodiscard]] std::uint64_t batches_per_epoch() const noexcept { return core().plan().batches(); }
-  /// Returns the number of batches of this loader in a step over all ranks. The number is 1, except
-  /// with a sampler whose batches have varying sizes: then it is the sampler's `batches_per_step()`
-  /// divided by the number of ranks.
+  /// Returns the number of batches of this loader in a step over all ranks. Returns 1, unless the
+  /// sampler's batches have varying sizes, in which case it returns the sampler's
+  /// `batches_per_step()` divided by the number of ranks.
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept {
     const std::uint64_t all = core().source().batches_per_step();
     return all == 0 ? 1 : all / core().source().world();
   }
-  /// Returns the number of samples in an epoch. With a sampler whose batches have varying sizes,
+  /// Returns the number of samples in an epoch. If the sampler's batches have varying sizes,
   /// returns the number of samples in an epoch of full batches.
   [[nodiscard]] std::uint64_t samples_per_epoch() const noexcept { return core().plan().samples(); }
   /// Returns the options that the loader was made with; `automatic` remains `automatic`.
   [[nodiscard]] const loader_options& options() const noexcept {
     return core().requested_options();
   }
-  /// Returns the memory that was taken, the number of slots, whether they are page-locked, the
-  /// cores of the workers, and the warnings of the dataset. Any thread may call this.
+  /// Returns the memory that the loader holds, the number of slots, whether the slots are
+  /// page-locked, the cores of the workers, and the warnings of the dataset. Any thread may call
+  /// this.
   [[nodiscard]] loader_footprint footprint() const { return core().footprint(); }
 
   /// Returns the number of host slots that leases hold now, of `footprint().slot_count`. If leases
   /// hold all slots, `try_next` returns no batch. Any thread may call this.
   [[nodiscard]] std::size_t held() const noexcept { return core().held(); }
 
-  /// Returns the place of the exception that ended the last range. Empty if no exception ended it,
+  /// Returns the origin of the exception that ended the last range. Empty if no exception ended it,
   /// or if the exception belongs to no batch, such as a failure of the device between two batches.
   /// Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
@@ -252,12 +254,12 @@ class any_loader {
   [[nodiscard]] failure_report failures() const { return core().failures(); }
 
   /// Returns the statistics of reads and waits so far, see `loader_stats`. Any thread may call
-  /// this, also during a loop. Costs some microseconds for each worker, and reads files of the
-  /// container.
+  /// this, even during a loop. Takes a few microseconds for each worker, and reads files of the
+  /// cgroup and of each worker.
   [[nodiscard]] loader_stats stats() const { return core().stats(); }
 
   /// Returns the current values of `workers` and `prefetch` if they are `automatic`, and the moves
-  /// that led to them. Any thread may call this, also during a loop. Allocates a list of at most 32
+  /// that led to them. Any thread may call this, even during a loop. Allocates a list of at most 32
   /// moves.
   [[nodiscard]] tuning_history tuning() const { return core().tuning(); }
 
@@ -267,8 +269,8 @@ class any_loader {
     return core().abandoned_readers();
   }
 
-  /// Starts an endless loop at `from`, for a program that pulls: `next` returns the batches. Ends
-  /// the loop that an earlier call has started. Throws `std::logic_error` while a range over this
+  /// Starts an endless loop at `from`, for a program that calls `next` to get each batch. Ends the
+  /// loop that an earlier call has started. Throws `std::logic_error` while a range over this
   /// loader is live.
   ///
   ///     for (int step = 0; step != steps; ++step) {
@@ -290,7 +292,8 @@ class any_loader {
   }
 
   /// @name The members that make a `batch_source`; a loop uses `epochs` instead.
-  /// `next` can also be called without `start`: it starts at batch 0 of epoch 0, see `reset`.
+  /// `next` can also be called without `start`, in which case it starts at batch 0 of epoch 0, see
+  /// `reset`.
   /// @{
   [[nodiscard]] const Device& device() const noexcept { return core().device(); }
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
@@ -349,11 +352,11 @@ std::shared_ptr<loader_core<Device>> stage_of(any_loader<Record, Device>& loader
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
 
-/// Declares or instantiates the code that all loaders on a device share for any dataset: the queue,
-/// the pool, the ring of slots. Every object file that uses this code instantiates it, unless
-/// `extern template` leaves that to another file. `penstock::compiled` has it for `cpu_device`,
-/// `penstock::compiled_cuda` for `cuda_device`. For your own device, write these lines at global
-/// scope, and also `PENSTOCK_TRANSFERS_ON` for its transfers:
+/// Declares or instantiates the code that all loaders on a device share, regardless of the dataset:
+/// the queue, the pool, the ring of slots. Every object file that uses this code instantiates it,
+/// unless `extern template` leaves that to another file. `penstock::compiled` contains it for
+/// `cpu_device`, `penstock::compiled_cuda` for `cuda_device`. For your own device, write these
+/// lines at global scope, and also `PENSTOCK_TRANSFERS_ON` for its transfers:
 ///
 ///     PENSTOCK_LOADERS_ON(extern template, my::device)  // in the header of the device
 ///     PENSTOCK_LOADERS_ON(template, my::device)         // in one source

@@ -37,8 +37,9 @@ namespace detail {
                             "running: keep it unchanged until the loop has ended"}));
 }
 
-/// Tracks the active range over a loader or a transfer. At most one range is active; its serial
-/// number identifies it. For the consumer's thread only, except for `is_live` and `close`.
+/// Tracks the active range over a loader or a transfer. At most one range is active. A serial
+/// number identifies each range. Only the consumer's thread may use this object, except for
+/// `is_live` and `close`.
 class active_range {
  public:
   /// `what` names the owner of the ranges in messages: "loader" or "transfer". Must be a literal.
@@ -68,7 +69,7 @@ class active_range {
     is_live_.store(false, std::memory_order_relaxed);
     return was_live;
   }
-  /// Allows no further ranges.
+  /// Rejects all further ranges.
   void close() noexcept { is_closed_.store(true, std::memory_order_release); }
 
  private:
@@ -89,7 +90,7 @@ struct until_epoch {
 
 /// The length of `replay(from, batch_count{200})`: a number of batches, not of epochs.
 struct batch_count {
-  /// Gives `batches` batches.
+  /// Specifies `batches` batches.
   explicit constexpr batch_count(std::uint64_t batches) noexcept : value(batches) {}
   std::uint64_t value;  ///< the number of batches
 };
@@ -98,11 +99,11 @@ struct batch_count {
 /// this type. `*it` is an lvalue reference to the lease of the current batch. `++it` releases the
 /// lease unless it was moved out, and takes the next batch.
 ///
-/// `begin()` starts the reads. A second `begin()` starts them again at the first batch. The
-/// destructor ends them. Two live ranges over one loader or transfer are a `std::logic_error`. If
-/// the loader or the transfer is destroyed during the range, or the loader's `stop` is called, the
-/// next `++` throws `cancelled`, so that the loop does not look finished. An iterator must not
-/// outlive its range.
+/// `begin()` starts the reads. A second `begin()` starts the reads again at the first batch. The
+/// destructor ends the reads. A second live range over the same loader or transfer throws
+/// `std::logic_error`. If the loader or the transfer is destroyed during the range, or the loader's
+/// `stop` is called, the next `++` throws `cancelled`, so the loop does not appear to be finished.
+/// An iterator must not outlive its range.
 template <class Flow>
 class batch_range {
  public:
@@ -121,8 +122,8 @@ class batch_range {
       return flow_->current();
     }
     [[nodiscard]] batch_type* operator->() const noexcept { return &**this; }
-    /// Advances to the next batch. The iterator is at the end, permanently, if there is no further
-    /// batch, or if the read of the batch throws.
+    /// Advances to the next batch. After the last batch, or if the read of the batch throws, the
+    /// iterator is permanently at the end.
     iterator& operator++() {
       if (flow_ == nullptr) return *this;
       [[maybe_unused]] const auto inside = gate_.enter();
@@ -157,8 +158,8 @@ class batch_range {
     if (flow_ != nullptr) flow_->finish(serial_);
   }
 
-  /// Starts the reads at the first batch. Throws `std::logic_error` while another range is live,
-  /// and the exceptions of reading the first batch.
+  /// Starts the reads at the first batch. Throws `std::logic_error` while another range is live.
+  /// Exceptions from reading the first batch propagate.
   [[nodiscard]] iterator begin() {
     [[maybe_unused]] const auto inside = gate_.enter();
     flow_->finish(serial_);

@@ -20,33 +20,33 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The host memory of a loader. `footprint` computes it in advance; `loader::footprint` returns the
-/// memory that a loader has taken. A loader takes all of it at construction.
+/// memory that a loader has allocated. A loader allocates all of it at construction.
 struct loader_footprint {
   std::size_t slot_count = 0;  ///< host slots
   std::size_t slots_requested =
       0;  ///< requested by the options; more than `slot_count` if the budget had no room
   std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
   std::size_t bytes = 0;       ///< bytes of the slab of all slots, as requested from the device
-  bool pinned = false;         ///< true if the slab is page-locked; in advance: if it should be
-  /// True if the system refused to register the slab of a loader. The slab is then still
-  /// page-locked, by `cudaHostAlloc`. Some containers and confidential computing refuse. Also true
-  /// if a GPU would use other addresses than the host for registered memory.
+  bool pinned = false;         ///< true if the slab is page-locked, or should be (in advance)
+  /// True if the system refused to register the slab of a loader. In that case, `cudaHostAlloc`
+  /// page-locks the slab instead. Some containers and confidential computing refuse registration.
+  /// Also true if a GPU would use other addresses than the host for registered memory.
   bool registration_refused = false;
 
-  /// The largest number of bytes that the loader allocates in addition: 32 KiB, 1 KiB for each
-  /// slot, 8 KiB for each worker, and 16 bytes for each sample of a worker's chunk. An error policy
-  /// adds 64 KiB. A policy that skips samples also adds a byte for each sample of a slot.
-  /// `loader_options::instrumentation.indices` adds 16 bytes for each sample of a slot, and
+  /// The maximum number of bytes that the loader allocates in addition to the slab: 32 KiB, 1 KiB
+  /// for each slot, 8 KiB for each worker, and 16 bytes for each sample of a worker's chunk. An
+  /// error policy adds 64 KiB. A policy that skips samples also adds a byte for each sample of a
+  /// slot. `loader_options::instrumentation.indices` adds 16 bytes for each sample of a slot, and
   /// `error_policy::quarantine_list` 32 bytes for each index. Thread stacks, and allocations of the
   /// dataset, the sampler and transforms, are not counted.
   std::size_t bookkeeping = 0;
 
-  /// The cores on which the workers run. For a loader only: `footprint` assumes a device without a
-  /// NUMA node.
+  /// The cores on which the workers run. Only a loader reports them: `footprint` assumes a device
+  /// without a NUMA node.
   affinity_report workers = {};
 
   /// Warnings of the dataset for the user, see `dataset`: for example that its files have no
-  /// checksums, or that a column is slow to decode. For a loader only.
+  /// checksums, or that a column is slow to decode. Only a loader reports them.
   std::vector<std::string> warnings = {};
 
   /// Returns the bytes of page-locked memory.
@@ -60,8 +60,8 @@ struct loader_footprint {
 namespace detail {
 
 /// The smallest number of slots. A loop over a loader or a transfer makes progress with one slot:
-/// `++` ends the lease, or hands the slot to its copy, before it requests the next batch. Nothing
-/// is read ahead then.
+/// `++` ends the lease, or hands the slot to its copy, before it requests the next batch. With one
+/// slot, nothing is read ahead.
 inline constexpr std::size_t min_slots = 1;
 /// The smallest number of slots with `automatic`: with a single slot there is nothing to tune.
 inline constexpr std::size_t min_tuned_slots = 2;
@@ -73,7 +73,7 @@ constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c
   return product > max - c ? max : product + c;
 }
 
-/// See `loader_footprint::bookkeeping`.
+/// Returns the value of `loader_footprint::bookkeeping`.
 inline std::size_t max_bookkeeping(const loader_options& options, std::size_t slot_count,
                                    std::size_t chunk) noexcept {
   constexpr std::size_t kib = 1024;
@@ -102,7 +102,7 @@ inline std::size_t max_bookkeeping(const loader_options& options, std::size_t sl
           .warnings = {}};
 }
 
-/// Reserves the host slots of a loader from its budget. For resolved options. Throws
+/// Reserves the host slots of a loader from its budget. `options` must be resolved. Throws
 /// `pinned_budget_exceeded`.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
@@ -118,14 +118,14 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
 
 }  // namespace detail
 
-/// Returns the host memory that a loader of `Record` with these extents and options takes. Takes
-/// nothing:
+/// Returns the host memory that a loader of `Record` with these extents and options would allocate.
+/// The function itself reserves no memory:
 ///
 ///     const auto need = ps::footprint<digit>({}, {.batch_size = 64, .workers = 8});
 ///
-/// Counts all slots that the options request, regardless of the budget. `loader::footprint()` has
-/// the slots that the budget has granted, and the exception the slots that it has refused.
-/// `automatic` counts as its maximum. Throws `option_error` and `layout_error`.
+/// Counts all slots that the options request, regardless of the budget. `loader::footprint()`
+/// reports the slots that the budget has granted, and `pinned_budget_exceeded` the slots that it
+/// has refused. `automatic` counts as its maximum. Throws `option_error` and `layout_error`.
 template <record_type Record>
 [[nodiscard]] loader_footprint footprint(const record_extents<Record>& extents,
                                          const loader_options& options) {

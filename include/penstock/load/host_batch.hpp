@@ -35,9 +35,9 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
     return base::slots_->layout();
   }
 
-  /// Returns a view of the batch as a batch of `Record`, or nothing if it has another record.
-  /// For a `transfer` that keeps the lease: the lease of the transfer checks that only a single
-  /// thread uses the batch.
+  /// Returns a view of the batch as a batch of `Record`, or `std::nullopt` if the batch has another
+  /// record. Used by a `transfer` that keeps the lease. The lease of the transfer checks that only
+  /// a single thread uses the batch.
   template <record_type Record>
   [[nodiscard]] std::optional<const_batch_view<Record>> view_as() const noexcept {
     const detail::slot_layout& layout = base::slots_->layout();
@@ -47,9 +47,9 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
   }
 
   /// Returns the samples of the batch: their indices in the loader's dataset, in the order of their
-  /// places. There are `size()` indices. A sample that was replaced by a substitute is not among
-  /// them. Empty unless `loader_options::instrumentation.indices` is set. Valid until the lease
-  /// ends.
+  /// places. There are `size()` indices. The index of a substitute is listed in place of the index
+  /// of the sample that it replaced. Empty unless `loader_options::instrumentation.indices` is set.
+  /// Valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
     return base::slots_->lists.indices(base::slot_, base::size());

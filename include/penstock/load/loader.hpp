@@ -24,9 +24,9 @@ namespace detail {
 /// A mistake in the arguments of `loader{...}`.
 enum class loader_misuse { none, no_sampler, no_options, early_options };
 
-/// Checks the arguments of `loader{...}`. The deduction guides use it, so that its messages come
-/// before the compiler's explanation why no guide fits. Clang 14 instantiates it before it checks
-/// the constraints of a guide.
+/// Checks the arguments of `loader{...}`. The deduction guides use this class, so that its messages
+/// come before the compiler's explanation of why no guide fits. Clang 14 instantiates it before it
+/// checks the constraints of a guide.
 template <class Data, class Sampler = sequential, class Device = cpu_device,
           loader_misuse Found = loader_misuse::none>
 struct loader_args_check {
@@ -52,7 +52,7 @@ struct loader_args_check {
   using dataset_type = stored_dataset_t<Data>;
 };
 
-/// The mistake in arguments whose last type, `Last`, is in the place of the options.
+/// The mistake in arguments that end with a `Last` in place of the options.
 template <class Last>
 inline constexpr loader_misuse misuse_ending_in =
     std::convertible_to<Last, loader_options> ? loader_misuse::none : loader_misuse::no_options;
@@ -62,7 +62,7 @@ template <class Data, loader_misuse Found>
 using misused_dataset_t =
     typename loader_args_check<Data, sequential, cpu_device, Found>::dataset_type;
 
-/// Makes the loop of a loader of `Dataset`: checks the options, takes all memory and starts the
+/// Makes the loop of a loader of `Dataset`: checks the options, allocates all memory and starts the
 /// workers.
 template <dataset Dataset, class Data, sampler Sampler, device Device>
 [[nodiscard]] std::shared_ptr<loader_loop<typename Dataset::record_type, Device>> make_flow(
@@ -87,14 +87,14 @@ template <dataset Dataset, class Data, sampler Sampler, device Device>
 ///     for (auto& batch : loader.epochs(0, 5)) use(ps::get<"image">(batch), batch.size());
 ///
 /// The loader refers to an lvalue dataset, which must outlive the loader. An rvalue dataset is
-/// moved in. The constructor takes all memory and starts all threads. The same dataset, sampler and
-/// seed give bitwise identical batches, for any number of workers and any prefetch. Movable; one
-/// thread consumes.
+/// moved in. The constructor allocates all memory and starts all threads. The same dataset, sampler
+/// and seed give bitwise identical batches, for any number of workers and any prefetch. Movable.
+/// Only one thread may consume.
 ///
-/// In a child process made by fork(), a loader with threads may only be destroyed. Its destructor
-/// returns at once and keeps its memory. A range throws `std::logic_error` when it would wait. A
-/// loader with `workers = 0`, and without limits for stalled reads, has no threads and works in
-/// both processes.
+/// In a child process made by fork(), a loader with threads may only be destroyed. The destructor
+/// returns immediately and does not free the memory. A range throws `std::logic_error` when it
+/// would wait. A loader with `workers = 0`, and without limits for stalled reads, has no threads
+/// and works in both processes.
 ///
 /// The threads of a loader block no signals: a signal handler of the program may run on them. To
 /// prevent that, block the signals (pthread_sigmask) around the construction, because threads start
@@ -108,12 +108,12 @@ class loader : public any_loader<typename Dataset::record_type, Device> {
   using base = any_loader<typename Dataset::record_type, Device>;
 
  public:
-  /// Checks the options, takes all memory and starts the workers.
+  /// Checks the options, allocates all memory and starts the workers.
   template <class Data>
   loader(Data&& data, const Sampler& order, const Device& device, const loader_options& options)
       : base(detail::make_flow<Dataset>(std::forward<Data>(data), order, device, options)) {}
 
-  /// Makes a loader without a device: batches lie in host memory.
+  /// Makes a loader without a device: batches stay in host memory.
   template <class Data>
   loader(Data&& data, const Sampler& order, const loader_options& options)
       : loader(std::forward<Data>(data), order, Device{}, options) {}
@@ -133,7 +133,7 @@ template <class Data, class Sampler, class Device>
 loader(Data&&, const Sampler&, const Device&, loader_options)
     -> loader<typename detail::loader_args_check<Data, Sampler, Device>::dataset_type, Sampler,
               Device>;
-/// Deduces a loader without a device: batches lie in host memory, by the CPU device.
+/// Deduces a loader without a device, which uses the CPU device: batches stay in host memory.
 template <class Data, class Sampler>
 loader(Data&&, const Sampler&, loader_options)
     -> loader<typename detail::loader_args_check<Data, Sampler>::dataset_type, Sampler>;

@@ -82,7 +82,7 @@ enum class last_batch {
 /// The action of a loader whose host slots exceed the memory budget.
 enum class budget_action {
   refuse,       ///< throws `pinned_budget_exceeded`
-  fewer_slots,  ///< takes as many as fit, at least one; with one slot nothing is read ahead
+  fewer_slots,  ///< uses as many slots as fit, at least one; with one slot nothing is read ahead
 };
 
 /// The action when the consumer requests a batch while leases hold every slot. A lease that never
@@ -90,24 +90,24 @@ enum class budget_action {
 /// leases are on other threads, so the program specifies the action.
 enum class exhausted_action {
   fail,  ///< throws `leases_exhausted`
-  wait,  ///< waits until another thread ends a lease; permanently if none does
+  wait,  ///< waits until another thread ends a lease, forever if no thread does
 };
 
 /// The cores on which the workers run. The consumer and the affinity mask of the process do not
 /// change.
 enum class worker_affinity {
-  /// The cores next to the device (its NUMA node of the host) that the process may use. Equal to
-  /// `anywhere` if the process may use none of those cores, or only those.
+  /// The cores of the host's NUMA node that is closest to the device, if the process may use them.
+  /// Equal to `anywhere` if the process may use only these cores, or only other cores.
   near_device,
   anywhere,  ///< all cores that the process may use
 };
 
 /// The value of an option that is a number or `automatic`. The class that owns the option rejects a
-/// negative number at run time, because the compiler does not preserve which numbers are constants.
+/// negative number at run time, because a constructor cannot detect which numbers are constants.
 ///
 /// If `Tuning` is not void, `automatic` refers to the code that tunes the option: a program that
-/// only uses numbers does not compile that code. `Tuning` has the code. It is declared before this
-/// class, and defined by the header of the class that owns the option.
+/// only uses numbers does not compile that code. `Tuning` contains the code. `Tuning` is declared
+/// before this class, and defined by the header of the class that owns the option.
 template <class Tuning>
 class tunable_count {
  public:
@@ -183,32 +183,33 @@ struct loader_fault_options {
   error_policy on_error = {};
 
   /// The duration after which a hanging call is reported: a read, a sampler's `order`, or the
-  /// request for the lengths of a batch of ragged samples. The report comes while the call still
+  /// request for the lengths of a batch of ragged samples. The call is reported while it still
   /// hangs, and again each time its duration has doubled. 0 means never. Costs a thread that wakes
-  /// four times within this time, at least once a second, and three uncontended locks for each
+  /// four times within this duration, at least once a second, and three uncontended locks for each
   /// chunk.
   stall_limit stall_warning = {};
 
-  /// The duration after which such a call is given up; 0 waits forever. The consumer gets a
+  /// The duration after which a hanging call is given up; 0 waits forever. The consumer gets a
   /// `read_timeout`, and the loader delivers no further batches. Needs workers. If the loader does
   /// not own the dataset, the destructor still waits for the call. If the loader owns the dataset,
   /// the thread is detached, keeps its memory, and counts in `abandoned_readers()`.
   stall_limit timeout = {};
 
-  /// Receives the reports of `stall_warning` and `timeout`. Called on a thread of the loader, or on
-  /// the thread that destroys the loader: it must not take a lock that is held there, and must not
-  /// destroy the loader. By default, reports are lines on stderr. If it throws, the consumer gets
-  /// the exception, and the loader delivers no further batches.
+  /// Receives the reports of `stall_warning` and `timeout`. The function runs on a thread of the
+  /// loader, or on the thread that destroys the loader. So it must not take a lock that the
+  /// destroying thread holds, and must not destroy the loader. If it throws, the consumer gets the
+  /// exception, and the loader delivers no further batches. By default, reports are lines on
+  /// stderr.
   std::function<void(const stall_report&)> on_stall = {};
 };
 
 /// The options in `loader_options::memory`: the amount and the kind of memory for the host slots.
 /// See docs/tuning.md.
 struct loader_memory_options {
-  /// The largest amount of memory for the host slots, pinned or not: `memory_budget::bytes(n)`, or
+  /// The maximum amount of memory for the host slots, pinned or not: `memory_budget::bytes(n)`, or
   /// `memory_budget::share(s)` of the memory that the process may still use, including cgroup
-  /// limits. Loaders with copies of one budget share it. Default: a quarter of the memory that the
-  /// process may still use.
+  /// limits. Loaders with copies of one budget share that budget. Default: a quarter of the memory
+  /// that the process may still use.
   std::optional<memory_budget> budget = {};
 
   /// The action if the host slots exceed the budget. `footprint()` returns the number of slots.
@@ -220,17 +221,17 @@ struct loader_memory_options {
   bool pageable_fallback = false;
 
   /// The capacity of a batch, in values, for each ragged field. 0 uses the capacity that the
-  /// dataset specifies, else `batch_size` times its longest sample. For a batch with more values,
-  /// the consumer gets a `ragged_overflow` when it is the batch's turn; no sample is truncated.
-  /// Throws `option_error` if the record has no ragged field. See docs/ragged.md.
+  /// dataset specifies, or if it specifies none, `batch_size` times its longest sample. For a batch
+  /// with more values, the consumer gets a `ragged_overflow` when it is the batch's turn; no sample
+  /// is truncated. Throws `option_error` if the record has no ragged field. See docs/ragged.md.
   std::size_t max_values_per_batch = 0;
 };
 
 /// The options in `loader_options::instrumentation`: the information that is recorded about
 /// batches.
 struct loader_instrumentation_options {
-  /// Makes batches list their samples: `batch.indices()`, `batch.replaced()`. Takes 16 bytes for
-  /// each sample of a slot.
+  /// Records the samples of each batch for `batch.indices()` and `batch.replaced()`. Takes 16 bytes
+  /// for each sample of a slot.
   bool indices = false;
 
   /// The recorder of each batch's stages, see `trace_recorder`. Null records nothing. The program
@@ -238,23 +239,24 @@ struct loader_instrumentation_options {
   trace_target trace = nullptr;
 };
 
-/// The options in `loader_options::tuning`: the distribution of work over threads. They have no
+/// The options in `loader_options::tuning`: the distribution of work over threads. Tuning has no
 /// effect on the contents or order of batches. See docs/tuning.md.
 struct loader_tuning_options {
-  /// The largest number of workers for `workers = automatic`, at least 1. The loader starts that
+  /// The maximum number of workers for `workers = automatic`, at least 1. The loader starts that
   /// many threads. `automatic` uses the cores of the affinity mask and of the cgroup's quota, minus
   /// one for the step. For reads that mostly wait, set a larger number. Throws `option_error` if
   /// `workers` is a number.
   count_or_automatic max_workers = automatic;
 
-  /// Samples that a worker claims at a time. 0 chooses: few enough for all workers to share a
-  /// batch, and more if samples are small and were measured to be quick to read.
+  /// Number of samples that a worker claims at a time. With 0, the loader chooses: few enough that
+  /// all workers share a batch, and more if samples are small and were measured to be quick to
+  /// read.
   std::size_t chunk = 0;
 
-  /// The cores on which the workers run. By default these are next to the device, within the
-  /// affinity mask of the thread that makes the loader. Threads that a dataset starts inherit them.
-  /// If the system refuses, the workers run unbound: `footprint().workers` reports where the
-  /// workers run, and why.
+  /// The cores on which the workers run. By default, these are the cores closest to the device,
+  /// within the affinity mask of the thread that makes the loader. Threads that a dataset starts
+  /// inherit the binding. If the system refuses the binding, the workers run unbound.
+  /// `footprint().workers` reports where the workers run, and why.
   worker_affinity affinity = worker_affinity::near_device;
 };
 
@@ -277,10 +279,11 @@ struct loader_options {
   /// DataLoader(num_workers).
   tunable_count<detail::loop_tuning> workers = 1;
 
-  /// Number of batches that are read ahead of the consumer, in all and not for each worker, in
-  /// prefetch + 1 slots. Without workers, nothing is read ahead. 0 chooses: at least max(2,
-  /// workers), up to 8 small batches. `automatic` starts with the choice of 0, takes slots for
-  /// twice as many batches, and may use them. DataLoader(prefetch_factor) * num_workers.
+  /// Number of batches that are read ahead of the consumer, in total and not for each worker. The
+  /// loader has prefetch + 1 slots. Without workers, nothing is read ahead. With 0, the loader
+  /// chooses at least max(2, workers), and up to 8 if batches are small. `automatic` starts with
+  /// the same number, allocates slots for twice as many batches, and may use them.
+  /// DataLoader(prefetch_factor) * num_workers.
   tunable_count<detail::loop_tuning> prefetch = 0;
 
   /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
@@ -289,8 +292,8 @@ struct loader_options {
   /// The treatment of a last batch that is not full. DataLoader(drop_last).
   penstock::last_batch last_batch = penstock::last_batch::keep;
 
-  /// Delivers batches in the sampler's order. False delivers the batch that is complete first, in
-  /// no exact order. DataLoader(in_order).
+  /// Delivers batches in the sampler's order. If false, delivers the batch that is complete first,
+  /// in no particular order. DataLoader(in_order).
   bool in_order = true;
 
   /// Places batches in page-locked memory. DataLoader(pin_memory).
@@ -301,19 +304,20 @@ struct loader_options {
   /// the wait.
   exhausted_action on_slots_exhausted = exhausted_action::fail;
 
-  /// A request through this token stops the loader. Any thread may make the request. No further
-  /// chunk is then started. When the reads in progress have returned, all workers end. The
-  /// consumer, also a waiting consumer, gets `cancelled` then and at every later step. A smaller
-  /// `tuning.chunk` makes the stop faster.
+  /// A request through this token stops the loader. Any thread may make the request. After the
+  /// request, no further chunk is started. When the reads in progress have returned, all workers
+  /// end, and the consumer, even if it is waiting, gets `cancelled` at this and every later step. A
+  /// smaller `tuning.chunk` makes the stop faster.
   std::stop_token stop = {};
 
-  /// The distance of prefetch hints ahead of the workers, in stored bytes; 0 sends no hints. The
-  /// limit is at most the dataset's `prefetch_capacity`; a cache may plan farther ahead than it
-  /// fetches. Has no effect on the contents of batches and takes no slots.
+  /// The maximum distance of prefetch hints ahead of the workers, in stored bytes; 0 sends no
+  /// hints. The dataset's `prefetch_capacity` limits the distance, too. A cache may plan farther
+  /// ahead than it fetches. Has no effect on the contents of batches and takes no slots.
   ///
   /// A thread of the loader calls the dataset. The destructor joins that thread, and waits at most
   /// `faults.timeout` if that is set. Throws `option_error` for a sampler that counts draws, such
-  /// as `prioritized`, because a hint of a step would count as its draw. See docs/stores.md.
+  /// as `prioritized`, because a hint for a step would count as the draw of that step. See
+  /// docs/stores.md.
   std::uint64_t lookahead_bytes = 0;
 
   /// The handling of reads that fail or hang. DataLoader(timeout), which limits the wait for a

@@ -30,14 +30,14 @@ namespace detail {
 ///     bool at_end() const noexcept;      // `next` would return an empty batch at once
 ///     bool was_cut() const noexcept;     // the program ended the range by a call to the source
 ///
-/// An error is a value: `next` and `try_next` return an empty batch and set `failed`. The range is
-/// over then, and the stage is stopped.
+/// An error is a value: `next` and `try_next` return an empty batch and set `failed`. In that case
+/// the range is over, and the stage is stopped.
 ///
 ///     judged_samples judged() const;              // counts that the error limits compare
 ///     void judge_from(const judged_samples&);     // forgets batches that reach no consumer
 ///     void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept;
 ///
-/// A feed takes batches ahead of its consumer. The last three functions return batches that the
+/// A feed takes batches ahead of its consumer. The last three functions take back batches that the
 /// consumer does not get, because the range ended or a copy failed.
 ///
 ///     std::stop_token stop_token() const;         // a request ends the feed's waits

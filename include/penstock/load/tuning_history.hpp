@@ -22,7 +22,7 @@ struct tuning_setting {
 
 /// The result of a move.
 enum class tuning_reason : std::uint8_t {
-  estimated,  ///< kept: required by Little's law, and batches came no later, as far as was measured
+  estimated,  ///< kept: Little's law requires it, and batches did not measurably come later
   faster,     ///< kept: batches came sooner by more than the noise
   no_slower,  ///< kept: fewer readers, and batches came no later
   went_back,  ///< not kept: no gain
@@ -35,7 +35,7 @@ struct tuning_move {
   std::uint64_t batch = 0;
   tuning_setting from;                           ///< the setting before
   tuning_setting to;                             ///< the setting that was tried
-  tuning_reason why = tuning_reason::went_back;  ///< whether it was kept, and why
+  tuning_reason why = tuning_reason::went_back;  ///< the reason why `to` was kept or not
   std::chrono::nanoseconds time_from{0};         ///< time of a batch with `from`
   std::chrono::nanoseconds time_to{0};           ///< time of a batch with `to`
 
@@ -44,7 +44,7 @@ struct tuning_move {
 };
 
 /// The settings that `automatic` has chosen so far, from `loader::tuning()` or
-/// `transfer::tuning()`. A copy, which does not change.
+/// `transfer::tuning()`. The object is a copy, which does not change.
 struct tuning_history {
   /// The best setting so far. During a move, another setting is in use. Without `automatic`, the
   /// setting that the loader or the transfer was made with.

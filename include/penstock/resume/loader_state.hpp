@@ -18,8 +18,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A loader cannot continue from this state, because its batches would differ. The message names
-/// every difference.
+/// Thrown if a loader cannot continue from a state, because its batches would differ. The message
+/// names every difference.
 class [[gnu::visibility("default")]] state_mismatch : public error {
  public:
   using error::error;
@@ -31,22 +31,22 @@ namespace detail {
 inline void require_same_order(const loader_state& state, const loader_state& own);
 }  // namespace detail
 
-/// The position of a training loop, and all values that its batch order depends on: the next
-/// batch to deliver, and the values that must be equal so that it is the same batch. Takes 64 bytes
-/// in a checkpoint, stored directly or as text (`to_text`).
+/// The position of a training loop, which is the next batch to deliver, and all values that the
+/// order of its batches depends on. Takes 64 bytes in a checkpoint, stored directly or as text
+/// (`to_text`).
 ///
 ///     save(feed.state());                                         // after any batch
 ///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next batch, at once
 ///
-/// After an epoch's last batch, for example during validation, `batch` is the number of its
-/// batches. {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next epoch. A
-/// resume from either gives the same batches; a resume up to epoch e + 1 gives none.
+/// After an epoch's last batch, for example during validation, `batch` is the number of batches in
+/// the epoch. {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next epoch.
+/// Resuming from either gives the same batches; resuming up to epoch e + 1 gives no batches.
 ///
-/// A state is independent of workers, prefetch, depth and device, which change no batch. With a
-/// sharded sampler, a state counts global batches and is equal on every rank, so that the loop may
-/// continue with another world size. If batches have different numbers of samples (`by_tokens`), a
-/// state counts the batches of all ranks. The data is not part of a state: the caller must provide
-/// the same files.
+/// A state does not depend on workers, prefetch, depth and device, which have no effect on batches.
+/// With a sharded sampler, a state counts global batches and is equal on every rank, so the loop
+/// may continue with another world size. If batches have different numbers of samples
+/// (`by_tokens`), a state counts the batches of all ranks. The data is not part of a state: the
+/// caller must provide the same files.
 struct loader_state {
   /// The version of this layout.
   std::uint32_t version = 1;
@@ -58,8 +58,8 @@ struct loader_state {
   std::uint64_t batch = 0;
   /// The size of the dataset.
   std::uint64_t dataset = 0;
-  /// The number of samples that the sampler draws in an epoch, over all ranks; `by_tokens`:
-  /// positions.
+  /// The number of samples that the sampler draws in an epoch, over all ranks. For `by_tokens`, the
+  /// number of positions.
   std::uint64_t samples = 0;
   /// The batch size over all ranks.
   std::uint64_t batch_size = 0;
@@ -77,7 +77,7 @@ struct loader_state {
   }
 
   /// Returns `state` for a loader with another order, whose own state is `own`. The caller accepts
-  /// that later batches may differ, such as those of a `mixture` that is `continued`:
+  /// that later batches may differ, such as the batches of a `mixture` that is `continued`:
   /// `loader.resume(with_order_of(state, loader.state_at({})), last_epoch)`. Throws
   /// `state_mismatch` if anything except the order differs.
   [[nodiscard]] friend loader_state with_order_of(loader_state state, const loader_state& own) {
@@ -139,7 +139,7 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
                  differences}));
 }
 
-/// Reads a state from its text: keys with values, "key=value", and space between them. Single-use.
+/// Reads a state from its text: "key=value" pairs, separated by white space. Can be used only once.
 class state_reader {
  public:
   explicit state_reader(std::string_view text) noexcept : text_(text) {}

@@ -19,8 +19,8 @@ struct cgroup {
   bool is_unified = false;  ///< true for cgroup v2
 };
 
-/// Returns the cgroups of this process that `controller` may limit, each followed by its ancestors.
-/// `root` is "" or, in tests, a copy of another machine's files.
+/// Returns the cgroups in which `controller` may limit this process, each followed by its
+/// ancestors. `root` is "" or, in tests, the folder of a copy of another machine's files.
 [[nodiscard]] inline std::vector<cgroup> cgroups_of_process(const std::string& root,
                                                             std::string_view controller) {
   std::vector<cgroup> all;

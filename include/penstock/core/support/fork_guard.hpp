@@ -17,15 +17,15 @@ namespace detail {
 /// data, but not the threads.
 class fork_guard {
  public:
-  /// Records the calling process if `has_threads`. An object without threads works in a child made
-  /// by fork() too.
+  /// Records the calling process if `has_threads` is true. An object without threads also works in
+  /// a child made by fork().
   explicit fork_guard(bool has_threads) noexcept : id_(has_threads ? ::getpid() : 0) {}
 
-  /// Returns true if the calling process is a fork of that process.
+  /// Returns true if the calling process is a child that the recorded process made by fork().
   [[nodiscard]] bool is_in_child() const noexcept { return id_ != 0 && ::getpid() != id_; }
 
-  /// Throws `std::logic_error` in a fork. `what` names the object with the threads, and `remedy`
-  /// specifies what the caller can do instead.
+  /// Throws `std::logic_error` in a child made by fork(). `what` names the object with the threads,
+  /// and `remedy` describes what the caller can do instead.
   void require(const char* what, const char* remedy) const {
     if (is_in_child()) throw_in_child(what, remedy);
   }

@@ -20,7 +20,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Writes the numbers of `Field` to `words`, starting at `end`. See `record_words`.
+/// Writes the numbers that describe `Field` to `words`, starting at `end`. See `record_words`.
 template <class Field, std::size_t Count>
 constexpr void add_field_words(std::array<std::uint64_t, Count>& words, std::size_t& end) noexcept {
   using value = typename Field::value_type;
@@ -39,7 +39,7 @@ constexpr void add_field_words(std::array<std::uint64_t, Count>& words, std::siz
   }
 }
 
-/// Returns `record_words`.
+/// Computes `record_words`.
 template <record_type Record, std::size_t... Is>
 [[nodiscard]] constexpr auto words_of_record(std::index_sequence<Is...>) noexcept {
   constexpr std::size_t words_of_field = 6;
@@ -74,7 +74,7 @@ class slot_layout {
 
   /// Copies `layout` and removes its type.
   template <record_type Record>
-  slot_layout(const batch_layout<Record>& layout)  // NOLINT: implicit, it says the same
+  slot_layout(const batch_layout<Record>& layout)  // NOLINT: implicit, the same layout
       : typed_(std::make_shared<const batch_layout<Record>>(layout)),
         record_(record_words<Record>),
         bytes_(layout.bytes()),
@@ -86,7 +86,7 @@ class slot_layout {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Returns the typed layout from which this layout was made. `Record` must be its record.
+  /// Returns the typed layout that this layout was made from. `Record` must be its record.
   template <record_type Record>
   [[nodiscard]] const batch_layout<Record>& as() const noexcept {
     return *static_cast<const batch_layout<Record>*>(typed_.get());

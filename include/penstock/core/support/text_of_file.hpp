@@ -21,8 +21,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the first 16 KiB of a file of the system, or an empty text if the file cannot be read. A
-/// file stream would compile a constructor and a destructor into each caller.
+/// Returns the first 16 KiB of a system file, such as a file in /proc, or an empty text if the file
+/// cannot be read. Does not use a file stream, whose constructor and destructor would be compiled
+/// into each caller.
 [[nodiscard, gnu::noinline]] inline std::string text_of_file(const std::string& path) {
   std::array<char, 16384> text;
   std::size_t length = 0;

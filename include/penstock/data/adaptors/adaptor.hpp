@@ -11,8 +11,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The type by which a pipeline holds a dataset: a reference to an lvalue, or an rvalue that is
-/// moved in. The rule of `std::views::all`.
+/// The type in which an adaptor stores a dataset: a reference to an lvalue, or the dataset itself,
+/// which is moved from an rvalue. This is the rule of `std::views::all`.
 template <class D>
 using stored_dataset_t = typename detail::stored_dataset<D>::type;
 
@@ -20,8 +20,8 @@ namespace detail {
 
 struct adaptor_tag {};
 
-/// Reports an error if a dataset that changes whole batches is adapted sample by sample: its
-/// changes would be lost.
+/// Fails to compile if a dataset that changes whole batches is adapted sample by sample, because
+/// its changes would be lost.
 template <class D>
 constexpr void refuse_batch_maps() {
   static_assert(!finishes_batches<D>,
@@ -29,7 +29,7 @@ constexpr void refuse_batch_maps() {
                 "adaptor forwards whole batches");
 }
 
-/// True if an adaptor forwards the changes that its dataset makes to whole batches.
+/// True if an adaptor forwards the whole-batch changes made by the dataset that it wraps.
 template <class Adaptor>
 inline constexpr bool is_last = false;
 
@@ -58,7 +58,8 @@ class adaptor : detail::adaptor_tag {
 
 namespace detail {
 
-/// An adaptor that makes a `Made` of a dataset and of the object that it holds, which is moved.
+/// An adaptor that makes a `Made` from a dataset and the object that the adaptor holds. The object
+/// is moved into the result.
 template <template <class, class> class Made, class Held>
 class holding_adaptor : public adaptor<holding_adaptor<Made, Held>> {
  public:

@@ -26,13 +26,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Datasets cannot be concatenated, because their extents differ or their total size does not fit
-/// into 64 bits. `part()` is the first dataset that does not fit, counted from 0.
+/// Thrown if datasets cannot be concatenated, because their extents differ or their total size does
+/// not fit into 64 bits. `part()` is the first dataset that does not fit, counted from 0.
 class [[gnu::visibility("default")]] concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
       : error(detail::str_cat({"concat: part ", part, ": ", problem})), part_(part) {}
-  /// Returns the dataset that does not fit, counted from 0.
+  /// Returns the number of the first dataset that does not fit, counted from 0.
   [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
  private:
@@ -59,7 +59,7 @@ void require_same_field(std::size_t part, const record_extents<Record>& first,
   }
 }
 
-/// Returns the common extents of field `Field`. For a ragged field it returns the largest bounds.
+/// Returns the common extents of field `Field`. For a ragged field, returns the largest bounds.
 template <std::size_t Field, record_type Record>
 [[nodiscard]] auto joint_field(std::span<const record_extents<Record>> parts) {
   auto joint = parts.front().template at<Field>();
@@ -165,7 +165,8 @@ class concat_dataset {
   static constexpr bool borrows = Parts::borrow;
   static constexpr bool looks_ahead = Parts::look_ahead;
 
-  /// Concatenates `parts`. `name` is the name in messages about an index. Throws `concat_mismatch`.
+  /// Concatenates `parts`. `name` identifies the dataset in error messages about an index. Throws
+  /// `concat_mismatch`.
   explicit concat_dataset(Parts parts, const char* name = "concat")
       : parts_(std::move(parts)), lengths_(joint_extents(parts_)), name_(name) {
     begins_.reserve(parts_.size() + 1);
@@ -213,8 +214,8 @@ class concat_dataset {
     return is_chosen ? hash.value() : 0;
   }
 
-  /// Reads maximal stretches of the chunk, each within one part. Throws `index_error`, and the
-  /// errors of the parts.
+  /// Splits the chunk into stretches within one part, and reads each stretch from its part. Throws
+  /// `index_error`. Exceptions of the parts propagate.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     std::size_t prefetched = 0;
@@ -222,7 +223,7 @@ class concat_dataset {
     each_stretch(indices, begins,
                  [&](const auto& data, std::span<const std::uint64_t> local, std::size_t begin) {
                    if constexpr (Parts::prefetch) {
-                     // Stretches of shuffled indices are too short for prefetching by the parts.
+                     // Stretches of shuffled indices are too short for the parts to prefetch.
                      const std::size_t end = begin + local.size();
                      const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
                      for (prefetched = (std::max)(prefetched, end); prefetched < until;
@@ -248,8 +249,9 @@ class concat_dataset {
     of_sample(index, [](const auto& data, auto local) { data.prefetch(local); });
   }
 
-  /// Calls `f` with its part for each maximal stretch of `indices` within one part. If `indices` is
-  /// empty, calls `f` with all parts.
+  /// Calls `f(part, local)` for each stretch of at most 64 `indices` within one part, where `local`
+  /// are the indices in that part. If `indices` is empty, calls `f` for all parts with an empty
+  /// list.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     if (indices.empty()) {
@@ -293,9 +295,9 @@ class concat_dataset {
                         [&](const auto& data) { return function(data, index - begins_[part]); });
   }
 
-  // For each maximal stretch of `indices` within one part, calls `begins(begin)`, and then
-  // `use(data, local, begin)`: the stretch begins at `begin`, and `local` are its indices in that
-  // part.
+  // Splits `indices` into stretches of at most 64 samples within one part. For each stretch, calls
+  // `begins(begin)` and then `use(data, local, begin)`. `begin` is the position of the stretch in
+  // `indices`, and `local` are its indices in its part.
   template <class Begins, class Use>
   void each_stretch(std::span<const std::uint64_t> indices, const Begins& begins,
                     const Use& use) const {
@@ -309,8 +311,8 @@ class concat_dataset {
     }
   }
 
-  // Writes the indices in `part` of the first samples of `indices` to `memory`, up to the first
-  // sample of another part.
+  // Translates the leading samples of `indices` that lie in `part`, at most 64, to indices in that
+  // part. Writes them to `memory`.
   [[nodiscard]] std::span<const std::uint64_t> first_in(
       std::size_t part, std::span<const std::uint64_t> indices,
       std::array<std::uint64_t, 64>& memory) const noexcept {
@@ -337,7 +339,7 @@ class concat_dataset {
   const char* name_;
   // begins_[p] is the index of part p's first sample; the last entry is the total size.
   std::vector<std::uint64_t> begins_{0};
-  // first_bases_[p] is the number of datasets at the bottom of the parts before p.
+  // first_bases_[p] is the number of source datasets in the parts before p.
   std::vector<std::uint64_t> first_bases_;
 };
 
@@ -347,14 +349,14 @@ class concat_dataset {
 /// `concat_mismatch` if their dynamic extents differ. The bounds of a ragged field are the largest
 /// of all parts. Refers to lvalues, which must outlive the result, and moves rvalues in.
 ///
-/// At least one argument must have a record. Libraries that bind C++ to Python make unqualified
-/// calls to their own `concat`, and argument-dependent lookup would find this function.
+/// At least one argument must have a record. Otherwise argument-dependent lookup could find this
+/// function when a library that binds C++ to Python makes an unqualified call to its own `concat`.
 template <class... Parts>
   requires(detail::has_record<std::remove_cvref_t<Parts>> || ...)
 [[nodiscard]] auto concat(Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
   (detail::refuse_batch_maps<std::remove_cvref_t<Parts>>(), ...);
-  // Reports one sentence, without a page of unmet constraints after it.
+  // Reports one sentence that is not followed by a page of unmet constraints.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     return detail::concat_dataset{detail::part_tuple<stored_dataset_t<Parts>...>{
         stored_dataset_t<Parts>(std::forward<Parts>(parts))...}};
@@ -363,7 +365,7 @@ template <class... Parts>
 
 /// Concatenates a list of datasets of the same type, such as the shards of a dataset. Finds the
 /// part of a sample in O(log parts). A part may be empty. Throws `concat_mismatch` if the extents
-/// of parts differ or the list is empty. The vector is moved in.
+/// of the parts differ or the list is empty. The vector is moved in.
 template <class Part>
   requires detail::has_record<Part>
 [[nodiscard]] auto concat(std::vector<Part>&& parts) {

@@ -63,7 +63,7 @@ constexpr bool draws(map_form form) noexcept {
   return form == map_form::random || form == map_form::indexed_random;
 }
 
-/// The chunk that a map reads: the index and the random bits of each sample, by position.
+/// The chunk that a map reads: the indices of its samples and the context with their random bits.
 struct mapped_chunk {
   std::span<const std::uint64_t> indices;
   const chunk_context& context;
@@ -88,8 +88,8 @@ struct mapped_chunk {
   }
 };
 
-/// Returns the index among the ragged fields of `In` of the field with the same name as the ragged
-/// field `Index` of `Out`. Returns `In::ragged_fields` if there is no such field.
+/// Returns the position, among the ragged fields of `In`, of the field with the same name as the
+/// ragged field `Index` of `Out`. Returns `In::ragged_fields` if there is no such field.
 template <class Out, class In, std::size_t Index>
 consteval std::size_t ragged_namesake() {
   constexpr name key = Out::template field_at<Index>::key;
@@ -102,7 +102,7 @@ consteval std::size_t ragged_namesake() {
   return In::ragged_fields;
 }
 
-/// True if each ragged field of `Out` has a namesake of equal length in `In`.
+/// True if each ragged field of `Out` has the name, and so the length, of a ragged field of `In`.
 template <class Out, class In>
 inline constexpr bool lengths_are_known = [] {
   bool are_known = true;
@@ -112,7 +112,8 @@ inline constexpr bool lengths_are_known = [] {
   return are_known;
 }();
 
-/// Returns the lengths of a sample of `Out` made from a sample of `In` with the lengths `below`.
+/// Returns the lengths of a sample of `Out` that is made from a sample of `In` with lengths
+/// `below`.
 template <record_type Out, record_type In>
 [[nodiscard]] constexpr sample_lengths<Out> same_lengths(const sample_lengths<In>& below) noexcept {
   sample_lengths<Out> found{};
@@ -122,8 +123,9 @@ template <record_type Out, record_type In>
   return found;
 }
 
-/// Places the only sample of a batch. Throws `layout_error` if it is longer than the longest sample
-/// that was announced. The loader checks only the lengths in its own record.
+/// Places the only sample of a batch. Throws `layout_error` if the sample is longer than the
+/// announced maximum. The loader does not check this, because it only checks lengths in its own
+/// record.
 template <record_type Record>
 void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
   if (place_sample(one, 0, lengths) == Record::size) return;
@@ -157,7 +159,7 @@ class map_dataset : public adaptor_base<Base> {
 
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
-  /// Reads the chunk from below, and then calls the function for each sample.
+  /// Reads the chunk from the underlying dataset, and then calls the function for each sample.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     penstock::read_chunk(base_, indices, out, context);
@@ -173,7 +175,7 @@ class map_dataset : public adaptor_base<Base> {
   F function_;
 };
 
-/// A dataset whose samples are made from those of another dataset, see `map`.
+/// A dataset whose samples are made from the samples of another dataset, see `map`.
 template <dataset Base, penstock::record_type Out, class F>
 class map_into_dataset : public adaptor_base<Base> {
   using below = adaptor_base<Base>;
@@ -181,7 +183,7 @@ class map_into_dataset : public adaptor_base<Base> {
 
  public:
   using record_type = Out;
-  /// The record of the dataset below.
+  /// The record of the underlying dataset.
   using base_record_type = typename Base::record_type;
   /// The form of the function.
   static constexpr map_form form = map_form_of<F, const_sample<base_record_type>, sample<Out>>;
@@ -215,7 +217,8 @@ class map_into_dataset : public adaptor_base<Base> {
   }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
-  /// Returns the room for a sample of the dataset below, unless that dataset has `view`.
+  /// Returns the scratch memory for reading a sample of the underlying dataset, or 0 if that
+  /// dataset has `view`.
   [[nodiscard]] std::size_t scratch_bytes() const {
     if constexpr (views_samples<Base>) {
       return 0;
@@ -270,7 +273,7 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
   map_into_adaptor(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
-  /// Returns the dataset `data`, mapped.
+  /// Returns a mapped dataset over `data`.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;
@@ -288,24 +291,26 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
 /// Transforms every sample in place after it is read: `data | map(f)` with `f(sample<R> s)`, where
 /// R is the dataset's record. The function may take more arguments, in this order: the sample's
 /// index in `data` (`std::uint64_t`), and a generator (`sample_generator&`). The generator's key is
-/// (seed, epoch, sample index, number of this map among the random maps). Therefore the result
-/// depends neither on the number of threads, nor on other maps' use of random bits.
+/// (seed, epoch, sample index, number of this map among the random maps). Therefore the result does
+/// not depend on the number of threads or on the random bits that other maps use.
 ///
-/// The function is moved in and called as const from many threads at once. Its exceptions reach the
-/// consumer together with that batch.
+/// The function is moved in and called as const from many threads at once. An exception of the
+/// function reaches the consumer together with the batch that contains the sample.
 template <class F>
 [[nodiscard]] detail::map_adaptor<std::decay_t<F>> map(F&& function) {
   return detail::map_adaptor<std::decay_t<F>>{std::forward<F>(function)};
 }
 
-/// Makes samples of record `Out` from those of the dataset: `data | map<Out>(f)` with
+/// Makes samples of record `Out` from the samples of the dataset: `data | map<Out>(f)` with
 /// `f(const_sample<In> in, sample<Out> out)`. Optionally the function also takes an index and a
-/// generator, like the other `map`. It must write every element of `out`. `in` refers to the
-/// dataset's own memory if the dataset has `view`, otherwise to a copy in the thread's memory. `in`
-/// is valid during the call. Threads and exceptions are as in the other `map`.
+/// generator, like the function of the other `map`. The function must write every element of `out`.
+/// `in` refers to the dataset's own memory if the dataset has `view`, otherwise to a copy in the
+/// thread's memory. `in` is valid only during the call. Threads and exceptions are handled as in
+/// the other `map`.
 ///
-/// A loop over `get<"image">(in).flat()` that fills `get<"x">(out).flat()` is vectorized at -O3. At
-/// -O2 GCC 12 leaves it scalar, because it would have to check that the two do not overlap.
+/// A loop that reads `get<"image">(in).flat()` and fills `get<"x">(out).flat()` is vectorized at
+/// -O3. At -O2, GCC 12 leaves the loop scalar, because it would have to check that the two do not
+/// overlap.
 template <record_type Out, class F>
 [[nodiscard]] detail::map_into_adaptor<Out, std::decay_t<F>> map(
     F&& function, const record_extents<Out>& lengths) {

@@ -56,8 +56,9 @@ struct share {
   std::uint64_t rest;
 };
 
-/// Returns the sizes of the parts by largest remainders, ties to the first. Fractions are rounded
-/// to multiples of 10^-15, so that decimal fractions are exact. Throws `option_error`.
+/// Computes the sizes of the parts by the method of largest remainders. Ties go to the earlier
+/// part. Fractions are rounded to multiples of 10^-15, so that decimal fractions are exact. Throws
+/// `option_error`.
 [[nodiscard]] inline std::vector<std::uint64_t> split_sizes(std::uint64_t samples,
                                                             std::span<const double> fractions) {
   constexpr double units = 1e15;
@@ -70,8 +71,8 @@ struct share {
       refuse_option("fractions", {"must lie in [0, 1], found ", to_text(fraction), " for part ",
                                   weights.size()});
     }
-    // Not + 0.5, which some compilers would fuse with the product: sizes would differ between
-    // machines.
+    // Do not add 0.5 and truncate: some compilers would fuse the addition with the product, and
+    // sizes would differ between machines.
     weights.push_back(static_cast<std::uint64_t>(__builtin_llround(fraction * units)));
     sum += fraction;
   }
@@ -112,11 +113,11 @@ class drawn_range {
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     return order_(first_ + i);
   }
-  /// Hashes the selection.
+  /// Adds the selection to `hash`.
   void add_to(word_hash& hash) const noexcept {
     hash.add_all({4 /* of a random order */, seed_, order_.size(), first_});
   }
-  /// Checks nothing: the range was made for this dataset.
+  /// Checks nothing, because the range was made for this dataset.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -126,19 +127,20 @@ class drawn_range {
   std::uint64_t size_;
 };
 
-/// Returns parts of these sizes, each with its share of the samples of every label. `labelled` has
-/// pairs of label and index.
+/// Returns parts of the given sizes, each with its share of the samples of every label. `labelled`
+/// contains pairs of label and index.
 ///
 /// For the first part, each class in order contributes the rounded cumulative share of all classes
 /// so far, minus the samples that the part already has. Therefore each class contributes its share
-/// rounded up or down, and the part gets its exact size. The next parts follow in the same way,
-/// with the remaining samples. A template, so that only programs that stratify compile it.
+/// rounded up or down, and the part gets its exact size. The remaining samples are distributed to
+/// the next parts in the same way. The function is a template, so only programs that stratify
+/// compile it.
 template <class Label>
 [[nodiscard]] std::vector<index_list> stratified_parts(
     std::vector<std::pair<Label, std::uint64_t>> labelled, std::span<const std::uint64_t> sizes,
     std::uint64_t seed) {
   struct progress {
-    std::uint64_t rest;      // samples of all classes for this part and the later parts
+    std::uint64_t rest;      // samples of all classes left for this part and the later parts
     std::uint64_t seen = 0;  // samples of the classes so far for these parts
     std::uint64_t dealt = 0;
   };
@@ -171,7 +173,7 @@ template <class Label>
     }
     begin = end;
   }
-  // The samples are grouped by class: a subset of a part would have only a few classes.
+  // Shuffle each part: its samples are grouped by class, so a subset of it would miss most classes.
   for (std::size_t part = 0; part < sizes.size(); ++part) {
     const std::vector<std::uint64_t> sorted = std::move(parts[part].indices);
     auto& indices = parts[part].indices;
@@ -193,7 +195,8 @@ void each_label(const D& data, const Labels& labels, const Use& use) {
   }
 }
 
-/// Takes labels from a field: through `view`, or by reading 64 samples at a time.
+/// Takes labels from a field, through `view` if the dataset has it, otherwise by reading 64 samples
+/// at a time.
 template <dataset D, name Field, class Use>
 void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   using record = typename D::record_type;
@@ -220,7 +223,8 @@ void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   }
 }
 
-/// Reports one readable sentence if the dataset has no such labels.
+/// True if the dataset has the labels. A field that cannot be a label is reported by one readable
+/// sentence at compile time.
 template <class D, class Labels>
 inline constexpr bool has_labels = std::invocable<const Labels&, std::uint64_t>;
 template <class D, name Field>
@@ -241,7 +245,8 @@ inline constexpr bool has_labels<D, field_labels<Field>> = [] {
   return false;
 }();
 
-/// Returns the dataset below the parts of a split. Refers to an lvalue, and shares an rvalue.
+/// Returns the dataset that the parts of a split wrap: a reference to an lvalue, or shared
+/// ownership of an rvalue.
 template <class Data>
 [[nodiscard]] auto split_base(Data&& data) {
   if constexpr (std::is_lvalue_reference_v<Data>) {
@@ -269,7 +274,7 @@ template <std::size_t Parts, class Base, class Selection>
   }
 }
 
-/// Returns the parts, as an array of `Parts`, or as a vector if `Parts` is 0.
+/// Splits `data` and returns the parts in an array of `Parts`, or in a vector if `Parts` is 0.
 template <std::size_t Parts, class Data, class Labels>
 [[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                          const stratification<Labels>& by) {
@@ -303,50 +308,52 @@ template <std::size_t Parts, class Data, class Labels>
 
 }  // namespace detail
 
-/// An argument of `random_split`: each part gets its share of the samples of each label. The label
-/// is the field `Field`, a single integer. The splitting thread reads each sample once, unless the
-/// dataset has `view`. For images pass a function instead, which need not decode them.
+/// An argument of `random_split`, which gives each part its share of the samples of each label. The
+/// label is the field `Field`, a single integer. The calling thread reads each sample once, unless
+/// the dataset has `view`. For images, pass a function instead, which need not decode them.
 template <name Field>
 [[nodiscard]] constexpr detail::stratification<detail::field_labels<Field>> stratified() {
   return {};
 }
 
 /// Stratifies by a function: `label_of(index)` returns the label of a sample, an integer, as in
-/// `stratified([&](std::uint64_t i) { return photos.label(i); })`. Called once per sample.
+/// `stratified([&](std::uint64_t i) { return photos.label(i); })`. The function is called once per
+/// sample.
 template <std::invocable<std::uint64_t> F>
   requires std::integral<std::invoke_result_t<const std::decay_t<F>&, std::uint64_t>>
 [[nodiscard]] detail::stratification<std::decay_t<F>> stratified(F&& label_of) {
   return {std::forward<F>(label_of)};
 }
 
-/// Splits a dataset randomly into parts of these fractions. With `stratified`, each part gets its
-/// share of each label:
+/// Splits a dataset randomly into parts with the given fractions of its samples. With `stratified`,
+/// each part gets its share of each label:
 ///
 ///     auto [train, test] = ps::random_split(photos, {0.8, 0.2}, 1);
 ///     auto [fit, check, test] = ps::random_split(photos, {0.7, 0.1, 0.2}, 1,
 ///                                                ps::stratified<"label">());
 ///
-/// Each sample is in exactly one part. Sizes follow from the fractions by largest remainders; a
-/// part may be empty. A part's samples are in random order: if storage is much faster at sequential
-/// reads, split its files instead. Equal sizes, fractions and seeds give equal parts on every
-/// machine. A loader refuses a `loader_state` taken with other values.
+/// Each sample is in exactly one part. The sizes follow from the fractions by the method of largest
+/// remainders; a part may be empty. The samples of a part are in random order: if storage is much
+/// faster at sequential reads, split its files instead. Equal sizes, fractions and seeds give equal
+/// parts on every machine. A loader rejects a `loader_state` that was taken with other values.
 ///
-/// A part is a dataset like that of `subset`, of about 250 bytes and without an index list. A
-/// stratified part has a list of 8 bytes per sample; making it needs 16 bytes for each sample of
-/// the whole dataset. With two parts, each class is split to its share rounded up or down; with
-/// three, the count is off by less than 2.
+/// A part is a dataset like the result of `subset`. It takes about 250 bytes and has no index list.
+/// A stratified part has a list with 8 bytes per sample. Making it needs 16 bytes for each sample
+/// of the whole dataset. With two parts, a part's count of each class is its share rounded up or
+/// down. With three parts, the count differs from the share by less than 2.
 ///
-/// Refers to an lvalue, which must outlive the parts. Moves an rvalue in, which lives as long as
+/// Refers to an lvalue, which must outlive the parts. An rvalue is moved in and lives as long as
 /// the last part. Throws `option_error` "fractions" if a fraction is not in [0, 1] or their sum
-/// differs from 1 by more than 10^-6, and the errors of the dataset or the function.
+/// differs from 1 by more than 10^-6. Exceptions of the dataset and of the label function
+/// propagate.
 template <class Data, std::size_t Parts, class Labels = detail::no_labels>
 [[nodiscard]] auto random_split(Data&& data, const double (&fractions)[Parts], std::uint64_t seed,
                                 const detail::stratification<Labels>& by = {}) {
   return detail::split<Parts>(std::forward<Data>(data), fractions, seed, by);
 }
 
-/// Splits by a run-time number of fractions and returns a vector. Otherwise like the other
-/// overload.
+/// Splits by a number of fractions that is known only at run time, and returns a vector. Otherwise
+/// the same as the other overload.
 template <class Data, class Labels = detail::no_labels>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                                 const detail::stratification<Labels>& by = {}) {

@@ -36,7 +36,7 @@ struct index_range {
   /// Returns the index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return first + i; }
 
-  /// Hashes the selection.
+  /// Adds the selection to `hash`.
   void add_to(word_hash& hash) const noexcept { hash.add_all({1 /* of a range */, first, last}); }
 
   /// Throws `index_error` if the range exceeds a dataset of `size` samples.
@@ -60,7 +60,7 @@ struct index_list {
   /// Returns the index of sample `i` in the whole dataset.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept { return indices[i]; }
 
-  /// Hashes the selection.
+  /// Adds the selection to `hash`.
   void add_to(word_hash& hash) const noexcept {
     hash.add(2);  // marks a list
     hash.add_all(indices);
@@ -101,11 +101,11 @@ class subset_dataset : public adaptor_base<Base> {
     return hash.value();
   }
 
-  /// Reads the samples from the dataset below. Throws `index_error`, and the errors of that
-  /// dataset.
+  /// Reads the samples from the underlying dataset. Throws `index_error`. Exceptions of that
+  /// dataset propagate.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
-    // Reads in pieces of a fixed size, so that reading allocates nothing.
+    // Reads in pieces of a fixed size, in order to allocate nothing.
     std::array<std::uint64_t, 64> below;
     for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
       const std::size_t count = (std::min)(below.size(), indices.size() - begin);
@@ -130,7 +130,8 @@ class subset_dataset : public adaptor_base<Base> {
     if (index < size()) base_.prefetch(selection_[index]);
   }
 
-  /// Calls `f` with the dataset below, and the indices there of a few samples at a time.
+  /// Calls `f` with the underlying dataset and the samples' indices in that dataset, up to 64 at a
+  /// time.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     std::array<std::uint64_t, 64> selected;
@@ -161,8 +162,8 @@ using subset_adaptor = holding_adaptor<subset_dataset, Selection>;
 
 }  // namespace detail
 
-/// Selects samples by index, in that order: `data | subset({3, 1, 3})`. The list is moved in.
-/// Applying it to a dataset throws `index_error` if an index is out of range.
+/// Selects samples by index, in the order of the list: `data | subset({3, 1, 3})`. The list is
+/// moved in. Applying it to a dataset throws `index_error` if an index is out of range.
 [[nodiscard]] inline detail::subset_adaptor<detail::index_list> subset(
     std::vector<std::uint64_t> indices) {
   return detail::subset_adaptor<detail::index_list>{detail::index_list{std::move(indices)}};

@@ -19,9 +19,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Base of adaptors whose samples come from those of the dataset below, which is held directly or
-/// by any pointer. Forwards all members to that dataset. A derived adaptor reads, and hides the
-/// members that it changes.
+/// Base of adaptors whose samples come from an underlying dataset, which the adaptor holds directly
+/// or by any pointer. Forwards all members to that dataset. A derived adaptor hides the members
+/// that it changes.
 template <class Base, class Held = Base>
 class adaptor_base {
  public:
@@ -47,7 +47,7 @@ class adaptor_base {
   {
     base().prefetch(index);
   }
-  /// Calls `f` with the dataset below.
+  /// Calls `f` with the underlying dataset.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     f(base(), indices);
@@ -64,7 +64,7 @@ class adaptor_base {
     }
   }
 
-  Held base_;  ///< the dataset below
+  Held base_;  ///< the underlying dataset
 };
 
 /// A reference to a dataset, which must outlive it. A pipeline holds an lvalue this way, like

@@ -32,8 +32,8 @@ class basic_active_workers {
 
   /// Sleeps until the worker is active, or `close` was called.
   void wait(std::size_t worker) const noexcept {
-    // Invariant: `open_` and `has_ended_` change before the worker's `turn` advances, on which it
-    // sleeps. Acquire: the worker sees the earlier writes of the thread that activated it.
+    // Invariant: `open_` and `has_ended_` change before `turn`, on which the worker sleeps,
+    // advances. Acquire: the worker sees the earlier writes of the thread that activated it.
     const auto is_wanted = [&](std::uint32_t) {
       return worker < open_.value.load(std::memory_order_acquire) ||
              has_ended_.load(std::memory_order_acquire);
@@ -41,8 +41,8 @@ class basic_active_workers {
     sleepers_[worker].turn.wait(is_wanted, false);
   }
 
-  /// Makes the first `count` workers active, and wakes those that were not. One thread at a time
-  /// may call this. Makes a system call for each worker that sleeps.
+  /// Makes the first `count` workers active, and wakes the workers that were inactive. Only one
+  /// thread at a time may call this. Makes a system call for each worker that sleeps.
   void open(std::size_t count) noexcept {
     const std::uint32_t before = open_.value.load(std::memory_order_relaxed);
     open_.value.store(static_cast<std::uint32_t>(count), std::memory_order_release);
@@ -64,8 +64,9 @@ class basic_active_workers {
   template <class T>
   using atomic = typename Atomics::template atomic<T>;
 
-  // Every worker reads the count for each claim; a move of the tuner writes it once. Relaxed in
-  // `is_active`: a worker that misses a move makes an extra claim or sleeps, and then checks again.
+  // Every worker reads the count for each claim; the tuner writes it once per move. Relaxed in
+  // `is_active`: a worker that misses a move makes an extra claim or sleeps, and checks again after
+  // that.
   own_line<atomic<std::uint32_t>> open_;
   atomic<bool> has_ended_{false};  // never unset
   std::vector<sleeper> sleepers_;  // by worker

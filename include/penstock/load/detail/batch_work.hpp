@@ -18,7 +18,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The batch that a slot is bound to. The opener writes it before it publishes the cursor. The
-/// workers that claim a chunk read it. `remaining_` passes it to the worker that announces it.
+/// workers that claim a chunk read it. The last decrement of `remaining_` passes the batch to the
+/// worker that announces it.
 class alignas(cache_line) batch_work {
  public:
   batch_info info;
@@ -44,7 +45,7 @@ class alignas(cache_line) batch_work {
   /// Returns the number of the first chunk.
   [[nodiscard]] std::uint32_t first_chunk() const noexcept { return first_chunk_; }
   /// Returns the range of places, as [begin, end), that a chunk reads. The range is empty if the
-  /// batch ends before it.
+  /// batch ends before the chunk.
   [[nodiscard]] std::pair<std::size_t, std::size_t> places_of(std::uint32_t chunk) const noexcept {
     const std::size_t begin =
         (std::min)(std::size_t{chunk - first_chunk_} * chunk_samples_, info.size);
@@ -54,7 +55,7 @@ class alignas(cache_line) batch_work {
   /// Records that a chunk is finished, even if it threw. Returns true for the last chunk.
   bool finish_chunk() noexcept { return remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
-  /// Keeps the error `one`, unless the batch already has an error of an earlier place.
+  /// Keeps the error `one`, unless the batch already has an error at an earlier place.
   void record_failed(failed_batch one) noexcept {
     const std::lock_guard lock{failed_mutex_};
     if (failed_ && failed_.place->position <= one.place->position) return;
@@ -65,8 +66,8 @@ class alignas(cache_line) batch_work {
   [[nodiscard]] failed_batch& failed() noexcept { return failed_; }
 
  private:
-  // Invariant: the number of chunks of this batch that are not finished. The step to 0 is acq_rel,
-  // so the worker that makes it sees all writes of the other workers before it announces the batch.
+  // Number of chunks of this batch that are not finished. The step to 0 is acq_rel, so the worker
+  // that makes this step sees all writes of the other workers before it announces the batch.
   std::atomic<std::uint32_t> remaining_{0};
   std::uint32_t first_chunk_ = 0;
   std::size_t chunk_samples_ = 0;

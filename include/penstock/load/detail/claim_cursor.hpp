@@ -32,14 +32,14 @@ struct claim {
 /// each claim.
 ///
 /// Chunk numbers of a batch end at `chunks`. A batch with fewer chunks starts at a higher number,
-/// so that the end is the same for all batches. The worker whose claim comes right after the last
-/// chunk is the opener: it binds a slot to the next batch and calls `publish`, which gives it the
-/// first chunk. The other workers wait for `publish`. So batches are bound in order, one at a time,
-/// and the oldest unfinished batch always has its slot. At first, batch -1 is handed out: the first
-/// claimant opens batch 0.
+/// so the end is the same for all batches. The worker whose claim comes right after the last chunk
+/// is the opener: it binds a slot to the next batch and calls `publish`, which gives it the first
+/// chunk. The other workers wait for `publish`. So batches are bound in order, one at a time, and
+/// the oldest unfinished batch always has its slot. Initially, batch -1 counts as handed out, so
+/// the first claimant opens batch 0.
 ///
 /// The claimed word contains everything that a claim needs. So a worker that is preempted between
-/// its claim and its work reads nothing that a later batch may have overwritten.
+/// its claim and its work does not read data that a later batch may have overwritten.
 template <class Atomics = std_atomics>
 class claim_cursor {
  public:
@@ -71,10 +71,10 @@ class claim_cursor {
   /// `first`, which must be below `chunks`. The caller gets chunk `first`.
   void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
     cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
-    // Wakes a worker for each remaining chunk, and one to open the next batch: more workers would
-    // find nothing. No needed worker stays asleep. A worker that waits past an older batch
-    // continues. A worker that waits past this batch began its wait after the store, and has seen
-    // all its chunks handed out.
+    // Wakes a worker for each remaining chunk, and one worker to open the next batch: more workers
+    // would find nothing to do. No needed worker stays asleep. A worker that called `wait_past`
+    // with an older batch continues. A worker that called it with this batch did so after the
+    // store, and has seen that all chunks of this batch are handed out.
     changed_.advance_waking(chunks_ - first);
   }
 
@@ -85,9 +85,9 @@ class claim_cursor {
   /// the cursor has not moved would make the caller claim repeatedly, until the chunk counter
   /// overflows into the slot bits.
   ///
-  /// `idle_spins` is the number of consecutive claims that got only this wait. After `patience` of
-  /// them, a superfluous worker sleeps without yielding: many workers that yield to each other
-  /// would never sleep.
+  /// `idle_spins` is the number of consecutive claims that led only to this wait. After `patience`
+  /// such claims, a superfluous worker sleeps without yielding: many workers that yield to each
+  /// other would never sleep.
   void wait_past(std::uint32_t batch, std::uint32_t idle_spins = 0) const noexcept {
     const auto is_past = [this, batch](std::uint32_t) {
       const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
@@ -96,8 +96,8 @@ class claim_cursor {
     changed_.wait(is_past, idle_spins < patience);
   }
 
-  /// Wakes all waiters, which then check the cursor again. Called by a worker that may have been
-  /// woken for a chunk and will make no claim.
+  /// Wakes all waiters, which check the cursor again. Called by a worker that may have been woken
+  /// for a chunk and will make no claim.
   void pass_on() noexcept { changed_.advance(); }
 
   /// Releases all current and future waiters, even if another batch is published later.

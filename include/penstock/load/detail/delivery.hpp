@@ -19,9 +19,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The place in which a batch is announced in order. The worker that completes batch k writes the
-/// slot, then the word, of place k modulo the number of slots. Two undelivered batches never share
-/// a place.
+/// The place where a batch is announced if batches are delivered in order. The worker that
+/// completes batch k writes first `slot` and then `word` of the place k modulo the number of slots.
+/// Two undelivered batches never share a place.
 struct alignas(cache_line) announcement {
   waitable_counter word;  ///< k + 1, modulo 2^32
   std::uint32_t slot = 0;
@@ -46,9 +46,9 @@ class delivery {
   /// Announces that batch `sequence` is complete in `slot`.
   void announce(std::uint64_t sequence, std::uint32_t slot) noexcept {
     if (!in_order_) {
-      // The queue has room for all slots. A push fails only if more workers are inside a push than
-      // there are spare cells; it succeeds after they have finished. After `fail` no thread takes
-      // the slot.
+      // The queue has room for all slots. A push fails only while more workers are inside a push
+      // than there are spare cells, and succeeds after they have finished. After `fail` no thread
+      // takes the slot.
       while (!finished_.try_push(slot) && !finished_.was_closed()) std_atomics::yield();
       return;
     }
@@ -82,15 +82,15 @@ class delivery {
     return failed_;
   }
 
-  /// Consumer: returns true if `wait(sequence)` would return at once.
+  /// Returns true if `wait(sequence)` would return immediately. Only the consumer may call this.
   [[nodiscard]] bool is_ready(std::uint64_t sequence) const noexcept {
     if (has_failed()) return true;
     if (!in_order_) return !finished_.was_empty();
     return place_of(sequence).word.load() == static_cast<std::uint32_t>(sequence + 1);
   }
 
-  /// Consumer: waits until batch `sequence` is complete, or any batch if the order is free. Returns
-  /// its slot; `std::nullopt` after `fail`.
+  /// Waits until batch `sequence` is complete, or any batch if the order is free. Returns the slot
+  /// of the batch, or `std::nullopt` after `fail`. Only the consumer may call this.
   [[nodiscard]] std::optional<std::uint32_t> wait(std::uint64_t sequence) noexcept {
     if (!in_order_) {
       const auto slot = finished_.pop();
@@ -117,9 +117,9 @@ class delivery {
 
   mutable std::mutex failed_mutex_;  // guards `failed_`
   failed_batch failed_;
-  // Invariant: moves only forward, under the mutex and after `failed_` is set, so that a thread
-  // that sees another phase than `running` finds the error. Every worker reads it for each chunk,
-  // so no data that changes for each batch is on its cache line.
+  // Invariant: moves only forward, under the mutex and after `failed_` is set, so a thread that
+  // sees another phase than `running` finds the error. Every worker reads the phase for each chunk,
+  // so its cache line contains no data that changes for each batch.
   own_line<std::atomic<loader_phase>> phase_{loader_phase::running};
 };
 

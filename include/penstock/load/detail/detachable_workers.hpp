@@ -20,8 +20,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The threads of a loader: a `worker_pool` that can stop without the workers whose read hangs.
-/// Such a lost worker is detached, and keeps the owner of this object alive until its read returns.
+/// The threads of a loader: a `worker_pool` that can stop without waiting for workers whose read
+/// hangs. Such a lost worker is detached, and keeps the owner of this object alive until its read
+/// returns.
 template <std::invocable<std::stop_token, std::size_t> Work, std::invocable<> Wake>
 class detachable_workers {
  public:
@@ -102,14 +103,14 @@ class detachable_workers {
     std::thread::id thread;
     bool has_ended = false;
     bool is_detached = false;
-    bool is_exempt = false;       // the worker itself stops the others
-    std::shared_ptr<void> owner;  // of a detached worker
+    bool is_exempt = false;       // this worker itself stops the others
+    std::shared_ptr<void> owner;  // set for a detached worker
   };
 
   struct body {
     detachable_workers* self;
     void operator()(const std::stop_token& stop, std::size_t worker) const noexcept {
-      // Releasing the last owner destroys `self`, its pool, and this function object.
+      // Releasing the last owner destroys `self`, the pool of `self`, and this function object.
       const std::shared_ptr<void> owner = self->run(stop, worker);
     }
   };

@@ -54,8 +54,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the exception that a consumer gets after a request through `stop`. Returns null if
-/// `stop` can never be requested.
+/// Returns the exception that a consumer gets after `stop` was requested, or null if `stop` can
+/// never be requested.
 [[nodiscard]] inline std::exception_ptr cancellation_of(const std::stop_token& stop) {
   if (!stop.stop_possible()) return nullptr;
   return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
@@ -68,8 +68,8 @@ namespace detail {
       "the loop first");
 }
 
-/// The part of a loader that does not depend on the types of its dataset, sampler and record. It
-/// brings each batch from the claim of its chunks to the consumer.
+/// The part of a loader that does not depend on the types of its dataset, sampler and record. Takes
+/// each batch from the claim of its chunks to the consumer.
 ///
 /// Workers claim chunks from the cursor. The opener waits until a batch is wanted (`schedule`),
 /// takes a free slot, and binds the slot to the batch. Each worker reads its chunk
@@ -86,14 +86,15 @@ class loader_core {
   /// work with the options.
   [[nodiscard]] static loader_options checked(const loader_options& asked);
   /// Returns the host slots of a loader: as many as its resolved options request and its budget
-  /// grants. Throws `pinned_budget_exceeded`, `out_of_memory`, and the errors of the device.
+  /// grants. Throws `pinned_budget_exceeded` and `out_of_memory`. Exceptions of the device
+  /// propagate.
   [[nodiscard]] static std::shared_ptr<ring_type> make_slots(const Device& device,
                                                              const slot_layout& layout,
                                                              const loader_options& options);
 
-  /// Starts all threads. `plan` cuts the epochs into batches, which lie in the slots of `ring`.
-  /// `asked` has the user's options. `options` has the same options with numbers in place of
-  /// `automatic`.
+  /// Starts all threads. `plan` divides the epochs into batches, which are stored in the slots of
+  /// `ring`. `asked` contains the user's options. `options` contains the same options with numbers
+  /// in place of `automatic`.
   loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
               std::shared_ptr<ring_type> ring, const loader_options& asked,
               const loader_options& options);
@@ -103,9 +104,9 @@ class loader_core {
   /// Sets the owner of this object. The thread of an abandoned reader keeps `state` alive.
   void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
 
-  /// Ends all threads, permanently. Waits for reads, with two exceptions: a read that exceeds the
-  /// timeout, if the loader owns its dataset, and a read that has called this. A consumer with a
-  /// live range, on any thread, gets `cancelled` at its next step.
+  /// Ends all threads, permanently. Waits for reads, except for a read that exceeds the timeout, if
+  /// the loader owns its dataset, and for a read that itself called this function. A consumer with
+  /// a live range, on any thread, gets `cancelled` at its next step.
   void shut_down() noexcept;
 
   /// @name From any thread
@@ -117,13 +118,13 @@ class loader_core {
   [[nodiscard]] const source_ops& source() const noexcept { return *source_; }
   [[nodiscard]] const epoch_plan& plan() const noexcept { return schedule_.plan(); }
   [[nodiscard]] failure_report failures() const;
-  /// Returns the position of the batch that follows, in order, the batch that was taken last.
+  /// Returns the position that follows the batch that was taken last.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// Returns the place of the exception that ended the last range.
+  /// Returns the origin of the exception that ended the last range.
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
   /// Returns the number of detached threads.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
-  /// Returns the settings that were chosen while the loop ran.
+  /// Returns the settings that were chosen while the loop was running.
   [[nodiscard]] tuning_history tuning() const;
   /// Returns the memory and slots that the loader has taken.
   [[nodiscard]] loader_footprint footprint() const;
@@ -164,9 +165,9 @@ class loader_core {
   /// Waits for the next batch and returns a lease of it. Returns an empty lease at the end of the
   /// range.
   ///
-  /// Also returns an empty lease on an error: `failed` then has the dataset's exception for this
-  /// batch, `leases_exhausted`, `cancelled`, `read_timeout`, or the error of the device. The range
-  /// is then over. `Lease` is a lease type with or without the record type.
+  /// Also returns an empty lease on an error. In that case, `failed` contains the dataset's
+  /// exception for this batch, `leases_exhausted`, `cancelled`, `read_timeout`, or the error of the
+  /// device, and the range is over. `Lease` is a lease type with or without the record type.
   template <class Lease = batch_type>
   [[nodiscard]] Lease next(failed_batch& failed) noexcept {
     return leased<Lease>(next_slot(failed), failed);
@@ -181,9 +182,9 @@ class loader_core {
   /// Returns true if `next` has no further batch to return.
   [[nodiscard]] bool at_end() const noexcept { return !range_.is_live() || next_ == end_; }
 
-  /// Returns the counts that the limits of `faults.on_error` are compared with. They include the
-  /// batch that was taken last. A feed takes batches ahead of its loop: `judge_from` with an
-  /// earlier value makes the limits ignore the batches taken since then.
+  /// Returns the counts that the limits of `faults.on_error` are compared with, including the batch
+  /// that was taken last. A feed takes batches ahead of its loop. It calls `judge_from` with an
+  /// earlier value to make the limits ignore the batches taken since then.
   [[nodiscard]] judged_samples judged() const noexcept { return supervisor_.judged(); }
   void judge_from(const judged_samples& judged) noexcept { supervisor_.judge_from(judged); }
 
@@ -193,7 +194,7 @@ class loader_core {
   /// Ends the range: starts no new read, waits for the reads in progress, and releases their slots.
   /// Another range can then be started. Has no effect without a range.
   void stop() noexcept;
-  /// Does the same as `stop`. Then `was_cut` returns true, unless the range was at its end.
+  /// Does the same as `stop`, and makes `was_cut` return true unless the range was at its end.
   void cut() noexcept {
     was_cut_ = was_cut_ || !at_end();
     stop();
@@ -269,13 +270,13 @@ class loader_core {
   /// Opener: binds `slot` to the next batch of the schedule. Returns false if the batch is no
   /// longer wanted.
   ///
-  /// The order of an epoch is made once per range, outside any lock. A sampler, or a dataset that
-  /// returns lengths, may therefore be slow or hang, and the consumer can still end the range. An
-  /// exception of the sampler, of `size`, or of `length` is stored with the batch, as is an
+  /// The order of an epoch is made once per range, outside any lock. Therefore the consumer can
+  /// still end the range if a sampler, or a dataset that returns lengths, is slow or hangs. An
+  /// exception of the sampler, of `size`, or of `length` is stored with the batch, like an
   /// exception of a read.
   [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
                               const retrying_reader& reader, const meters& seen) noexcept {
-    const std::uint64_t opened = seen.open();  // first: without workers the consumer waits for all
+    const std::uint64_t opened = seen.open();  // first, since the consumer may wait for all of this
     if (!ordered_for_ || ordered_for_->range != next.range ||
         ordered_for_->at.epoch != next.at.epoch) {
       make_order(next, reader);
@@ -307,7 +308,7 @@ class loader_core {
     }
   }
 
-  /// Reads chunk `which` of the batch in `slot`. Not inlined, so that the compiler moves no
+  /// Reads chunk `which` of the batch in `slot`. Not inlined, so that the compiler does not move
   /// arithmetic of a read across the code that sets flush-to-zero around the call.
   [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t which, retrying_reader& reader,
                               meters& seen) noexcept {
@@ -378,7 +379,8 @@ class loader_core {
     }
   }
 
-  /// The task of the threads of a pool. Both pools have the same type, so that it is compiled once.
+  /// The task of a pool's threads. Both pools have the same type, so the type is compiled only
+  /// once.
   enum class role : unsigned char { worker, lookahead };
   struct body {  // the function of a thread
     loader_core* self;
@@ -389,8 +391,7 @@ class loader_core {
         self->binding_.take();
         self->work(stop, worker);
       } catch (...) {
-        // The pool prints an exception that no consumer got. An exception after the first one adds
-        // no information.
+        // The pool prints an exception that no consumer got. Later exceptions add no information.
         const bool is_first = self->fail_all({std::current_exception()});
         if (is_first || self->delivery_.phase() == loader_phase::ended) throw;
       }
@@ -415,8 +416,8 @@ class loader_core {
 
   /// Records that nothing can be read any more: a worker failed outside a dataset's read (the
   /// device is in error), a read exceeded the timeout, or a stop was requested. The consumer gets
-  /// `error` at its next step. Returns false and drops `error` if there was an earlier error. Any
-  /// thread may call this.
+  /// `error` at its next step. Returns false and drops `error` if an earlier error was recorded.
+  /// Any thread may call this.
   [[gnu::cold]] bool fail_all(failed_batch error,
                               loader_phase next = loader_phase::failed) noexcept {
     const bool is_first = delivery_.fail(std::move(error), next);
@@ -427,10 +428,10 @@ class loader_core {
 
   /// Ends the workers, and waits for all workers whose read was not given up. If the loader owns
   /// everything that the other workers use, their threads are detached and keep the owner of this
-  /// object alive until their read returns. Otherwise they are left for `end_others` to wait for.
+  /// object alive until their read returns. Otherwise `end_others` waits for them.
   void end_workers(bool is_end_of_all = false) noexcept {
     const std::lock_guard lock{ending_};
-    if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;  // `shut_down` does it
+    if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;  // `shut_down` does
     // If a stall report calls `exit()`, nothing else can give up the read.
     const bool is_in_report = supervisor_.is_in_report();
     const auto is_lost = [&](std::size_t worker) {
@@ -438,9 +439,9 @@ class loader_core {
     };
     abandoned_ += pool_.stop(is_lost, facts_.borrows && !is_in_report ? nullptr : state_.lock());
   }
-  /// Ends all other threads, after `end_workers`, and waits for them. With a timeout, and if the
-  /// loader owns everything that the lookahead thread uses, waits at most the timeout for that
-  /// thread's current call. After the timeout the thread is detached, as a worker is.
+  /// Ends all other threads, after `end_workers`, and waits for them. If a timeout is set, and the
+  /// loader owns everything that the lookahead thread uses, waits for that thread's current call no
+  /// longer than the timeout. After the timeout the thread is detached, like a worker.
   void end_others() noexcept {
     supervisor_.stop(facts_.borrows);
     pool_.stop();
@@ -471,7 +472,7 @@ class loader_core {
   [[nodiscard]] std::optional<std::uint32_t> next_slot(failed_batch& failed) noexcept;
   [[nodiscard]] std::optional<std::uint32_t> try_next_slot(failed_batch& failed) noexcept;
 
-  /// Returns the lease of `slot`; an empty lease if `slot` is empty.
+  /// Returns the lease of `slot`, or an empty lease if `slot` is empty.
   template <class Lease>
   Lease leased(std::optional<std::uint32_t> slot, [[maybe_unused]] failed_batch& failed) noexcept {
     if (!slot) return {};
@@ -479,7 +480,7 @@ class loader_core {
     try {
       lease_guard guard{info.epoch, info.batch};
       next_position_.store(batch_position{info.epoch, info.batch + 1});
-      return {slots_, *slot, info, std::move(guard)};  // NOLINT: trivial, but in a checked build
+      return {slots_, *slot, info, std::move(guard)};  // NOLINT: trivial, except in a checked build
     } catch (...) {  // a checked build had no memory to track the lease
       failed = {std::current_exception()};
       slots_->release(*slot);
@@ -496,7 +497,7 @@ class loader_core {
   /// Waits for the next batch and returns its slot. Returns an empty optional if nothing can be
   /// read any more.
   std::optional<std::uint32_t> wait_for_next() {
-    // Unless leases end on other threads, only the consumer could release a slot.
+    // Unless leases end on other threads, only the consumer itself could release a slot.
     if (!waits_for_leases() && slots_->is_exhausted()) slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
     if (starving) require_threads();
@@ -528,8 +529,8 @@ class loader_core {
     return true;
   }
 
-  /// Without workers: takes a slot and reads the next batch on this thread, with all the steps of a
-  /// worker. Returns an empty optional if no batch is wanted or nothing can be read any more.
+  /// Used without workers: takes a slot and reads the next batch on this thread, with all the steps
+  /// of a worker. Returns an empty optional if no batch is wanted or nothing can be read any more.
   std::optional<std::uint32_t> read_inline() {
     auto slot = slots_->try_acquire(observer_.reader(0));
     if (!slot) {
@@ -543,7 +544,7 @@ class loader_core {
     return std::nullopt;
   }
   bool read_all(std::uint32_t slot) {
-    const scoped_flush_to_zero as_on_a_worker;  // for the sampler too
+    const scoped_flush_to_zero as_on_a_worker;  // also for the sampler
     meters& seen = observer_.reader(0);
     const auto next = schedule_.next();
     if (!next || !bind(*next, slot, *readers_.front(), seen)) return false;
@@ -598,8 +599,8 @@ class loader_core {
   const std::exception_ptr gone_;
   std::mutex ending_;  // serializes the ends of the worker threads
   binding_of<Device> binding_;
-  // Not optional: a worker that fails while the pool is still starting uses it.
-  detachable_workers<body, waker> pool_;       // its threads use all of the above
+  // Not optional, because a worker may fail and use it while the pool is still starting.
+  detachable_workers<body, waker> pool_;       // its threads use all members above
   detachable_workers<body, waker> lookahead_;  // the lookahead thread, or none
   std::stop_callback<cancel_all> on_stop_;     // last: it uses the pools
 };
@@ -668,8 +669,8 @@ loader_core<Device>::~loader_core() {
 template <device Device>
 void loader_core<Device>::shut_down() noexcept {
   if (process_.is_in_child()) {
-    // The threads do not exist in the child process. They may have held any lock at the time of the
-    // fork. Therefore this touches no state, and keeps itself alive.
+    // The threads do not exist in the child process, but may have held any lock at the time of the
+    // fork. Therefore this function touches no state, and keeps the object alive.
     range_.end();
     retained_ = state_.lock();
   } else {
@@ -799,7 +800,7 @@ void loader_core<Device>::stop() noexcept {
   if (!has_workers()) next_ = bound;
   for (; next_ != bound; ++next_) {
     const auto slot = delivery_.wait(next_);
-    if (!slot) break;  // nothing is delivered any more
+    if (!slot) break;  // nothing more is delivered
     work_[*slot].failed().error = nullptr;
     observer_.record_discarded();
     slots_->release(*slot);

@@ -39,7 +39,7 @@ class plan_ledger {
 
   /// Returns the limit, in bytes.
   [[nodiscard]] std::uint64_t max_bytes() const noexcept { return max_; }
-  /// Returns how many bytes may be announced now; 0 after `end`.
+  /// Returns the number of bytes that may be announced now; 0 after `end`.
   [[nodiscard]] std::uint64_t room() const {
     const std::lock_guard lock{mutex_};
     return ends_ ? 0 : max_ - bytes_;
@@ -51,8 +51,8 @@ class plan_ledger {
   }
 
   /// Lookahead thread: records that `bytes` of batch `number` are about to be announced. The bytes
-  /// must fit in `room`, and `number` must not be below that of an earlier call. Records nothing
-  /// and returns false if that batch is already opened.
+  /// must fit in `room`, and `number` must not be below the number of an earlier call. Records
+  /// nothing and returns false if that batch is already opened.
   [[nodiscard]] bool record_announced(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
     if (ends_ || number < opened_) return false;
@@ -71,7 +71,7 @@ class plan_ledger {
     }
   }
 
-  /// Opener: records that batch `number` is opened, so that its samples are read.
+  /// Opener: records that batch `number` is opened, so its samples are about to be read.
   void record_opened(std::uint64_t number) noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -95,8 +95,9 @@ class plan_ledger {
     changed_.notify_all();
   }
 
-  /// Called by the lookahead thread: waits until a batch has been opened or read since the last
-  /// call. Returns false after `end`. Between two calls the thread counts as announcing.
+  /// Waits until a batch has been opened or read since the last call. Returns false after `end`.
+  /// Only the lookahead thread calls this. Between two calls, the thread is considered to be
+  /// announcing.
   [[nodiscard]] bool wait() {
     std::unique_lock lock{mutex_};
     is_announcing_ = false;
@@ -141,7 +142,7 @@ class plan_ledger {
 /// The channel for samples that the dataset should fetch before they are read: `prefetch_hint`.
 struct prefetch_channel {
   static constexpr bool is_counted = true;       // appears in the statistics
-  static constexpr bool is_of_use_late = false;  // has an effect after the batch was opened
+  static constexpr bool is_of_use_late = false;  // useful even after the batch was opened
   template <class D>
   static std::uint64_t capacity(const D& data) {
     return prefetch_capacity_of(data);
@@ -157,8 +158,7 @@ struct prefetch_channel {
 /// The channel for the order of later reads, which caches use for eviction: `access_plan`.
 struct plan_channel {
   static constexpr bool is_counted = false;
-  // Without the plan of an opened batch, a cache would take its reads for later reads that are
-  // planned.
+  // If an opened batch had no plan, a cache would mistake its reads for planned later reads.
   static constexpr bool is_of_use_late = true;
   template <class D>
   static std::uint64_t capacity(const D& data) {
@@ -175,15 +175,15 @@ struct plan_channel {
 };
 
 /// Follows the schedule from the next batch that is opened to the end of the range, across epochs.
-/// Announces the samples to a dataset through `Channel` until the bytes that are announced and not
-/// read reach the limit. Each batch that is read makes room. No lock is held while the dataset or
-/// the sampler runs.
+/// Announces the samples to a dataset through `Channel` until the number of bytes that are
+/// announced but not read reaches the limit. Each batch that is read makes room. No lock is held
+/// while the dataset or the sampler runs.
 template <class Channel, dataset Dataset, sampler Sampler>
 class plan_follower {
  public:
   /// Refers to all arguments except `layout` and `options`. If `data` does not know the size of a
-  /// sample, the sample counts as the mean of `read`, which covers the ragged batches read so far.
-  /// Before the first such batch, the sample counts as its bytes in a batch of `layout`.
+  /// sample, the mean of `read` is used, which covers the ragged batches read so far. Before the
+  /// first such batch, the sample's size in a batch of `layout` is used.
   plan_follower(const Dataset& data, std::uint64_t size, const Sampler& order,
                 const schedule& batches, const batch_layout<typename Dataset::record_type>& layout,
                 const loader_options& options, loader_observer& observer, const mean_bytes& read)
@@ -208,8 +208,8 @@ class plan_follower {
   /// Returns the ledger of announced bytes that are not read yet.
   [[nodiscard]] plan_ledger& ledger() noexcept { return ledger_; }
 
-  /// Announces some samples of one batch. Returns false if there is no room, or no batch to
-  /// announce.
+  /// Announces some samples of one batch. Returns false if the limit leaves no room, or if no batch
+  /// is to be announced.
   bool announce_some() noexcept {
     if (!is_on()) return false;
     const auto coming = schedule_->upcoming();
@@ -239,14 +239,14 @@ class plan_follower {
       Channel::announce(*data_, some.first(fits));
     } catch (...) {
       metrics_->failed.add(1);
-      // The announcement failed before it was made, because sizes or memory were missing.
+      // Nothing was announced, because sizes or memory could not be obtained.
       if (number_ == number && place_ == place) skip_batch();
     }
     return true;
   }
 
  private:
-  // Moves forward to the next batch of the range, unless this is already ahead of it.
+  // Moves forward to the next batch of the range, unless it is already ahead of that batch.
   void follow(const schedule::coming& now) {
     if (now.next.range != range_) {
       ledger_.void_from(now.first);
@@ -301,8 +301,8 @@ class plan_follower {
     return mean == 0 ? sample_bytes_ : mean;
   }
 
-  // Returns how many samples fit in `room`, starting at the first sample, and sets `bytes` to their
-  // size.
+  // Returns the number of samples, starting at the first sample, that fit in `room`, and sets
+  // `bytes` to their total size.
   std::size_t that_fit(std::span<const std::uint64_t> some, std::uint64_t room,
                        std::uint64_t& bytes) const {
     std::size_t fits = 0;
@@ -339,14 +339,14 @@ class plan_follower {
   std::uint64_t number_ = 0;  // number of that batch
   std::size_t place_ = 0;     // the first sample of that batch that is not announced
   std::optional<order_of<Sampler>> order_;
-  std::optional<std::uint64_t> order_epoch_;  // the epoch for which it was made
+  std::optional<std::uint64_t> order_epoch_;  // the epoch of order_
   std::array<std::uint64_t, 64> indices_{};
 };
 
-/// Announces to a dataset which samples are read next: prefetch hints, and farther ahead the access
-/// plan; see `loader_options::lookahead_bytes`. A separate thread makes the announcements; without
-/// workers the consumer's thread does. No worker waits for an announcement: a sample that is
-/// announced too late, or never, is read without the hint.
+/// Announces to a dataset the samples that are read next, by prefetch hints and, farther ahead, by
+/// the access plan; see `loader_options::lookahead_bytes`. A separate thread makes the
+/// announcements; without workers the consumer's thread does. No worker waits for an announcement:
+/// a sample that is announced too late, or never, is read without the hint.
 class look_ahead {
  public:
   look_ahead() = default;
@@ -357,7 +357,7 @@ class look_ahead {
   virtual void work() = 0;
   /// Ends the announcements, permanently.
   virtual void end() noexcept = 0;
-  /// Waits, after `end`, until the thread's call of the dataset or the sampler has returned, but at
+  /// Waits, after `end`, until the thread's call to the dataset or the sampler has returned, but at
   /// most `max`. Returns true if it has returned.
   [[nodiscard]] virtual bool wait_until_silent(std::chrono::milliseconds max) = 0;
 
@@ -401,7 +401,7 @@ class lookahead_thread final : public look_ahead {
   void record_opened(std::uint64_t number) noexcept override {
     if (!is_on()) return;
     plan_.ledger().record_opened(number);
-    hints_.ledger().record_opened(number);  // this call wakes the thread
+    hints_.ledger().record_opened(number);  // wakes the thread
     if (!has_thread_) announce();
   }
   void record_read(std::uint64_t number) noexcept override {
@@ -414,10 +414,10 @@ class lookahead_thread final : public look_ahead {
   }
 
  private:
-  static constexpr std::size_t max_inline = 64;  // most plan calls for a batch without a thread
+  static constexpr std::size_t max_inline = 64;  // maximum plan calls per batch without a thread
 
-  // Announces as much as there is room for: prefetch hints before plans, because hints are needed
-  // first. Without a thread, the number of plan calls that a batch waits for is bounded.
+  // Announces as much as there is room for. Prefetch hints come before plans, because hints are
+  // needed first. Without a thread, the number of plan calls that a batch waits for is bounded.
   void announce() noexcept {
     announce_hints();
     for (std::size_t i = 0; (has_thread_ || i < max_inline) && plan_.announce_some(); ++i)

@@ -22,8 +22,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Tunes a loader while its loop runs: passes each batch to the hill climber, activates workers,
-/// and sets how far the opener may read ahead. For the consumer's thread. After construction it
-/// allocates nothing and waits for nothing. Waking a worker makes a system call.
+/// and sets how far the opener may read ahead. Only the consumer's thread may use the tuner. After
+/// construction, the tuner does not allocate or wait. Waking a worker makes a system call.
 template <class>
 class basic_loop_tuner final : public tuner {
  public:
@@ -85,10 +85,10 @@ class basic_loop_tuner final : public tuner {
     return {first_workers(tuned.options), is_automatic ? 1 : tuned.slot_count - 1};
   }
 
-  /// Allows the opener to read ahead. A sleeping opener is not woken for each batch, but when it
-  /// may open half of the batches to read ahead, as in `host_slots`. The opener sleeps when all
-  /// allowed batches are bound. So the consumer still has that many batches, and passes the half
-  /// before it runs out, even if the half is that of twice as many batches.
+  /// Allows the opener to read ahead. As in `host_slots`, a sleeping opener is not woken for each
+  /// batch, but only when it may open half of the batches to read ahead. The opener sleeps when all
+  /// allowed batches are bound. So the consumer reaches that half before it runs out of batches,
+  /// even if the number of batches to read ahead has doubled since then.
   void allow(std::uint64_t next) noexcept {
     const bool wakes = next >= woken_at_ + std::max<std::size_t>(1, used_.prefetch / 2);
     if (wakes) woken_at_ = next;

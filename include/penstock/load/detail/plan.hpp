@@ -21,9 +21,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns `options` with `workers = automatic` resolved: the value of `workers`, and
-/// `tuning.max_workers`, are then the largest number of workers. `usable` is the number of cores;
-/// one of them is left for the step. Options with a number of workers are unchanged.
+/// Returns `options` with `workers = automatic` resolved: `workers` and `tuning.max_workers` are
+/// set to the maximum number of workers. `usable` is the number of usable cores, one of which is
+/// left for the step. Options that specify a number of workers are returned unchanged.
 [[nodiscard]] inline loader_options resolved(loader_options options, std::size_t usable) {
   if (!options.workers.is_automatic()) return options;
   if (options.tuning.max_workers == automatic) {
@@ -39,8 +39,8 @@ namespace detail {
   return resolved(options, asks ? options.workers.tuning()->usable_cpus() : 1);
 }
 
-/// Throws `option_error` if the sampler requires another batch size, another treatment of the last
-/// batch, or no hints.
+/// Throws `option_error` if the options conflict with the sampler, which may require a batch size,
+/// a treatment of the last batch, or that no hints are given.
 template <sampler Sampler>
 void require_options_of(const Sampler& order, const loader_options& options) {
   using global = std::remove_cvref_t<decltype(global_sampler(order))>;
@@ -73,7 +73,7 @@ void require_options_of(const Sampler& order, const loader_options& options) {
 /// The division of an epoch of `samples` samples into batches. Pure arithmetic, no state.
 class epoch_plan {
  public:
-  /// Throws `empty_dataset` if there is no sample, and `option_error` if there is no batch.
+  /// Throws `empty_dataset` for 0 samples, and `option_error` if the samples give no batch.
   epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last)
       : epoch_plan(samples, batch_size, last, samples) {}
 
@@ -98,7 +98,7 @@ class epoch_plan {
 
   /// Returns the number of samples in an epoch.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
-  /// Returns the number of samples in a batch, except perhaps the last batch.
+  /// Returns the number of samples in a batch. The last batch may have fewer.
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
 
   /// Returns the number of batches in an epoch.
@@ -119,8 +119,8 @@ class epoch_plan {
     return is_end ? batch_position{position.epoch + 1, 0} : position;
   }
 
-  /// Returns the number of batches from `from` to the start of epoch `last_epoch`, not included.
-  /// Throws `option_error` if `from` is after it, if there is no such batch, or if the epochs do
+  /// Returns the number of batches from `from` up to the start of epoch `last_epoch`. Throws
+  /// `option_error` if `from` is later, if an epoch has no batch `from.batch`, or if the epochs do
   /// not fit in 32 bits (the key of the random bits has no room for more).
   [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
     const std::uint64_t per_epoch = batches();
@@ -162,12 +162,12 @@ void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info&
 }
 
 /// Sets `out` to the dataset indices of the samples of `batch`, starting at place `begin`, in the
-/// `order` of its epoch. The samples at the start of the epoch follow those at its end
-/// (`last_batch::pad`).
+/// `order` of its epoch. With `last_batch::pad`, the batch continues with the first samples of the
+/// epoch after the last samples.
 template <epoch_order Order>
 void pick_samples(const Order& order, const epoch_plan& plan, const batch_info& batch,
                   std::size_t begin, std::span<std::uint64_t> out) noexcept {
-  // Neither sum may overflow, for any size: a batch starts before the end of the epoch.
+  // Neither sum can overflow, for any size, because a batch starts before the end of the epoch.
   std::uint64_t k = batch.batch * plan.batch_size();
   const std::uint64_t left = plan.samples() - k;
   k = begin < left ? k + begin : (begin - left) % plan.samples();
@@ -176,19 +176,20 @@ void pick_samples(const Order& order, const epoch_plan& plan, const batch_info& 
         static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan.samples() - k));
     order.fill(k, out.first(count));
     out = out.subspan(count);
-    k = 0;  // at the end of the epoch, if not of the batch
+    k = 0;  // the epoch has ended, unless the batch has
   }
 }
 
-/// Returns the samples of a chunk if each worker gets two chunks of a batch, so that all workers
-/// help the oldest batch and none waits long for the last chunk.
+/// Returns the number of samples in a chunk if each worker gets two chunks of a batch. So all
+/// workers help with the oldest batch, and wait only briefly for the last chunk.
 inline std::size_t chunk_per_worker(const loader_options& options) noexcept {
   const std::size_t workers = options.workers.value();
   if (workers <= 1) return options.batch_size;
   return (options.batch_size + 2 * workers - 1) / (2 * workers);
 }
 
-/// Returns `chunk`, limited to the samples of a batch and the chunks that a claim can count.
+/// Returns `chunk`, limited to the size of a batch and to the number of chunks that a claim can
+/// count.
 inline std::size_t clamp_chunk(std::size_t chunk, std::size_t batch) noexcept {
   constexpr std::size_t chunks = max_chunks;
   chunk = (std::max)(chunk, (batch + chunks - 1) / chunks);
@@ -196,8 +197,8 @@ inline std::size_t clamp_chunk(std::size_t chunk, std::size_t batch) noexcept {
 }
 
 /// Returns the largest number of samples that a worker claims at a time: `chunk_per_worker`, but at
-/// least a page of bytes. If reading is only copying, the claim then costs little compared with the
-/// work.
+/// least a page of bytes. So a claim costs little compared with the work, even if reading only
+/// copies.
 inline std::size_t chunk_size_of(const loader_options& options, std::size_t sample_bytes) noexcept {
   constexpr std::size_t min_bytes = 4096;
   const std::size_t page = (min_bytes + sample_bytes - 1) / sample_bytes;
@@ -206,16 +207,16 @@ inline std::size_t chunk_size_of(const loader_options& options, std::size_t samp
   return clamp_chunk(chunk, options.batch_size);
 }
 
-/// Returns the smallest number of samples that a worker claims at a time: `chunk_per_worker`, for
-/// samples that take longer to read than their bytes suggest.
+/// Returns the smallest number of samples that a worker claims at a time: `chunk_per_worker`. Used
+/// for samples that take longer to read than their bytes suggest.
 inline std::size_t min_chunk(const loader_options& options, std::size_t sample_bytes) noexcept {
   if (options.tuning.chunk != 0) return chunk_size_of(options, sample_bytes);
   return clamp_chunk(chunk_per_worker(options), options.batch_size);
 }
 
-/// Chooses how many samples a worker claims at a time, for each batch. If reading a sample takes
-/// long, a chunk has so few samples that the workers share a batch evenly. A chunk has more samples
-/// if a claim, and waking another worker, would cost more than the read.
+/// Chooses the number of samples that a worker claims at a time, for each batch. If reading a
+/// sample takes long, chunks are short, so the workers share a batch evenly. Chunks are longer if a
+/// claim and the wake-up of another worker would cost more than the read.
 ///
 /// The bytes of a sample do not predict its read time: a label from a database takes longer than an
 /// image in memory. So the opener's chunk of every eighth batch is timed. Chunks are short until
@@ -224,8 +225,8 @@ inline std::size_t min_chunk(const loader_options& options, std::size_t sample_b
 /// The choice has no effect on the contents of batches, only on which worker reads a sample.
 class chunk_length {
  public:
-  /// Chooses for samples of `sample_bytes` bytes. `ten_milliseconds` is the length of 10 ms in
-  /// ticks.
+  /// Makes the choice for samples of `sample_bytes` bytes. `ten_milliseconds` is the length of 10
+  /// ms in ticks.
   chunk_length(const loader_options& options, std::size_t sample_bytes,
                std::uint64_t ten_milliseconds) noexcept
       : batch_size_(options.batch_size),
@@ -262,7 +263,8 @@ class chunk_length {
 
   /// Records that `samples` samples were read in `ticks` ticks. Any thread may call this.
   void note(std::size_t samples, std::uint64_t ticks) noexcept {
-    // A reader that lost its core for a while did not read slowly, so the time grows in steps.
+    // A reader that lost its core for a while seems slow but is not, so the time grows in limited
+    // steps.
     constexpr std::uint64_t max_growth = 16;
     const std::uint64_t each = ticks / std::max<std::uint64_t>(1, samples);
     const std::uint64_t before = sample_time_.load(std::memory_order_relaxed);
@@ -287,12 +289,13 @@ class chunk_length {
   std::atomic<std::uint64_t> sample_time_{unknown};
 };
 
-/// Returns true if a number is tuned while the loop runs. For resolved options, see `resolved`.
+/// Returns true if a number is tuned while the loop runs. `options` must be resolved, see
+/// `resolved`.
 inline bool has_automatic(const loader_options& options) noexcept {
   return options.workers != 0 &&
          (options.workers.is_automatic() || options.prefetch.is_automatic());
 }
-/// Returns the number of workers that are active at first. For resolved options.
+/// Returns the number of workers that are active initially. `options` must be resolved.
 inline std::size_t first_workers(const loader_options& options) noexcept {
   return options.workers.is_automatic() ? 1 : options.workers.value();
 }
@@ -301,7 +304,8 @@ inline std::size_t first_workers(const loader_options& options) noexcept {
 inline std::size_t default_prefetch(const loader_options& options,
                                     std::size_t slot_bytes) noexcept {
   if (options.workers == 0) return 1;  // one slot is refilled while the other is copied
-  // Many small batches, or few large batches, for each wake-up: a hand-off costs the same for both.
+  // A hand-off costs the same for all sizes, so a wake-up covers many small batches or few large
+  // batches.
   constexpr std::size_t cached_bytes = std::size_t{1} << 19;
   const std::size_t cached =
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));

@@ -24,8 +24,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Returns the extents of a loader's batches: the extents of its dataset, with the capacity of
-/// ragged fields that the options specify. Throws `option_error` if the options and the record do
-/// not fit.
+/// ragged fields that the options specify. Throws `option_error` if the options do not suit the
+/// record.
 template <record_type Record>
 [[nodiscard]] record_extents<Record> extents_for(const record_extents<Record>& lengths,
                                                  const loader_options& options) {
@@ -57,7 +57,7 @@ template <record_type Record>
   }
 }
 
-/// Returns the error of a sample that has no place: the sample is too long, or the batch is full.
+/// Returns the error for a sample that does not fit: it is too long, or the batch is full.
 template <std::size_t Index, record_type Record>
 [[nodiscard]] ragged_overflow overflow_of(const batch_view<Record>& all, const batch_info& batch,
                                           std::size_t position, std::uint64_t sample,
@@ -92,7 +92,7 @@ template <std::size_t Index, record_type Record>
                    ": raise memory.max_values_per_batch, or lower batch_size"})};
 }
 
-/// Assigns its place to the sample at `position`. Throws `ragged_overflow`.
+/// Assigns a place to the sample at `position`. Throws `ragged_overflow`.
 template <record_type Record>
 void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std::size_t position,
                     std::uint64_t sample, const sample_lengths<Record>& lengths) {
@@ -111,7 +111,7 @@ void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std:
 
 /// Opener: assigns the places of all samples of a batch in its ragged fields, from the lengths that
 /// the dataset returns, before any sample is read. So the workers write without communicating with
-/// each other. An exception is stored with the batch, of which nothing is then read.
+/// each other. An exception is stored with the batch, in which case its samples are not read.
 template <dataset D, epoch_order Order>
 void place_samples(const D& data, const Order& order, const epoch_plan& plan, batch_work& batch,
                    const batch_view<typename D::record_type>& all) noexcept {

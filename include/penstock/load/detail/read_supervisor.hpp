@@ -34,7 +34,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The current read of one thread. That thread writes it; a `read_watch` observes it.
+/// The current read of one thread. That thread records the read, and a `read_watch` observes it.
 class alignas(cache_line) read_progress {
  public:
   /// A read in progress. `turn` distinguishes it from earlier reads of the same thread.
@@ -98,8 +98,8 @@ class alignas(cache_line) read_progress {
                           is_exact_ || at != 0 || samples_.size() == 1}};
   }
 
-  /// Marks the read of `turn` as given up: no thread waits for it any more. Returns false if it has
-  /// just returned.
+  /// Marks the read of `turn` as given up: no thread waits for it any more. Returns false if the
+  /// read has just returned.
   bool give_up(std::uint64_t turn) noexcept {
     const std::lock_guard lock{mutex_};
     return is_given_up_ = is_busy_ && turn_ == turn;
@@ -112,7 +112,7 @@ class alignas(cache_line) read_progress {
 
  private:
   mutable std::mutex
-      mutex_;  // taken 3 times a chunk by the reader, 4 times per time limit by the watch
+      mutex_;  // locked 3 times per chunk by the reader, and 4 times per time limit by the watch
   std::uint64_t turn_ = 0;
   std::uint64_t epoch_ = 0;
   std::uint64_t batch_ = 0;
@@ -159,14 +159,14 @@ struct watch_settings {
 };
 
 /// A thread that periodically observes all readers, reports a read that hangs, and gives up a read
-/// that exceeds the timeout. The watch measures the time with its own clock: readers record the
-/// start of a read, but no times.
+/// that exceeds the timeout. The watch measures the time with its own clock: readers record only
+/// that a read starts, without a time.
 class read_watch {
  public:
   using origins = std::function<sample_origin(std::uint64_t)>;
   using fail_function = std::function<void(std::exception_ptr, const failure&)>;
 
-  /// Watches `readers` readers, at least one. `settings` has at least one limit. `is_exact` is
+  /// Watches `readers` readers, at least one. `settings` sets at least one limit. `is_exact` is
   /// passed to `read_progress::prepare`. `origin` returns the origin of a sample. The watch's
   /// thread calls `origin`, which must not throw.
   read_watch(watch_settings settings, std::size_t readers, bool is_exact, origins origin = {})
@@ -204,8 +204,8 @@ class read_watch {
     }};
   }
 
-  /// Ends the thread. If the caller is this thread, because a report called `exit()`, the thread is
-  /// detached.
+  /// Ends the thread. If the watch's thread itself calls this, because a report called `exit()`,
+  /// the thread is detached.
   void stop() noexcept {
     if (!thread_.joinable()) return;
     {
@@ -216,7 +216,7 @@ class read_watch {
     join_unless_caller(thread_);
   }
 
-  /// Returns true if the watch's thread calls this, which happens in a report.
+  /// Returns true if the watch's thread calls this function, which happens in a report.
   [[nodiscard]] bool is_in_report() const noexcept {
     return thread_.get_id() == std::this_thread::get_id();
   }
@@ -250,7 +250,8 @@ class read_watch {
     milliseconds next_report{0};
   };
 
-  /// Returns a quarter of the shorter limit: a hang is detected late by at most half of that limit.
+  /// Returns the time between two observations: a quarter of the shorter limit. So a hang is
+  /// detected at most half of that limit late.
   [[nodiscard]] milliseconds period() const noexcept {
     const milliseconds limit = warning_.count() == 0   ? timeout_
                                : timeout_.count() == 0 ? warning_
@@ -360,7 +361,7 @@ inline constexpr stall_watching stall_watching::code{&make_watch,
                                                      &read_watch::is_in_report,
                                                      &read_watch::is_given_up};
 
-/// Facts about a dataset that error reports of its reads need.
+/// Facts about a dataset that are needed to report errors of its reads.
 struct supervised_data {
   std::uint64_t size = 0;
   std::vector<std::uint64_t> base_sizes = {};  ///< see `base_sizes_of`
@@ -372,8 +373,8 @@ struct supervised_data {
 /// A `read_watch` and the code that it needs, or nothing.
 class optional_watch {
  public:
-  /// Makes the watch that `faults` specify, for `readers` readers. Makes none if `faults` set no
-  /// limit.
+  /// Makes the watch that `faults` specify, for `readers` readers. Makes no watch if `faults` set
+  /// no limit.
   optional_watch(const loader_fault_options& faults, const supervised_data& data,
                  std::size_t readers) {
     const auto* const warns = faults.stall_warning.watching();
@@ -415,9 +416,9 @@ struct guarded_reads {
   std::size_t batch_size = 0;
 };
 
-/// Handles failed reads: exceptions, by the `error_policy`; reads that hang; and the report of
-/// both. For each batch, the opener calls `begin_batch`, the `retrying_reader`s read, the worker
-/// that completes the batch calls `end_batch`, and the consumer calls `judge`.
+/// Handles exceptions of reads according to the `error_policy`, detects reads that hang, and
+/// reports both. For each batch, the opener calls `begin_batch`, the `retrying_reader`s read, the
+/// worker that completes the batch calls `end_batch`, and the consumer calls `judge`.
 class read_supervisor {
  public:
   read_supervisor(const loader_fault_options& faults, const supervised_data& data,
@@ -431,7 +432,7 @@ class read_supervisor {
                                   data.base_sizes);
   }
 
-  /// Also records substitutes and skipped samples in `lists`.
+  /// Makes this object also record substitutes and skipped samples in `lists`.
   void list_to(sample_lists& lists) noexcept {
     if (recovery_ != nullptr) std::invoke(recovering_->list_to, *recovery_, lists);
   }
@@ -439,7 +440,7 @@ class read_supervisor {
   /// Starts the watch for reads that hang. The watch's thread calls `fail(exception_ptr, failure)`
   /// if a read exceeds the timeout or the user's report throws. `fail` must not throw.
   void start(read_watch::fail_function fail) { watch_.start(std::move(fail)); }
-  /// Ends the watch's thread. If `waits` is true, reports the reads that were given up once more,
+  /// Ends the watch's thread. If `waits` is true, reports once more the reads that were given up,
   /// because a destructor waits for them.
   void stop(bool waits) noexcept {
     watch_.stop();
@@ -478,7 +479,7 @@ class read_supervisor {
     if (recovery_ != nullptr) std::invoke(recovering_->judge_from, *recovery_, judged);
   }
 
-  /// Makes waits for a retry check again whether their range is over. Any thread may call this.
+  /// Makes threads that wait for a retry check if their range is over. Any thread may call this.
   void interrupt() noexcept {
     if (recovery_ != nullptr) std::invoke(recovering_->interrupt, *recovery_);
   }
@@ -500,11 +501,11 @@ class read_supervisor {
   /// Returns true if a failed chunk always identifies the failed sample.
   [[nodiscard]] bool names_failed_sample() const noexcept { return names_failed_sample_; }
 
-  /// For a `retrying_reader`: the record of failed samples, and the code that handles them. Both
+  /// The record of failed samples, and the code that handles them, for a `retrying_reader`. Both
   /// are null with a plain policy.
   [[nodiscard]] detail::recovery* recovery() noexcept { return recovery_.get(); }
   [[nodiscard]] const detail::recovering* recovering() const noexcept { return recovering_; }
-  /// For a `retrying_reader`: the object in which it records its reads; null if nothing is watched.
+  /// The object in which a `retrying_reader` records its reads, or null if nothing is watched.
   [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
     return watch_.progress_of(reader);
   }

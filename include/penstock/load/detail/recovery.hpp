@@ -65,18 +65,17 @@ class stop_predicate {
   bool (*ask_)(const void*);
 };
 
-/// The state of an `error_policy`, in addition to the readers: the ledger, the losses of each
-/// batch, and a place to wait for a retry. A loader makes it through `recovering`, and makes none
-/// for a plain policy.
+/// The state of an `error_policy` that the readers share: the ledger, the losses of each batch, and
+/// the waits for retries. A loader makes this object through `recovering`, except for a plain
+/// policy.
 ///
 /// For the batch in a slot, the opener calls `begin_batch`, the workers that read it call
 /// `record_loss`, the worker that completes it calls `end_batch`, and the consumer calls
 /// `check_limits`.
 class recovery {
  public:
-  /// Makes the state. `base_sizes` are the sizes of the datasets at the bottom of the pipeline, see
-  /// `base_sizes_of`. Throws `option_error` if the policy's list of bad samples is not of this
-  /// dataset.
+  /// Makes the state. `base_sizes` are the sizes of the source datasets, see `base_sizes_of`.
+  /// Throws `option_error` if the policy's list of bad samples does not belong to this dataset.
   recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
            std::size_t batch_size, const std::vector<std::uint64_t>& base_sizes)
       : policy_(policy),
@@ -91,7 +90,7 @@ class recovery {
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
   }
 
-  /// Also records substitutes and skipped samples in `lists`.
+  /// Makes this object also record substitutes and skipped samples in `lists`.
   void list_to(sample_lists& lists) noexcept { lists_ = &lists; }
 
   [[nodiscard]] const error_policy& policy() const noexcept { return policy_; }
@@ -118,7 +117,7 @@ class recovery {
     std::fill(of_batch.is_gone.begin(), of_batch.is_gone.end(), std::uint8_t{0});
   }
 
-  /// Reader: records that the sample at `position` of the batch in `slot` was given up. Another
+  /// Reader: records that the sample at `position` of the batch in `slot` was given up on. Another
   /// sample has filled its place, or `end_batch` closes the gap.
   void record_loss(std::uint32_t slot, std::uint64_t position, std::uint64_t sample,
                    const std::exception_ptr& error) noexcept {
@@ -139,8 +138,8 @@ class recovery {
     of_batch.leave_out(position);
     ++of_batch.expected;
   }
-  /// Reader: records that `sample` is at `position` of the batch in `slot` instead of the requested
-  /// sample.
+  /// Reader: records that `sample` substitutes for the requested sample at `position` of the batch
+  /// in `slot`.
   void record_replacement(std::uint32_t slot, std::uint64_t position,
                           std::uint64_t sample) noexcept {
     const std::lock_guard lock{losses_[slot].mutex};
@@ -174,7 +173,7 @@ class recovery {
   }
 
   /// Consumer: counts the losses of the batch in `slot`, which the consumer is about to get.
-  /// Returns null, unless a limit of the policy is exceeded with this batch. Then returns the
+  /// Returns null unless this batch exceeds a limit of the policy. If it does, returns the
   /// exception of its first lost sample, and sets `where` to the sample's place and the limit.
   [[nodiscard]] std::exception_ptr check_limits(std::uint32_t slot, const batch_info& info,
                                                 failure& where) noexcept {
@@ -199,7 +198,8 @@ class recovery {
     return of_batch.error;
   }
 
-  /// Returns the counts that the limits are compared with. For the consumer's thread.
+  /// Returns the counts that the limits are compared with. Only the consumer's thread may call
+  /// this.
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
   void judge_from(const judged_samples& judged) noexcept { judged_ = judged; }
 
@@ -220,7 +220,7 @@ class recovery {
   struct alignas(cache_line) losses {
     std::mutex mutex;
     std::uint64_t count = 0;     // losses that count towards the limits
-    std::uint64_t expected = 0;  // losses that do not
+    std::uint64_t expected = 0;  // losses that do not count towards the limits
     std::exception_ptr error;    // error of the lowest position; the two members below belong to it
     std::uint64_t position = 0;
     std::uint64_t sample = 0;
@@ -232,7 +232,7 @@ class recovery {
     }
   };
 
-  /// Throws `option_error` if the list of bad samples is not of this dataset.
+  /// Throws `option_error` if the list of bad samples does not belong to this dataset.
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {

@@ -41,13 +41,13 @@ struct chunk {
   }
 };
 
-/// Reads chunks on one thread according to an error policy, and shows the current read. Allocates
-/// all memory at construction. Each reader is on a separate cache line, since it records every
-/// sample that it reads.
+/// Reads chunks on one thread according to an error policy, and shows the current read to the
+/// watch. Allocates all memory at construction. Each reader is on a separate cache line, since it
+/// records every sample that it reads.
 class alignas(cache_line) retrying_reader {
  public:
-  /// Makes reader `index` of `guard`, which reads from `source`, for chunks of at most `max`
-  /// samples. Refers to `source` and `guard`.
+  /// Makes reader `index` of `guard`, which reads chunks of at most `max` samples from `source`.
+  /// Refers to `source` and `guard`.
   retrying_reader(const source_ops& source, read_supervisor& guard, std::size_t index,
                   std::size_t max)
       : source_(&source),
@@ -62,8 +62,8 @@ class alignas(cache_line) retrying_reader {
     return {indices_.data(), count};
   }
 
-  /// Reads a chunk. Returns null, or the error that replaces the batch; the caller may move from
-  /// it. If `is_over()` is true, the batch is no longer wanted and may stay incomplete. Times the
+  /// Reads a chunk. Returns null, or the error that replaces the batch, which the caller may move
+  /// from. If `is_over()` is true, the batch is no longer wanted and may stay incomplete. Times the
   /// samples with `times`, unless it is null.
   [[nodiscard]] failed_batch* read(const chunk& all, const stop_predicate& is_over,
                                    sample_clock* times = nullptr) noexcept {
@@ -78,13 +78,13 @@ class alignas(cache_line) retrying_reader {
     return is_read ? nullptr : &failed_;
   }
 
-  /// Shows that the order of `epoch` is being made, during the life of the result. `batch` is the
-  /// first batch that needs the order.
+  /// Shows the watch that the order of `epoch` is being made, until the result is destroyed.
+  /// `batch` is the first batch that needs the order.
   [[nodiscard]] read_scope shows_order(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "order", epoch, batch};
   }
-  /// Shows that the lengths of the samples of this batch are being requested, during the life of
-  /// the result.
+  /// Shows the watch that the lengths of the samples of this batch are being requested, until the
+  /// result is destroyed.
   [[nodiscard]] read_scope shows_lengths(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "lengths", epoch, batch};
   }
@@ -134,7 +134,7 @@ class alignas(cache_line) retrying_reader {
     const bool names_sample = supervisor_->names_failed_sample();
     if (at < all.samples.size()) {
       set_failure(all, at, at != 0 || all.samples.size() == 1 || names_sample);
-    } else {  // the place is unknown, or the dataset stored an invalid one
+    } else {  // the place is unknown, or the dataset stored an invalid place
       set_failure(all, 0, all.samples.size() == 1);
     }
     if (shared_ != nullptr) {
@@ -145,9 +145,9 @@ class alignas(cache_line) retrying_reader {
     return false;
   }
 
-  /// Looks for an earlier failure in a chunk that has failed at place `at`. If samples pass through
-  /// several stages, a later stage may fail at an earlier place. Reports that failure instead, if
-  /// there is one.
+  /// Looks for an earlier failure in a chunk that has failed at place `at`, and reports that
+  /// failure instead. If samples pass through several stages, a later stage may fail at an earlier
+  /// place.
   [[gnu::cold]] void look_earlier(const chunk& all, std::size_t at,
                                   const stop_predicate& is_over) noexcept {
     if (at >= all.samples.size()) return;  // the place is unknown
@@ -208,9 +208,9 @@ class alignas(cache_line) retrying_reader {
         failure{"read", all.info.epoch, all.info.batch, all.first + i, all.samples[i], is_exact};
   }
 
-  /// Reads a chunk that has failed at place `at` again, one sample at a time: an adaptor may not
-  /// have finished any sample. A sample that is known to have failed is not read again before its
-  /// first retry.
+  /// Reads a chunk that has failed at place `at` again, one sample at a time, because an adaptor
+  /// may not have finished any sample. A sample that is known to have failed is not read again
+  /// before its first retry.
   [[gnu::cold]] bool reread_singly(const chunk& all, std::size_t at,
                                    const std::exception_ptr& error,
                                    const stop_predicate& is_over) noexcept {
@@ -253,7 +253,7 @@ class alignas(cache_line) retrying_reader {
     return false;
   }
 
-  /// Reads another sample into place `i`. Returns false if none of the drawn samples can be read.
+  /// Reads another sample into place `i`. Returns false if every drawn sample fails.
   [[gnu::cold]] bool replace(const chunk& all, std::size_t i) noexcept {
     if (shared_->dataset_size() < 2) return false;
     substitutes others{all.key, all.samples[i], shared_->dataset_size()};

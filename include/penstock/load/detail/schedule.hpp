@@ -26,7 +26,7 @@ class schedule {
  public:
   /// The next batch to bind.
   struct place {
-    std::uint64_t range = 0;   ///< number of calls of `begin`
+    std::uint64_t range = 0;   ///< number of calls to `begin`
     std::uint64_t number = 0;  ///< number of batches bound so far
     batch_position at;
   };
@@ -68,8 +68,8 @@ class schedule {
   }
 
   /// Consumer: allows only batches with a number below `limit` to be bound. Before the first call
-  /// all batches are allowed. If `wakes` is true, wakes a waiting opener. Otherwise leaves that to
-  /// a later call or to `wake`.
+  /// all batches are allowed. If `wakes` is true, wakes a waiting opener. Otherwise a later call or
+  /// `wake` wakes the opener.
   void allow(std::uint64_t limit, bool wakes) noexcept {
     allowed_.store(limit, std::memory_order_release);
     demand_.advance_quietly();
@@ -77,7 +77,7 @@ class schedule {
   }
 
   /// Opener: waits until a batch is wanted and allowed, and returns it. Returns `std::nullopt`
-  /// after a stop request through `stop` and a call of `wake`. `waits` times the wait.
+  /// after a stop was requested through `stop` and `wake` was called. `waits` times the wait.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<place> wait_until_wanted(const std::stop_token& stop,
                                                        Waits&& waits = {}) const noexcept {
@@ -125,13 +125,13 @@ class schedule {
  private:
   epoch_plan plan_;  // read for each chunk
 
-  // Guards the four members below. No user code runs under it. Locked for each batch, so it is on
-  // another cache line than the plan.
+  // Guards the four members below. No user code runs while this mutex is locked. Every batch locks
+  // it, so it is on another cache line than the plan.
   alignas(cache_line) mutable std::mutex mutex_;
   std::uint64_t end_ = 0;    // number of batches wanted so far
   std::uint64_t first_ = 0;  // number of batches bound when the range began
   batch_position first_at_;  // position of the range's first batch
-  place next_;               // its number is the number of bound batches
+  place next_;               // next_.number is the number of bound batches
 
   waitable_counter demand_;  // advances when more batches are wanted or allowed
   // Invariant: written before `demand_` advances, so that an opener that reads the old number does

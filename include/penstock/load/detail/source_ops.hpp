@@ -37,8 +37,8 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// True if a failed chunk always identifies the failed sample, because `read_chunk` itself reads
-/// samples one by one. Below an adaptor, a dataset that reads whole chunks reports the first sample
-/// of the chunk if it does not know which sample failed.
+/// samples one by one. A dataset that reads whole chunks, wrapped in an adaptor, reports the first
+/// sample of the chunk if it does not know which sample failed.
 template <dataset D>
 inline constexpr bool names_failed_sample = !reads_chunks<D> && !reads_chunks_in_context<D>;
 template <dataset D>
@@ -53,9 +53,9 @@ struct source_facts {
   bool finishes_batches = false;  ///< there is a `map_batch`
 };
 
-/// The interface of a loader's core to its dataset and sampler, whose types it does not know. A
-/// chunk costs two virtual calls, `pick` and `read`, and a batch one more, `bind_order`. The loops
-/// over samples run inside these calls and are inlined there.
+/// The interface of a loader's core to its dataset and sampler, whose types the core does not know.
+/// A chunk costs two virtual calls, `pick` and `read`, and a batch one more, `bind_order`. The
+/// loops over samples run inside these calls and are inlined there.
 class source_ops {
  public:
   source_ops() = default;
@@ -68,9 +68,9 @@ class source_ops {
   /// Returns the scratch memory of one reading thread, in bytes.
   [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
   /// Reads `samples` into the batch in `slab`, starting at place `first`, with the random bits of
-  /// `key` and the thread's `memory`. Times the samples with `times`, unless it is null. Throws the
-  /// exception of the dataset; `memory.progress()` then has the place of the failure in the chunk.
-  /// Several threads may call this at once.
+  /// `key` and the thread's `memory`. Times the samples with `times`, unless it is null. Exceptions
+  /// of the dataset propagate, in which case `memory.progress()` is the place of the failure in the
+  /// chunk. Several threads may call this at the same time.
   virtual void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
                     const random_key& key, chunk_memory& memory, sample_clock* times) const = 0;
   /// Makes the object that announces coming samples to the dataset. Returns null if the dataset
@@ -93,12 +93,12 @@ class source_ops {
 
   /// Allocates the orders of `count` slots. Called once, before the first batch.
   virtual void take_slots(std::size_t count) = 0;
-  /// Opener: makes the order of `epoch`, which later calls of `bind_order` use. Throws the
+  /// Opener: makes the order of `epoch`, which later calls to `bind_order` use. Throws the
   /// exceptions of the sampler and the dataset, and `dataset_changed`. After an exception
   /// `bind_order` returns false.
   virtual void make_order(std::uint64_t epoch) = 0;
   /// Opener: assigns to the batch in `slot` the last order that was made. Returns false if making
-  /// it failed.
+  /// the order failed.
   virtual bool bind_order(std::uint32_t slot) noexcept = 0;
   /// Sets `out` to the dataset indices of `batch`, which is in `slot`, starting at place `begin` of
   /// the batch.
@@ -106,11 +106,11 @@ class source_ops {
                     std::span<std::uint64_t> out) const noexcept = 0;
 
   /// Opener: sets the number of samples of the batch in `slot` to the number that its order
-  /// specifies. Gives the samples of a ragged batch their places in `slab`. An exception is stored
+  /// specifies. Assigns places in `slab` to the samples of a ragged batch. An exception is stored
   /// with the batch.
   virtual void place(std::uint32_t slot, batch_work& batch, std::byte* slab) const noexcept = 0;
-  /// Runs the dataset's work on whole batches on a batch that has been read, see `map_batch`. An
-  /// exception is stored with the batch.
+  /// Applies the dataset's functions for whole batches, see `map_batch`, to a batch that has been
+  /// read. An exception is stored with the batch.
   virtual void finish_batch(batch_work& batch, std::byte* slab,
                             std::uint64_t seed) const noexcept = 0;
 };
@@ -154,7 +154,7 @@ class source_of final : public source_ops {
             .origin = [this](std::uint64_t sample) { return origin_of(data_, sample); }};
   }
   [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
-  // The context is made here and not by the caller, so that the loop over the samples has it in
+  // The context is made here and not by the caller, so that the loop over the samples keeps it in
   // registers.
   void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
             const random_key& key, chunk_memory& memory, sample_clock* times) const override {
@@ -216,8 +216,8 @@ class source_of final : public source_ops {
                     batch_view<record_type>{slab, layout_, 0, batch.info.size});
     }
   }
-  // Not inlined, so that the compiler moves no arithmetic across the code that sets flush-to-zero
-  // around the call.
+  // Not inlined, so that the compiler does not move arithmetic across the code that sets
+  // flush-to-zero around the call.
   [[gnu::noinline]] void finish_batch([[maybe_unused]] batch_work& batch,
                                       [[maybe_unused]] std::byte* slab,
                                       [[maybe_unused]] std::uint64_t seed) const noexcept override {
@@ -243,8 +243,8 @@ class source_of final : public source_ops {
     throw empty_dataset(text + ": check the files that it reads");
   }
 
-  // Each order is on a separate cache line: the opener writes the order of one slot while workers
-  // read that of another.
+  // Each order is on a separate cache line, because the opener writes the order of one slot while
+  // workers read the order of another slot.
   struct alignas(cache_line) slot_order {
     std::optional<order_type> value;
   };

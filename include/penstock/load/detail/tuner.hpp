@@ -51,8 +51,9 @@ class tuner {
 /// The code behind `loader_options::workers = automatic` and `prefetch = automatic`. Only a program
 /// that names `automatic` refers to it, so only such a program compiles it.
 ///
-/// `code` and the tuner are templates, which such a program instantiates: a compiler that guesses
-/// the target of a virtual call would compile the only class that it knows.
+/// `code` and the tuner are templates that only such a program instantiates. Otherwise a compiler
+/// that guesses the target of a virtual call would compile the tuner into every program, because it
+/// is the only derived class.
 struct loop_tuning {
   std::unique_ptr<tuner> (*make)(const tuned_loader&);  ///< makes the tuner of a loader
   std::size_t (*usable_cpus)();                         ///< counts the cores of the process

@@ -19,9 +19,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the planned cores of the workers of a loader that the calling thread makes, next to
-/// `device`. The workers start with the affinity mask of this thread. Throws what the
-/// device throws.
+/// Plans the cores, close to `device`, of the workers of a loader that the calling thread makes.
+/// The workers start with the affinity mask of this thread. Throws what the device throws.
 template <class Device>
 [[nodiscard]] affinity_report plan_cores(const Device& device, const loader_options& options) {
   if (options.tuning.affinity == worker_affinity::anywhere) {
@@ -43,7 +42,7 @@ template <class Device>
 }
 
 /// Binds the workers of a loader to cores. Each worker binds itself when it starts, if the plan has
-/// cores. If the system refuses, the workers run unbound, and the report says so.
+/// cores. If the system refuses, the workers run unbound, and `where` reports this.
 class worker_binding {
  public:
   /// Plans the cores of `options.workers` workers.
@@ -57,7 +56,8 @@ class worker_binding {
   void take() noexcept {
     if (plan_.binding != core_binding::bound) return;
     const int error = bind_this_thread(bits_);
-    // Relaxed: the counter orders it, and any of several refusals will do.
+    // Relaxed, because the counter orders this store. If several workers are refused, any error
+    // will do.
     if (error != 0) error_.store(error, std::memory_order_relaxed);
     bound_.advance();
   }
@@ -87,7 +87,7 @@ class worker_binding {
   std::atomic<int> error_{0};  // errno of a refusal
 };
 
-/// The workers of a device without a host node: they run wherever the process may.
+/// The workers of a device without a host node, which run on any core that the process may use.
 class unbound_workers {
  public:
   template <class Device>

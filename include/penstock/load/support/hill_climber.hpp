@@ -52,7 +52,7 @@ class running_mean {
   [[nodiscard]] double variance_of_mean() const noexcept {
     return count_ < 2 ? 0.0 : squares_ / (count_ - 1) / count_;
   }
-  /// Returns how many numbers were added.
+  /// Returns the count of the numbers that were added.
   [[nodiscard]] double count() const noexcept { return count_; }
 
  private:
@@ -61,15 +61,15 @@ class running_mean {
   double squares_ = 0;  // sum of squared deviations from the mean
 };
 
-/// The measured pace of a loop with one setting. For each batch: the ticks that the loop waited for
-/// reading, and all other ticks. For each window: the average number of busy readers.
+/// The measured pace of a loop with one setting: for each batch, the ticks that the loop waited for
+/// reading, and all other ticks; for each window, the average number of busy readers.
 struct pace {
   running_mean step;
   running_mean waits;
   running_mean busy;  // one number for each window
 
-  /// Adds a window of the same setting. Its waits are not added if the window used batches that
-  /// another setting had read ahead (`waits_count` is false).
+  /// Adds a window of the same setting. If `waits_count` is false, the waits of the window are not
+  /// added, because the window used batches that another setting had read ahead.
   void add(const pace& window, bool waits_count) noexcept {
     step.add(window.step);
     busy.add(window.busy);
@@ -106,8 +106,8 @@ struct gain {
   }
 };
 
-/// Returns the gain of `after` over `before`. With `by_waits` the settings can differ only in the
-/// waits: the step is the same for both, so its noise is left out.
+/// Returns the gain of `after` over `before`. If `by_waits` is true, the settings can differ only
+/// in the waits: the step is the same for both, so its noise is left out.
 [[nodiscard]] inline gain gain_of(const pace& before, const pace& after, bool by_waits) noexcept {
   const double all = (std::max)(before.ticks(), 1.0);
   double less = before.waits.mean() - after.waits.mean();
@@ -120,20 +120,20 @@ struct gain {
 }
 
 /// Measures the pace of a loop in windows. A window is a number of batches that were read with one
-/// setting. For one thread.
+/// setting. Only one thread may use this object.
 class throughput_window {
  public:
   /// Discards the current window. The next window starts some batches later, when the new setting
   /// has an effect. If the loop may still use batches that were read ahead, the window starts after
-  /// a batch that was waited for, at the latest after `read_ahead` batches.
+  /// a batch that was waited for, but at the latest after `read_ahead` batches.
   void settle(std::uint64_t read_ahead = 0) noexcept {
     unsettled_ = settling;
     read_ahead_ = read_ahead;
     window_ = {};
   }
-  /// Records the start of a range: the time to its first batch says nothing about the pace. Skips
-  /// some batches. The window then continues, because short ranges would otherwise never fill a
-  /// window.
+  /// Records the start of a range, and skips some batches, because the time to the first batch does
+  /// not show the pace. After that the window continues, because short ranges would otherwise never
+  /// fill a window.
   void pause() noexcept { is_fresh_ = true; }
 
   /// Records that the consumer got a batch at `now`, and that it has waited `waited` ticks in total
@@ -209,7 +209,7 @@ class idle_phase {
   enum class state {
     rests,    ///< the rest continues
     is_over,  ///< the rest has lasted long enough
-    is_long,  ///< as `is_over`, and the rest was long: failed directions may be tried again
+    is_long,  ///< like `is_over`, and the rest was long: failed directions may be tried again
     changed,  ///< the loop has changed
   };
 
@@ -268,15 +268,16 @@ class idle_phase {
 /// caller records each batch, and uses the setting that `now` returns. Pure arithmetic: no clock,
 /// no thread, no allocation, and the same result for the same numbers.
 ///
-/// The search measures 32 batches at the start and takes as many readers as Little's law requires.
-/// Then it compares the setting with a neighbor, in alternating windows. It keeps the neighbor if
-/// that is better by more than the noise, or needs fewer readers and is as good. If no neighbor is
-/// better, the search rests. Rests are short at first and become longer, until the loop changes.
+/// The search measures 32 batches at the start and uses as many readers as Little's law requires.
+/// After that, it compares the setting with a neighbor, in alternating windows. The search keeps
+/// the neighbor if the neighbor is better by more than the noise, or needs fewer readers and is as
+/// good. If no neighbor is better, the search rests. Rests are short at first and become longer,
+/// until the loop changes.
 class hill_climber {
  public:
   /// Searches between `min` and `max`; a number that is equal in both is fixed. A window lasts
-  /// `min_window` ticks, but at most 64 batches. `keeps_depth` states that a larger prefetch
-  /// depth takes memory permanently.
+  /// `min_window` ticks, but at most 64 batches. `keeps_depth` is true if a larger prefetch depth
+  /// takes memory permanently.
   hill_climber(const tuning_setting& start, const tuning_setting& min, const tuning_setting& max,
                double min_window, bool keeps_depth = false) noexcept
       : min_(min),
@@ -292,7 +293,7 @@ class hill_climber {
   /// Returns the best setting so far.
   [[nodiscard]] const tuning_setting& kept() const noexcept { return retained_; }
 
-  /// Records the start of a range: the time to its first batch is not counted.
+  /// Records the start of a range, whose first batch is not timed.
   void pause() noexcept { meter_.pause(); }
 
   /// Records that the consumer got a batch at `now`, and that it has waited `waited` ticks in total
@@ -312,7 +313,7 @@ class hill_climber {
   static constexpr double first_look = 29;    // with the three batches before it: 32 batches
   static constexpr double is_waiting = 0.02;  // a smaller share of waiting is not worth a move
   static constexpr double worth_it = 0.01;    // the share that a trial must gain
-  static constexpr double errors = 2;         // standard errors by which it must exceed that share
+  static constexpr double errors = 2;         // standard errors by which the gain must exceed it
   static constexpr int max_pairs = 4;         // pairs of windows in a trial
   static constexpr int max_jumps = 4;
 
@@ -342,7 +343,7 @@ class hill_climber {
     if (may_rise) return begin_trial(up, more);
     const std::size_t min = (std::max)(min_.workers, floor_);
     if (workers > min && may(down)) {
-      // If nothing waits for them, readers that are idle a tenth of their time can be spared.
+      // If the loop does not wait, readers that are idle a tenth of their time can be spared.
       const std::size_t enough = std::clamp(ceiling(base_.busy.mean() / 0.9), min, workers);
       if (enough < workers) return begin_trial(down, {enough, retained_.prefetch});
       const std::size_t fewer = workers - (std::min)(step, workers - min);
@@ -370,7 +371,7 @@ class hill_climber {
       if (is_better) floor_ = retained_.workers + 1;
       keep(other_, 0);
     } else {
-      jumps_ = max_jumps;  // no more jumps: from now on one step at a time
+      jumps_ = max_jumps;  // no more jumps, only single steps
       use(retained_);
     }
     decide();
@@ -487,7 +488,7 @@ class hill_climber {
   std::size_t unsure_ = 0;  // directions in `failed_` whose result was not significant
   std::size_t floor_ = 0;   // with fewer workers than this, batches came later
   int jumps_ = 0;
-  direction trying_ = up;  // of a trial, as are the next members
+  direction trying_ = up;  // this and the next members describe the current trial
   tuning_setting tried_;
   pace other_;
   int pairs_ = 0;

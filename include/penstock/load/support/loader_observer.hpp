@@ -39,8 +39,8 @@ struct ahead_meter {
 };
 
 /// The counters and times of one loader. Each thread writes its own meters, and the consumer writes
-/// those of the base class. Any thread may take a snapshot of all. Allocates all memory at
-/// construction.
+/// the meters of the base class. Any thread may take a snapshot of all meters. Allocates all memory
+/// at construction.
 class loader_observer : public consumer_meters {
  public:
   /// Observes `workers` threads, or the consumer's thread if `workers` is 0. Chunks have at most
@@ -87,14 +87,14 @@ class loader_observer : public consumer_meters {
   /// Records that the consumer discards a complete batch.
   void record_discarded() noexcept { discarded_.add(1); }
 
-  /// @name The consumer, for what follows from them while the loop runs: these wait for nothing
+  /// @name For the consumer, to adjust the loop while it runs. These functions do not wait.
   /// @{
   /// Returns the ticks until `now` in which the consumer waited for batches that were not complete.
   [[nodiscard]] std::uint64_t waited_for_ready(std::uint64_t now) const noexcept {
     return batch().read(now).ticks;
   }
-  /// Returns the ticks until `now` in which all readers worked. Returns nothing if a reader is just
-  /// writing its ticks.
+  /// Returns the ticks until `now` in which readers worked, summed over all readers. Returns
+  /// nothing if a reader is just writing its ticks.
   [[nodiscard]] std::optional<std::uint64_t> busy_readers(std::uint64_t now) const noexcept {
     std::uint64_t busy = 0;
     for (const auto& reader : readers_) {
@@ -104,8 +104,8 @@ class loader_observer : public consumer_meters {
   }
   /// @}
 
-  /// Returns the statistics so far. Any thread may call this. Reads files of the container, and one
-  /// file for each worker.
+  /// Returns the statistics so far. Any thread may call this. Reads files of the process's cgroup,
+  /// and one file for each worker.
   [[nodiscard]] loader_stats snapshot() const {
     const auto at = clock().look();
     const tick_times times{at.nanoseconds_per_tick};
@@ -192,7 +192,7 @@ class loader_observer : public consumer_meters {
     return grown(times.of(range().read(now).ticks), other);
   }
 
-  /// Returns the number of batches that are complete and neither taken nor discarded.
+  /// Returns the number of batches that are complete and not yet taken or discarded.
   [[nodiscard]] std::uint64_t ready() const noexcept {
     std::uint64_t complete = 0;
     for (const auto& reader : readers_) complete += reader->complete();

@@ -22,15 +22,15 @@ inline constexpr std::uint64_t endless = std::uint64_t{1} << 32;
 template <class Flow>
 class pull_loop {
  public:
-  /// Ends the loop, if there is one. The next call of `next` starts at `from`.
+  /// Ends the loop, if there is one. The next call to `next` starts at `from`.
   void reset(const batch_position& from) noexcept {
     loop_.reset();
     from_ = from;
   }
 
   /// Releases the current batch and returns the next batch of `flow`. Returns an empty batch after
-  /// the last batch of a source that ends. Throws what a range throws, and `std::logic_error` after
-  /// an exception, until `reset`. Allocates for the first batch after a `reset`.
+  /// the last batch of a source that ends. Throws what a range throws. After an exception, throws
+  /// `std::logic_error` until `reset` is called. Allocates for the first batch after a `reset`.
   typename Flow::batch_type& next(const std::shared_ptr<Flow>& flow) {
     if (loop_ == nullptr) loop_ = std::make_shared<loop>(flow, from_);
     loop_->advance();
@@ -62,7 +62,7 @@ class pull_loop {
     enum { ready, running, failed } state_ = ready;
   };
 
-  // Null until `next`. Shared, so that a program which never pulls does not compile a range.
+  // Null until `next`. Shared, so that a program that never calls `next` does not compile a range.
   std::shared_ptr<loop> loop_;
   batch_position from_{};
 };
