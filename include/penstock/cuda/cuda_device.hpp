@@ -25,8 +25,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Makes the calling thread's sleeps end on time while this object lives. By default Linux extends
-/// them by 50 us, which is twice the time of copying a megabyte.
+/// Makes the calling thread's sleeps end on time while this object lives. By default, Linux may
+/// extend a sleep by 50 us, in which time two megabytes could be copied.
 class precise_naps {
  public:
   precise_naps() noexcept : slack_(::prctl(PR_GET_TIMERSLACK)) {
@@ -48,14 +48,14 @@ class precise_naps {
 ///     ps::loader   loader{digits, ps::shuffled{.seed = 1}, ps::cuda_device{0}, {.batch_size = 64}};
 ///     ps::transfer feed{loader, stream};  // a cudaStream_t
 ///
-/// Every call is checked, see `cuda_error`. Except for `make_current`, a call leaves the thread's
-/// current device and capture mode unchanged and creates no context on another device. Therefore a
-/// graph capture on another thread survives allocations and waits. A stream may be the default
-/// stream. The library's own streams do not synchronize with the default stream.
+/// Every call is checked, see `cuda_error`. No call except `make_current` changes the thread's
+/// current device or capture mode, or creates a context on another device. Therefore allocations
+/// and waits do not invalidate a graph capture on another thread. The default stream can be used.
+/// The library's own streams do not synchronize with the default stream.
 ///
 /// A thread that works with a device other than 0 should first make it current (`make_current`, or
 /// `cudaSetDevice`). On a thread that never chose a device, each call sets and restores the device,
-/// at an estimated cost of some microseconds per batch.
+/// which is estimated to cost a few microseconds per batch.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
@@ -91,19 +91,19 @@ class cuda_device {
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
   friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
 
-  /// Returns the host's NUMA node next to this device, from the driver or else from sysfs. Returns
-  /// `std::nullopt` if neither has it. Throws `cuda_error`.
+  /// Returns the host's NUMA node next to this device, as reported by the driver or, failing that,
+  /// by sysfs. Returns `std::nullopt` if neither reports one. Throws `cuda_error`.
   [[nodiscard]] std::optional<int> host_node() const {
     const int node = detail::nearest_node(ordinal_);
     return node < 0 ? std::nullopt : std::optional<int>{node};
   }
 
-  /// Reports the host memory that kernels can access by its host address. `pinned`: kernels can
-  /// access page-locked memory, registered memory included, at its host address. `pageable`: the
-  /// device uses the host's page tables, as GH200, GB200 and GB10 do. `as_own`: the device also
-  /// shares the host's memory (integrated), as GB10 does. A GH200 is not `as_own`, because its own
-  /// memory is several times as fast. A Jetson without the host's page tables is not either,
-  /// because it does not cache pinned memory. Throws `cuda_error`.
+  /// Reports which host memory kernels can access at its host address. `pinned`: page-locked
+  /// memory, including registered memory. `pageable`: any host memory, because the device uses the
+  /// host's page tables, as GH200, GB200 and GB10 do. `as_own`: in addition, the device is
+  /// integrated and shares the host's memory, as GB10 does. `as_own` is false for a GH200, whose
+  /// own memory is several times as fast, and for a Jetson that does not use the host's page
+  /// tables, because it does not cache pinned memory. Throws `cuda_error`.
   [[nodiscard]] host_access reads_host() const {
     const auto has = [this](cudaDeviceAttr attribute) {
       return detail::device_attribute(ordinal_, attribute) != 0;
@@ -123,10 +123,10 @@ class cuda_device {
   }
 
   /// Checks that the feed can use `stream`. Throws `stream_of_another_device`. Throws
-  /// `capture_in_progress` if a graph is being captured from the stream, because events would then
-  /// become part of the graph and order nothing here. Throws `unusable_stream` for the per-thread
-  /// default stream, because it is a different stream on each thread, and a lease may end on any
-  /// thread.
+  /// `capture_in_progress` if a graph is being captured from the stream, because events recorded
+  /// there become part of the graph and do not order the feed's work. Throws `unusable_stream` for
+  /// the per-thread default stream, because it is a different stream on each thread, and a lease
+  /// may end on any thread.
   void require_usable(stream_ref stream) const {
     if (detail::is_per_thread(stream.get())) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",
@@ -144,8 +144,8 @@ class cuda_device {
             ": use a separate loader, transfer and stream for each device");
   }
 
-  /// Checks a stream that was usable before. Throws `capture_in_progress`. Does not check the
-  /// device, which cannot change.
+  /// Checks a stream that has passed `require_usable`. Throws `capture_in_progress` if it is being
+  /// captured. Does not check the device, which cannot change.
   void require_still_usable(stream_ref stream) const {
     const detail::stream_scope current{ordinal_, stream.get()};
     detail::require_not_captured(stream.get());
@@ -164,8 +164,8 @@ class cuda_device {
   }
 
   /// Blocks until the event is complete. For an event of type `event_wait::by_host`, the thread
-  /// polls, and sleeps 10 to 100 us between polls. An interrupt per record would be slower: a batch
-  /// of 1 KiB took 22 us on an H100 instead of 4. For other events it spins.
+  /// polls and sleeps 10 to 100 us between polls. Interrupts would be slower: with one per record,
+  /// a batch of 1 KiB took 22 us instead of 4 us on an H100. For other events, the thread spins.
   void synchronize(const event_type& event) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
@@ -174,7 +174,7 @@ class cuda_device {
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
 
-  /// Calls `stream.synchronize()`. A default stream is that of this device.
+  /// Calls `stream.synchronize()`. A default stream means the default stream of this device.
   void synchronize(stream_ref stream) const {
     detail::context_push current;  // a `stream_scope` that works even if an error is pending
     if (detail::is_default(stream.get())) {
@@ -194,8 +194,8 @@ class cuda_device {
     detail::cuda_wait("cudaDeviceSynchronize", [] { return cudaDeviceSynchronize(); });
   }
 
-  /// Returns true if no work can be running after a call has thrown `refusal`: the context is lost,
-  /// the driver unloads, or the process is a fork.
+  /// Returns true if `refusal`, which a call has thrown, means that no work can be running: the
+  /// context is lost, the driver is being unloaded, or the process was forked.
   [[nodiscard]] static bool is_dead_after(const std::exception_ptr& refusal) noexcept {
     try {
       std::rethrow_exception(refusal);
@@ -230,21 +230,21 @@ class cuda_device {
         std::chrono::duration<float, std::milli>{milliseconds});
   }
 
-  /// Copies from host memory to memory of this device in stream order. Unlike `copy_async`, the
-  /// driver need not look up the addresses.
+  /// Copies from host memory to memory of this device in stream order. Faster than `copy_async`,
+  /// because the driver need not look up the addresses.
   void copy_to_device(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyHostToDevice, stream);
   }
 
-  /// Copies in stream order, in the direction given by the addresses. Both ranges must stay valid
-  /// until the copy is complete. The call may block if a range is in pageable memory.
+  /// Copies in stream order. The driver derives the direction from the addresses. Both ranges must
+  /// stay valid until the copy is complete. The call may block if a range is in pageable memory.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     copy(to, from, bytes, cudaMemcpyDefault, stream);
   }
 
-  /// Copies like `copy_to_device`, from memory that is not page-locked. The driver may block in the
-  /// call. Therefore the call relaxes this thread's capture mode, so that it does not invalidate a
-  /// capture on another thread.
+  /// Like `copy_to_device`, but copies from memory that is not page-locked. The driver may block.
+  /// Relaxes this thread's capture mode during the call, so that a capture on another thread stays
+  /// valid.
   void copy_pageable(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
@@ -259,7 +259,7 @@ class cuda_device {
     detail::require_nothing_pending("cudaMalloc");
     void* data = nullptr;
     const cudaError_t code = detail::cuda_try([&] { return cudaMalloc(&data, bytes); });
-    // A driver may round up an absurd size and reject it as invalid.
+    // A driver may round up an absurdly large size and reject it as invalid.
     const bool is_absurd = code == cudaErrorInvalidValue && bytes >= std::size_t{1} << 48;
     if (code == cudaErrorMemoryAllocation || is_absurd) {
       throw out_of_memory("device", bytes, room());
@@ -277,10 +277,11 @@ class cuda_device {
 
   /// Allocates page-locked memory that every device can copy from asynchronously, on the NUMA node
   /// that is nearest to this device. Uses `cudaHostAlloc` up to `small_pinned_bytes`. Larger blocks
-  /// are mapped in huge pages, touched by several threads and registered in pieces. No copy crosses
-  /// a piece: `unit` is the size of a copy, 0 for the whole block. Falls back to `cudaHostAlloc`
-  /// and sets `registration_refused` if the system refuses registration, or if kernels would need
-  /// another address than the host. Throws `out_of_memory` if that fails too.
+  /// are mapped in huge pages, touched by several threads and registered in pieces. If copies read
+  /// at most `unit` bytes at multiples of `unit`, no copy spans two pieces; 0 means that a copy may
+  /// read the whole block. If the system refuses to register the memory, or if kernels would need
+  /// another address than the host, uses `cudaHostAlloc` and sets `registration_refused`. Throws
+  /// `out_of_memory` if that fails too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
     return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};
@@ -292,8 +293,9 @@ class cuda_device {
   }
 
   /// Page-locks existing memory for all devices; `registered_memory` owns such a registration.
-  /// Throws `memory_already_registered`, `registration_unsupported` (if read-only memory or more
-  /// than 2 GB at once is unsupported), and `out_of_memory` if the system refuses. Blocks.
+  /// Throws `memory_already_registered`, `registration_unsupported` if the memory is read-only or
+  /// larger than 2 GB and the system does not support that, and `out_of_memory` if the system
+  /// refuses. Blocks.
   void register_memory(void* data, std::size_t bytes, bool read_only, std::size_t unit = 0) const {
     detail::cuda_register(ordinal_, data, bytes, read_only, unit);
   }
@@ -309,7 +311,7 @@ class cuda_device {
   }
 
   /// Makes this device current on the calling thread, and permanently relaxes its capture mode. The
-  /// library then relies on that mode: the thread must not change it.
+  /// thread must not change the mode afterwards, because the library relies on it.
   void make_current() const {
     detail::cuda_call("cudaSetDevice", [&] { return cudaSetDevice(ordinal_); });
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -326,7 +328,7 @@ class cuda_device {
                       [&] { return cudaMemcpyAsync(to, from, bytes, kind, stream.get()); });
   }
 
-  /// Polls until the event is complete. Polls once if it already is.
+  /// Polls until the event is complete: just once if it already is.
   static void poll(const event_type& event) {
     constexpr std::chrono::microseconds longest{100};
     std::chrono::microseconds nap{10};

@@ -11,7 +11,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// A call to the CUDA runtime failed. The message contains the call, its source location and CUDA's
-/// name of the error. The derived types are failures that a program can handle.
+/// name for the error. The derived types are the failures that a program may want to handle.
 class [[gnu::visibility("default")]] cuda_error : public error {
  public:
   cuda_error(cudaError_t code, const char* call, const std::string& message)
@@ -56,8 +56,8 @@ class [[gnu::visibility("default")]] stream_of_another_device : public unusable_
   using unusable_stream::unusable_stream;
 };
 
-/// A stream that is needed for real work is being captured into a CUDA graph, or the call is not
-/// allowed during a capture.
+/// The stream is being captured into a CUDA graph, although its work has to run now, or the call is
+/// not allowed during a capture.
 class [[gnu::visibility("default")]] capture_in_progress : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -70,8 +70,9 @@ class [[gnu::visibility("default")]] cuda_context_lost : public cuda_error {
   using cuda_error::cuda_error;
 };
 
-/// The thread's last-error slot holds an error of an earlier CUDA call of the program, which a call
-/// of the library would have hidden. The error is left there; the library's call was not made.
+/// The thread's last-error slot holds an error from a CUDA call that the program made earlier. The
+/// library did not make its own call, because it would have hidden that error. The error stays in
+/// the slot.
 class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -79,14 +80,14 @@ class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
 
 namespace detail {
 
-/// The name and source location of a call. It converts from a name alone, so that it captures the
+/// The name and source location of a call. Converts implicitly from a name, and captures the
 /// caller's location.
 struct cuda_site {
   const char* call;
   const char* file;
   int line;
 
-  // NOLINTNEXTLINE: implicit, so that the location is that of the call
+  // NOLINTNEXTLINE: implicit, to capture the location of the call
   cuda_site(const char* name, const char* in = __builtin_FILE(), int at = __builtin_LINE()) noexcept
       : call(name), file(in), line(at) {}
 };
@@ -94,8 +95,8 @@ struct cuda_site {
 /// Returns true if an error persists for the lifetime of the context or the process. Source: the
 /// enumerators of cudaError in `driver_types.h` after which "the process must be terminated".
 [[nodiscard]] inline bool is_sticky(cudaError_t code) noexcept {
-  constexpr int contained = 226;           // the number, because some toolkits lack the enumerator
-  constexpr int tensor_memory_leak = 721;  // for the same reason
+  constexpr int contained = 226;           // some toolkits lack the enumerator
+  constexpr int tensor_memory_leak = 721;  // some toolkits lack the enumerator
   if (static_cast<int>(code) == contained || static_cast<int>(code) == tensor_memory_leak) {
     return true;
   }
@@ -133,7 +134,7 @@ template <class Error>
   throw Error(code, site.call, described(code, site, what, advice));
 }
 
-/// Throws the exception type for `code`, which must be an error.
+/// Throws the exception type that matches `code`, which must be an error.
 [[noreturn]] inline void throw_cuda_error(cudaError_t code, const cuda_site& site) {
   if (is_sticky(code)) {
     throw_as<cuda_context_lost>(code, site, "the CUDA context is lost",
@@ -185,7 +186,7 @@ template <class Error>
   }
 }
 
-/// Throws for an error of the program that is pending in the thread's last-error slot.
+/// Throws the program's error `pending`, which the thread's last-error slot holds.
 [[noreturn]] inline void throw_pending(cudaError_t pending, const cuda_site& site) {
   switch (pending) {
     case cudaErrorInsufficientDriver:  // a runtime that cannot start returns this from every call

@@ -28,9 +28,9 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Makes allocations of the calling thread, and of threads that it starts, prefer `node` for a
-/// scope. Best effort: has no effect for a negative node, if the program has a memory policy
-/// (numactl), or if the system calls are forbidden, as in many containers.
+/// While this object lives, allocations of the calling thread, and of threads that it starts,
+/// prefer the NUMA node `node`. Best effort: has no effect if `node` is negative, if the program
+/// has a memory policy (numactl), or if the system calls are forbidden, as in many containers.
 class scoped_node {
  public:
   explicit scoped_node(int node) noexcept {
@@ -57,8 +57,8 @@ class scoped_node {
   bool changed_ = false;
 };
 
-/// Returns the number of threads for touching `length` bytes: a core zeroes some GB/s, and a few
-/// cores saturate a node's memory.
+/// Returns the number of threads that should touch `length` bytes. A core zeroes a few GB/s, and a
+/// few cores saturate the memory of a node.
 [[nodiscard]] inline std::size_t touching_threads(std::size_t length) noexcept {
   constexpr std::size_t max = 8;
   constexpr std::size_t min_bytes = std::size_t{16} << 20;
@@ -66,9 +66,8 @@ class scoped_node {
   return std::clamp<std::size_t>(length / min_bytes, 1, (std::min)(max, cores));
 }
 
-/// Writes to every page on `threads` threads, including the calling thread, so that pages are
-/// present before registration. Otherwise the driver would fault them in one by one on a single
-/// thread.
+/// Writes to every page, on `threads` threads including the calling thread. Otherwise the driver
+/// would fault in the pages one by one, on a single thread, when it registers them.
 inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
                         std::size_t threads) noexcept {
   const std::size_t pages = length / page;
@@ -82,7 +81,7 @@ inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
   try {
     helpers.reserve(threads - 1);
     for (; next < threads; ++next) helpers.emplace_back(touch, next);
-  } catch (...) {  // without further threads, the calling thread touches all
+  } catch (...) {  // no thread could be started: the calling thread touches the rest
   }
   touch(0);
   for (; next < threads; ++next) touch(next);
@@ -92,10 +91,11 @@ inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
 /// Owns an anonymous mapping that is aligned to 2 MiB and untouched, in huge pages if available.
 class page_mapping {
  public:
-  /// Maps `length` bytes. `asked` is the size in the message of `out_of_memory`.
+  /// Maps `length` bytes. Throws `out_of_memory`, whose message reports `asked` bytes.
   page_mapping(std::size_t length, std::size_t asked) : length_(length) {
     constexpr std::size_t huge = std::size_t{2} << 20;
-    // Room for alignment. If the sum overflows, the length alone exceeds any address space.
+    // Leaves room for alignment. If the sum overflows, `length` alone exceeds any address space, so
+    // the call fails anyway.
     const std::size_t room = (std::max)(length, length + huge);
     void* const mapped =
         ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -110,8 +110,8 @@ class page_mapping {
     if (before != 0) ::munmap(begin, before);
     ::munmap(data_ + length, huge - before);
     ::madvise(data_, length, MADV_HUGEPAGE);
-    // A forked child must not share pages that a device reads, since copy-on-write would detach
-    // this process from them.
+    // A forked child must not share pages that a device reads: after a write, copy-on-write would
+    // give this process another page than the device reads.
     ::madvise(data_, length, MADV_DONTFORK);
   }
   page_mapping(page_mapping&&) = delete;
@@ -127,14 +127,14 @@ class page_mapping {
   std::byte* data_ = nullptr;
 };
 
-/// Limit for `cudaHostAlloc`, the size of a huge page. Larger blocks are mapped in huge pages,
-/// touched and registered. At 32 MiB and above, several threads touch them. This is 2.3 to 7.7
-/// times as fast next to an H100, for 4 MiB to 1 GiB.
+/// The size of the largest block that is allocated by `cudaHostAlloc`, which is the size of a huge
+/// page. Larger blocks are mapped in huge pages, touched (by several threads from 32 MiB) and
+/// registered. On the host of an H100, this was 2.3 to 7.7 times as fast for 4 MiB to 1 GiB.
 inline constexpr std::size_t small_pinned_bytes = std::size_t{2} << 20;
 
 }  // namespace detail
 
-/// The memory, or a part of it, is already page-locked by the program, another library or another
+/// All or some of the memory is already page-locked by the program, another library or another
 /// `registered_memory`.
 class [[gnu::visibility("default")]] memory_already_registered : public cuda_error {
  public:
@@ -149,18 +149,18 @@ class [[gnu::visibility("default")]] registration_unsupported : public cuda_erro
 
 namespace detail {
 
-/// The parameters of a plan; other values are for tests.
+/// The parameters of a plan. Only tests use values other than these.
 struct pinned_sizes {
   std::size_t mapped_above = small_pinned_bytes;
-  /// The approximate size of a registration. It is large enough that the call is cheap relative to
-  /// its work, and small enough that the system's locks are released in between.
+  /// The approximate size of a registration. Large enough that the call is cheap relative to its
+  /// work, and small enough that the system's locks are released in between.
   std::size_t chunk = std::size_t{256} << 20;
   std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // 4 or 64 KiB
 };
 
 /// The plan for registering memory: pieces of `chunk` bytes, except that the first and the last may
-/// be shorter. A pure function of the arguments, so that code that ends the registrations can
-/// recompute the plan without a table.
+/// be shorter. Depends only on the arguments, so the code that ends the registrations computes the
+/// plan again instead of storing it.
 struct registration_plan {
   std::size_t length = 0;  ///< in bytes; whole pages if memory is mapped; 0 for `cudaHostAlloc`
   std::size_t first = 0;   ///< size of the first piece in bytes
@@ -178,9 +178,9 @@ struct registration_plan {
   }
 };
 
-/// Returns the plan for `bytes` bytes if copies read `unit` bytes at multiples of `unit`; 0 means
-/// the whole block. CUDA refuses copies that cross registrations, so chunk boundaries are multiples
-/// of both the unit and the page.
+/// Returns the plan for `bytes` bytes if copies read `unit` bytes at multiples of `unit`; if `unit`
+/// is 0, a copy may read the whole block. CUDA refuses a copy that spans two registrations, so
+/// boundaries are multiples of both the unit and the page size.
 [[nodiscard]] inline registration_plan plan_pinned(std::size_t bytes, std::size_t unit,
                                                    const pinned_sizes& sizes) noexcept {
   if (bytes <= sizes.mapped_above) return {};
@@ -192,12 +192,11 @@ struct registration_plan {
   return {length, chunk, chunk};
 }
 
-/// The maximum size of a registration, if boundaries are possible, because some machines refuse 2
-/// or 4 GB.
+/// The maximum size of a registration if the memory can be divided. Some machines refuse 2 or 4 GB.
 inline constexpr std::size_t max_registration = std::size_t{1} << 30;
 
-/// Above this size, a registration may be refused because of its size alone, with the error code
-/// for a lack of memory.
+/// The system may refuse a registration above this size because of its size alone, and reports a
+/// lack of memory.
 inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 /// Returns the plan for `bytes` bytes at `address` if copies read at most `unit` bytes at multiples
@@ -220,16 +219,16 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 // ---- page-locking -------------------------------------------------------------------------------
 
-/// Returns true if the system has refused to lock pages, so that another method or a smaller size
-/// may work.
+/// Returns true if the system has refused to lock pages, in which case another method or a smaller
+/// size may work.
 [[nodiscard]] inline bool is_refusal(cudaError_t code) noexcept {
   return code == cudaErrorMemoryAllocation || code == cudaErrorOperatingSystem ||
          code == cudaErrorNotSupported || code == cudaErrorNotPermitted ||
-         code == cudaErrorInvalidValue;  // some kernels refuse valid pages with this code
+         code == cudaErrorInvalidValue;  // some kernels return this code for valid pages
 }
 
-/// Throws `out_of_memory` for a refusal, otherwise the exception type of the error. `before`
-/// describes earlier attempts.
+/// Throws `out_of_memory` if the system refused to lock the pages, otherwise the exception type
+/// that matches `code`. `before` describes earlier attempts.
 [[noreturn]] inline void throw_not_pinned(cudaError_t code, std::size_t bytes,
                                           const cuda_site& site, const std::string& before = {}) {
   if (!is_refusal(code)) throw_cuda_error(code, site);
@@ -240,14 +239,14 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
           "prefetch or batch_size, or continue without page-locking (memory.pageable_fallback)");
 }
 
-/// The actual method of a block that was planned for mapping and registration. Stored after the
-/// block's last byte.
+/// Records whether a block was mapped and registered as planned, or allocated by `cudaHostAlloc`.
+/// Stored after the block's last byte.
 enum class pinned_by : std::uint64_t {
   registration = 0x7265676973746572U,
   allocation = 0x616c6c6f63617465U,
 };
 
-/// Returns the size of a block including that word.
+/// Returns the size of a block including its `pinned_by` word.
 [[nodiscard]] constexpr std::size_t with_note(std::size_t bytes) noexcept {
   return bytes + sizeof(pinned_by);
 }
@@ -266,7 +265,7 @@ inline void record_pinned(void* data, std::size_t bytes, pinned_by how) noexcept
   return how == pinned_by::registration;
 }
 
-/// Ends the first `pieces` registrations of a plan, each once, regardless of errors.
+/// Ends each of the first `pieces` registrations of a plan once. Ignores errors.
 inline void unregister_pieces(const registration_plan& plan, std::byte* data,
                               std::size_t pieces) noexcept {
   for (std::size_t which = 0; which < pieces; ++which) {
@@ -288,8 +287,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return cudaSuccess;
 }
 
-/// Allocates by `cudaHostAlloc`, pinned for all devices. `before` names the attempts that failed,
-/// for the error message.
+/// Allocates memory with `cudaHostAlloc`, pinned for all devices. `before` describes failed
+/// attempts, for the error message.
 [[nodiscard]] inline void* cuda_host_alloc(std::size_t asked, std::size_t bytes,
                                            const std::string& before = {}) {
   void* data = nullptr;
@@ -300,14 +299,14 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
 }
 
 /// Returns the mapped length for a block. The `pinned_by` word uses spare room in the last page, if
-/// any, and need not be registered.
+/// there is any, and may lie outside the registration.
 [[nodiscard]] inline std::size_t mapped_length(std::size_t bytes,
                                                const pinned_sizes& sizes) noexcept {
   return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
 }
 
-/// Returns true if kernels of the device `ordinal` can access registered memory by the host's
-/// address, like memory of `cudaHostAlloc`. Throws `cuda_error` or a derived type.
+/// Returns true if kernels of the device `ordinal` can access registered memory at its host
+/// address, as they can for `cudaHostAlloc`. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline bool reaches_registered(int ordinal) {
   return device_attribute(ordinal, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }
@@ -328,14 +327,15 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
     page_mapping pages{mapped_length(bytes, sizes), bytes};
     touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
     std::size_t which = 0;
-    // Register one by one: the page faults, which gain from several threads, are already over.
+    // Registers one by one: threads only help with page faults, and the pages are present already.
     const cudaError_t refused = register_pieces(
         plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (refused == cudaSuccess) {
       record_pinned(pages.data(), bytes, pinned_by::registration);
       return pages.release();
     }
-    // If confidential computing, a sandbox or a limit refuses, pages of the driver may work.
+    // If confidential computing, a sandbox or a limit forbids registration, the driver may still be
+    // able to allocate pinned memory itself.
     if (!is_refusal(refused)) throw_cuda_error(refused, "cudaHostRegister");
     before = std::string{"cudaHostRegister gave "} + cudaGetErrorName(refused) + " and ";
   }

@@ -16,10 +16,10 @@ inline namespace PENSTOCK_ABI {
 class cuda_device;
 
 /// A non-owning reference to a CUDA stream, which must outlive its use. Converts implicitly from
-/// `cudaStream_t` and from objects whose `get()` returns a stream. It does not convert from a
-/// number or `nullptr`, which would silently mean the default stream. Name the default stream
-/// explicitly: `cudaStreamLegacy` or `cudaStreamPerThread`. A null handle becomes whichever of
-/// these two the translation unit is compiled for.
+/// `cudaStream_t` and from objects whose `get()` returns a stream. Does not convert from a number
+/// or `nullptr`, which would silently mean the default stream. Name the default stream explicitly:
+/// `cudaStreamLegacy` or `cudaStreamPerThread`. A null handle becomes `cudaStreamLegacy` or
+/// `cudaStreamPerThread`, as the translation unit is compiled for.
 class cuda_stream_ref {
  public:
   cuda_stream_ref() = delete;
@@ -87,8 +87,8 @@ struct stream_handle {
 /// right after it.
 class cuda_stream : public detail::unique_handle<detail::stream_handle> {
  public:
-  /// Creates a stream of the device. With the highest priority, blocks of its kernels are scheduled
-  /// before waiting blocks of other streams. Throws `cuda_error` or a derived type.
+  /// Creates a stream of the device. If it has the highest priority, blocks of its kernels are
+  /// scheduled before waiting blocks of other streams. Throws `cuda_error` or a derived type.
   explicit cuda_stream(int ordinal, stream_priority how = stream_priority::normal)
       : unique_handle(made(ordinal, how), ordinal) {}
 
@@ -99,8 +99,8 @@ class cuda_stream : public detail::unique_handle<detail::stream_handle> {
   static cuda_stream from_native_handle(int) = delete;
   static cuda_stream from_native_handle(std::nullptr_t) = delete;
 
-  /// Returns the device of the stream. For an adopted handle, that is the device that was current
-  /// at the adoption. Works also while the stream is being captured.
+  /// Returns the device of the stream. For an adopted handle, this is the device that was current
+  /// when it was adopted. Can be called while the stream is being captured.
   [[nodiscard]] cuda_device device() const;
   /// Waits for all work on the stream, see `cuda_stream_ref::synchronize`.
   void synchronize() const { cuda_stream_ref{*this}.synchronize(); }
@@ -148,8 +148,8 @@ class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
   /// Has no event; may only be assigned to.
   cuda_event() = default;
-  /// Creates an event of this device. A thread that waits for it in `cuda_device::synchronize`
-  /// polls and sleeps, or spins if the event is for streams only. No event uses interrupts
+  /// Creates an event of this device. `cuda_device::synchronize` waits for it by polling and
+  /// sleeping, or by spinning if the event is for streams only. Events never use interrupts
   /// (`cudaEventBlockingSync`). Throws `cuda_error` or a derived type.
   explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
       : unique_handle(made(ordinal, waits), ordinal), is_polled_(waits == event_wait::by_host) {}

@@ -26,7 +26,8 @@ inline namespace PENSTOCK_ABI {
 /// result by `-> float`.
 template <name... Names, class... Fs>
   requires(sizeof...(Names) > 0 && sizeof...(Names) == sizeof...(Fs))
-// The result type is not deduced, because nvcc 13.0 would give the host compiler an unknown name.
+// Spells out the result type, because for a deduced type nvcc 13.0 passes an unknown name to the
+// host compiler.
 [[nodiscard]] detail::field_transform<detail::name_list<Names...>, Fs...> on_device(
     Fs... functions) {
   static_assert((std::is_trivially_copyable_v<Fs> && ...),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// CCCL up to CUDA 13.0 declares its memory resources only if this is defined before.
+// Up to CUDA 13.0, CCCL declares its memory resources only if this macro is defined.
 #ifndef LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #if defined(_CUDA_MEMORY_RESOURCE) && CCCL_VERSION < 3001000
@@ -27,21 +27,21 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Adapts a `pinned_resource` to CCCL's `cuda::mr`. Models `cuda::mr::resource` up to CCCL 3.0, and
-/// `cuda::mr::synchronous_resource` of later versions.
+/// `cuda::mr::synchronous_resource` in later versions.
 ///
 ///     ps::pinned_resource<ps::cuda_device> pinned;
 ///     ps::pinned_resource_ref memory{pinned};
 ///     cuda::mr::resource_ref<cuda::mr::host_accessible, cuda::mr::device_accessible> any = memory;
 ///
 /// The memory is `host_accessible`. With `cuda_device` it is also `device_accessible`: kernels of
-/// every GPU can access it by the host address, over the bus.
+/// every GPU can access it over the bus, at its host address.
 ///
 /// Non-owning: all copies refer to the same resource, which must outlive them and all memory, and
 /// must not be moved. CCCL's references store the address of this object, which must outlive them
 /// as well. Two objects are equal if they refer to the same resource. Thread-safe.
 ///
 /// Not stream-ordered: no kernel or copy may still use memory that is deallocated. Each allocation
-/// takes whole pages from the system, so use it below a pool.
+/// takes whole pages from the system, so use it as the upstream resource of a pool.
 template <device Device = cuda_device>
 class pinned_resource_ref {
  public:

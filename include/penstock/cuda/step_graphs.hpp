@@ -93,8 +93,8 @@ concept has_address = requires(const T& memory) {
 }  // namespace detail
 
 /// Replays a step as a CUDA graph: a single launch instead of many. This works because a feed's
-/// device slots have fixed addresses. A graph is kept for each combination of slot, batch size and
-/// number of valid samples, and of the slots of `results` that were acquired for the batch.
+/// device slots have fixed addresses. Keeps a graph for each combination of slot, batch size,
+/// number of valid samples, and result slots that were acquired for the batch.
 ///
 ///     ps::step_graphs graphs{device};
 ///     for (auto& batch : feed.epochs(0, 5)) {
@@ -106,40 +106,40 @@ concept has_address = requires(const T& memory) {
 /// The first launch of each combination calls the step to queue its work on a capturing stream.
 /// That launch and all later launches replay the capture, without calling the step again. Therefore
 /// all values that the step passes are frozen: addresses, sizes, scalars. Kernels must read values
-/// that change from step to step (a counter, a learning rate, the position of the loss) from device
-/// memory. If a step also uses another batch, such as a batch of a second feed, pass that batch as
-/// a last argument of `launch`. The step must not synchronize or allocate. It may use another
-/// stream only if it forks that stream from the given stream and joins it again. Give cuBLAS and
-/// similar libraries a workspace beforehand. Kernels and library handles that are loaded or
-/// allocated at first use must be used once before the loop: rehearse the step with another stream
-/// and other memory.
+/// that change from step to step from device memory: a counter, a learning rate, the position in a
+/// list of losses. If a step also uses another batch, such as a batch of a second feed, pass that
+/// batch as a last argument of `launch`. The step must not synchronize or allocate. The step may
+/// use another stream only if it forks that stream from the given stream and joins it again. Give
+/// cuBLAS and similar libraries a workspace beforehand. Use kernels and library handles that load
+/// code or allocate at first use once before the loop: rehearse the step on another stream, with
+/// other memory.
 ///
 /// The consumer's own stream captures, so that library handles bound to it are captured too. The
-/// default stream cannot capture. Another stream that waits for the default stream captures
-/// instead, and CUDA refuses work for the default stream during the capture
+/// default stream cannot capture. If the consumer uses the default stream, a stream that waits for
+/// it captures instead, and CUDA refuses work for the default stream during the capture
 /// (`capture_in_progress`). No lease may end on another thread during the first launch of a
 /// combination.
 ///
 /// Use one object per feed and step, on one thread at a time. The number of graphs is at most slots
-/// x sizes, times the slots of `results`; there are two sizes if the last batch is short or padded.
-/// Replays of the same graph run in order. Synchronize with them before their memory is freed and
-/// before this object is destroyed.
+/// x sizes x result slots; there are two sizes if the last batch is short or padded. Replays of the
+/// same graph run in order. Synchronize with the replays before you free their memory or destroy
+/// this object.
 class step_graphs {
  public:
   /// Creates graphs for steps of this device.
   explicit step_graphs(const cuda_device& device) : device_(device) {}
 
-  /// Runs `step` on the batch on `stream`, by replay if it was captured before. Blocks only the
-  /// first time. If the program is capturing `stream`, calls the step to queue its work in that
-  /// capture, and keeps nothing, because a graph cannot be launched there. Throws what the
-  /// step throws. Throws `capture_in_progress` if the step does something that cannot be captured.
+  /// Runs `step` for the batch on `stream`. Replays the step if it was captured before. Blocks only
+  /// the first time. If the program is capturing `stream`, calls the step to queue its work in that
+  /// capture and keeps no graph, because a graph cannot be launched there. Throws what the step
+  /// throws. Throws `capture_in_progress` if the step does something that cannot be captured.
   /// Throws `std::logic_error` if the step queued no work on its stream, if the batch's address
   /// differs from the captured address (another feed), if the batch is on another device, or if its
-  /// lease does not wait for `stream`. After an exception nothing is kept or left in the last-error
-  /// slot.
+  /// lease does not wait for `stream`. After an exception, no graph is kept, and no error is left
+  /// in the last-error slot.
   ///
-  /// `others` are further leases, views or spans whose `data()` the step uses. Their addresses are
-  /// frozen too, so another graph is kept for other addresses.
+  /// `others` are further leases, views or spans whose `data()` the step uses. The addresses of
+  /// `others` are frozen too, so other addresses need another graph.
   template <class Batch, class Step, detail::has_address... Others>
     requires requires(const Batch& batch) {
       { batch.data() } -> std::convertible_to<const void*>;
@@ -162,8 +162,8 @@ class step_graphs {
     launch_at(at, stream, step);
   }
 
-  /// Runs a step without a lease. The caller ensures that a pair of `slot` and `size` always means
-  /// the same addresses, including those of results.
+  /// Runs a step without a lease. The caller must ensure that a pair of `slot` and `size` always
+  /// means the same addresses, including the addresses of results.
   template <class Step>
   void launch(std::size_t slot, std::size_t size, cuda_stream_ref stream, Step&& step) {
     launch_at({nullptr, slot, size, size, {}, {}}, stream, step);
@@ -261,7 +261,8 @@ class step_graphs {
     return status != cudaStreamCaptureStatusNone;
   }
 
-  /// Returns the capturing stream for `stream`: itself, unless it is the legacy default stream.
+  /// Returns the stream that captures the work for `stream`: `stream` itself, unless it is the
+  /// legacy default stream.
   [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
     if (!is_legacy(stream)) return stream;
     if (!apart_) {
@@ -285,7 +286,7 @@ class step_graphs {
     try {
       step(on);
     } catch (...) {
-      // Report the step's exception; the last-error slot adds nothing to it.
+      // The step's exception is reported; the error of the capture would add nothing.
       static_cast<void>(end_capture(on));
       static_cast<void>(cudaGetLastError());
       throw;
@@ -306,7 +307,7 @@ class step_graphs {
     cudaError_t code;
   };
 
-  /// Ends a capture, even an invalidated capture, so that the stream can capture again.
+  /// Ends a capture, even if it was invalidated. Afterwards the stream can capture again.
   [[nodiscard]] static ended_capture end_capture(cuda_stream_ref on) noexcept {
     cudaGraph_t graph = nullptr;
     const cudaError_t code =
@@ -327,8 +328,8 @@ class step_graphs {
     }
   }
 
-  /// Throws for an empty graph: a step that used another stream has run once, and its replay would
-  /// do nothing.
+  /// Throws if the graph is empty: the step used another stream, so its work has run once, and a
+  /// replay would do nothing.
   static void require_work(const detail::cuda_graph& graph) {
     std::size_t nodes = 0;
     detail::cuda_call("cudaGraphGetNodes",

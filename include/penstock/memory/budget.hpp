@@ -30,8 +30,8 @@ constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noe
   return a != 0 && b > max / a ? max : a * b;
 }
 
-/// Returns the unused memory of the system without reading /proc. Less than MemAvailable, because
-/// the file cache counts as used.
+/// Returns the unused memory of the system without reading /proc. The result is less than
+/// MemAvailable, because it counts the file cache as used.
 inline std::uint64_t free_memory() noexcept {
   struct ::sysinfo system {};
   if (::sysinfo(&system) != 0) return (std::numeric_limits<std::uint64_t>::max)();
@@ -59,8 +59,8 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 
 /// Returns the bytes that this process may still use. This is the minimum of MemAvailable, the rest
 /// of its cgroups' limits (v1 and v2), and the rest of `ulimit -v` and `-d`. Without /proc, the
-/// free memory replaces MemAvailable. `root` is for tests: if it is set, only files below `root`
-/// are read, and the kernel of this machine is not queried.
+/// free memory replaces MemAvailable. `root` is for tests: if it is set, reads only files in `root`
+/// and does not query the kernel of this machine.
 [[nodiscard]] inline std::uint64_t available_memory(const std::string& root = "") {
   std::uint64_t available = (std::numeric_limits<std::uint64_t>::max)();
   if (const auto kib = detail::number_after(root + "/proc/meminfo", "MemAvailable:")) {
@@ -75,7 +75,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
     if (!limit) continue;
     const char* const usage_name = is_unified ? "memory.current" : "memory.usage_in_bytes";
     const std::uint64_t usage = detail::number_in(group + usage_name).value_or(0);
-    // File cache counts as usage, but the kernel reclaims it before it refuses memory.
+    // The file cache counts as usage, but the kernel reclaims it before it refuses an allocation.
     const char* const cache_key = is_unified ? "inactive_file" : "total_inactive_file";
     const std::uint64_t cache = detail::number_after(group + "memory.stat", cache_key).value_or(0);
     const std::uint64_t used = usage - (std::min)(usage, cache);
@@ -86,7 +86,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 
 namespace detail {
 
-/// Returns a size as people read it: "3.2 GiB", "512 bytes".
+/// Returns a size as readable text: "3.2 GiB", "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
   if (bytes < 1024) return str_cat({bytes, " bytes"});
   static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -119,12 +119,12 @@ struct budget_account {
 
   const std::uint64_t limit;
   std::mutex mutex;
-  std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, at most limit
+  std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, and at most `limit`
 };
 
 /// Memory that was granted by a `memory_budget`. The destructor returns it to the budget.
-/// Move-only. Used by one thread at a time. Any thread may destroy it, also after the budget is
-/// gone.
+/// Move-only. Used by one thread at a time. Any thread may destroy it, even after the budget is
+/// destroyed.
 class memory_reservation {
  public:
   /// Makes an empty reservation, without a budget.
@@ -161,8 +161,9 @@ class memory_reservation {
 
 }  // namespace detail
 
-/// The host slots would take more memory than allowed, pinned or not. The message contains the
-/// bytes needed, the limit, and the options to lower. Nothing has been allocated.
+/// The host slots, pinned or not, would take more memory than the budget allows. The message
+/// contains the bytes needed, the limit, and the options that would help. Nothing has been
+/// allocated.
 class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  public:
   /// Makes the error for `demand` on a budget of `limit` bytes, of which `used` bytes are reserved.
@@ -171,12 +172,11 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
         need_(detail::saturating_product(demand.min, demand.slot_bytes)),
         limit_(limit),
         used_(used) {}
-  /// The bytes that the slots would take: of all requested slots, or of the minimum number of
-  /// slots.
+  /// The bytes that the slots would take: all requested slots, or the minimum number of slots.
   [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
   /// The bytes that are allowed in total.
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
-  /// The bytes that loaders with the same budget had already reserved.
+  /// The bytes that other loaders had already reserved from the same budget.
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
 
  private:
@@ -213,33 +213,34 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
 ///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .memory = {.budget = budget}}};
 ///
 /// The limit is fixed when the budget is made. A loader returns its memory to the budget when its
-/// slots are freed: with the loader, or with the last lease, range or abandoned reader that
+/// slots are freed: when the loader is destroyed, or the last lease, range or abandoned reader that
 /// outlives it.
 class memory_budget {
  public:
   /// Makes a budget of `limit` bytes. A limit of 0 grants nothing.
   [[nodiscard]] static memory_budget bytes(std::uint64_t limit) { return memory_budget{limit}; }
 
-  /// Makes a budget of a part of the current `available_memory()`. `part` must be above 0 and at
-  /// most 1, else throws `option_error`. `root` is for tests.
+  /// Makes a budget of a fraction of the current `available_memory()`. Throws `option_error` unless
+  /// 0 < `part` <= 1. `root` is for tests.
   [[nodiscard]] static memory_budget share(double part, const std::string& root = "") {
     if (!(part > 0.0 && part <= 1.0)) {
       detail::refuse_option("budget share",
                             {std::to_string(part), " must be above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
-    // No multiplication for 1: the largest number would round to 2^64, which does not convert back.
+    // A fraction of 1 is not multiplied: as a double, the largest size rounds to 2^64, which cannot
+    // be converted back.
     return memory_budget{part == 1.0
                              ? available
                              : static_cast<std::uint64_t>(part * static_cast<double>(available))};
   }
 
-  /// A copy shares the account. A move copies too, because a moved-from budget would have no
+  /// A copy shares the account. A move is a copy, because a moved-from budget must still have an
   /// account.
   memory_budget(const memory_budget&) = default;
   memory_budget& operator=(const memory_budget&) = default;
 
-  /// The number of bytes in total.
+  /// The total number of bytes.
   [[nodiscard]] std::uint64_t limit() const noexcept { return account_->limit; }
   /// The number of bytes that are reserved now. Other threads may change it at any time.
   [[nodiscard]] std::uint64_t used() const noexcept {
@@ -247,12 +248,12 @@ class memory_budget {
     return account_->used;
   }
 
-  /// Reserves as many slots as fit, at most the requested number. If fewer than the minimum fit,
-  /// reserves nothing and throws `pinned_budget_exceeded`.
+  /// Reserves as many slots as fit, at most the requested number. If fewer than `demand.min` slots
+  /// fit, reserves nothing and throws `pinned_budget_exceeded`.
   [[nodiscard]] detail::memory_reservation reserve(const detail::slot_demand& demand) const {
     const std::lock_guard lock{account_->mutex};
     const std::uint64_t left = account_->limit - account_->used;
-    // A division, because the product may overflow.
+    // Divides, because a product could overflow.
     const std::uint64_t fitting = demand.slot_bytes == 0
                                       ? demand.slot_count
                                       : (std::min)(demand.slot_count, left / demand.slot_bytes);

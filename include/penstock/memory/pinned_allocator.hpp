@@ -17,12 +17,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The alignment of all device memory. For a larger alignment, extra bytes are allocated.
+/// The alignment of all device memory in bytes. A larger alignment needs extra bytes.
 inline constexpr std::size_t device_alignment = 256;
 
-/// Allocates pinned memory with any alignment that is a power of two. Above `device_alignment`,
-/// allocates `alignment` more bytes, and stores the address of the block in front of the returned
-/// address. Throws `out_of_memory`.
+/// Allocates pinned memory with any alignment that is a power of two. If it exceeds
+/// `device_alignment`, allocates `alignment` more bytes and stores the address of the block in
+/// front of the returned address. Throws `out_of_memory`.
 template <device Device>
 [[nodiscard]] pinned_block allocate_aligned_pinned(const Device& device, std::size_t bytes,
                                                    std::size_t alignment) {
@@ -36,7 +36,7 @@ template <device Device>
   }
   const pinned_block block = device.allocate_pinned(bytes + alignment);
   auto* const begin = static_cast<std::byte*>(block.data);
-  // Block and result are aligned to 256 bytes and differ, so there is room for the address between
+  // The block and the result start at different multiples of 256 bytes, so the address fits between
   // them.
   const auto past = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(begin)) % alignment;
   std::byte* const aligned = begin + (alignment - past);
@@ -101,7 +101,7 @@ class pinned_allocator {
   }
 
  private:
-  // An allocation of 0 elements has an address too.
+  // An allocation of 0 elements also needs an address of its own.
   static std::size_t bytes_of(std::size_t count) noexcept {
     return count == 0 ? 1 : count * sizeof(T);
   }

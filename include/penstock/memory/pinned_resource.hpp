@@ -13,9 +13,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
-/// system, so put a pool on top: `std::pmr::synchronized_pool_resource pool{&pinned}`.
+/// system, so use it as the upstream resource of a pool: `std::pmr::synchronized_pool_resource
+/// pool{&pinned}`.
 ///
-/// Supports every alignment that is a power of two. An alignment above 256 bytes takes that many
+/// Supports every alignment that is a power of two. An alignment above 256 bytes takes `alignment`
 /// additional bytes, which `bytes()` does not count. (The pools of libstdc++ request blocks that
 /// are aligned to their size.) `allocate` throws `out_of_memory`. No copy may still use memory that
 /// is deallocated. Thread-safe.
@@ -32,7 +33,8 @@ class pinned_resource final : public std::pmr::memory_resource {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  /// The number of all bytes ever allocated that could not be locked, and are ordinary memory.
+  /// Total bytes of all allocations so far that the system refused to page-lock, and that are
+  /// ordinary memory.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept {
     return pageable_bytes_.load(std::memory_order_relaxed);
   }

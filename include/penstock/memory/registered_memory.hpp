@@ -15,7 +15,7 @@ inline namespace PENSTOCK_ABI {
 ///
 /// - `register_memory(data, bytes, read_only)` locks the memory for asynchronous copies. If it
 /// throws, nothing is locked. `read_only` means that the pages may not be written to;
-/// - `unregister_memory(data, bytes)` ends that, with the same range.
+/// - `unregister_memory(data, bytes)` unlocks the same range.
 template <class D>
 concept registering_device = device<D> && requires(const D& d, void* data, std::size_t bytes) {
   d.register_memory(data, bytes, true);
@@ -33,26 +33,27 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
 
 }  // namespace detail
 
-/// Memory with another owner, page-locked as long as this object lives: a mapped file, a vector.
+/// Page-locks memory that has another owner, such as a mapped file or a vector, while this object
+/// lives.
 ///
 ///     std::vector<float> table = ...;
 ///     ps::registered_memory locked{ps::cuda_device{0}, std::as_writable_bytes(std::span{table})};
 ///
 /// Owns the registration but not the memory. The memory must not move or be freed before this
-/// object is destroyed, and no copy may use it then. Whole pages are locked: pass page-aligned
-/// ranges if several ranges are registered. Registration is slow (about one page fault for each
-/// page), and is meant for construction. Move-only. An empty range is not registered, and is not an
+/// object is destroyed, and no copy may still use it when it is. Whole pages are locked: pass
+/// page-aligned ranges if several ranges are registered. Registration is slow (about one page fault
+/// for each page): register at start-up. Move-only. An empty range is not registered, and is not an
 /// error.
 ///
 /// Some machines refuse to lock more than 2 or 4 GB in one call. Pass `unit` if no copy takes more
 /// than `unit` bytes, and each copy starts at a multiple of `unit` from the first byte. CUDA then
-/// registers more than 1 GiB in pieces. Pieces begin and end at page borders, and do not cut a unit
-/// if they can avoid it. CUDA refuses a copy that spans two pieces. Without a unit, the range is
-/// one piece.
+/// registers more than 1 GiB in pieces. Pieces begin and end at page boundaries, and at boundaries
+/// of units if both can be had. CUDA refuses a copy that spans two pieces. If `unit` is 0, the
+/// range is one piece.
 ///
-/// Throws `out_of_memory` if the system refuses. On CUDA also throws `memory_already_registered` if
-/// a part of the range is registered, and `registration_unsupported` for read-only memory if the
-/// device does not support it, and for a piece above 2 GB that is too large for the machine.
+/// Throws `out_of_memory` if the system refuses. On CUDA, also throws `memory_already_registered`
+/// if any of the range is registered already, and `registration_unsupported` if the device does not
+/// support read-only memory, or the machine does not support a piece of more than 2 GB.
 template <registering_device Device>
 class registered_memory {
  public:

@@ -25,9 +25,10 @@ namespace detail {
   return std::chrono::nanoseconds{__builtin_llround(ticks * nanoseconds_per_tick)};
 }
 
-/// The buckets of a histogram of times: eight buckets of equal width for each power of two, so that
-/// a bucket's middle differs by at most a sixteenth. Numbers below eight have one bucket each.
-/// Numbers of 2^44 and more, hours of processor ticks, share the last bucket.
+/// The buckets of a histogram of times: eight buckets of equal width for each power of two. The
+/// middle of a bucket differs from its values by at most a sixteenth. Numbers below eight have one
+/// bucket each. Numbers of 2^44 and more, which are hours in processor ticks, share the last
+/// bucket.
 struct log_buckets {
   /// The number of buckets.
   static constexpr std::size_t count = 336;
@@ -61,7 +62,8 @@ struct log_buckets {
 
 }  // namespace detail
 
-/// A histogram of durations, in ticks of the measuring clock. `quantile` is exact to a sixteenth.
+/// A histogram of durations, in ticks of the clock that measured them. `quantile` is accurate to a
+/// sixteenth.
 struct duration_stats {
   /// Counts by `detail::log_buckets`.
   std::array<std::uint64_t, detail::log_buckets::count> counts{};
@@ -107,7 +109,7 @@ struct duration_stats {
       if (later.counts[bucket] != 0) top = bucket;
     }
     later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
-    // Only the bucket of the difference's longest duration is known.
+    // The longest duration in the difference is unknown, except for its bucket.
     const std::uint64_t max = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
     if (detail::log_buckets::of(later.longest_ticks) != top || max == 0) later.longest_ticks = max;
     return later;
@@ -128,20 +130,21 @@ struct duration_stats {
   }
 };
 
-/// Thrown if two snapshots do not match: they are of different loaders, in the wrong order, or
-/// measured by different clocks.
+/// Two snapshots do not match: they are from different loaders, in the wrong order, or measured by
+/// different clocks.
 class [[gnu::visibility("default")]] stats_mismatch : public error {
  public:
   using error::error;
 };
 
-/// Count and total time of the waits of one kind. Waits in progress count up to the snapshot.
+/// Count and total time of the waits of one kind. The time includes waits in progress, up to the
+/// snapshot.
 struct wait_stats {
   std::uint64_t count = 0;           ///< the number of waits that have begun
   std::chrono::nanoseconds time{0};  ///< the total time
 };
 
-/// The depth of a queue, sampled each time its reader looks.
+/// The depth of a queue, sampled each time a thread takes from it.
 struct depth_stats {
   std::uint64_t looks = 0;  ///< the number of samples
   std::uint64_t sum = 0;    ///< the sum of the depths
@@ -152,7 +155,7 @@ struct depth_stats {
   }
 };
 
-/// A slow sample and its read time. Time 0 means no sample.
+/// A slow sample and its read time. If the time is 0, the entry is empty.
 struct slow_sample {
   std::uint64_t index = 0;           ///< in the loader's dataset
   std::chrono::nanoseconds time{0};  ///< the longest of its timed reads
@@ -163,22 +166,23 @@ struct slow_sample {
 struct read_stats {
   std::uint64_t chunks = 0;   ///< the number of chunks read
   std::uint64_t samples = 0;  ///< the number of samples in those chunks
-  /// The bytes of those samples in batches. Ragged values count when their batch is complete.
+  /// The bytes of those samples, as stored in batches. Ragged values are counted when their batch
+  /// is complete.
   std::uint64_t bytes = 0;
-  /// The total time in which workers did not wait: reads with their `map` functions, and the small
-  /// cost of claiming. Without workers, it is the time of all batches.
+  /// The total time in which workers did not wait: reads, including `map` functions, and the small
+  /// cost of claiming work. If the loader has no workers, it is the total time of the batches.
   std::chrono::nanoseconds busy{0};
-  std::uint64_t timed = 0;  ///< timed samples: all slow samples, and some of the fast samples
+  std::uint64_t timed = 0;  ///< number of timed samples: all slow and some fast samples
   std::chrono::nanoseconds timed_chunks{0};  ///< the total time of the timed chunks
-  /// The part of `timed_chunks` that `map` functions and decoders took.
+  /// The time that `map` functions and decoders took in those chunks.
   std::chrono::nanoseconds timed_transforms{0};
   duration_stats times;  ///< time of each sample; samples read together share their time
-  /// The ten slowest samples, slowest first. Samples that are read together count as the first of
-  /// them. In a difference, the list has the samples read between the snapshots.
+  /// The ten slowest samples, slowest first. Samples that are read together are listed as the first
+  /// of them. In a difference, the list has the samples that were read between the snapshots.
   std::array<slow_sample, 10> slowest{};
 
-  /// Returns the share of `busy` that `map` functions and decoders take, in 0..1, estimated from
-  /// the timed chunks.
+  /// Returns the fraction of `busy` that `map` functions and decoders take, from 0 to 1, estimated
+  /// from the timed chunks.
   [[nodiscard]] double transforming() const noexcept {
     return timed_chunks.count() == 0 ? 0.0
                                      : static_cast<double>(timed_transforms.count()) /
@@ -186,43 +190,44 @@ struct read_stats {
   }
 };
 
-/// The prefetch hints that a loader has sent to its dataset, see `loader_options::lookahead_bytes`.
+/// The prefetch hints that a loader has sent to its dataset. See `loader_options::lookahead_bytes`.
 struct ahead_stats {
-  /// The bound: the smaller of the option and the dataset's capacity. If it is 0, the loader sends
-  /// no hints.
+  /// The limit for prefetched bytes: the smaller of the option and the dataset's capacity. If it is
+  /// 0, the loader sends no hints.
   std::uint64_t max_bytes = 0;
   std::uint64_t samples = 0;    ///< the number of hinted samples
   std::uint64_t bytes = 0;      ///< the bytes of those samples
   std::uint64_t bytes_now = 0;  ///< bytes of hinted samples that are not read yet, sampled
   std::uint64_t late = 0;       ///< the number of samples whose batch was opened before the hint
-  std::uint64_t failed = 0;     ///< the number of exceptions of dataset or sampler in the lookahead
+  std::uint64_t failed = 0;     ///< exceptions of dataset or sampler during lookahead
   /// The dataset's capacity for prefetched bytes. If it is 0, the dataset accepts no hints.
   std::uint64_t source_bytes = 0;
 };
 
-/// The batches taken from a loader or a transfer, and the time of the loop's body.
+/// The batches that the consumer has taken from a loader or a transfer, and the time of the loop's
+/// body.
 struct step_stats {
   std::uint64_t batches = 0;  ///< the number of leases
   std::uint64_t samples = 0;  ///< the number of samples in those batches
   /// The bytes of those samples, as stored in a batch. For a transfer, ragged values are not
   /// included, because the host can't read them; `transfer_stats::bytes` includes them.
   std::uint64_t bytes = 0;
-  /// The time of the loop's body: a range was live and its consumer did not wait.
+  /// The time of the loop's body: the time in which a range existed and its consumer did not wait.
   std::chrono::nanoseconds busy{0};
-  /// The time in which a range was live and its thread was ready to run but had no core. 0 if the
+  /// The time in which a range existed and its thread was ready to run but had no core. 0 if the
   /// kernel does not report it.
   std::chrono::nanoseconds run_queue{0};
 };
 
-/// Statistics of batches that were handed out repeatedly, see `transfer::replay`.
+/// Statistics of the batches that `transfer::replay` handed out.
 struct replay_stats {
   std::uint64_t batches = 0;  ///< the number of batches handed out
   /// The time from the first batch of each replay to the end of its work on the stream.
   std::chrono::nanoseconds time{0};
 };
 
-/// Times of some batches by the device's clock, see
-/// `transfer_options::instrumentation.time_device`. Times are totals over `batches` batches.
+/// Times of some batches, measured by the device's clock. See
+/// `transfer_options::instrumentation.time_device`. Each time is a total over `batches` batches.
 struct device_stats {
   std::uint64_t batches = 0;              ///< the number of timed batches
   std::chrono::nanoseconds copy{0};       ///< time of their copies, without waits
@@ -230,10 +235,10 @@ struct device_stats {
   /// The idle time of the consumer's stream: from the end of a step until the next batch is
   /// available on the stream.
   std::chrono::nanoseconds idle{0};
-  std::chrono::nanoseconds step{0};  ///< time from that moment to the end of the body's work
+  std::chrono::nanoseconds step{0};  ///< the time from then to the end of the body's work
 
-  /// Returns the share of time in which the stream worked on steps, in 0..1, or 0 if nothing was
-  /// timed.
+  /// Returns the fraction of time in which the stream worked on steps, from 0 to 1, or 0 if nothing
+  /// was timed.
   [[nodiscard]] double busy() const noexcept {
     const auto all = idle + step;
     return all.count() == 0 ? 0.0
@@ -243,7 +248,8 @@ struct device_stats {
 
 namespace detail {
 
-/// Members of statistics that only grow. A difference subtracts them, and a sum adds them.
+/// A list of members of statistics that only grow. A difference subtracts them, and a sum adds
+/// them.
 template <auto... Members>
 struct growing {
   static constexpr bool are_there = sizeof...(Members) != 0;
@@ -281,8 +287,9 @@ struct counters<device_stats>
 template <class T>
 concept has_counters = counters<T>::are_there;
 
-/// Returns the growth of a number, or of each counter. If a race between threads makes the growth
-/// negative, it is 0. Members that are not counters keep their value in `later`.
+/// Returns how much a number, or each counter of a struct, has grown. Returns 0 if a race between
+/// threads makes the difference negative. Members that are not counters keep their value from
+/// `later`.
 template <class T>
 [[nodiscard]] constexpr T grown(T later, const T& earlier) noexcept {
   if constexpr (has_counters<T>) {
@@ -294,8 +301,8 @@ template <class T>
     return later - earlier;
   }
 }
-/// Returns the sum of two numbers, or of each counter. Members that are not counters keep their
-/// value in `a`.
+/// Returns the sum of two numbers, or of each counter of two structs. Members that are not counters
+/// keep their value from `a`.
 template <class T>
 [[nodiscard]] constexpr T sum(T a, const T& b) noexcept {
   if constexpr (has_counters<T>) {
@@ -311,8 +318,8 @@ inline void require_one_clock(std::string_view what, bool is_one) {
   if (is_one) return;
   throw stats_mismatch(str_cat({what, ": two snapshots were measured by different clocks"}));
 }
-/// Throws `stats_mismatch` unless both snapshots have the same identity and the age of the later
-/// snapshot is not less.
+/// Throws `stats_mismatch` unless both snapshots have the same identity and the later snapshot is
+/// at least as old.
 inline void require_later(std::string_view what, std::uint64_t later, std::uint64_t earlier,
                           std::chrono::nanoseconds age, std::chrono::nanoseconds earlier_age) {
   if (later != earlier) {
@@ -328,9 +335,9 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 
 using slowest_of_reads = decltype(read_stats::slowest);
 
-/// Returns the samples of the later list that were read since the earlier snapshot. A sample of the
-/// earlier list counts only with a longer time. The comparison tolerates 2 %, since the length of a
-/// tick may differ slightly between two snapshots.
+/// Returns the samples of the later list that were read since the earlier snapshot. A sample that
+/// is also in the earlier list counts only if its time is longer now. The comparison tolerates 2 %,
+/// because the length of a tick may differ slightly between two snapshots.
 [[nodiscard]] inline slowest_of_reads read_since(const slowest_of_reads& later,
                                                  const slowest_of_reads& earlier) {
   slowest_of_reads between{};
@@ -354,7 +361,7 @@ using slowest_of_reads = decltype(read_stats::slowest);
 
 }  // namespace detail
 
-/// The clock by which statistics are measured.
+/// The clock that measures statistics.
 enum class stats_clock {
   tsc,      ///< the processor's time stamp counter (x86), if it is invariant
   counter,  ///< the processor's virtual counter (aarch64)
@@ -363,7 +370,7 @@ enum class stats_clock {
 
 namespace detail {
 
-/// Returns the name of a clock in texts.
+/// Returns the name of a clock.
 [[nodiscard]] constexpr std::string_view name_of(stats_clock clock) noexcept {
   return clock == stats_clock::tsc ? "tsc" : clock == stats_clock::counter ? "counter" : "steady";
 }
@@ -371,8 +378,7 @@ namespace detail {
 }  // namespace detail
 
 /// Statistics of a loader, from its construction to the snapshot, or between two snapshots.
-/// `loader::stats()` returns them. `to_text` prints them as a table, `to_json` as JSON for
-/// programs:
+/// `loader::stats()` returns them. `to_text` formats them as a table, and `to_json` as JSON:
 ///
 ///     const auto before = loader.stats();
 ///     for (auto& batch : loader.epoch(1)) ...
@@ -384,18 +390,18 @@ struct loader_stats {
   std::uint64_t loader = 0;                 ///< identifies the loader; in a sum, all loaders
   std::chrono::nanoseconds age{0};          ///< the time span
   std::size_t workers = 0;                  ///< worker threads; in a sum, of all loaders
-  bool workers_are_automatic = false;       ///< `workers` is the cap of `workers = automatic`
+  bool workers_are_automatic = false;       ///< if true, `workers` is a maximum
   stats_clock clock = stats_clock::steady;  ///< the clock of all times
-  /// True if the clock's rate has changed relative to the steady clock, which makes times wrong.
+  /// True if times are wrong, because the clock's rate has changed relative to the steady clock.
   bool clock_has_stepped = false;
 
-  read_stats read;         ///< the work of the workers, or of the consumer without workers
-  duration_stats batches;  ///< from opening (order and lengths included) to completion
+  read_stats read;         ///< reads of the workers, or of the consumer if it has none
+  duration_stats batches;  ///< from opening (with order and lengths) to completion
 
   wait_stats wait_for_slot;    ///< workers: every slot is full or leased
   wait_stats wait_for_copy;    ///< workers: the copy out of the slot is not complete
-  wait_stats wait_for_demand;  ///< workers: no further batch is wanted yet
-  wait_stats wait_for_opener;  ///< workers: the opener of the batch waits, or computes an order
+  wait_stats wait_for_demand;  ///< workers: no further batch is needed yet
+  wait_stats wait_for_opener;  ///< workers: another worker still opens the batch
 
   /// Workers: time while inactive, see `loader_options::workers = automatic`.
   wait_stats wait_while_inactive;
@@ -407,7 +413,7 @@ struct loader_stats {
 
   ahead_stats ahead;  ///< prefetch hints
 
-  std::chrono::nanoseconds processor{0};  ///< the workers' processor time, about 10 ms late
+  std::chrono::nanoseconds processor{0};  ///< the workers' processor time, accurate to about 10 ms
   /// The time in which workers were ready to run but had no core. 0 if the kernel does not report
   /// it.
   std::chrono::nanoseconds run_queue{0};
@@ -444,8 +450,8 @@ struct counters<loader_stats>
   return between;
 }
 
-/// Returns the sum over several loaders. Values of the container are not added. Throws
-/// `stats_mismatch` if the loaders were measured by different clocks.
+/// Returns the sum for several loaders. Does not add values that apply to the whole container.
+/// Throws `stats_mismatch` if the loaders were measured by different clocks.
 [[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
   detail::require_one_clock("loader_stats", a.clock == b.clock);
   loader_stats both = detail::sum(a, b);
@@ -467,12 +473,12 @@ struct counters<loader_stats>
 /// returns them. If a program stores them in `transfer_stats::results`, `diagnose` considers them
 /// too.
 struct results_stats {
-  std::uint64_t workers = 0;    ///< the number of threads that consume
+  std::uint64_t workers = 0;    ///< the number of consuming threads
   std::uint64_t taken = 0;      ///< slots that the loop has acquired
   std::uint64_t handed_in = 0;  ///< slots sent by `send`
-  std::uint64_t discarded = 0;  ///< slots that were dropped without a `send`
-  std::uint64_t consumed = 0;   ///< slots whose consumer has returned
-  /// The time for which the loop has waited for a slot: consumers, or the copies, are slower than
+  std::uint64_t discarded = 0;  ///< slots that were released without a `send`
+  std::uint64_t consumed = 0;   ///< slots whose consumer function has returned
+  /// The time for which the loop has waited for a slot, because consumers or copies are slower than
   /// the steps.
   std::chrono::nanoseconds waited{0};
   std::chrono::nanoseconds copying{0};    ///< total time of workers waiting for copies
@@ -496,7 +502,7 @@ struct counters<results_stats>
 }
 
 /// Statistics of a transfer, from its construction to the snapshot, or between two snapshots.
-/// `transfer::stats()` returns them. `to_text` and `to_json` print them as they print
+/// `transfer::stats()` returns them. `to_text` and `to_json` format them as they format
 /// `loader_stats`.
 ///
 /// The host does not wait for copies and transforms, so their times are unknown unless
@@ -507,28 +513,28 @@ struct transfer_stats {
   stats_clock clock = stats_clock::steady;  ///< the clock of all times
   bool clock_has_stepped = false;           ///< see `loader_stats`
 
-  std::uint64_t depth = 0;   ///< device slots in use, at the snapshot
+  std::uint64_t depth = 0;   ///< device slots in use at the time of the snapshot
   bool runs_inline = false;  ///< true if the loop's body is the step (no stream was given)
 
   std::uint64_t copies = 0;       ///< batches whose copy was queued
   std::uint64_t samples = 0;      ///< the samples of those batches
   std::uint64_t bytes = 0;        ///< the bytes of those samples, as copied
-  std::uint64_t zero_copies = 0;  ///< batches that the device reads in their host slots instead
+  std::uint64_t zero_copies = 0;  ///< batches that the device reads in their host slots
   std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
 
-  wait_stats wait_for_batch;  ///< no batch was ready; a loader without workers reads it
+  wait_stats wait_for_batch;  ///< no batch was ready; includes reads if the loader has no workers
   wait_stats
       wait_for_slot;  ///< every device slot was leased, see `transfer_options::on_slots_exhausted`
-  wait_stats wait_for_copy;  ///< if the loop's body is the step: the copy was not complete
+  wait_stats wait_for_copy;  ///< the copy was not complete; only if the loop's body is the step
   depth_stats ahead;         ///< copies in flight when a batch was handed out
   step_stats step;           ///< batches handed to the consumer, and the loop's body
-  replay_stats replay;       ///< the step alone, on resident batches
+  replay_stats replay;       ///< steps on batches that were already on the device
   device_stats device;       ///< times by the device's clock
 
   /// Statistics of the source, if it is a loader.
   std::optional<loader_stats> loader;
-  /// Statistics of the results of the steps, if the program stores them here: `auto now =
-  /// feed.stats(); now.results = out.stats();`. A sum has no results.
+  /// Statistics of `results`, if the program stores them here: `auto now = feed.stats();
+  /// now.results = out.stats();`. A sum does not include them.
   std::optional<results_stats> results = {};
 };
 
@@ -558,7 +564,7 @@ struct counters<transfer_stats>
   return between;
 }
 
-/// Returns the sum over several transfers, and over their loaders if each has a loader. Throws
+/// Returns the sum for several transfers, and for their loaders if each transfer has one. Throws
 /// `stats_mismatch` if the transfers were measured by different clocks.
 [[nodiscard]] inline transfer_stats operator+(const transfer_stats& a, const transfer_stats& b) {
   detail::require_one_clock("transfer_stats", a.clock == b.clock);

@@ -24,7 +24,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A finished stage. All times are those of the steady clock (CLOCK_MONOTONIC).
+/// A finished stage. All times are times of the steady clock (CLOCK_MONOTONIC).
 struct trace_event {
   trace_stage stage = trace_stage::read;  ///< the stage
   std::chrono::nanoseconds begin{0};      ///< since the steady clock's epoch
@@ -33,19 +33,19 @@ struct trace_event {
   /// batch came.
   std::optional<batch_position> batch = {};
   std::uint64_t samples = 0;   ///< samples of the batch or the chunk; 0 for waits
-  std::uint64_t workers = 0;   ///< active workers, for a `setting`; else 0
-  std::uint64_t prefetch = 0;  ///< batches read ahead, for a `setting`; else 0
-  std::uint64_t depth = 0;     ///< device slots in use, for a `depth`; else 0
+  std::uint64_t workers = 0;   ///< active workers of a `setting`, otherwise 0
+  std::uint64_t prefetch = 0;  ///< batches read ahead by a `setting`, otherwise 0
+  std::uint64_t depth = 0;     ///< device slots in use for a `depth`, otherwise 0
 };
 
 /// The events of one thread, or the leases of one slot.
 struct trace_track {
   std::string name;  ///< "penstock worker 0", "penstock consumer", "penstock transfer",
       ///< "penstock tuning", "penstock depth", "penstock results", "penstock results worker 0",
-      ///< "host slot 0", "device slot 0"; with " (2)" for a second loader, and so for `results`
-  std::uint64_t flow = 0;           ///< equal for a loader and its transfer: same batches
-  std::uint64_t lost = 0;           ///< older events that were overwritten
-  std::vector<trace_event> events;  ///< the latest events, without gaps, by end
+      ///< "host slot 0", "device slot 0"; a second loader or `results` appends " (2)"
+  std::uint64_t flow = 0;           ///< equal for a loader and its transfer
+  std::uint64_t lost = 0;           ///< number of older events that were overwritten
+  std::vector<trace_event> events;  ///< the latest events, without gaps, ordered by end
 };
 
 /// A snapshot of a recorder.
@@ -53,10 +53,10 @@ struct trace_snapshot {
   std::vector<trace_track> tracks;          ///< in order of creation
   std::chrono::nanoseconds taken{0};        ///< the time of the snapshot, by the steady clock
   stats_clock clock = stats_clock::steady;  ///< the clock of all times
-  bool clock_has_stepped = false;           ///< true if times are wrong: see `loader_stats`
+  bool clock_has_stepped = false;           ///< true if times are wrong, see `loader_stats`
 };
 
-/// The options of a `trace_recorder`. Bad values throw `option_error` at construction.
+/// The options of a `trace_recorder`, whose constructor throws `option_error` for invalid values.
 struct trace_options {
   /// The capacity in events, a power of two from 16 to 2^24, at 64 bytes each. The capacity applies
   /// to each thread, and to all slots of a ring together. The default holds more than an epoch of
@@ -64,21 +64,21 @@ struct trace_options {
   std::size_t capacity = 8192;
 };
 
-/// Records the life of each batch: reads, waits, copy, step and release, by thread and time. The
-/// program makes the recorder and passes it to loaders and transfers in their options:
+/// Records the stages of each batch (reads, waits, copy, step and release) with their threads and
+/// times. The program makes the recorder and passes it to loaders and transfers in their options:
 ///
 ///     ps::trace_recorder recorder;
-///     ps::loader loader{digits, ps::shuffled{.seed = 1}, {.instrumentation = {.trace =
-///     &recorder}}};
+///     ps::loader loader{digits, ps::shuffled{.seed = 1},
+///                       {.instrumentation = {.trace = &recorder}}};
 ///     ps::transfer feed{loader, stream, {.instrumentation = {.trace = &recorder}}};
 ///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
 ///     ps::write_chrome_trace(recorder, "epoch.json");
 ///
-/// Make the recorder before the loaders and transfers. After its destruction nothing is recorded.
-/// Each worker, the consumer at the loader and at the transfer, and each slot has a ring buffer.
-/// The buffer is allocated when the loader or transfer is made, and freed with the last of them,
-/// including leases. An event costs two clock readings and one cache line, without lock, allocation
-/// or system call. The newest events are kept.
+/// Make the recorder before the loaders and transfers. After its destruction, nothing is recorded.
+/// Each worker has a ring buffer, as have the consumer (one in the loader and one in the transfer)
+/// and each slot. A buffer is allocated when the loader or transfer is made, and freed when the
+/// last object that uses it is destroyed, including leases. An event costs two clock readings and
+/// one cache line, and no lock, allocation or system call. The buffers keep the newest events.
 class trace_recorder {
  public:
   /// Throws `option_error` if the capacity is invalid.
@@ -95,9 +95,9 @@ class trace_recorder {
   /// The capacity in events per thread.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
-  /// Returns a copy of the recorded events that are still kept. Any thread may call this, also
-  /// while loops run. Loops do not stop; only the construction of loaders and transfers waits. May
-  /// throw std::bad_alloc.
+  /// Returns a copy of the events in the buffers. Any thread may call this, even while loops run.
+  /// Loops do not wait for it; only the construction of loaders and transfers does. May throw
+  /// std::bad_alloc.
   [[nodiscard]] trace_snapshot snapshot() const {
     const std::lock_guard lock{log_->mutex};
     const auto at = log_->clock.look();
@@ -122,8 +122,8 @@ class trace_recorder {
     const std::lock_guard lock{log_->mutex};
     return ++log_->flows;
   }
-  // Adds a track, with one writer at a time, that keeps alive what it needs. The name of the track
-  // ends in `number`, unless that is `unnumbered`.
+  // Adds a track. Only one thread at a time may write to it. The track keeps alive what it needs.
+  // The track's name ends in `number`, unless that is `unnumbered`.
   [[nodiscard]] std::shared_ptr<detail::trace_writer> add_track(std::uint64_t flow,
                                                                 std::string name,
                                                                 std::size_t number,
@@ -142,7 +142,7 @@ class trace_recorder {
   using look = detail::tick_clock::reading;
 
   /// State shared by the recorder, loaders, transfers and leases. An abandoned read may return
-  /// after all of them are gone.
+  /// after all of them are destroyed.
   struct log {
     detail::tick_clock clock;
     std::mutex mutex;  // guards flows and tracks; recording threads do not use it
@@ -151,7 +151,7 @@ class trace_recorder {
   };
 
   [[nodiscard]] static std::chrono::nanoseconds time_of(std::uint64_t ticks, const look& at) {
-    const auto since = static_cast<std::int64_t>(ticks - at.ticks);  // before the look: negative
+    const auto since = static_cast<std::int64_t>(ticks - at.ticks);  // may be negative
     return at.steady + detail::time_of(static_cast<double>(since), at.nanoseconds_per_tick);
   }
   [[nodiscard]] static trace_event readable(const detail::traced_event& event, const look& at) {
@@ -176,11 +176,11 @@ class trace_recorder {
 namespace detail {
 
 /// The tracks of a ring of slots: one track per slot, with the leases of the slot. A lease may end
-/// on any thread, but a slot has one lease at a time. The synchronization between the leases of a
-/// slot also orders the writes, so each track has one writer at a time.
+/// on any thread, but a slot has one lease at a time. The synchronization between two leases of a
+/// slot also orders their writes, so each track has one writer at a time.
 class recorded_leases : public lease_sink {
  public:
-  /// Makes `count` tracks, each named `name` and a number.
+  /// Makes `count` tracks, whose names are `name` and a number.
   recorded_leases(trace_recorder& recorder, std::uint64_t flow, const char* name, std::size_t count)
       : lease_sink{&begin_one, &end_one} {
     tracks_.reserve(count);

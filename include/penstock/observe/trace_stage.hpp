@@ -13,22 +13,22 @@ inline namespace PENSTOCK_ABI {
 
 /// A stage of a batch, or a wait of a thread.
 enum class trace_stage : std::uint8_t {
-  read,             ///< a worker (without workers, the consumer) reads a chunk
-  wait_for_demand,  ///< a worker waits until another batch is wanted
-  wait_for_slot,    ///< a worker waits for a free host slot; the loop, for a slot for its results
-  wait_for_copy,    ///< a worker waits for the copy out of a slot; the consumer, for the batch's
-                    ///< copy; a worker of `results`, for the copy of the next results
-  wait_for_opener,  ///< a worker waits until another worker has opened the batch
+  read,                 ///< a worker (without workers, the consumer) reads a chunk
+  wait_for_demand,      ///< a worker waits until another batch is needed
+  wait_for_slot,        ///< a worker waits for a host slot, or the loop for a result slot
+  wait_for_copy,        ///< a thread waits for a copy: out of a host slot, to a device slot, or of
+                        ///< results
+  wait_for_opener,      ///< a worker waits until another worker has opened the batch
   wait_while_inactive,  ///< an inactive worker sleeps, see `automatic`
   wait_for_batch,       ///< the consumer waits for the batch to be complete
   wait_for_lease,       ///< the consumer waits for a lease to end
-  copy,                 ///< the consumer's thread queues the copy and the transform; a worker of
-                        ///< `results` queues the copy of a batch's results
+  copy,                 ///< a thread queues a copy: to a device slot (with the transform), or of
+                        ///< results
   transform,            ///< the consumer's thread queues the transform, within `copy`
   step,                 ///< the loop's body: from the batch's hand-out to the next `++`
   lease,                ///< a slot is leased, from hand-out to release
-  setting,              ///< the loader runs with these workers and this prefetch, see `automatic`
-  depth,                ///< the transfer runs with so many device slots, see `automatic`
+  setting,              ///< workers and prefetch of the loader in this time, see `automatic`
+  depth,                ///< device slots of the transfer in this time, see `automatic`
   consume,              ///< a worker of `results` consumes a batch's results
 };
 

@@ -18,12 +18,12 @@ class trace_recorder;  // include <penstock/observe/trace_recorder.hpp>
 namespace detail {
 
 /// The track of one thread in a trace, without the code that records. `trace_writer` documents
-/// these functions. Calls go through a table of functions and not through virtual functions. A
-/// compiler that guesses the target of a virtual call would compile the recorder into programs that
-/// trace nothing.
+/// these functions. Calls go through a table of functions instead of virtual functions: to guess
+/// the target of a virtual call, a compiler would compile the recorder into programs that trace
+/// nothing.
 class trace_sink {
  public:
-  /// The functions of a class that derives from `trace_sink`.
+  /// The functions that a derived class implements.
   struct functions {
     std::uint64_t (*now)(const trace_sink&) noexcept;
     void (*add)(trace_sink&, trace_stage, std::uint64_t begin, const batch_info&,
@@ -65,23 +65,23 @@ class trace_sink {
   const functions* functions_;
 };
 
-/// The leases of a ring of slots in a trace, see `lease_tracks`.
+/// The tracks of a ring of slots in a trace, see `lease_tracks`.
 struct lease_sink {
   void (*begin)(lease_sink&, std::size_t slot) noexcept;
   void (*end)(lease_sink&, std::size_t slot, const batch_info&) noexcept;
 };
 
-/// The code behind an option that names a `trace_recorder`. Only a program that sets such an option
-/// refers to this code, so only such a program compiles it.
+/// The code that an option with a `trace_recorder` needs. Only programs that set such an option
+/// refer to this code, so only they compile it.
 struct tracing {
   static constexpr std::size_t unnumbered = ~std::size_t{0};
 
   /// Returns a number that distinguishes the batches of a loader or transfer.
   std::uint64_t (*new_flow)(trace_recorder&);
-  /// Makes the track of a thread, named `name` and, unless `unnumbered`, a number.
+  /// Makes the track of a thread, whose name is `name` and, unless `unnumbered`, a number.
   std::shared_ptr<trace_sink> (*add_track)(trace_recorder&, std::uint64_t flow, const char* name,
                                            std::size_t number);
-  /// Makes a track for each of `count` slots, named `name` and a number.
+  /// Makes a track for each of `count` slots, whose names are `name` and a number.
   std::shared_ptr<lease_sink> (*add_leases)(trace_recorder&, std::uint64_t flow, const char* name,
                                             std::size_t count);
 
@@ -90,14 +90,14 @@ struct tracing {
 
 }  // namespace detail
 
-/// The value of an option that names a `trace_recorder`, or none. The recorder's header has the
-/// code that records: a program that names no recorder does not compile it.
+/// The value of an option that sets a `trace_recorder`, or none. The code that records is in the
+/// recorder's header, so a program without a recorder does not compile it.
 class trace_target {
  public:
   /// Makes a target without a recorder: nothing is recorded.
   constexpr trace_target(std::nullptr_t = nullptr) noexcept {}  // NOLINT: implicit
 
-  /// A recorder, which should outlive the loop; null: none.
+  /// Records in `recorder`, which should outlive the loop. Null means that nothing is recorded.
   template <class Recorder = trace_recorder>
   constexpr trace_target(std::type_identity_t<Recorder>* recorder) noexcept  // NOLINT: implicit
       : recorder_(recorder) {

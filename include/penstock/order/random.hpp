@@ -16,17 +16,17 @@
 #include <penstock/core/version.hpp>
 
 // Random bits that depend only on (seed, epoch, stage, sample index), and distributions that turn
-// them into numbers. The numbers are identical with every standard library, compiler and set of
-// flags, except flags that disable IEEE arithmetic (-ffast-math). Therefore a batch is the same for
-// any number of workers.
+// them into numbers. The numbers do not depend on the standard library, the compiler or its flags,
+// except flags that disable IEEE arithmetic (-ffast-math). The number of workers has no effect
+// either.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A generator that the distributions below accept: every call returns 32 uniform bits
-/// (`sample_generator`, `std::mt19937`, ...). Equivalent to `std::uniform_random_bit_generator`
-/// without <random>, which would cost each program a tenth of a second of compile time.
+/// A generator of 32 uniform bits per call, such as `sample_generator` or `std::mt19937`. The
+/// distributions below accept it. Does not use `std::uniform_random_bit_generator`, because
+/// <random> would add a tenth of a second to each program's compile time.
 template <class Generator>
 concept random_bits32 = requires(Generator& gen) {
   { gen() } -> std::unsigned_integral;
@@ -64,9 +64,9 @@ constexpr double draw_unit(Generator& gen) {
   return static_cast<double>(draw64(gen) >> 11) * 0x1p-53;
 }
 
-/// Returns a uniform number in [0, range) without bias and nearly without division. `Word` has the
-/// bits of a draw, `Product` twice as many. Source: Lemire, "Fast random integer generation in an
-/// interval", 2019.
+/// Returns a uniform number in [0, range) without bias and nearly without division. `Word` has as
+/// many bits as a draw, `Product` twice as many. Source: Lemire, "Fast random integer generation in
+/// an interval", 2019.
 template <class Word, class Product, class Draw>
 constexpr Word draw_below(Word range, Draw draw) {
   Product product = Product{draw()} * range;
@@ -77,8 +77,8 @@ constexpr Word draw_below(Word range, Draw draw) {
   return static_cast<Word>(product >> std::numeric_limits<Word>::digits);
 }
 
-// The stages reserved for the library's own random bits, see `random_key`. The stages of pipelines
-// count from 0.
+// The stages that are reserved for the library's own random bits, see `random_key`. Programs number
+// the stages of their pipelines from 0.
 
 /// For the order of an epoch (`permutation`).
 inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_t>::max)();
@@ -103,7 +103,7 @@ inline constexpr std::uint32_t prioritized_stage = shuffle_stage - 10;
 /// For the batches of `by_tokens`.
 inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
 
-/// The bijection Philox4x32-10: 128 counter bits in, 128 random bits out, for each 64-bit key.
+/// The bijection Philox4x32-10: maps a 128-bit counter to 128 random bits, for each 64-bit key.
 /// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 /// Pure; safe from any thread.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(
@@ -121,12 +121,12 @@ inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
   return counter;
 }
 
-/// The layers of the ziggurat for the normal density, and the functions that it needs.
+/// The layers of the ziggurat for the normal density, and the functions to compute them.
 ///
-/// exp and log are implemented here because those of C libraries differ in their last bits. Every
-/// multiply-add is an explicit fma, so that results do not depend on contraction by the compiler.
-/// There are 256 layers of equal area; layer 0 is the base with the tail beyond `tail`. Source:
-/// Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000. Layer and
+/// exp and log are implemented here because the functions of different C libraries differ in their
+/// last bits. Every multiply-add is an explicit fma, because a compiler may or may not fuse the two
+/// operations. There are 256 layers of equal area; layer 0 is the base with the tail beyond `tail`.
+/// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000. Layer and
 /// position come from different bits as in Doornik, "An improved ziggurat method", 2005.
 struct ziggurat {
   static constexpr std::size_t layers = 256;
@@ -147,8 +147,8 @@ struct ziggurat {
     density[layers] = 1;
   }
 
-  /// Returns a * b + c, rounded once. The headers of `penstock.hpp` call built-in functions, not
-  /// those of <cmath>, which adds 0.06 s to each translation unit that includes it.
+  /// Returns a * b + c, rounded once. Uses a built-in function, because <cmath> would add 0.06 s to
+  /// the compile time of each translation unit.
   static constexpr double multiply_add(double a, double b, double c) {
     if (std::is_constant_evaluated()) return a * b + c;
     return __builtin_fma(a, b, c);
@@ -178,7 +178,7 @@ struct ziggurat {
     return multiply_add(exponent, log_2, 2 * s * sum);
   }
 
-  /// Returns sqrt(x) by Newton's iteration, for the table only: std::sqrt is not constexpr in
+  /// Returns sqrt(x), by Newton's iteration. Only for the table: std::sqrt is not constexpr in
   /// C++20.
   static constexpr double root(double x) {
     double guess = x < 1 ? 1 : x;
@@ -187,15 +187,15 @@ struct ziggurat {
   }
 };
 
-/// The table. A template, so that only programs that draw normal numbers pay for its computation, a
-/// fifth of a second of compile time.
+/// The table. The table takes a fifth of a second of compile time. Because it is a template, only
+/// programs that draw normal numbers pay for it.
 template <class = void>
 inline constexpr ziggurat normal_layers{};
 
 /// Returns a standard normal number.
 template <random_bits32 Generator, class Table = void>
 double draw_normal(Generator& gen) {
-  const ziggurat& table = normal_layers<Table>;  // dependent: computed only where this is called
+  const ziggurat& table = normal_layers<Table>;  // computed only if this is called
   for (;;) {
     const std::uint64_t bits = draw64(gen);
     const std::size_t layer = bits & 0xff;
@@ -224,12 +224,12 @@ double draw_normal(Generator& gen) {
 
 }  // namespace detail
 
-/// The key of an epoch's random bits. `sample_generator` takes the fourth part, the index of the
-/// sample. `stage` keeps two random stages of a pipeline from sharing a stream. The last 16 values
-/// below 2^32 are reserved for samplers, replacements of bad samples, whole batches and
+/// The key of an epoch's random bits; `sample_generator` also takes the index of the sample. Two
+/// random stages of a pipeline with different values of `stage` use different streams. The last 16
+/// stages below 2^32 are reserved for samplers, replacements of bad samples, whole batches and
 /// `random_split`.
 struct random_key {
-  /// Determines, with epoch, sample and stage, all random bits of a training.
+  /// Determines all random bits of a training, together with epoch, stage and sample.
   std::uint64_t seed = 0;
   /// The epoch.
   std::uint64_t epoch = 0;
@@ -248,8 +248,8 @@ struct random_key {
 ///
 /// Equal (seed, epoch, stage, index) give equal bits, on every machine and from every thread. A
 /// change in any of the four gives an unrelated stream. The period is 2^34 words. Models
-/// `std::uniform_random_bit_generator`. Has 44 bytes, is trivially copyable and allocates nothing,
-/// so it is cheap enough to construct per sample. Not thread-safe.
+/// `std::uniform_random_bit_generator`. Is 44 bytes, trivially copyable and allocates nothing, so
+/// it is cheap enough to construct for each sample. Not thread-safe.
 ///
 ///     penstock::sample_generator gen{{.seed = 1, .epoch = 3}, 41};
 ///     float angle = penstock::uniform(gen, -15.0f, 15.0f);
@@ -261,8 +261,8 @@ class sample_generator {
   /// `key`.
   constexpr sample_generator(const random_key& key, std::uint64_t index) noexcept {
     // 224 bits identify a stream, but Philox takes 192, 32 of which count blocks. Therefore seed,
-    // epoch and stage are condensed first. For a fixed seed this is a bijection, of which 96 bits
-    // are kept. The index is used unchanged, so two samples of an epoch never share a stream.
+    // epoch and stage are first hashed: for a fixed seed by a bijection, 96 bits of which are kept.
+    // The index is used unchanged, so two samples of an epoch never share a stream.
     const auto stream =
         detail::philox4x32({low_half(key.epoch), high_half(key.epoch), key.stage, 0},
                            {low_half(key.seed), high_half(key.seed)});
@@ -299,14 +299,14 @@ class sample_generator {
   std::uint32_t used_ = 4;
 };
 
-// The distributions take any generator that returns 32 uniform bits per call: `sample_generator`,
-// `std::mt19937`.
+// The distributions take any generator that returns 32 uniform bits per call, such as
+// `sample_generator` or `std::mt19937`.
 
 /// Returns a uniform number in the half-open interval [low, high). Never returns `high`, not even
-/// by rounding, except that low == high returns low. A float takes one word and has 2^24 steps; a
-/// double takes two words and has 2^53 steps. PyTorch: `Tensor.uniform_`. Throws
-/// std::invalid_argument unless low <= high and high - low is finite. Note: `uniform(gen, 0, 1)`
-/// calls the function for integers and returns 0 or 1.
+/// by rounding; if low == high, returns low. A float consumes one word and has 2^24 steps; a double
+/// consumes two words and has 2^53 steps. PyTorch: `Tensor.uniform_`. Throws std::invalid_argument
+/// unless low <= high and high - low is finite. Note: `uniform(gen, 0, 1)` calls the overload for
+/// integers and returns 0 or 1.
 template <detail::random_bits32 Generator, detail::real Real>
 [[nodiscard]] Real uniform(Generator& gen, Real low, Real high) {
   const double from = low;
@@ -317,7 +317,8 @@ template <detail::random_bits32 Generator, detail::real Real>
                          ", high = ", detail::to_text(high)}));
   }
   if constexpr (std::same_as<Real, float>) {
-    // Both products are exact in double, so it does not matter whether the compiler contracts.
+    // Both products are exact in double, so it makes no difference if the compiler fuses
+    // operations.
     const double unit = static_cast<double>(detail::draw32(gen) >> 8) * 0x1p-24;
     const auto value = static_cast<float>(from * (1 - unit) + to * unit);
     return value < high ? value : __builtin_nextafterf(high, low);
@@ -327,11 +328,11 @@ template <detail::random_bits32 Generator, detail::real Real>
   }
 }
 
-/// Returns a uniform number in the closed [low, high], without bias, for any integer type except
-/// bool and for its full range. The numbers do not depend on the type. Takes one word if high - low
-/// < 2^32, otherwise two, and more only if a draw would be biased. PyTorch: `torch.randint`, whose
-/// upper end is open. Throws std::invalid_argument if low > high. Source: Lemire, "Fast random
-/// integer generation in an interval", 2019.
+/// Returns a uniform number in the closed interval [low, high], without bias, for any integer type
+/// except bool and over its full range. The numbers do not depend on the type. Consumes one word if
+/// high - low < 2^32, otherwise two, and more only if a draw would be biased. PyTorch:
+/// `torch.randint`, which excludes the upper bound. Throws std::invalid_argument if low > high.
+/// Source: Lemire, "Fast random integer generation in an interval", 2019.
 template <detail::random_bits32 Generator, detail::integer Integer>
 [[nodiscard]] constexpr Integer uniform(Generator& gen, Integer low, Integer high) {
   if (low > high) {
@@ -357,10 +358,10 @@ template <detail::random_bits32 Generator, detail::integer Integer>
   return static_cast<Integer>(base + step);
 }
 
-/// Returns a normal number with the given mean and standard deviation, exact to the last bits of a
-/// double (a float is its rounding). Takes two words in 98.8 % of the calls, otherwise more.
-/// PyTorch: `torch.normal`. Throws std::invalid_argument unless stddev is finite and not negative.
-/// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000.
+/// Returns a normal number with the given mean and standard deviation, accurate to the last bits of
+/// a double. A float is the rounded double. Consumes two words in 98.8 % of the calls, otherwise
+/// more. PyTorch: `torch.normal`. Throws std::invalid_argument unless stddev is finite and not
+/// negative. Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000.
 template <detail::random_bits32 Generator, detail::real Real = double>
 [[nodiscard]] Real normal(Generator& gen, Real mean = 0, Real stddev = 1) {
   if (!(stddev >= 0 && stddev <= (std::numeric_limits<Real>::max)())) {
@@ -370,7 +371,7 @@ template <detail::random_bits32 Generator, detail::real Real = double>
   return static_cast<Real>(__builtin_fma(detail::draw_normal(gen), double{stddev}, double{mean}));
 }
 
-/// Returns true with probability `p`, in steps of 2^-53: never for 0, always for 1. Takes two
+/// Returns true with probability `p`, in steps of 2^-53: never for 0, always for 1. Consumes two
 /// words. PyTorch: `torch.bernoulli`. Throws std::invalid_argument unless 0 <= p <= 1.
 template <detail::random_bits32 Generator>
 [[nodiscard]] bool bernoulli(Generator& gen, double p) {

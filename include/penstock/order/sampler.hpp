@@ -16,8 +16,8 @@
 #include <penstock/order/support/permutation.hpp>
 #include <penstock/order/support/word_hash.hpp>
 
-// A sampler determines which sample comes k-th in epoch e, as a pure function, without state or
-// list. Your own sampler is a type like this:
+// A sampler determines which sample comes k-th in epoch e. A sampler is a pure function: it has no
+// state and stores no list. Your own sampler is a type like this:
 //
 //     struct every_other {
 //       std::uint64_t size(std::uint64_t n) const { return (n + 1) / 2; }  // drawn in an epoch
@@ -32,12 +32,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The order of an epoch. `order.fill(first, out)` writes the indices of the samples that come at
-/// the positions first, first + 1, ... first + out.size() - 1.
+/// The order of an epoch. `order.fill(first, out)` writes the indices of the samples at the
+/// positions first, first + 1, ... first + out.size() - 1.
 ///
-/// Called from several threads at once, for any ranges of positions, in any order and repeatedly:
-/// equal arguments must give equal indices. The loader only requests positions below the sampler's
-/// `size(n)` and expects indices below n. Must be trivially copyable, so it owns nothing.
+/// Several threads may call `fill` at once, for any range of positions, in any order and
+/// repeatedly. Equal arguments must give equal indices. The loader only requests positions below
+/// the sampler's `size(n)` and expects indices below n. Must be trivially copyable, so it owns
+/// nothing.
 template <class Order>
 concept epoch_order =
     std::is_trivially_copyable_v<Order> &&
@@ -46,19 +47,20 @@ concept epoch_order =
     };
 
 /// Chooses the samples of an epoch. `sampler.size(n)` is the number of samples that an epoch draws
-/// from a dataset of n >= 1 samples. It can be any number, because a sample may be drawn more than
-/// once. `sampler.order(n, epoch)` is the order of that epoch. Both are const and pure. PyTorch:
-/// `torch.utils.data.Sampler`.
+/// from a dataset of n >= 1 samples. The number may be larger than n, because a sample may be drawn
+/// more than once. `sampler.order(n, epoch)` is the order of that epoch. Both are const and pure.
+/// PyTorch: `torch.utils.data.Sampler`.
 ///
-/// An exception from `order` is rethrown with the first batch that needs the order.
-/// `loader_options::faults.stall_warning` and `timeout` cover a slow `order`. A sampler whose
-/// `order` refers to another owner's memory has `static constexpr bool borrows = true`; then a
-/// loader's destructor waits for the order. A sampler that needs to know how far its orders are
-/// drawn, as `prioritized` does, has `static constexpr bool counts_draws = true`; then a loader
+/// If `order` throws, the exception is rethrown with the first batch that needs the order.
+/// `loader_options::faults.stall_warning` and `timeout` also apply to `order`. If an order refers
+/// to memory that something else owns, the sampler has `static constexpr bool borrows = true`, and
+/// a loader's destructor waits for the order. If the sampler needs to know how far its orders are
+/// drawn, as `prioritized` does, it has `static constexpr bool counts_draws = true`, and a loader
 /// refuses `lookahead_bytes`, because its hints would count as draws.
 ///
-/// States compare some indices of two orders. If the sampler has `std::uint64_t fingerprint()
-/// const`, a hash of everything that its orders depend on, states compare the hashes instead.
+/// To detect a different sampler on resume, states compare some indices of two orders. If the
+/// sampler has `std::uint64_t fingerprint() const`, a hash of everything that its orders depend on,
+/// states compare the hashes instead.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
                   requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
@@ -79,12 +81,13 @@ struct training_position {
   friend auto operator<=>(const training_position&, const training_position&) = default;  // NOLINT
 };
 
-/// An order whose batches have different numbers of samples, as `by_tokens` has. Its positions form
-/// rows of the sampler's `batch_size()`, one row per batch. A batch has the first
-/// `order.batch_size(batch)` positions of its row, from 1 to `batch_size()`. `size(n)` counts all
-/// positions of whole rows, and `fill` also writes an index below n for positions without a sample.
-/// Called from several threads at once. The sampler's `batches_per_step()` is the number of batches
-/// that all ranks take in a step. The number of batches of an epoch is a multiple of it.
+/// An order whose batches have different numbers of samples, such as the order of `by_tokens`. The
+/// positions of the order form rows of `sampler.batch_size()` positions, one row per batch. A batch
+/// consists of the first `order.batch_size(batch)` positions of its row, from 1 to
+/// `sampler.batch_size()`. `size(n)` counts all positions of all rows, and for positions without a
+/// sample `fill` writes any index below n. Several threads may call these functions at once. The
+/// sampler's `batches_per_step()` is the number of batches that all ranks take in a step. The
+/// number of batches of an epoch is a multiple of it.
 template <class Order>
 concept variable_batch_order =
     epoch_order<Order> && requires(const Order& order, std::uint64_t batch) {
@@ -93,15 +96,14 @@ concept variable_batch_order =
 
 namespace detail {
 
-/// A sampler for a fixed batch size, such as `sharded`. A loader with another batch size refuses
-/// it.
+/// A sampler for one batch size, such as `sharded`. A loader with another batch size refuses it.
 template <class Sampler>
 concept sampler_of_batches = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.batch_size() } -> std::same_as<std::size_t>;
 };
 
-/// A sampler that counts steps of a fixed number of samples over all ranks; 0 means that it counts
-/// no steps. A loader and a `sharded` with another number refuse it.
+/// A sampler that counts steps, and needs to know the number of samples in a step over all ranks. 0
+/// means that it counts no steps. A loader and a `sharded` with another number refuse it.
 template <class Sampler>
 concept sampler_of_steps = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.step_size() } -> std::same_as<std::size_t>;
@@ -119,16 +121,17 @@ concept cuts_batches = sampler_of_batches<Sampler> && variable_batch_order<order
                          { sampler.batches_per_step() } -> std::same_as<std::uint64_t>;
                        };
 
-/// Throws `option_error` unless an option has `found` = `n` entries, one for each sample.
+/// Throws `option_error` unless `found`, the number of entries of an option, is `n`: one for each
+/// sample.
 inline void require_one_each(std::string_view option, std::uint64_t n, std::uint64_t found) {
   if (found == n) return;
   refuse_option(option,
                 {"expected one weight for each of the dataset's ", n, " samples, found ", found});
 }
 
-/// Splits `out`, which is for the positions of an order that start at `first`, at the ends of rows
+/// Splits `out`, which holds the positions of an order that start at `first`, at the ends of rows
 /// of `size` positions. Calls `fill_row(row, at, part)` for each part, which begins at position
-/// `at` of its row.
+/// `at` of row `row`.
 template <class FillRow>
 void fill_by_rows(std::uint64_t size, std::uint64_t first, std::span<std::uint64_t> out,
                   const FillRow& fill_row) noexcept {
@@ -143,7 +146,7 @@ void fill_by_rows(std::uint64_t size, std::uint64_t first, std::span<std::uint64
 
 /// The order 0, 1, 2, ... of `sequential`.
 struct identity_order {
-  /// Writes the samples at the positions of the order that start at `first`.
+  /// Writes the indices of the samples at position `first` and after.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = first + i;
   }
@@ -159,9 +162,9 @@ struct sequential {
   }
 };
 
-/// Every sample once, in a random order that differs in every epoch and is reproducible from
-/// `seed`. PyTorch: `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`. `order`
-/// throws std::invalid_argument unless 1 <= n <= 2^63.
+/// Every sample once, in a random order that depends on `seed` and differs in every epoch. PyTorch:
+/// `RandomSampler` (`shuffle=True`) with `generator.manual_seed(seed)`. `order` throws
+/// std::invalid_argument unless 1 <= n <= 2^63.
 struct shuffled {
   /// Determines the order, together with the epoch.
   std::uint64_t seed = 0;
@@ -179,14 +182,14 @@ static_assert(sampler<shuffled>);
 
 namespace detail {
 
-/// A sampler that hashes everything that its order depends on, such as a schedule.
+/// A sampler that provides a hash of everything that its order depends on, such as a schedule.
 template <class Sampler>
 concept hashed_sampler = sampler<Sampler> && requires(const Sampler& sampler) {
   { sampler.fingerprint() } -> std::same_as<std::uint64_t>;
 };
 
-/// Returns a hash of a sampler's order: the sampler's own hash, or else a hash of the first and the
-/// middle indices of two epochs. Samplers whose orders differ there collide with a probability of
+/// Returns the sampler's own hash, if it has one. Otherwise returns a hash of the first and the
+/// middle indices of two epochs; samplers whose orders differ there collide with a probability of
 /// 2^-64.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t order_fingerprint(const Sampler& order, std::uint64_t dataset_size) {
@@ -213,7 +216,7 @@ concept dealing_sampler = sampler<S> && requires(const S& deals) {
   { deals.world() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Returns the sampler of the global order, or the sampler itself if it distributes no order.
+/// Returns the sampler of the global order, or the sampler itself if it does not distribute one.
 template <sampler Sampler>
 [[nodiscard]] const auto& global_sampler(const Sampler& of) noexcept {
   if constexpr (dealing_sampler<Sampler>) {
@@ -223,7 +226,8 @@ template <sampler Sampler>
   }
 }
 
-/// Returns the number of ranks that a sampler distributes over: 1 for most.
+/// Returns the number of ranks that a sampler distributes its order over, which is 1 for most
+/// samplers.
 template <sampler Sampler>
 [[nodiscard]] std::uint64_t world_size(const Sampler& of) noexcept {
   if constexpr (dealing_sampler<Sampler>) {

@@ -15,14 +15,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The action on an epoch's last samples if they do not fill a global batch.
+/// Selects what happens to an epoch's last samples if they do not fill a global batch.
 enum class remainder_policy {
   wrap,  ///< complete the batch with the epoch's first samples; DistributedSampler(drop_last=False)
   drop,  ///< drop the batch; DistributedSampler(drop_last=True)
-  keep,  ///< keep the batch short: every sample once, for evaluation; numbers of batches may differ
+  keep,  ///< shorten the batch: every sample once, for evaluation; batch counts may differ
 };
 
-/// The options of `sharded`. Its constructor throws `option_error` for invalid values.
+/// The options of `sharded`, whose constructor throws `option_error` for invalid values.
 struct shard_options {
   /// The rank of this process, from 0. DistributedSampler(rank).
   int rank = 0;
@@ -30,12 +30,12 @@ struct shard_options {
   /// The number of processes that share an epoch. DistributedSampler(num_replicas).
   int world = 1;
 
-  /// Samples of a step over all ranks: a multiple of `world`. The loader of every rank has
-  /// `batch_size = global_batch / world`. Leave it out for a sampler whose batches have different
-  /// numbers of samples, such as `by_tokens`: then a rank has every `world`-th batch.
+  /// The number of samples in a step over all ranks, a multiple of `world`. The loader of every
+  /// rank has `batch_size = global_batch / world`. Do not set it for a sampler whose batches have
+  /// different numbers of samples, such as `by_tokens`; there, a rank gets every `world`-th batch.
   std::size_t global_batch = 0;
 
-  /// The action on the last samples of the epoch.
+  /// Selects what happens to the last samples of the epoch.
   remainder_policy remainder = remainder_policy::wrap;
 };
 
@@ -45,8 +45,8 @@ namespace detail {
 template <epoch_order Order>
 class shard_order {
  public:
-  /// Takes the part of rank `options.rank` of the order `all` of `drawn` samples. The rank's part
-  /// of a short last batch begins `tail_shift` positions earlier than its part of a full batch.
+  /// Selects the share of rank `options.rank` from `all`, an order of `drawn` samples. In a short
+  /// last batch, the rank's share begins `tail_shift` positions earlier than in a full batch.
   shard_order(const Order& all, std::uint64_t drawn, const shard_options& options,
               std::uint64_t tail_shift) noexcept
       : all_(all),
@@ -56,8 +56,8 @@ class shard_order {
         begin_(batch_ * static_cast<std::size_t>(options.rank)),
         tail_shift_(tail_shift) {}
 
-  /// Writes the samples at the positions of the rank's order that start at `first`. As fast as the
-  /// global order, plus two divisions per batch.
+  /// Writes the indices of the rank's samples at position `first` and after. Costs two divisions
+  /// per batch more than the global order.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const std::uint64_t at = first % batch_;
@@ -85,7 +85,7 @@ class shard_order {
   std::uint64_t drawn_;
   std::uint64_t global_batch_;
   std::uint64_t batch_;
-  std::uint64_t begin_;  // start of the rank's positions in a global batch
+  std::uint64_t begin_;  // the rank's first position in a global batch
   std::uint64_t tail_shift_;
 };
 
@@ -96,34 +96,34 @@ class shard_order {
 ///     ps::sharded order{ps::shuffled{.seed = 1}, {.rank = 3, .world = 8, .global_batch = 1024}};
 ///     ps::loader loader{digits, order, {.batch_size = order.batch_size()}};
 ///
-/// Step s of rank r has the positions [s G + r G/w, s G + (r + 1) G/w) of the global order, where G
-/// is the global batch and w the world size. The ranks of any world size w that divides G read the
-/// same global batch in step s. Therefore training that stops at step s on 8 ranks resumes at step
-/// s on 4 without skipping or repeating a sample. With `wrap` and `drop` every rank has the same
-/// number of batches, and all batches are full, so that no rank waits forever in a collective.
-/// `wrap` repeats up to G - 1 samples per epoch, which do not depend on w; `drop` omits up to G -
-/// 1.
+/// In step s, rank r reads the positions [s G + r G/w, s G + (r + 1) G/w) of the global order,
+/// where G is the size of the global batch and w the world size. The ranks of any world size w that
+/// divides G read the same global batch in step s. Therefore training that stops at step s on 8
+/// ranks resumes at step s on 4 without skipping or repeating a sample. With `wrap` and `drop`
+/// every rank has the same number of batches, and all batches are full, so that no rank waits
+/// forever in a collective. `wrap` repeats up to G - 1 samples per epoch, the same samples for
+/// every w. `drop` omits up to G - 1 samples.
 ///
 /// `keep` is for evaluation: over all ranks, every drawn sample is read exactly once. The ranks
-/// divide the last global batch as evenly as possible. A rank's last batch may be short, and the
-/// numbers of batches may differ by one between ranks. A rank may have no batch at all if the epoch
-/// has fewer samples than the world has ranks. Rank 0 always has the most batches, so save the
-/// state of rank 0. Collective calls must cope with unequal numbers of batches: sum the results of
-/// an epoch, not of each batch.
+/// divide the last global batch as evenly as possible. A rank's last batch may be short, and one
+/// rank may have one batch more than another. If the epoch has fewer samples than there are ranks,
+/// some ranks have no batch. No rank has more batches than rank 0, so save the state of rank 0.
+/// Collective calls must allow for different numbers of batches: sum the results of an epoch, not
+/// of each batch.
 ///
 /// PyTorch: `DistributedSampler`, without `set_epoch`; PyTorch's sampler distributes sample by
-/// sample, and its padding depends on the world size. O(1) memory in addition to the sampler's
+/// sample, and its padding depends on the world size. Uses O(1) memory in addition to the sampler's
 /// memory. Copyable; any number of threads may share a sampler.
 ///
-/// Over `by_tokens` a rank has batch r, r + w, r + 2w, ... of the global batches, unchanged, and
-/// the world size must divide `batches_per_step()`: see there.
+/// If it distributes `by_tokens`, rank r reads the global batches r, r + w, r + 2w, ... unchanged,
+/// and the world size must divide `by_tokens::batches_per_step()`.
 ///
 /// All ranks need the same sampler, seed, global batch and dataset. A loader of another batch size
 /// throws `option_error`.
 template <sampler Sampler>
 class sharded {
  public:
-  /// True if `Sampler` borrows.
+  /// True if the orders of `Sampler` refer to memory that something else owns.
   static constexpr bool borrows = requires { requires Sampler::borrows; };
 
   /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world, `global_batch`
@@ -168,8 +168,8 @@ class sharded {
     }
   }
 
-  /// Returns the number of samples that this rank reads in an epoch. The number is the same for all
-  /// ranks and a multiple of `batch_size()`, except with `keep`. Throws `option_error` if `drop`
+  /// Returns the number of samples that this rank reads in an epoch. Except with `keep`, the number
+  /// is the same for all ranks and a multiple of `batch_size()`. Throws `option_error` if `drop`
   /// leaves no batch of a non-empty epoch, or if the padded epoch has more positions than 64 bits
   /// can count.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
@@ -189,8 +189,8 @@ class sharded {
     }
     return steps * batch_size();
   }
-  /// Returns the number of samples that all ranks together read in an epoch. Throws the errors of
-  /// `size`.
+  /// Returns the number of samples that all ranks together read in an epoch. Throws the same errors
+  /// as `size`.
   [[nodiscard]] std::uint64_t total_size(std::uint64_t n) const {
     return keeps_remainder() ? all_.size(n) : size(n) * world();
   }
@@ -208,7 +208,7 @@ class sharded {
   [[nodiscard]] std::size_t batch_size() const noexcept {
     return options_.global_batch / static_cast<std::size_t>(options_.world);
   }
-  /// Returns the number of batches of a step over all ranks.
+  /// Returns the number of batches in a step over all ranks.
   [[nodiscard]] std::uint64_t batches_per_step() const noexcept
     requires detail::cuts_batches<Sampler>
   {
@@ -222,13 +222,14 @@ class sharded {
   }
   /// Returns the options.
   [[nodiscard]] const shard_options& options() const noexcept { return options_; }
-  /// Returns true if ranks may differ in the number of samples: `remainder_policy::keep`.
+  /// Returns true if the policy is `remainder_policy::keep`, in which case ranks may differ in the
+  /// number of samples.
   [[nodiscard]] bool keeps_remainder() const noexcept {
     return options_.remainder == remainder_policy::keep;
   }
 
  private:
-  /// This rank's positions in the short last global batch of an epoch.
+  /// This rank's positions in an epoch's last global batch, which is short.
   struct tail_part {
     std::uint64_t begin;
     std::uint64_t size;
@@ -237,7 +238,7 @@ class sharded {
     const std::uint64_t samples = drawn % options_.global_batch;
     const auto rank = static_cast<std::uint64_t>(options_.rank);
     const std::uint64_t each = samples / world();
-    const std::uint64_t longer = samples % world();  // number of ranks with one sample more
+    const std::uint64_t longer = samples % world();  // number of ranks with an extra sample
     return {each * rank + (std::min)(rank, longer), each + (rank < longer ? 1 : 0)};
   }
 

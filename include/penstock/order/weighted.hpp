@@ -20,13 +20,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The probabilities of n samples in a table of n columns, so that a draw takes a single lookup. A
-/// column has a height of 2^32. Its lower `keep` units belong to its own sample, and the other
-/// units to another sample, the alias.
+/// The probabilities of n samples as a table of n columns, in which a draw is a single lookup. A
+/// column has a height of 2^32. The lower `keep` units of a column belong to its own sample, and
+/// the other units to another sample, the alias.
 ///
-/// Computed in integers only, so that it is the same on every machine and with every compiler and
-/// flag, including -ffast-math and flushed denormals. Unlike floating-point versions, it leaves no
-/// rounding error at the end.
+/// Computed with integers only, so it is the same on every machine, with every compiler and flag,
+/// including -ffast-math and flushed denormals. Unlike with floating point, the last columns have
+/// no rounding error to absorb.
 ///
 /// Source: Walker, "An efficient method for generating discrete random variables with general
 /// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with
@@ -63,8 +63,7 @@ class alias_table {
   static constexpr std::uint64_t full = std::uint64_t{1} << 32;
   __extension__ using wide = unsigned __int128;
 
-  /// A weight is significand * 2^exponent. The exponent counts from the smallest exponent of the
-  /// type.
+  /// A weight is significand * 2^exponent, where exponent 0 is the smallest exponent of the type.
   struct parts {
     std::uint64_t significand;
     int exponent;
@@ -91,9 +90,9 @@ class alias_table {
     return {significand | word{1} << stored, exponent};
   }
 
-  /// Returns the number of columns that belongs to each sample, in units of 2^-32 columns. The sum
-  /// is exactly n 2^32, 0 stays 0, and each value is accurate to two units, or to five if n exceeds
-  /// 2^30.
+  /// Returns each sample's share of the table, in units of 2^-32 columns. The sum is exactly n
+  /// 2^32, a weight of 0 has share 0, and each share is accurate to two units, or to five if n
+  /// exceeds 2^30.
   template <real Real>
   static std::vector<std::uint64_t> shares_of(std::span<const Real> weights) {
     int top = 0;
@@ -105,8 +104,8 @@ class alias_table {
       refuse_option("weights", {"expected one above 0, found ", weights.size(), " zeros"});
     }
 
-    // The largest weights start at bit 95, so that 2^32 of them do not overflow. Bits lost below
-    // bit 0 are less than 2^-62 of the sum even then.
+    // The highest bit of the largest weights is bit 95, so that 2^32 of them do not overflow. Even
+    // then, the bits lost below bit 0 are less than 2^-62 of the sum.
     constexpr int room = 95 - std::numeric_limits<Real>::digits;
     const auto fixed = [&](std::size_t i) -> wide {
       const parts weight = parts_of(weights[i], i);
@@ -117,8 +116,8 @@ class alias_table {
     wide sum = 0;
     for (std::size_t i = 0; i < weights.size(); ++i) sum += fixed(i);
 
-    // Each value is a difference of the rounded running sum, so that errors do not accumulate. 64
-    // bits of both sums suffice, and leave room for the product.
+    // Each share is a difference of two rounded running sums, so errors do not accumulate. 64 bits
+    // of both sums suffice, and leave room for the product.
     const auto high = static_cast<std::uint64_t>(sum >> 64);
     const int drop = static_cast<int>(std::bit_width(high));
     const auto all = static_cast<std::uint64_t>(sum >> drop);
@@ -136,16 +135,16 @@ class alias_table {
     return shares;
   }
 
-  /// Fills every column that is not full from a sample that has too much. Since the sum is exact,
-  /// such a sample exists as long as a column is not full.
+  /// Fills each column that is not full with units of a sample whose share exceeds a column.
+  /// Because the sum is exact, there is such a sample as long as a column is not full.
   void level(std::vector<std::uint64_t> shares) {
     columns_.reserve(shares.size());
     std::size_t rich = 0;
     for (std::size_t i = 0; i < shares.size(); ++i) {
       columns_.push_back({static_cast<std::uint32_t>(i), 0});
       std::size_t poor = i;
-      // If a sample gave too much away, it is not full itself. If its index is higher, a later
-      // iteration handles it.
+      // A sample that gave units away may no longer fill its own column. If its index is higher, a
+      // later iteration handles it.
       while (poor <= i && shares[poor] < full) {
         while (shares[rich] <= full) ++rich;
         columns_[poor] = {static_cast<std::uint32_t>(rich),
@@ -161,18 +160,18 @@ class alias_table {
 
 static_assert(sizeof(alias_table::column) == 8);
 
-/// The draws of an epoch of `weighted`. Refers to the table of the sampler that made it.
+/// The order of an epoch of `weighted`. Refers to the table of the sampler that made it.
 class weighted_order {
  public:
   /// Draws from `table` with the random bits of (seed, epoch, position).
   weighted_order(const alias_table& table, std::uint64_t seed, std::uint64_t epoch) noexcept
       : table_(&table), key_{.seed = seed, .epoch = epoch, .stage = weighted_stage} {}
 
-  /// Writes the samples at the positions of the order that start at `first`. Every position is an
+  /// Writes the indices of the samples at position `first` and after. Every position is an
   /// independent draw.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     const auto last = static_cast<std::uint32_t>(table_->columns().size() - 1);
-    // Two loops, so that the cache misses in a large table overlap.
+    // In two loops, so that cache misses in a large table overlap.
     for (std::size_t i = 0; i < out.size(); ++i) {
       sample_generator gen{key_, first + i};
       const std::uint64_t which = uniform(gen, std::uint32_t{0}, last);
@@ -189,8 +188,8 @@ class weighted_order {
   random_key key_;
 };
 
-/// The value type of a container that converts to std::span. A concept of <ranges> would work too,
-/// but would add a tenth to the parsed size of the umbrella header.
+/// The value type of a container that converts to std::span. Not a concept of <ranges>, because
+/// that header would add a tenth to the parsed size of the umbrella header.
 template <class Container>
 using spanned_value = typename decltype(std::span{std::declval<const Container&>()})::value_type;
 
@@ -204,30 +203,31 @@ struct weighted_options {
   std::uint64_t draws = 0;
 };
 
-/// Draws with replacement: at every position of the epoch, sample i comes with probability
-/// weights[i] / sum.
+/// Draws samples with replacement: at every position of the epoch, sample i is drawn with
+/// probability weights[i] / sum.
 ///
 ///     std::vector<double> weights = ...;  // one for each sample, in any unit
 ///     ps::loader loader{digits, ps::weighted{weights, {.seed = 1}}, {.batch_size = 64}};
 ///
 /// The draw at position k is a function of (seed, epoch, k), so a loop can resume anywhere. Every
-/// probability is accurate to 2^-29 of the mean, so that no test of fewer than about 2^60 draws can
-/// distinguish it from the exact probability. A sample of weight 0 is never drawn. A sample with a
-/// weight below 2^-31 of the mean may never be drawn, but many such samples together keep their
-/// joint probability.
+/// probability is accurate to 2^-29 of the mean. A test needs about 2^60 draws to distinguish it
+/// from the exact probability. A sample of weight 0 is never drawn. A sample with a weight below
+/// 2^-31 of the mean may never be drawn, but many such samples together keep their joint
+/// probability.
 ///
-/// Construction takes O(n) time and 16 bytes per weight, of which 8 remain; a draw is one table
-/// lookup for any n. Copies share the table; any number of threads may share a sampler. An order
-/// refers to the table: keep the sampler or a copy alive as long as its orders, as a loader does.
-/// `order` of a temporary does not compile.
+/// Construction takes O(n) time and 16 bytes per weight, 8 of which are kept; a draw is one table
+/// lookup for any n. Copies share the table, and any number of threads may share a sampler. An
+/// order refers to the table, so the sampler or a copy of it must outlive its orders; a loader
+/// keeps a copy. `order` of a temporary does not compile.
 ///
-/// PyTorch: `WeightedRandomSampler(replacement=True)`, which is limited to 2^24 weights (by
-/// `torch.multinomial`) and lists an epoch in advance; here up to 2^32 - 1. The constructor throws
-/// `option_error` for a weight that is negative, infinite or NaN, and if there is no weight above
-/// 0. `size` and `order` throw it if the dataset's size differs.
+/// PyTorch: `WeightedRandomSampler(replacement=True)`, which takes at most 2^24 weights (because of
+/// `torch.multinomial`) and stores the list of an epoch. `weighted` takes up to 2^32 - 1 weights.
+/// The constructor throws `option_error` if a weight is negative, infinite or NaN, or if no weight
+/// is above 0. `size` and `order` throw `option_error` if the dataset's size differs from the
+/// number of weights.
 class weighted {
  public:
-  /// Draws by `weights`, float or double, which are not referred to after construction.
+  /// Draws by `weights`, which are float or double. The constructor copies what it needs.
   template <class Weights>
     requires detail::real<detail::spanned_value<Weights>>
   explicit weighted(const Weights& weights, const weighted_options& options = {})

@@ -22,7 +22,7 @@ enum class wait_status {
   timed_out,  ///< The deadline has passed. A later attempt may succeed.
 };
 
-/// Result of a pop with a deadline: a value, or the reason why there is none.
+/// Result of a pop with a deadline: a value, or the reason for its absence.
 ///
 ///     if (auto got = queue.pop_for(2ms)) {
 ///       use(*got);
@@ -40,17 +40,17 @@ class pop_result {
 
   /// Returns true if there is a value.
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return value_.has_value(); }
-  /// Returns the value. The behavior is undefined without one.
+  /// Returns the value. The behavior is undefined without a value.
   [[nodiscard]] constexpr T& operator*() noexcept { return *value_; }
-  /// Returns the value. The behavior is undefined without one.
+  /// Returns the value. The behavior is undefined without a value.
   [[nodiscard]] constexpr const T& operator*() const noexcept { return *value_; }
   /// Accesses a member of the value. The behavior is undefined without a value.
   [[nodiscard]] constexpr T* operator->() noexcept { return &*value_; }
   /// Accesses a member of the value. The behavior is undefined without a value.
   [[nodiscard]] constexpr const T* operator->() const noexcept { return &*value_; }
-  /// Returns true if there is no value because the queue is closed and empty.
+  /// Returns true if the result has no value because the queue is closed and empty.
   [[nodiscard]] constexpr bool closed() const noexcept { return status_ == wait_status::closed; }
-  /// Returns true if there is no value because none came before the deadline.
+  /// Returns true if the result has no value because the deadline has passed.
   [[nodiscard]] constexpr bool timed_out() const noexcept {
     return status_ == wait_status::timed_out;
   }
@@ -124,15 +124,15 @@ class batch_queue {
     return true;
   }
 
-  /// Appends a ticket like `try_push`, but leaves consumers asleep that wait in `pop`. A producer
-  /// of several tickets can wake the consumers once, by `wake_poppers`, after the last ticket.
+  /// Appends a ticket like `try_push`, but does not wake consumers that sleep in `pop`. A producer
+  /// of several tickets can call `wake_poppers` once, after the last ticket.
   bool try_push_quietly(T ticket) noexcept {
     if (was_closed() || !ring_.try_push(ticket)) return false;
     if constexpr (!Threads::is_ordered) pushed_.announce();
     return true;
   }
 
-  /// Wakes the consumers that wait in `pop`, after quiet pushes of any thread. Makes a system call
+  /// Wakes the consumers that sleep in `pop`, after quiet pushes by any thread. Makes a system call
   /// only if a consumer sleeps.
   void wake_poppers() noexcept { pushed_.wake(); }
 
@@ -203,7 +203,7 @@ class batch_queue {
   [[nodiscard]] bool was_empty() const noexcept { return ring_.was_empty(); }
 
  private:
-  // The waiting paths are not inlined: that shortens calls that need not wait by a fifth.
+  // The waiting paths are not inlined, which makes calls that need not wait a fifth shorter.
   [[gnu::noinline]] bool push_waiting(T ticket) noexcept {
     if (was_closed()) return false;
     bool is_in = false;
@@ -238,7 +238,8 @@ class batch_queue {
     return wait_status::closed;
   }
 
-  // Pauses before a waiting thread checks again: a small ring fills and drains sooner.
+  // Returns the number of pauses before a waiting thread checks again. A small ring fills and
+  // drains sooner.
   [[nodiscard]] int pauses() const noexcept { return capacity_ < 64 ? 4 : 16; }
 
   static std::size_t checked(std::size_t capacity) {
@@ -251,9 +252,10 @@ class batch_queue {
   std::size_t capacity_;
   typename Threads::template ring<T, Atomics> ring_;
   // Every operation reads the members below, and threads that sleep or wake write to them. Each
-  // member has its own cache line. Invariant: `pushed_` is notified after every push and `popped_`
-  // after every pop, both after `closed_` is set. `closed_` is never unset; release and acquire,
-  // because a thread that sees it must also see the tickets that were pushed before.
+  // member has its own cache line. Invariant: `pushed_` is notified after every push, `popped_`
+  // after every pop, and both after `closed_` is set. `closed_` is never reset. `closed_` is stored
+  // with release and loaded with acquire, because a thread that sees it must also see all tickets
+  // pushed before.
   alignas(detail::cache_line) typename Threads::template eventcount<Atomics> pushed_;
   alignas(detail::cache_line) typename Threads::template eventcount<Atomics> popped_;
   alignas(detail::cache_line) typename Atomics::template atomic<bool> closed_{false};

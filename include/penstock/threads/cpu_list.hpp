@@ -23,7 +23,8 @@ inline namespace PENSTOCK_ABI {
 /// memory; copying may throw `std::bad_alloc`.
 class cpu_list {
  public:
-  /// Upper bound of all numbers, exclusive. No kernel supports as many cores.
+  /// All numbers are less than this limit, which exceeds the number of cores that any kernel
+  /// supports.
   static constexpr unsigned limit = 1U << 16;
 
   /// Creates an empty set.
@@ -37,8 +38,8 @@ class cpu_list {
   }
 
   /// Parses a list in the kernel's format, such as "0-3,8,10-11", with or without a final newline.
-  /// Returns nothing if the text is empty, contains spaces or a number that is not below `limit`,
-  /// or does not ascend.
+  /// Returns nothing if the text is empty or contains spaces, if a number is not below `limit`, or
+  /// if the numbers do not ascend.
   [[nodiscard]] static std::optional<cpu_list> parse(std::string_view text) {
     if (!text.empty() && text.back() == '\n') text.remove_suffix(1);
     cpu_list read;
@@ -115,13 +116,13 @@ enum class core_binding {
   refused,        ///< The system refused to report the affinity of the process or to bind a worker.
 };
 
-/// The cores on which the workers of a loader run: see `loader_options::tuning.affinity` and
+/// The cores on which the workers of a loader run. See `loader_options::tuning.affinity` and
 /// `loader::footprint`. A value type that owns its memory.
 struct affinity_report {
   core_binding binding = core_binding::no_node;  ///< State of the binding.
   std::optional<int> node = {};  ///< Linux number of the NUMA node next to the device.
-  /// The cores of the workers, if `bound` or `within_node`. The requested cores as far as they are
-  /// known, if `refused`. Otherwise empty: workers run on all cores of the process.
+  /// If `bound` or `within_node`, the cores of the workers. If `refused`, the requested cores, as
+  /// far as they are known. Otherwise empty: workers run on all cores of the process.
   cpu_list cores = {};
   int error_number = 0;  ///< Value of errno, if `refused`.
 
@@ -129,7 +130,7 @@ struct affinity_report {
 };
 
 /// Describes a report in words, such as "workers on node 1, cores 8-15". If the workers are not
-/// bound, the text has the reason.
+/// bound, the text contains the reason.
 [[nodiscard]] inline std::string to_text(const affinity_report& workers) {
   using detail::str_cat;
   const int node = workers.node.value_or(-1);

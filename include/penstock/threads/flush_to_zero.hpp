@@ -8,17 +8,17 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Flushes denormal floats to zero on the calling thread, as GPUs do by default. Denormal operands
-/// count as zero too. The destructor restores the previous mode, so it must run on the same thread.
-/// Has no effect on a processor without such a mode.
+/// Flushes denormal floats to zero on the calling thread, as GPUs do by default, and also treats
+/// denormal operands as zero. The destructor restores the previous mode, so it must run on the same
+/// thread. Has no effect on a processor without such a mode.
 ///
-/// Workers and loops without workers both read samples in this mode, so a batch does not depend on
-/// the number of workers. The CPU device computes in this mode, because the moments of Adam decay
-/// into denormals, which more than doubles the time of a step.
+/// Samples are always read in this mode, by workers and by the consumer, so a batch does not depend
+/// on the number of workers. The CPU device also computes in this mode, because the moments of Adam
+/// decay into denormals, which would more than double the time of a step.
 ///
-/// The mode applies to functions that are called during the lifetime and not inlined, and to
-/// results that are stored in memory. Compilers may move other arithmetic out of the lifetime: most
-/// multiply after the mode is restored in
+/// The mode applies to functions that are called while the object lives and are not inlined, and to
+/// results that are stored in memory. Compilers may move other arithmetic across the constructor or
+/// destructor. In this example, most compilers multiply after the mode is restored:
 ///
 ///     float scoped(float a, float b) { const scoped_flush_to_zero mode; return a * b; }
 ///
@@ -30,21 +30,21 @@ class scoped_flush_to_zero {
   scoped_flush_to_zero& operator=(const scoped_flush_to_zero&) = delete;
   ~scoped_flush_to_zero() { set_mode(saved_); }
 
-  /// Flushes denormals on the calling thread permanently, for threads that the program owns.
+  /// Flushes denormals on the calling thread permanently.
   static void enable_permanently() noexcept { set_mode(mode() | flags); }
 
  private:
 #if defined(__SSE2__)
   using mode_type = unsigned;
   static constexpr mode_type flags = 0x8000U | 0x0040U;  // FTZ | DAZ of MXCSR
-  // No intrinsics: with their header, a source that includes penstock compiles longer.
+  // Uses no intrinsics, because their header would add to the compile time of each source.
   static mode_type mode() noexcept {
     mode_type value = 0;
     asm volatile("stmxcsr %0" : "=m"(value));
     return value;
   }
   static void set_mode(mode_type value) noexcept {
-    // The barrier keeps the arithmetic behind earlier and later stores on its side of the change.
+    // The barrier keeps arithmetic whose results are stored in memory on its side of the change.
     asm volatile("ldmxcsr %0" ::"m"(value) : "memory");
   }
 #elif defined(__aarch64__)

@@ -55,9 +55,9 @@ struct wake_nothing {
 ///     pool.rethrow();  // throws the exception of `process`, if there was one
 ///
 /// All threads share one `Work` object and call it concurrently. The work runs its own loop, and
-/// returns when it is done or when a stop is requested. If it blocks on something that does not
-/// observe the stop token, pass a `Wake`: the pool calls it after each stop request, on the thread
-/// that requested the stop. The wake-up must not throw.
+/// returns when it is done or when a stop is requested. If the work blocks on something that does
+/// not observe the stop token, pass a `Wake`: the pool calls it after each stop request, on the
+/// thread that requested the stop. The wake-up must not throw.
 ///
 /// If the work throws, the pool keeps the first exception and requests a stop. `rethrow` or
 /// `exception` retrieves it; the destructor prints an exception that was not retrieved to stderr.
@@ -65,8 +65,8 @@ template <std::invocable<std::stop_token, std::size_t> Work,
           std::invocable<> Wake = detail::wake_nothing>
 class worker_pool {
  public:
-  /// Starts `workers` threads. Throws `std::system_error` if the system refuses a thread. The
-  /// threads that already run are stopped and joined first.
+  /// Starts `workers` threads. If the system refuses a thread, stops and joins the threads that
+  /// already run, and throws `std::system_error`.
   worker_pool(std::size_t workers, Work work, Wake wake = {})
       : size_(workers), work_(std::move(work)), wake_(std::move(wake)) {
     threads_.reserve(workers);
@@ -108,33 +108,33 @@ class worker_pool {
   }
 
   /// Requests a stop and waits until all threads have ended. A second call has no effect. If a
-  /// worker calls this, for example through `exit()`, its own thread is detached instead.
+  /// worker calls this, for example through `exit()`, its own thread is detached.
   void stop() noexcept {
     request_stop();
     std::vector<std::thread> threads;
     {
-      // Concurrent calls, such as that of a worker, must not join a thread twice.
+      // Concurrent calls, for example by a worker, must not join a thread twice.
       const std::lock_guard lock{mutex_};
       threads.swap(threads_);
     }
     for (std::thread& thread : threads) {
-      if (thread.joinable()) detail::join_unless_caller(thread);  // else detached
+      if (thread.joinable()) detail::join_unless_caller(thread);  // otherwise detached
     }
   }
 
   /// Detaches the thread of `worker`, so that `stop` does not wait for it. The caller must keep
-  /// this object alive until the work of that thread returns, and the work must not throw any more.
-  /// Has no effect after `stop`.
+  /// this object alive until the work of that thread returns. After this call, the work must not
+  /// throw. Has no effect after `stop`.
   void detach(std::size_t worker) noexcept {
     const std::lock_guard lock{mutex_};
     if (worker < threads_.size() && threads_[worker].joinable()) threads_[worker].detach();
   }
 
-  /// Returns true if the calling thread is one of this pool's.
+  /// Returns true if the calling thread belongs to this pool.
   [[nodiscard]] bool is_worker() const noexcept { return current_ == this; }
 
   /// Returns the first exception that the work threw, or null. Any thread may call this. After
-  /// `stop` the answer is final.
+  /// `stop`, the result is final.
   [[nodiscard]] std::exception_ptr exception() const noexcept {
     const std::lock_guard lock{mutex_};
     is_retrieved_ = exception_ != nullptr;
@@ -146,10 +146,10 @@ class worker_pool {
   }
 
  private:
-  // Not inlined: GCC 12 warns of an uninitialized std::stop_source otherwise.
+  // Not inlined, because GCC 12 would warn about an uninitialized std::stop_source.
   [[gnu::noinline]] static std::stop_source make_stop_source() { return {}; }
 
-  // Does not access this object after the work has returned normally: see `detach`.
+  // Must not access this object after the work has returned without an exception: see `detach`.
   void run(std::size_t worker) noexcept {
     current_ = this;
     try {

@@ -26,7 +26,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A transfer of any source and transform: what an `any_transfer` shares with its ranges.
+/// A transfer of any source and transform. An `any_transfer` shares it with its ranges.
 template <record_type Record, device Device>
 class erased_transfer {
  public:
@@ -165,13 +165,12 @@ class erased_transfer_of final
   std::optional<typename Transfer::range_type> range_;
   typename Transfer::range_type::iterator at_;
   bool is_begun_ = false;
-  std::uint64_t serial_ = 0;  // names the range that was started last
+  std::uint64_t serial_ = 0;  // number of the range that was started last
 };
 
 }  // namespace detail
 
-/// A transfer whose source and transform do not appear in its type, for a class member that a
-/// header declares:
+/// A transfer whose type does not contain its source and transform, for a class member in a header:
 ///
 ///     class trainer {                                              // in a header
 ///       ps::any_transfer<digit, ps::cuda_device> feed_;
@@ -180,9 +179,10 @@ class erased_transfer_of final
 ///     feed_ = ps::any_transfer{ps::transfer{ps::loader{...}, stream, transform}};  // in a source
 ///
 /// `Record` is the record of the batches that the loop gets, after a transform. Owns the transfer,
-/// which is moved in; a loader that the transfer refers to must outlive it. Costs a virtual call for
-/// each batch. Movable; an empty one may be assigned to and destroyed, and everything else throws
-/// `std::logic_error`. The threads that may call a member are those of `transfer`.
+/// which is moved in. A loader that the transfer refers to must outlive it. Costs one virtual call
+/// per batch. Movable. If it is empty, it can only be assigned to and destroyed; all other
+/// functions throw `std::logic_error`. Each function may be called from the same threads as that of
+/// `transfer`.
 template <record_type Record, device Device = cpu_device>
 class any_transfer {
   using flow = detail::erased_transfer<Record, Device>;
@@ -195,14 +195,15 @@ class any_transfer {
 
   /// Holds no transfer.
   any_transfer() = default;
-  /// Takes over `feed`, between two ranges.
+  /// Takes ownership of `feed`, whose ranges must have ended.
   template <class Source, class Transform>
     requires std::same_as<typename transfer<Source, Transform>::batch_type, batch_type>
   explicit any_transfer(transfer<Source, Transform>&& feed)
       : flow_(std::make_shared<detail::erased_transfer_of<transfer<Source, Transform>>>(
             std::move(feed))) {}
   any_transfer(any_transfer&&) noexcept = default;
-  /// Ends the transfer that was held, as its destructor does, and takes over that of `other`.
+  /// Ends the held transfer, as the destructor does, and takes ownership of the transfer of
+  /// `other`.
   any_transfer& operator=(any_transfer&& other) noexcept {
     if (this != &other) {
       shut_down();
@@ -210,7 +211,7 @@ class any_transfer {
     }
     return *this;
   }
-  /// Ends the transfer, as the destructor of `transfer`.
+  /// Ends the transfer, as the destructor of `transfer` does.
   ~any_transfer() { shut_down(); }
 
   /// Returns true if there is a transfer.
@@ -240,12 +241,13 @@ class any_transfer {
   void resume(const loader_state& state) & { held().reset(held().position_of(state)); }
   /// See `transfer::at_epoch_end`. Throws `std::logic_error` if the source does not count batches.
   [[nodiscard]] bool at_epoch_end() const { return held().at_epoch_end(); }
-  /// See `transfer::batches_per_epoch`. Throws `std::logic_error`, as `at_epoch_end`.
+  /// See `transfer::batches_per_epoch`. Throws `std::logic_error` if the source does not count
+  /// batches.
   [[nodiscard]] std::uint64_t batches_per_epoch() const { return held().batches_per_epoch(); }
 
   /// See `transfer::state`. Throws `std::logic_error` if the source has no `loader_state`.
   [[nodiscard]] loader_state state() const { return held().state(); }
-  /// See `transfer::state_at`. Throws `std::logic_error`, as `state`.
+  /// See `transfer::state_at`. Throws `std::logic_error` if the source has no `loader_state`.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     return held().state_at(next);
   }

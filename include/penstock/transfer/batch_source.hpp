@@ -13,27 +13,28 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The batches of a source do not fit its transfer. Either a loader with another layout was
-/// assigned to the source, or a batch has more samples than its layout has room for.
+/// The batches of a source do not fit its transfer: a loader with another layout was assigned to
+/// the source, or a batch has more samples than its layout has room for.
 class [[gnu::visibility("default")]] source_mismatch : public error {
  public:
   using error::error;
 };
 
-/// A batch in host memory that `transfer` can copy from. Move-only, empty by default, and true when
-/// it holds a batch. `host_batch` is the model.
+/// A batch in host memory that `transfer` can copy from. Move-only, empty by default, and converts
+/// to true if it holds a batch. `host_batch` is a model.
 ///
-/// `release_after(stream)` empties the batch. It returns the memory to the source for refilling as
-/// soon as `stream` has finished the work that is queued on it by now. A batch whose memory may not
-/// be page-locked has `pinned()`, which returns false for such memory. A `host_batch` can also be
-/// released at a point of the transfer's copies, so that a `transfer` makes one record for several
+/// `release_after(stream)` empties the batch. The source may refill the memory as soon as `stream`
+/// has finished all work that is currently queued on it. If the memory may not be page-locked, the
+/// batch has `pinned()`, which returns false for such memory. A `host_batch` can also be released
+/// at a point of the transfer's copies, in which case a `transfer` records one event for several
 /// batches.
 ///
-/// A batch that a stream of its producer still writes has `wait_until_written(stream)`, const, which
-/// makes later work of `stream` wait for that. A `transfer` calls it before the copy.
+/// If a stream of the producer may still write the batch, the batch has a const function
+/// `wait_until_written(stream)`, which makes later work on `stream` wait until the batch is
+/// written. A `transfer` calls it before the copy.
 ///
-/// A source can attach words, which the device batch keeps: the word `tag` of `info()`,
-/// and one word for each sample if the batch has `tags()`, a `std::span<const std::uint64_t>`.
+/// A source can attach words, which the device batch keeps: the word `info().tag`, and one word for
+/// each sample if the batch has `tags()`, which returns a `std::span<const std::uint64_t>`.
 template <class B>
 concept source_batch =
     std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&
@@ -45,8 +46,8 @@ concept source_batch =
       batch.release_after(stream);
     };
 
-/// A producer of batches for `transfer`. `loader` is a model, and an existing producer can be one
-/// too:
+/// A producer of batches for `transfer`. `loader` is a model, and a program can adapt an existing
+/// producer:
 ///
 ///     using record_type = ...; using device_type = ...; using batch_type = ...;  // a source_batch
 ///     device_type device() const;                       // the device that is fed
@@ -63,15 +64,16 @@ concept source_batch =
 ///     void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept;
 ///
 /// `take_back` is for batches that must not be lost, such as the requests of a server. The feed
-/// calls it for a batch that the source gave and no consumer got, because its range ended, its copy
-/// failed, or `transfer_options::newest` skipped it. `detail::source_stage` lists all optional
-/// members and the default for each.
+/// calls it for a batch that it has taken from the source and that no consumer gets, because the
+/// range ended, the copy failed, or `transfer_options::newest` skipped the batch.
+/// `detail::source_stage` lists all optional members and the default for each.
 ///
-/// `device` and `layout` are called at construction and at the start of each range. The results
-/// must not change (`source_mismatch`). All other members are called on the consumer's thread, one
-/// at a time. The feed takes a batch only if it has a device slot for the batch. An exception
-/// reaches the consumer when the batch would, and counts as a stop of the source. Copies overlap
-/// only if the batches lie in memory that the device can copy from asynchronously (pinned).
+/// `device` and `layout` are called at construction and at the start of each range. If the results
+/// change, the range throws `source_mismatch`. All other members are called on the consumer's
+/// thread, one at a time. The feed takes a batch only if it has a device slot for the batch. If
+/// `next` or `try_next` throws, the source counts as stopped, and the consumer gets the exception
+/// in place of the batch. Copies overlap only if the batches lie in memory that the device can copy
+/// from asynchronously (pinned).
 ///
 /// @see tests/support/frames.hpp, a source with all its members written by hand.
 template <class S>
@@ -89,7 +91,7 @@ concept batch_source =
 /// A source whose position can be stored in a checkpoint. `state_at(next)` returns a value with the
 /// members `epoch` and `batch`, the position of the next batch. A function
 /// `require_same_order(state, own)` in the namespace of its type throws unless all batches from
-/// that position are the same. `loader_state` is the model.
+/// that position are the same. `loader_state` is an example.
 template <class S>
 concept resumable_source =
     batch_source<S> && requires(const S& source, const batch_position& next) {

@@ -20,7 +20,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Reports that `host` was called with another record than that of the source.
+/// Reports that `host` was called with a record that is not the source's record.
 [[noreturn, gnu::cold]] inline void throw_other_record() {
   throw std::logic_error(
       "penstock::device_batch: host() was called for another record than that of the source's "
@@ -52,15 +52,16 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
 
   /// Ends the lease, if there is one. Only the feed calls this, between two batches.
   using base::release;
-  /// Notes that the loop's body was left, so that the lease ends next. Only the feed calls this.
+  /// Records that the loop's body was left, and that the lease ends next. Only the feed calls this.
   void record_left() noexcept {
     if (slots_ != nullptr) slots_->record_left(slot_);
   }
-  /// Ends the lease, and records its release together with others. Only the feed calls this.
+  /// Ends the lease, and records its release together with other releases. Only the feed calls
+  /// this.
   void defer_release() noexcept { base::leave()->defer_release(slot_); }
 
   /// The slot that holds the batch, like `slot_lease::slot`. If the device works on the batch in
-  /// its host slot (`transfer_options::zero_copy`), this is the host slot.
+  /// its host slot (`transfer_options::tuning.zero_copy`), this is the host slot.
   [[nodiscard]] std::size_t slot() const noexcept {
     return slots_ == nullptr ? slot_ : slots_->number(slot_);
   }
@@ -78,7 +79,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     use();
     return slots_->lists.indices(slot_, base::size());
   }
-  /// The places in the batch whose sample was replaced by another sample, like
+  /// The places in the batch whose samples were replaced by other samples, like
   /// `host_batch::replaced`. In host memory, valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> replaced() const noexcept {
     use();
@@ -100,15 +101,16 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     return *view;
   }
 
-  /// One word for each sample, in the order of the samples, as the batch's source has set them (for
-  /// example `batcher`). Empty if the source sets none. In host memory, valid until the lease ends.
+  /// One word for each sample, in the order of the samples, set by the batch's source (for example
+  /// `batcher`). Empty if the source sets no words. In host memory, valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     use();
     return slots_->tags(slot_);
   }
 
-  /// Returns true if work on `stream` runs after the batch's copy, and the release waits for that
-  /// work: for the feed's stream, and for the streams that were passed to `also_used_on`.
+  /// Returns true if work on `stream` runs after the batch's copy and the release waits for that
+  /// work. This is the case for the feed's stream, and for the streams that were passed to
+  /// `also_used_on`.
   [[nodiscard]] bool is_ordered_on([[maybe_unused]] stream_ref stream) const noexcept {
     use();
     if constexpr (std::equality_comparable<stream_ref>) {
@@ -118,7 +120,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     }
   }
 
-  /// Notes that the step writes to `data`, a slot of `owner`. Only `results` calls this.
+  /// Records that the step writes to `data`, a slot of `owner`. Only `results` calls this.
   void record_result(const void* owner, const void* data) const {
     use();
     detail::noted_results& noted = slots_->results(slot_);
@@ -130,22 +132,22 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     }
     noted.emplace_back(owner, data);
   }
-  /// The result slots that were noted for this batch, with their owners. Only `step_graphs` calls
-  /// this.
+  /// The result slots that were recorded for this batch, with their owners. Only `step_graphs`
+  /// calls this.
   [[nodiscard]] std::span<const std::pair<const void*, const void*>> results() const noexcept {
     use();
     return slots_->results(slot_);
   }
 
-  /// Makes `other`, a second stream, wait for the batch's copy, and the release wait for `other`.
-  /// Allocates an event the first time in each slot. Throws what the device throws.
+  /// Makes `other`, a second stream, wait for the batch's copy, and makes the release wait for
+  /// `other`. The first call for each slot allocates an event. Throws what the device throws.
   void also_used_on(stream_ref other) {
     use();
     slots_->also_used_on(slot_, other);
   }
 
-  /// In a checked build, aborts unless the lease's end is ordered after work on `stream`. `used_on`
-  /// calls this.
+  /// In a checked build, aborts unless the end of the lease is ordered after work on `stream`.
+  /// `used_on` calls this.
   void require_ordered([[maybe_unused]] stream_ref stream) const noexcept {
     if constexpr (detail::checked) {
       if (is_ordered_on(stream)) return;
@@ -156,13 +158,13 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   }
 };
 
-/// A lease of one batch in device memory. Move-only. Its destruction releases the slot, which is
-/// overwritten only after all work that is queued on the consumer's stream by then.
+/// A lease of one batch in device memory. Move-only. The destructor releases the slot, which is
+/// overwritten only after all work that is queued on the consumer's stream at that time.
 ///
-/// A lease may be moved out of the loop and kept, even after feed and loader are gone. The
-/// consumer's stream must outlive it. Only one thread at a time may use a lease: to continue on
-/// another thread, move it there. Any thread may destroy it, and so may work on a host stream. A
-/// CUDA stream's host functions may not call CUDA, so they may not destroy a lease.
+/// A lease may be moved out of the loop and kept, even after the feed and the loader are destroyed.
+/// The consumer's stream must outlive the lease. Only one thread at a time may use a lease; it may
+/// be moved to another thread. Any thread may destroy it, and so may work on a CPU stream. A CUDA
+/// stream's host functions may not call CUDA, so they may not destroy a lease.
 template <record_type Record, device Device>
 using device_batch = lease<Record, device_lease<Device>>;
 

@@ -11,7 +11,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The transform of a `transfer` that has none: the consumer gets batches as they were copied.
+/// Stands for the transform of a `transfer` without one: the consumer gets batches as they were
+/// copied.
 struct no_transform {};
 
 namespace detail {
@@ -39,20 +40,20 @@ struct output_record<no_transform, In> {
   using type = In;
 };
 
-/// The record that a transform makes of batches of record `In`.
+/// The record of the batches that a transform makes from batches of record `In`.
 template <class T, record_type In>
 using transformed_record_t = typename output_record<T, In>::type;
 
 }  // namespace detail
 
 /// Work that a `transfer` does on the device after the copy of a batch. The transform converts the
-/// record that is copied into the record that the consumer gets. From bytes to floats, for example,
-/// only a quarter of the data crosses the bus. `on_stream` and `on_device` (CUDA) make such
-/// transforms.
+/// record that is copied into the record that the consumer gets. If it converts bytes to floats,
+/// for example, only a quarter of the data crosses the bus. `on_stream` and `on_device` (CUDA) make
+/// such transforms.
 ///
 /// Transforms run on their own stream, and batches are copied to two staging buffers alternately:
-/// while one batch is transformed, the next batch is copied. So a batch takes as long as the longer
-/// of copy and transform, and not as their sum, unless the transform loads the bus itself.
+/// while one batch is transformed, the next batch is copied. So the time per batch is the longer of
+/// copy and transform, and not their sum, unless the transform itself uses the bus.
 ///
 ///     using record_type = ...;    // of the batches it makes; or, if that depends on the input,
 ///     template <class In> using record_for = ...;
@@ -66,8 +67,8 @@ using transformed_record_t = typename output_record<T, In>::type;
 /// consumer's thread, one call at a time, with the feed's device current on the thread. An
 /// exception counts as a failure of that batch's transfer. The transform, the views and their
 /// memory live until the work has ended. Work on other streams must be forked from `stream` and
-/// joined to it. Pass the views of fields, `get<"image">(in)`, to a kernel: the views of batches
-/// refer to host memory.
+/// joined to it. Pass the views of fields, `get<"image">(in)`, to a kernel, because the views of
+/// batches refer to host memory.
 template <class T, class In, class Device>
 concept device_transform =
     std::move_constructible<T> && record_type<In> &&
@@ -78,7 +79,8 @@ concept device_transform =
 
 namespace detail {
 
-/// Returns the extents of the batches that `transform` makes of batches with the extents `lengths`.
+/// Returns the extents of the batches that `transform` makes from batches with the extents
+/// `lengths`.
 template <record_type In, class T>
 [[nodiscard]] constexpr record_extents<transformed_record_t<T, In>> transformed_extents(
     const T& transform, const record_extents<In>& lengths) {
@@ -137,7 +139,7 @@ template <record_type Out, class F>
   return detail::stream_transform<Out, std::decay_t<F>>{std::forward<F>(function), lengths};
 }
 
-/// The same for a record without dynamic extents.
+/// Makes a transform for a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function) {
   static_assert(

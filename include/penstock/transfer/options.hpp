@@ -16,36 +16,36 @@ struct depth_tuning;
 
 }  // namespace detail
 
-/// Specifies if the device works on a batch in its host slot.
+/// Selects whether the device works on a batch in its host slot.
 enum class zero_copy_use {
   by_device,  ///< if the device reads host memory as fast as its own (`host_access::as_own`)
   never,      ///< each batch is copied
-  always,     ///< always, if the device can; else `option_error`
+  always,     ///< always; `option_error` if the device cannot
 };
 
 /// `transfer_options::instrumentation`: measurements and records of the batches.
 struct transfer_instrumentation_options {
-  /// Enables the timing of copy, transform and step by the device, for at most one batch in 32, see
-  /// `device_stats`. Takes seven events on the device's streams. An error of the measurement ends
+  /// Makes the device time copy, transform and step, for at most one batch in 32, see
+  /// `device_stats`. Uses seven events on the device's streams. An error of the measurement ends
   /// the measurement, but not the loop. Requires a device that can time its work (`times_work`):
   /// the CPU device and CUDA.
   bool time_device = false;
 
-  /// Records the way of each batch, see `trace_recorder`. The same recorder in the source's options
-  /// shows both in one trace. Null: nothing is recorded. The program owns the recorder, which
-  /// should outlive the loop.
+  /// Records the stages of each batch, see `trace_recorder`. Set the same recorder in the source's
+  /// options to see both in one trace. If null, nothing is recorded. The program owns the recorder,
+  /// which should outlive the loop.
   trace_target trace = nullptr;
 };
 
-/// `transfer_options::tuning`: how batches reach the device. Has no effect on the contents or order
-/// of batches.
+/// `transfer_options::tuning`: the way in which batches reach the device. Has no effect on the
+/// contents or order of batches.
 struct transfer_tuning_options {
-  /// Specifies if a device slot is the host slot of its batch, so that the batch is not copied.
-  /// Requires a loader as the source. The host slot is refilled after the work on the batch. So the
-  /// `prefetch` + 1 host slots bound the batches that are read or in use, and they bound `depth`.
-  /// The feed takes no device memory, and a batch costs its stream one record. A transform reads
-  /// the host slot and fills a device slot. Kernels and all other users of a batch's addresses must
-  /// accept host memory.
+  /// Selects whether a device slot is the host slot of its batch, in which case the batch is not
+  /// copied. Requires a loader as the source. The host slot is refilled after the work on the
+  /// batch. So the `prefetch` + 1 host slots limit both the number of batches that are read or in
+  /// use and `depth`. The feed allocates no device memory, and a batch costs its stream one record.
+  /// A transform reads the host slot and fills a device slot. Kernels and all other users of a
+  /// batch's addresses must accept host memory.
   zero_copy_use zero_copy = zero_copy_use::by_device;
 };
 
@@ -53,38 +53,38 @@ struct transfer_tuning_options {
 /// names the option by its path: `depth`, `tuning.zero_copy`.
 struct transfer_options {
   /// Number of device slots: the batch that the consumer works on, and the batches that are copied
-  /// ahead. At least 1, which overlaps nothing. `automatic` starts with 2 slots and adds one
-  /// whenever leases hold all slots. It also adds slots while they make batches arrive sooner, up
-  /// to 8. A new slot takes device memory while the loop runs. If there is no memory, the feed
-  /// continues without it.
+  /// ahead. At least 1, in which case nothing overlaps. `automatic` starts with 2 slots and adds a
+  /// slot whenever leases hold all slots. It also adds slots while they make batches arrive sooner,
+  /// up to 8. A new slot takes device memory while the loop runs. If the device has no memory, the
+  /// feed continues without it.
   tunable_count<detail::depth_tuning> depth = 3;
 
-  /// Behavior if the consumer requests a batch while leases hold every device slot. The leases
-  /// belong to the consumer or to threads that it has moved them to. The feed takes nothing from
-  /// the source before there is a slot for it. `wait` is for leases that end on other threads. A
-  /// stop request of the source ends the wait.
+  /// Selects what happens if the consumer requests a batch while leases hold every device slot. The
+  /// leases belong to the consumer or to threads that it has moved them to. The feed takes a batch
+  /// from the source only if it has a slot for the batch. `wait` is for leases that end on other
+  /// threads. A stop request of the source ends the wait.
   exhausted_action on_slots_exhausted = exhausted_action::fail;
 
   /// Hands out only the newest batch, for a source of live data such as a camera. `++` waits until
   /// all work that is queued on the consumer's stream has ended. So a loop that only launches work
   /// never queues a step behind another step, and the device idles while the host launches the next
-  /// step. Then `++` takes all batches that are ready, drops all except the newest, and copies that
-  /// batch. A batch that was copied ahead is dropped too, if a newer batch is ready. `skipped()` of
-  /// the batch counts the batches that were dropped immediately before it. The source gets each
-  /// dropped batch through `take_back`. A loader as the source is an `option_error`, because its
-  /// batches do not age.
+  /// step. After the wait, `++` takes all batches that are ready, copies the newest batch, and
+  /// drops the others. If a newer batch is ready, a batch that was copied ahead is dropped too.
+  /// `skipped()` of the batch counts the batches that were dropped immediately before it. The
+  /// source gets each dropped batch through `take_back`. Throws `option_error` if the source is a
+  /// loader, because its batches do not become outdated.
   bool newest = false;
 
-  /// Keeps the host slot of each batch until its device lease ends: `batch.host()` returns a view of
-  /// the host slot, which the host can read while the device works. Requires a loader as the
-  /// source, because batches of other sources may not outlive it. The `prefetch` + 1 host slots of
-  /// the loader then bound `depth`, so that the feed never waits for a host slot that it keeps
-  /// itself. Raise `prefetch` by `depth` to read ahead as far as without the option.
+  /// Keeps the host slot of each batch until its device lease ends: `batch.host()` returns a view
+  /// of the host slot, which the host can read while the device works. Requires a loader as the
+  /// source, because batches of other sources may not outlive it. The depth is at most the
+  /// `prefetch` + 1 host slots of the loader, so that the feed never waits for a host slot that it
+  /// keeps itself. Raise `prefetch` by `depth` to read ahead as far as without the option.
   bool keep_host = false;
 
   /// Measurements and records of the batches.
   transfer_instrumentation_options instrumentation = {};
-  /// The way in which batches reach the device.
+  /// Selects the way in which batches reach the device.
   transfer_tuning_options tuning = {};
 };
 
@@ -92,7 +92,7 @@ namespace detail {
 
 /// The maximum number of device slots with `depth = automatic`.
 inline constexpr std::size_t max_automatic_depth = 8;
-/// The maximum number of batches that share the calls that order them.
+/// The maximum number of batches that share one set of synchronization calls.
 inline constexpr std::size_t max_in_group = 16;
 
 /// The number of device slots at the start of a feed, and the maximum number.
@@ -113,7 +113,7 @@ inline depth_range checked_depth(const transfer_options& options) {
   return {depth, depth};
 }
 
-/// Returns the maximum number of batches of `batch_bytes` that share calls on `Device`.
+/// Returns the maximum number of batches of `batch_bytes` bytes that share calls on `Device`.
 template <class Device>
 [[nodiscard]] std::size_t preferred_group(std::size_t batch_bytes) {
   if constexpr (requires { Device::grouped_bytes; }) {

@@ -32,7 +32,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Is true for a `transfer`. `transfer{std::move(feed)}` moves one.
+/// True for a `transfer`. `transfer{std::move(feed)}` moves a transfer.
 template <class T>
 inline constexpr bool is_transfer = false;
 
@@ -40,13 +40,14 @@ inline constexpr bool is_transfer = false;
 struct no_stream {};
 
 /// Checks the arguments of `transfer{...}`, as `loader_args_check` does for a loader.
-/// `HasEarlyOptions`: the options come before the stream.
+/// `HasEarlyOptions` means that the options come before the stream.
 template <class Source, class Stream = no_stream, class Transform = no_transform,
           bool HasEarlyOptions = false>
 struct transfer_args_check {
   using unqualified = std::remove_reference_t<Source>;
   static constexpr bool is_source = batch_source<unqualified>;
-  // A transfer: clang 14 instantiates this before it checks the constraints of a guide.
+  // Accepts a transfer, because clang 14 instantiates this before it checks the constraints of a
+  // guide.
   static_assert(is_source || is_transfer<std::remove_const_t<unqualified>>,
                 "penstock::transfer: the first argument must be a source of batches that is not "
                 "const: a ps::loader, or a type that models ps::batch_source");
@@ -62,7 +63,7 @@ struct transfer_args_check {
       "nullptr are not accepted: for CUDA's default stream write cudaStreamLegacy");
   static_assert(
       !is_source || std::same_as<Transform, no_transform> ||
-          std::same_as<Transform, transfer_options> ||  // clang 14, see above
+          std::same_as<Transform, transfer_options> ||  // for clang 14, see above
           requires {
             requires device_transform<Transform, typename unqualified::record_type,
                                       typename unqualified::device_type>;
@@ -76,7 +77,7 @@ struct transfer_args_check {
 };
 
 /// The implementation of the ranges of `transfer::replay`. Keeps the leases of a range's first
-/// batches, and returns them again and again. Only the consumer's thread may use it.
+/// batches, and returns them repeatedly. Only the consumer's thread may use it.
 template <class Feed>
 class replay {
  public:
@@ -89,9 +90,9 @@ class replay {
   ~replay() { end(); }
 
   /// Fills all device slots with batches, stops reading, and waits for the copies. Returns the
-  /// serial number of the range over the transfer, which is live during the replay.
+  /// serial number of the range over the transfer. That range is live during the replay.
   std::uint64_t start(const batch_position& from, std::uint64_t batches) {
-    // Each epoch has a batch. A loader has 2^32 epochs, and refuses an epoch beyond them.
+    // Each epoch has at least one batch. A loader has 2^32 epochs, and refuses later epochs.
     constexpr std::uint64_t end = std::uint64_t{1} << 32;
     serial_ = flow_->start(
         from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->engine().depth() + 1, end)),
@@ -114,8 +115,8 @@ class replay {
     return serial_;
   }
 
-  /// Advances to the next batch. Returns false after the last batch, once the stream's work has
-  /// ended.
+  /// Advances to the next batch. After the last batch, waits for the stream's work and returns
+  /// false.
   bool advance() {
     if (!flow_->engine().is_live(serial_)) {
       kept_.clear();
@@ -151,7 +152,7 @@ class replay {
   /// The current lease of the consumer.
   [[nodiscard]] batch_type& current() noexcept { return kept_.empty() ? none_ : kept_[place_]; }
 
-  /// Ends the range `range`, unless another range was started since.
+  /// Ends the range `range`, unless another range has been started since.
   void finish(std::uint64_t range) noexcept {
     if (range != 0 && range == serial_) end();
   }
@@ -163,7 +164,7 @@ class replay {
   void end() noexcept {
     if (!flow_->engine().is_live(serial_)) return kept_.clear();
     try {
-      flow_->engine().synchronize();  // the time includes the work of a loop that was left
+      flow_->engine().synchronize();  // includes the work of a loop that was left
       if (given_ != 0) flow_->engine().record_replay(given_, clock::now() - begin_);
     } catch (...) {  // NOLINT: the device reports it again, where it may leave
     }
@@ -177,7 +178,7 @@ class replay {
 
   std::shared_ptr<Feed> flow_;
   std::vector<batch_type> kept_;
-  batch_type none_;  // after the end
+  batch_type none_;  // returned after the end
   std::size_t place_ = 0;
   std::uint64_t serial_ = 0;
   std::uint64_t left_ = 0;
@@ -191,7 +192,7 @@ concept counted_source = requires(const Source& source) {
   { source.batches_per_epoch() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Returns the stream of a consumer that passes none: its loop's body is the step.
+/// Returns the stream of a consumer that passes no stream, because its loop's body is the step.
 template <class Device>
 [[nodiscard]] typename Device::stream_ref body_stream(const Device& device) {
   constexpr bool is_host = requires {
@@ -212,9 +213,9 @@ template <class Device>
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
 ///
-/// On the CPU device the step may be the loop's body, for example plain C++ or libtorch on the CPU.
-/// The program then passes no stream. A batch is handed out when its copy is complete, and released
-/// at the end of the body.
+/// On the CPU device, the step may be the loop's body, for example plain C++ or libtorch on the
+/// CPU. In that case the program passes no stream. A batch is handed out when its copy is complete,
+/// and released at the end of the body.
 ///
 ///     ps::transfer feed{loader};
 ///
@@ -223,27 +224,28 @@ template <class Device>
 ///
 /// `++` releases the current batch, queues the copies of all batches that are ready and have a free
 /// slot, and makes the consumer's stream wait for the next batch's copy. `++` does not synchronize
-/// and does not allocate. It waits only while the source has no batch ready. (A loader without
-/// workers reads the batch then.) Without a stream it also waits for the copy. The next copy into a
-/// slot waits for the work that is queued on the consumer's stream when the lease is released.
+/// and does not allocate. `++` waits only while the source has no batch ready, or while a loader
+/// without workers reads the batch. If the transfer has no stream, `++` also waits for the copy.
+/// The next copy into a slot waits for the work that is queued on the consumer's stream when the
+/// lease is released.
 ///
-/// Work on a CPU stream may hold `batch.view()`, and run after feed and loader are gone. Their
-/// destructors wait for that work, or its memory is kept until the work has ended.
+/// Work on a CPU stream may use `batch.view()` even after the feed and the loader are destroyed.
+/// The destructors wait for that work, or its memory is kept until the work has ended.
 ///
 /// A transform converts each batch on the device after its copy. The transform overlaps the copy of
 /// the next batch and the consumer's work; see `device_transform`:
 ///
 ///     ps::transfer feed{loader, stream, ps::on_device<"image">(to_float{}), {.depth = 3}};
 ///
-/// The transfer refers to an lvalue source, and moves an rvalue source in. An lvalue source must
-/// outlive the feed. The program must not move it, and must not assign to it while a range is live.
-/// Between two ranges another loader may be assigned to it. If the batches of that loader have
-/// another layout, the next range throws `source_mismatch`. The consumer's stream must outlive
-/// every lease.
+/// The transfer refers to an lvalue source, and takes ownership of an rvalue source. An lvalue
+/// source must outlive the transfer. The program must not move the source, and must not assign to
+/// it while a range is live. Between two ranges, another loader may be assigned to it. If the
+/// batches of that loader have another layout, the next range throws `source_mismatch`. The
+/// consumer's stream must outlive every lease.
 ///
-/// All memory is allocated at construction: `depth` times the bytes of a batch on the device, and
-/// with a transform two staging buffers, each for a batch before the transform. Only `depth =
-/// automatic` allocates slots later. Movable. One thread consumes.
+/// The constructor allocates all memory: `depth` batches on the device and, if there is a
+/// transform, two staging buffers, each for a batch before the transform. Only `depth = automatic`
+/// allocates slots later. Movable. One thread consumes.
 ///
 /// Construction throws `option_error`, `out_of_memory`, and what the device throws.
 template <class Source, class Transform = no_transform>
@@ -281,11 +283,11 @@ class transfer {
     requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.device()),
                  options) {}
-  /// Makes a transfer with an explicit device, which must be the source's.
+  /// Makes a transfer with an explicit device, which must be the source's device.
   transfer(Source&& source, const device_type& device, const transfer_options& options = {})
     requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream(device), options) {}
-  /// Makes a transfer with a transform, which still runs on its own stream.
+  /// Makes a transfer with a transform, which runs on its own stream.
   transfer(Source&& source, const device_type& device, Transform transform,
            const transfer_options& options = {})
     requires(!std::same_as<Transform, no_transform>)
@@ -296,14 +298,14 @@ class transfer {
   transfer& operator=(transfer&&) = delete;
 
   /// Stops the source if a range is live, and ends the lease that a loop on this thread holds.
-  /// Leases that were moved out stay valid. A loop that is not at its end throws `cancelled` at its
-  /// next step.
+  /// Leases that were moved out stay valid. If a loop has not reached its end, its next step throws
+  /// `cancelled`.
   ~transfer() {
     if (flow_) flow_->engine().shut_down();
   }
 
   /// Returns the batches of the epochs `first` to `last`, excluding `last`. Does not pause between
-  /// epochs, and reads nothing after `last`.
+  /// epochs, and reads no batch of epoch `last`.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return range_type{flow_, {first, 0}, last};
   }
@@ -314,24 +316,24 @@ class transfer {
     return range_type{flow_, from, end.value};
   }
 
-  /// Releases the current batch, unless it was moved out, and returns the next batch, for a program
-  /// that pulls. The first call returns batch 0 of epoch 0, or the batch that `reset` or `resume`
-  /// has set. The next epoch follows without a pause. Returns an empty batch if the source has no
-  /// further batch; a loader always has a batch.
+  /// Releases the current batch, unless it was moved out, and returns the next batch. For programs
+  /// that have no loop over batches. The first call returns batch 0 of epoch 0, or the batch that
+  /// `reset` or `resume` has set. Epochs follow one another without a pause. Returns an empty batch
+  /// if the source has no further batch; a loader always has a batch.
   ///
   ///     for (int step = 0; step != steps; ++step) {
   ///       for (int micro = 0; micro != accumulate; ++micro) train(feed.next());
   ///       if (feed.at_epoch_end()) validate();
   ///     }
   ///
-  /// Throws what `++` of a range throws. After an exception, `resume(state())` tries the same batch
-  /// again, and `next` without it throws `std::logic_error`. The loop is a range of this transfer:
-  /// no other range over the transfer may be live. `reset` ends the loop.
+  /// Throws what `++` of a range throws. After an exception, call `resume(state())` to try the same
+  /// batch again; otherwise `next` throws `std::logic_error`. These calls are a range of this
+  /// transfer: no other range over the transfer may be live. `reset` ends the range.
   [[nodiscard]] batch_type& next() & { return pulled_.next(flow_); }
-  /// Ends the loop of `next` and releases its batch. The next call of `next` returns the batch at
+  /// Ends the range of `next` and releases its batch. The next call of `next` returns the batch at
   /// `from`.
   void reset(const batch_position& from = {}) & { pulled_.reset(from); }
-  /// Ends the loop of `next` and releases its batch. The next call of `next` returns the batch
+  /// Ends the range of `next` and releases its batch. The next call of `next` returns the batch
   /// after the batch at which `state` was taken. Throws `state_mismatch`, like `resume` with two
   /// arguments.
   template <class State>
@@ -340,8 +342,7 @@ class transfer {
   {
     reset(position_of(state));
   }
-  /// Returns true if the current batch is the last batch of its epoch: from the time the loop gets
-  /// that batch until it gets the next batch.
+  /// Returns true if the batch that the loop got last is the last batch of its epoch.
   [[nodiscard]] bool at_epoch_end() const
     requires detail::counted_source<source_type>
   {
@@ -350,23 +351,23 @@ class transfer {
   }
 
   /// Measures the minimum time of this loop. Copies only the first `depth()` batches from `from`,
-  /// then stops reading, and returns these batches again and again, `count` in all. With the same
-  /// body, the loop takes only the time of its steps. `stats().replay` contains the time up to the
-  /// end of the stream's work, and `diagnose` compares with it. The results of such a loop are
-  /// meaningless: train a copy, or return to a checkpoint afterwards.
+  /// stops reading, and returns these batches repeatedly, `count` in all. With the same body, the
+  /// loop takes only the time of its steps. `stats().replay` contains the time up to the end of the
+  /// stream's work, and `diagnose` compares with it. The results of such a loop are meaningless:
+  /// train a copy of the model, or return to a checkpoint afterwards.
   ///
   ///     for (auto& batch : feed.replay({0, 0}, ps::batch_count{200})) train_step(...);
   ///
   /// The range behaves like `batches`, except that `state()` does not change. Take the first
   /// snapshot of the statistics after the replay, because reading and copying its batches is
-  /// counted. If the body writes to a batch, the batch contains those values when it returns. If
-  /// the body moves a lease out, the loop throws `leases_exhausted`.
+  /// counted. If the body writes to a batch, the batch still contains those values when it is
+  /// returned again. If the body moves a lease out, the loop throws `leases_exhausted`.
   [[nodiscard]] replay_range_type replay(const batch_position& from, batch_count count) & {
     return {std::make_shared<detail::replay<flow>>(flow_), from, count.value};
   }
 
   /// @cond misuse
-  // Calls of these functions do not compile, and the error names the right call.
+  // Calls of these functions do not compile, and the error states the correct call.
   __attribute__((unavailable(
       "penstock: specify the end of the range: feed.batches(from, ps::until_epoch{e}) ends "
       "before epoch e; feed.replay(from, ps::batch_count{n}) gives n batches"))) void
@@ -382,17 +383,18 @@ class transfer {
   /// @endcond
 
   /// The position of the next batch, for a checkpoint: the batch after the last batch that the
-  /// consumer got, no matter what was read or copied ahead. After the last batch of an epoch this
-  /// is the end of the epoch, see `loader_state`. Requires a source with states, such as a loader.
-  /// Any thread may call this if any thread may call the source's `state_at`.
+  /// consumer got. Does not depend on the batches that were read or copied ahead. After the last
+  /// batch of an epoch, this is the end of the epoch, see `loader_state`. Requires a source with
+  /// states, such as a loader. Any thread may call this if any thread may call the source's
+  /// `state_at`.
   [[nodiscard]] auto state() const
     requires resumable_source<source_type>
   {
     return flow_->source().state_at(flow_->engine().next_position());
   }
 
-  /// The state of a loop whose next batch is `next`, like `loader::state_at`. To repeat a batch
-  /// whose step fails, take `feed.state_at(batch.position())` before the step.
+  /// The state of a loop whose next batch is `next`, like `loader::state_at`. To be able to repeat
+  /// a batch whose step fails, call `feed.state_at(batch.position())` before the step.
   [[nodiscard]] auto state_at(const batch_position& next) const
     requires resumable_source<source_type>
   {
@@ -407,12 +409,12 @@ class transfer {
     return batches(position_of(state), until_epoch{last_epoch});
   }
 
-  /// The source of the batches. If the source was moved in, use this for `failures()`,
-  /// `footprint()` and similar queries. A loader is an `any_loader` here.
+  /// The source of the batches. If the source was moved in, use this to call its `failures()`,
+  /// `footprint()` and similar functions. If the source is a loader, its type is `any_loader`.
   [[nodiscard]] const typename flow::source_type& source() const noexcept {
     return flow_->source();
   }
-  /// Number of batches in an epoch. Requires a source with this number, such as a loader.
+  /// Number of batches in an epoch. Requires a source that knows this number, such as a loader.
   [[nodiscard]] std::uint64_t batches_per_epoch() const
     requires detail::counted_source<source_type>
   {
@@ -426,18 +428,18 @@ class transfer {
   }
 
   /// Counts and waits so far, see `transfer_stats`. Includes the source's statistics if the source
-  /// is a loader. Any thread may call this, also while a loop runs.
+  /// is a loader. Any thread may call this, even while a loop runs.
   [[nodiscard]] transfer_stats stats() const { return flow_->engine().stats(); }
 
   /// The current `depth` and its changes, if it is `automatic`. Any thread may call this.
   [[nodiscard]] tuning_history tuning() const { return flow_->engine().tuning(); }
-  /// The maximum number of batches on the device or on their way. With `depth = automatic`, the
-  /// current value. Any thread may call this and `device_bytes`.
+  /// The maximum number of batches that are on the device or being copied. With `depth =
+  /// automatic`, the current value. Any thread may call this and `device_bytes`.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->engine().depth(); }
-  /// Returns true if batches are not copied, and the device works on them in their host slots; see
-  /// `transfer_options::zero_copy`.
+  /// Returns true if the device works on batches in their host slots, without a copy. See
+  /// `transfer_options::tuning.zero_copy`.
   [[nodiscard]] bool zero_copy() const noexcept { return flow_->engine().zero_copy(); }
-  /// The device memory in bytes of all slots, and of the two staging buffers before a transform.
+  /// The device memory of all slots and of the staging buffers, in bytes.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->engine().device_bytes(); }
 
  private:
@@ -452,7 +454,7 @@ class transfer {
     }
   }
 
-  std::shared_ptr<flow> flow_;  // on the heap: ranges and iterators refer to it
+  std::shared_ptr<flow> flow_;  // shared with ranges and iterators
   detail::pull_loop<flow> pulled_;
 };
 
@@ -463,7 +465,7 @@ inline constexpr bool is_transfer<transfer<Source, Transform>> = true;
 
 }  // namespace detail
 
-/// Refers to an lvalue source, and moves an rvalue source in.
+/// Makes a transfer that refers to an lvalue source, or owns an rvalue source.
 template <class Source, class Stream>
 transfer(Source&&, Stream&&, transfer_options = {})
     -> transfer<typename detail::transfer_args_check<Source, Stream>::source_type>;
@@ -480,26 +482,27 @@ transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
                                                      std::remove_cvref_t<Transform>>::source_type,
                 std::remove_cvref_t<Transform>>;
 
-/// Reports options that do not come last, in one sentence.
+/// Reports in one sentence that the options do not come last.
 template <class Source, class Stream>
 transfer(Source&&, transfer_options, Stream&&)
     -> transfer<typename detail::transfer_args_check<Source, detail::no_stream, no_transform,
                                                      true>::source_type>;
 
 /// The memory of a loader and of a transfer over it. With `zero_copy_use::always`, only a transform
-/// uses device memory. With `keep_host`, there are at most as many device slots as host slots. `by_device` counts as if batches were copied, which is the maximum. The
-/// actual values are `transfer::zero_copy` and `transfer::device_bytes`.
+/// uses device memory. With `keep_host`, there are at most as many device slots as host slots. For
+/// `by_device`, the values assume that batches are copied, which is the maximum.
+/// `transfer::zero_copy` and `transfer::device_bytes` return the actual values.
 struct feed_footprint {
   loader_footprint host;              ///< memory of the loader
   std::size_t device_slots = 0;       ///< `transfer::depth`; the maximum if `automatic`
-  std::size_t device_slot_bytes = 0;  ///< bytes of each slot: a batch as the consumer gets it
+  std::size_t device_slot_bytes = 0;  ///< bytes of each slot, a batch as the consumer gets it
   std::size_t staging_bytes = 0;      ///< two batches before the transform, if there is one
   std::size_t device_bytes = 0;       ///< all device memory: `transfer::device_bytes`
 
-  /// An upper bound in bytes of what the feed allocates in host memory: 4 KiB, and 1 KiB for each
-  /// device slot. 16 KiB more if `depth` is `automatic`. 16 bytes for each sample of each slot if
-  /// the loader has `instrumentation.indices`. Excludes the device's own streams and events, and
-  /// what a transform allocates.
+  /// An upper bound, in bytes, on the host memory that the feed allocates: 4 KiB, and 1 KiB for
+  /// each device slot. If `depth` is `automatic`, 16 KiB more. If the loader has
+  /// `instrumentation.indices`, 16 bytes for each sample of each slot. Excludes the device's own
+  /// streams and events, and the memory that a transform allocates.
   std::size_t bookkeeping = 0;
 
   friend bool operator==(const feed_footprint&, const feed_footprint&) = default;
@@ -527,7 +530,8 @@ inline feed_footprint feed_of(const loader_footprint& host, std::size_t depth,
 }  // namespace detail
 
 /// Returns the memory in bytes of a loader with these options and of a transfer over it. Allocates
-/// nothing. See `footprint` of a loader alone. Throws `option_error`, and `layout_error`.
+/// nothing. For a loader alone, see the other overloads of `footprint`. Throws `option_error`, and
+/// `layout_error`.
 template <record_type Record>
 [[nodiscard]] feed_footprint footprint(const record_extents<Record>& extents,
                                        const loader_options& load, const transfer_options& feed) {

@@ -102,7 +102,7 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
   D data_;
 };
 
-/// Wraps `data` as a pipeline stores it: an lvalue by reference, an rvalue by moving it in.
+/// Wraps `data`: refers to an lvalue, and owns an rvalue.
 template <record_type Record, class Data>
 [[nodiscard]] std::shared_ptr<const erased_dataset<Record>> erase(Data&& data) {
   using stored = stored_dataset_t<Data>;
@@ -116,7 +116,7 @@ template <record_type Record, class Data>
 
 }  // namespace detail
 
-/// A type-erased dataset of `Record`, for pipelines that are chosen at run time or named in a
+/// A type-erased dataset of `Record`, for pipelines that are chosen at run time or declared in a
 /// header.
 ///
 ///     ps::any_dataset<digit> train = ps::idx_dataset<digit>{images, labels};
@@ -124,15 +124,15 @@ template <record_type Record, class Data>
 ///     ps::loader loader{train, ps::shuffled{.seed = 1}, {.batch_size = 64}};
 ///
 /// An rvalue is moved in. An lvalue is stored by reference and must outlive all copies. Copies
-/// share the dataset inside. A pipeline over an lvalue of this type takes a copy. The batches are
-/// the same as those of the dataset inside, including random bits. Origins, fingerprint, hints and
-/// plans are forwarded. `map_batch` can be applied on top. Reading is thread-safe; assigning is
-/// not.
+/// share the wrapped dataset. A pipeline over an lvalue of this type takes a copy. The batches are
+/// the same as those of the wrapped dataset, including random bits. Origins, fingerprint, hints and
+/// plans are forwarded. `map_batch` can be applied to this type. Reading is thread-safe; assigning
+/// is not.
 ///
-/// The cost is one virtual call per chunk and none per sample. The exception is a `map<Out>` over
-/// this type, which reads one sample at a time. Put such a `map` inside. This type does not offer
-/// `view` and `prefetch`, but the dataset inside uses its own. An `any_dataset` counts as a dataset
-/// that `borrows`.
+/// The cost is one virtual call per chunk and none per sample. As an exception, a `map<Out>` over
+/// this type reads one sample at a time, so apply such a `map` before wrapping. `any_dataset` has
+/// no `view` and `prefetch`, but the wrapped dataset still uses its own. An `any_dataset` counts as
+/// a dataset that `borrows`.
 template <penstock::record_type Record>
 class any_dataset
     : public detail::adaptor_base<detail::erased_dataset<Record>,
@@ -151,7 +151,7 @@ class any_dataset
   any_dataset(Data&& data)  // NOLINT: implicit, so that a pipeline is assigned to it
       : below(detail::erase<Record>(std::forward<Data>(data))) {}
 
-  /// Reads the samples `indices` into `out`. Throws the exceptions of the dataset inside.
+  /// Reads the samples `indices` into `out`. Throws the exceptions of the wrapped dataset.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     this->base().read_chunk(indices, out, context);
@@ -164,7 +164,8 @@ any_dataset(Data&&) -> any_dataset<typename std::remove_cvref_t<Data>::record_ty
 
 namespace detail {
 
-// Stored by value as a handle: a pipeline over a variable may be assigned to that variable.
+// Pipelines store this handle by value, so a pipeline over a variable may be assigned to that
+// variable.
 template <class Record>
 struct stored_dataset<any_dataset<Record>&> {
   using type = any_dataset<Record>;

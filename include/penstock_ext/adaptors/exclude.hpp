@@ -18,13 +18,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The complement of a list of indices. The memory is 8 bytes per excluded sample.
+/// The complement of a list of indices. Takes 8 bytes per excluded sample.
 class index_complement {
  public:
   /// Excludes `out`, a sorted list without repetitions, from `whole` samples.
   index_complement(std::vector<std::uint64_t> out, std::uint64_t whole)
       : gaps_(std::move(out)), size_(whole - gaps_.size()) {
-    // The number of samples kept below each excluded sample. `operator[]` searches these numbers.
+    // Computes the number of kept samples before each excluded sample. `operator[]` searches these
+    // numbers.
     for (std::size_t i = 0; i < gaps_.size(); ++i) gaps_[i] -= i;
   }
 
@@ -49,7 +50,7 @@ class index_complement {
   std::uint64_t size_;
 };
 
-/// Returns the indices in `data` of the samples whose index in the bottom dataset `part` is in
+/// Returns the indices in `data` of the samples whose index in the underlying dataset `part` is in
 /// `out`, which is sorted. Throws `index_error`.
 template <dataset D>
 [[nodiscard]] std::vector<std::uint64_t> indices_from(const D& data,
@@ -109,18 +110,18 @@ class exclude_adaptor : public adaptor<exclude_adaptor> {
 /// Excludes the samples of a list and keeps the order of the others: `data | exclude(bad)`. `bad`
 /// comes, for example, from `read_quarantine`.
 ///
-/// The list has the indices of the dataset at the bottom of the pipeline, below `subset`, `map` and
-/// `concat`, as a quarantine list does. If `concat` joins several datasets, the list is for dataset
-/// `part`, counted from 0. So the same list serves a whole dataset and any subset of it: indices
-/// that a subset does not have are ignored. Order and repetitions do not matter. If the dataset is
-/// adapted, the origin of each sample is requested once.
+/// The list has indices of the underlying dataset, which `subset`, `map` and `concat` wrap, as a
+/// quarantine list does. If `concat` joins several datasets, the list is for dataset `part`,
+/// counted from 0. So the same list can be used for a whole dataset and for any subset of it:
+/// indices that a subset does not have are ignored. The list may be unsorted and contain
+/// repetitions. If the dataset is adapted, the origin of each sample is requested once.
 ///
-/// Access is a binary search in the list. Samples that are kept need no memory. Size, order and the
-/// fingerprint in a `loader_state` change with the list: a state saved with another list is
-/// rejected. To exclude samples during a training, see `error_policy::quarantine_list`.
+/// Each access is a binary search in the list. Kept samples need no memory. The size, the order and
+/// the fingerprint in a `loader_state` depend on the list, so a state that was saved with another
+/// list is rejected. To exclude samples during a training, see `error_policy::quarantine_list`.
 ///
-/// Throws `index_error` when it is applied to a dataset if an index is not less than the size of
-/// the bottom dataset, or if there is no such part.
+/// When the adaptor is applied to a dataset, throws `index_error` if an index is not less than the
+/// size of the underlying dataset, or if `part` does not exist.
 [[nodiscard]] inline detail::exclude_adaptor exclude(std::vector<std::uint64_t> indices,
                                                      std::uint64_t part = 0) {
   return {std::move(indices), part};

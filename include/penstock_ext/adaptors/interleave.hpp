@@ -20,8 +20,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A selection from the concatenation of the parts: the parts take turns in proportion to their
-/// weights. The pattern, see `round_robin`, repeats after sum(weights) positions.
+/// A selection from the concatenation of the parts, in which the parts take turns in proportion to
+/// their weights. The pattern (see `round_robin`) repeats after sum(weights) positions.
 class weighted_turns {
  public:
   /// Makes the selection for parts of these sizes. If `repeats`, an exhausted part starts again
@@ -99,15 +99,15 @@ class weighted_turns {
   std::vector<std::uint32_t> weights_;  // without a common divisor
   bool repeats_;
   std::vector<part_turn> turns_;
-  std::vector<std::uint64_t> begins_;  // of the parts, and the end of the last part
+  std::vector<std::uint64_t> begins_;  // starts of the parts, and the end of the last part
   std::uint64_t size_ = 0;
 };
 
 }  // namespace detail
 
-/// The action of `interleave` when one of its datasets is exhausted.
+/// Selects what `interleave` does when one of its datasets is exhausted.
 enum class exhausted_policy {
-  end,     ///< the mixture ends where the next sample of that dataset would be
+  end,     ///< the mixture ends before the next sample of that dataset
   repeat,  ///< the dataset starts again; the mixture ends when every dataset has been read once
 };
 
@@ -115,18 +115,18 @@ enum class exhausted_policy {
 struct interleave_options {
   /// The number of samples of each dataset in a round, in the order of the datasets. {3, 1} takes
   /// three samples of the first dataset for each sample of the second. Each weight is at least 1.
-  /// The sum of the weights, divided by their greatest common divisor, is at most 65536. Empty:
-  /// equal weights.
+  /// The sum of the weights, divided by their greatest common divisor, is at most 65536. If empty,
+  /// all weights are equal.
   std::vector<std::uint32_t> weights = {};
-  /// The end of the mixture.
+  /// Selects where the mixture ends.
   exhausted_policy on_exhausted = exhausted_policy::end;
 };
 
 /// Mixes datasets by weights: `interleave({.weights = {3, 1}}, large, small) | map(f)`. The result
 /// is a dataset whose sample i is a pure function of i. So any sampler works on it, and a resume
 /// takes constant time. Every round of sum(weights) samples has exactly as many samples of each
-/// dataset as its weight specifies, spread evenly. Each dataset keeps its own order. With a
-/// shuffling sampler the shares hold over the epoch, with `sequential` in every round.
+/// dataset as its weight specifies, spread evenly. Each dataset keeps its own order. With
+/// `sequential`, the shares are exact in every round; with a shuffling sampler, over the epoch.
 ///
 /// The pattern needs 8 bytes for each sample of a round. All datasets must have the same record.
 /// Throws `concat_mismatch` if their dynamic extents differ, and `option_error` for invalid weights
@@ -136,7 +136,7 @@ template <class... Parts>
   requires(sizeof...(Parts) > 0)
 [[nodiscard]] auto interleave(const interleave_options& options, Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
-  // So that a misuse reports one sentence, and no page of unmet constraints after it.
+  // A misuse reports one sentence, without a page of unmet constraints after it.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     detail::weighted_turns turns{options.weights,
                                  {static_cast<std::uint64_t>(parts.size())...},

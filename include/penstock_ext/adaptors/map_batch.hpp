@@ -37,7 +37,7 @@ class map_batch_dataset : public adaptor_base<Base> {
   map_batch_dataset(Base base, F function)
       : below(std::move(base)), function_(std::move(function)) {}
 
-  /// Applies the function to the batch, after the functions of `base`.
+  /// Applies the functions of `base` to the batch, and then this function.
   void finish_batch(batch_view<record_type> all, sample_generator& rng) const {
     if constexpr (finishes_batches<Base>) base_.finish_batch(all, rng);
     if constexpr (is_random) {
@@ -68,16 +68,16 @@ inline constexpr bool is_last<map_batch_adaptor<F>> = true;
 /// `map_batch`.
 ///
 /// The worker that reads the last sample of the batch calls the function. Without workers, the
-/// consumer's thread calls it. So batches are transformed in parallel, and workers spare the
-/// consumer's thread. `rng` is keyed by (seed, epoch, batch), and the pipeline's batch functions
-/// share it in their order. A batch is the same for any number of workers, but not for another
-/// batch size or, with `sharded`, another number of ranks.
+/// consumer's thread calls it. So batches are transformed in parallel, and not on the consumer's
+/// thread if there are workers. `rng` is keyed by (seed, epoch, batch). The batch functions of a
+/// pipeline share it, in their order. A batch is the same for any number of workers, but not for
+/// another batch size or, with `sharded`, another number of ranks.
 ///
-/// `all` has the samples of the batch, including samples that `last_batch::pad` adds, but
-/// without skipped samples. The function is moved in and called as const from several threads
-/// concurrently. Its exceptions reach the consumer together with that batch. No `error_policy`
-/// applies to them, and `last_failure()` has the stage "batch". The function is not called for
-/// batches that failed or are empty, and `loader_options::faults` does not watch it.
+/// `all` has the samples of the batch, including the samples that `last_batch::pad` adds, but not
+/// skipped samples. The function is moved in and called as const from several threads concurrently.
+/// Its exceptions reach the consumer together with that batch. No `error_policy` applies to them,
+/// and `last_failure()` has the stage "batch". The function is not called for batches that failed
+/// or are empty, and `loader_options::faults` does not watch it.
 template <class F>
 [[nodiscard]] detail::map_batch_adaptor<std::decay_t<F>> map_batch(F&& function) {
   return detail::map_batch_adaptor<std::decay_t<F>>{std::forward<F>(function)};

@@ -83,8 +83,8 @@ template <name Name>
 [[nodiscard]] detail::index_adaptor<Name> with_index() {
   return {};
 }
-/// Adds a field "index". An overload and not a default argument: nvcc passes on the value of a
-/// default argument in a form that clang++ rejects.
+/// Adds a field "index". An overload, because nvcc passes on a default argument in a form that
+/// clang++ rejects.
 [[nodiscard]] inline detail::index_adaptor<"index"> with_index() { return {}; }
 
 }  // namespace PENSTOCK_ABI

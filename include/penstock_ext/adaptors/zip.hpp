@@ -125,7 +125,7 @@ class zip_dataset {
 /// the result; rvalues are moved in.
 ///
 /// Each dataset is read in place as if it were alone, and has its own random bits. The random bits
-/// of `first` are the same as without `second`. Failures name the sample's origin in `first`.
+/// of `first` are the same as without `second`. Failures report the sample's origin in `first`.
 template <class First, class Second>
 [[nodiscard]] auto zip(First&& first, Second&& second) {
   detail::require_dataset<std::remove_cvref_t<First>>();

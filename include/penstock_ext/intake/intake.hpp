@@ -44,11 +44,11 @@ struct intake_options {
   std::size_t samples = 1;     ///< the capacity of a slot in samples
   penstock::when_full when_full = penstock::when_full::wait;  ///< what happens without a free slot
 
-  /// Memory of the caller for the slots, aligned to 256 bytes, of at least `slot_count` times
-  /// `intake_bytes` bytes. The intake page-locks it, and the caller must keep it until the intake
-  /// and all its batches are gone. Without it the intake allocates pinned memory.
+  /// Memory of the caller for the slots: at least `slot_count` times `intake_bytes` bytes, aligned to
+  /// 256 bytes. The intake page-locks the memory, which must outlive the intake and all its
+  /// batches. If empty, the intake allocates pinned memory.
   std::span<std::byte> memory = {};
-  /// Limits the memory that the intake allocates, together with that of others.
+  /// Limits the memory that the intake and other users of the budget allocate.
   std::optional<memory_budget> budget = {};
   /// Closes the intake when a stop is requested. Batches that were committed before are delivered.
   std::stop_token stop = {};
@@ -58,10 +58,10 @@ struct intake_options {
 struct discard_t {
   explicit discard_t() = default;
 };
-/// Drops the batches that no consumer has got, see `intake::close`.
+/// Drops the batches that no consumer has received, see `intake::close`.
 inline constexpr discard_t discard{};
 
-/// The memory of a slot, to write. Owns nothing.
+/// The writable memory of a slot. A non-owning view.
 template <record_type Record>
 class intake_buffer {
  public:
@@ -83,7 +83,7 @@ class intake_buffer {
 
   /// Returns a `tensor_view` of a field, with room for all samples as outermost dimension. For a
   /// ragged field, returns a view of the room for the values of all samples. The values of a sample
-  /// follow directly those of the sample before.
+  /// directly follow the values of the previous sample.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     detail::require_field<Record, Name>();
@@ -109,10 +109,10 @@ class intake_buffer {
   [[no_unique_address]] detail::lease_tag lease_;
 };
 
-/// The right to write a slot of an `intake`. Move-only. Destruction without `commit` returns the
-/// slot. A lease may outlive the intake, and then commits nothing. Only one thread at a time may
-/// use a lease. All functions except `operator bool` throw `intake_error` if the lease is empty:
-/// after `commit`, `detach` or a move.
+/// The right to write a slot of an `intake`. Move-only. If the lease is destroyed without `commit`,
+/// the slot is returned. A lease may outlive the intake, in which case it commits nothing. Only one
+/// thread at a time may use a lease. All functions except `operator bool` throw `intake_error` if
+/// the lease is empty: after `commit`, `detach` or a move.
 template <record_type Record, device Device>
 class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
   using board_type = detail::intake_board<Record, Device>;
@@ -146,11 +146,11 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
     held("commit").require_room(what);
     return base::leave()->commit(base::slot_, what);
   }
-  /// Publishes a batch that work on `stream` still writes. The copy to the consumer's device waits
-  /// for the work that is queued on `stream` by now, and so does a consumer that loops on the host.
-  /// The function does not wait. `producer` is the device of the stream. Throws what the device
-  /// throws. If it refuses the stream, the lease keeps the slot. Otherwise the lease is empty, and
-  /// the slot is returned after a wait for the stream.
+  /// Publishes a batch that work on `stream` still writes. The copy to the consumer's device, and a
+  /// consumer that loops on the host, wait for the work that is currently queued on `stream`. The
+  /// function does not wait. `producer` is the device of the stream. Throws what the device throws.
+  /// If the stream is not usable, the lease keeps the slot. If recording fails, the function waits
+  /// for the stream and returns the slot, and the lease is empty.
   bool commit_after(typename Device::stream_ref stream, const commit_info& what,
                     const Device& producer) {
     held("commit_after").require_room(what);
@@ -163,8 +163,8 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
     return commit_after(stream, what, held("commit_after").device());
   }
 
-  /// Gives the slot to a driver that knows its address, and empties the lease. Returns the number
-  /// for `commit`, `release` and `attach` of the intake, which end the ownership of the driver.
+  /// Gives the slot to a driver that knows its address, and empties the lease. Returns the slot's
+  /// number. Pass it to `commit`, `release` or `attach` of the intake to take the slot back.
   std::uint32_t detach() {
     held("detach").detach(base::slot_);
     static_cast<void>(base::leave());
@@ -182,7 +182,7 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
 
 namespace detail {
 
-/// A lease of a batch that a producer has pushed, without the views.
+/// A lease of a batch that a producer has committed, without the views.
 template <record_type Record, device Device>
 class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
   using base = host_slot_lease<intake_board<Record, Device>>;
@@ -196,7 +196,7 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
     base::use();
     base::slots_->wait_until_written(base::slot_);
   }
-  /// Makes later work of `stream` wait for that work instead.
+  /// Makes later work on `stream` wait for that work. Does not block.
   void wait_until_written(typename Device::stream_ref stream) const {
     base::use();
     base::slots_->wait_until_written(base::slot_, stream);
@@ -219,7 +219,7 @@ template <record_type Record, device Device>
   }
 }
 
-/// The loop over an `intake` without a transfer. For the consumer's thread.
+/// The loop over an `intake` without a transfer. Only the consumer's thread may use it.
 template <record_type Record, device Device>
 class intake_loop {
  public:
@@ -281,15 +281,15 @@ template <record_type Record>
 /// `when_full` or by `transfer_options::newest`. Batches that a feed has taken are dropped when its
 /// range ends. Batches that no feed has taken remain.
 ///
-/// A driver with buffers at fixed addresses learns them from `buffers()`. A thread of the program
-/// takes each slot that the driver may fill (`acquire`, then `intake_slot::detach`). When a buffer
-/// is full, the program calls `commit(id)`, and takes another slot for the driver. Stop the driver
-/// before the intake is destroyed.
+/// A driver that needs buffers at fixed addresses gets the addresses from `buffers()`. A thread of
+/// the program takes each slot that the driver may fill (`acquire`, then `intake_slot::detach`).
+/// When a buffer is full, the program calls `commit(id)`, and takes another slot for the driver.
+/// Stop the driver before the intake is destroyed.
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
-/// The constructor allocates all memory. Batches are numbered as they are handed out, in epoch 0.
-/// A slot is lost, and never used again, if the device refuses both to record the end of the work
-/// on it and to wait for that work.
+/// The constructor allocates all memory. Batches are numbered as they are handed out, in epoch 0. A
+/// slot is lost, and never used again, if recording the end of the work on it fails and waiting for
+/// that work fails too.
 ///
 /// In a child made by fork(), an intake and its leases may only be destroyed. Other calls throw
 /// `std::logic_error` or do nothing.
@@ -315,8 +315,8 @@ class intake {
   explicit intake(const Device& device, const intake_options& options = {})
       : intake(device, record_extents<Record>{}, options) {}
   intake(intake&&) = delete;
-  /// Closes the intake and drops the batches that no consumer has taken. Calls that are in progress
-  /// on other threads end, as after `close`, and none may begin. Leases stay valid.
+  /// Closes the intake and drops the batches that no consumer has taken. Calls in progress on other
+  /// threads end, as after `close`. No other call may begin. Leases stay valid.
   ~intake() { board_->close(true); }
 
   /// Takes a slot to write. If none is free, does what `when_full` specifies: `wait` waits, and
@@ -343,8 +343,8 @@ class intake {
   /// Takes the buffer `id` back from a driver, as a lease: to read it, to commit it, or to return
   /// it. Throws `intake_error` if the buffer does not belong to a driver (`intake_slot::detach`).
   [[nodiscard]] slot_type attach(std::uint64_t id) { return slot_of(board_, board_->claim(id)); }
-  /// Publishes the batch that a driver has written to the buffer `id`, as `intake_slot::commit`.
-  /// Throws `intake_error` as `attach` and `commit` do. The driver then keeps its buffer.
+  /// Publishes the batch that a driver has written to the buffer `id`, like `intake_slot::commit`.
+  /// Throws `intake_error` as `attach` and `commit` do, in which case the driver keeps its buffer.
   bool commit(std::uint64_t id, const commit_info& what = {}) {
     board_->require_room(what);
     return attach(id).commit(what);
@@ -354,7 +354,7 @@ class intake {
 
   /// Reports an error to the consumer, in place of the next batch. The consumer's loop ends with
   /// the exception, and a new loop gets the batches that were committed later. Throws
-  /// `std::invalid_argument` for null. Ignored after `close`.
+  /// `std::invalid_argument` for null. Has no effect after `close`.
   void fail(std::exception_ptr error) {
     if (error == nullptr) throw std::invalid_argument("intake: fail without an exception");
     board_->fail(std::move(error));
@@ -365,16 +365,16 @@ class intake {
     fail(std::make_exception_ptr(std::move(error)));
   }
 
-  /// Accepts no further batch. Batches that were committed before are delivered, and then the loop
-  /// of the consumer ends. A batch that is committed later is dropped.
+  /// Accepts no further batch. Batches that were committed before are delivered, after which the
+  /// consumer's loop ends. A batch that is committed later is dropped.
   void close() noexcept { board_->close(false); }
-  /// Accepts no further batch, and drops the batches and errors that no consumer has got.
+  /// Accepts no further batch, and drops the batches and errors that no consumer has received.
   void close(discard_t) noexcept { board_->close(true); }
-  /// Returns true if it was closed.
+  /// Returns true if the intake was closed.
   [[nodiscard]] bool was_closed() const noexcept { return board_->is_closed(false); }
 
   /// Returns the batches until the end, for a consumer without a transfer. The loop waits for each
-  /// batch, also for the work of `commit_after`, and ends when the intake is closed or destroyed.
+  /// batch, including the work of `commit_after`, and ends when the intake is closed or destroyed.
   [[nodiscard]] range_type stream() {
     return {std::make_shared<detail::intake_loop<Record, Device>>(board_), {}, 1};
   }
@@ -393,9 +393,9 @@ class intake {
   /// Waits for the next batch and returns it. Returns an empty batch at the end. Throws the errors
   /// of producers. A stream may still write the batch, see `wait_until_written` of the batch.
   [[nodiscard]] batch_type next() { return detail::take_batch(board_, true); }
-  /// Returns the next batch if it is ready, else an empty batch.
+  /// Returns the next batch if it is ready, otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return detail::take_batch(board_, false); }
-  /// Does nothing: remaining batches are for the next feed.
+  /// Does nothing: the next feed gets the remaining batches.
   void stop() const noexcept {}
   /// Returns true if `next` would return an empty batch at once.
   [[nodiscard]] bool at_end() const noexcept { return board_->is_closed(true); }

@@ -42,20 +42,21 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The options of `results`. Bad values throw `option_error` at construction.
+/// The options of `results`, whose constructor throws `option_error` for invalid values.
 struct results_options {
   /// Device slots: one for the batch whose results the step computes, and the others for batches
-  /// whose results are on their way to the host. At least 1, which overlaps nothing. There are
-  /// `depth` + `workers` page-locked host slots. Use a larger depth if consumers keep leases after
-  /// they return.
+  /// whose results are on their way to the host. At least 1, in which case nothing overlaps. There
+  /// are `depth` + `workers` page-locked host slots. Use a larger depth if consumers keep leases
+  /// after they return.
   std::size_t depth = 3;
-  /// Threads that consume. A single thread consumes batch after batch, in the order of the loop.
-  /// Several threads consume batches concurrently, as they come.
+  /// Number of threads that consume. A single thread consumes the batches in the order of the loop.
+  /// Several threads consume batches concurrently, as they arrive.
   std::size_t workers = 1;
-  /// The action if only the end of a lease that a consumer has kept could free a slot. `wait`
-  /// waits. `fail` throws `leases_exhausted`, for leases that the loop's thread itself ends.
+  /// Selects what happens if a slot can only become free when a consumer ends a lease that it has
+  /// kept. `wait` waits. `fail` throws `leases_exhausted`; use it if the loop's thread itself ends
+  /// these leases.
   exhausted_action on_slots_exhausted = exhausted_action::wait;
-  /// A stop request ends a wait for a slot or for a kept lease with `cancelled`.
+  /// If a stop is requested, a wait for a slot or for a kept lease throws `cancelled`.
   std::stop_token stop{};
   /// Records the loop's waits for a slot, the copies and the consumers, see `trace_recorder`. Use
   /// the recorder of the transfer to see both in one trace. If null, nothing is recorded. See
@@ -95,19 +96,19 @@ namespace detail {
   return options;
 }
 
-/// Returns the number of page-locked slots: for the batches that are being copied, and one for each
-/// consumer.
+/// Returns the number of page-locked slots: `depth` for the batches being copied, and one for each
+/// worker.
 [[nodiscard]] inline std::size_t host_slots_of(const results_options& options) noexcept {
   return options.depth + options.workers;
 }
 
-/// The memory of `results` on both sides, and the copies between them. Lives until the last lease
-/// is gone.
+/// The device memory and host memory of `results`, and the copies between them. Lives until the
+/// last lease has ended.
 template <record_type Record, device Device>
 class result_ring {
  public:
   using stream_ref = typename Device::stream_ref;
-  // No lock: only the loop's thread marks steps, and at any time a single worker marks copies.
+  // Needs no lock: only the loop's thread marks steps, and only one worker at a time marks copies.
   using timeline = stream_timeline<Device, no_lock>;
 
   /// The data of the batch in a slot. All memory is allocated at construction.
@@ -173,11 +174,10 @@ class result_ring {
     for (std::size_t i = 0; i < host_slots; ++i) on_host.memory.forbid(i);
   }
   result_ring(result_ring&&) = delete;
-  /// Frees the memory. Waits for the steps and copies that may still use it. If the device refuses,
-  /// the memory leaks.
+  /// Waits for the steps and copies that may still use the memory, and frees it. If waiting fails,
+  /// leaks the memory.
   ~result_ring() {
-    // A copy has no point if the device refused to record it. The step of an unmarked slot has none
-    // either.
+    // If recording failed, a copy has no point. The step of an unmarked slot has no point either.
     bool is_idle = synchronize_before_free(device_, stream_ref{copies_});
     for (const entry& one : on_device.entries) {
       is_idle = steps_.try_synchronize(one.end) && is_idle;
@@ -202,27 +202,27 @@ class result_ring {
     to.tags.assign(tags.begin(), tags.end());  // has room, as has the next line
     to.indices.assign(indices.begin(), indices.end());
   }
-  /// Hands in the slot, whose results are marked. If nobody would consume them, the slot becomes
-  /// free and the function returns false.
+  /// Submits the slot, whose results are marked. If no worker would consume them, frees the slot
+  /// and returns false.
   bool submit(std::uint32_t slot) noexcept {
     const bool is_in = turns.submit(slot);
     (is_in ? handed_in : discarded).fetch_add(1, std::memory_order_relaxed);
     return is_in;
   }
-  /// Frees the slot without results.
+  /// Frees the slot without submitting results.
   void discard(std::uint32_t slot) noexcept {
     if (process.is_in_child()) return;
     discarded.fetch_add(1, std::memory_order_relaxed);
-    // The program may free memory before the step is over. If the step can't be waited for either,
-    // the next `acquire` tries again.
+    // The program may free memory before the step has ended. If waiting for the step fails too, the
+    // next `acquire` tries again.
     if (mark_computed(slot).is_lost) {
       unmarked.push_back(slot);  // has room
     } else {
       turns.put_back(slot);
     }
   }
-  /// Marks the end of the step's work on the slot. Refused during a capture: the copy would become
-  /// a part of the program's graph.
+  /// Marks the end of the step's work on the slot. Fails during a capture, because the copy would
+  /// become a part of the program's graph.
   [[nodiscard]] typename timeline::marked mark_computed(std::uint32_t slot) noexcept {
     auto end = steps_.mark();
     if (!end.is_lost) on_device.entries[slot].end = end.at;
@@ -248,7 +248,7 @@ class result_ring {
   void wait_for_copy(const result_queue::job& what) {
     copied_.wait(on_host.entries[what.host_slot].end);
   }
-  /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
+  /// Throws `std::logic_error` in a child made by fork(), in which the threads do not exist.
   void require_threads() const {
     process.require("results", "finish in that process, and make separate results in this process");
   }
@@ -305,11 +305,11 @@ class result_slot_lease : public slot_lease<typename result_ring<Record, Device>
 
   using base::base;
 
-  /// Hands in the results, which are copied to the host after all work queued on the loop's stream
-  /// so far, and then consumed. The call records one event on that stream and does not wait.
-  /// Afterwards the lease is empty. After a failure or `close` the slot is discarded and the
-  /// function returns false; the next `acquire` throws the failure. Throws what the device throws,
-  /// such as `capture_in_progress`; the lease then keeps the slot.
+  /// Submits the results. After all work currently queued on the loop's stream, the results are
+  /// copied to the host and consumed. Records one event on that stream and does not wait.
+  /// Afterwards the lease is empty. After a failure or `close`, discards the slot and returns
+  /// false; the next `acquire` throws the failure. Throws what the device throws, such as
+  /// `capture_in_progress`, in which case the lease keeps the slot.
   bool send() {
     base::use();
     result_ring<Record, Device>& ring = base::slots_->ring;
@@ -336,13 +336,13 @@ class result_batch_lease : public slot_lease<typename result_ring<Record, Device
 
   using base::base;
 
-  /// The indices of the samples of the batch, as `device_batch::indices`. Empty unless the loop's
+  /// The indices of the samples of the batch, like `device_batch::indices`. Empty unless the loop's
   /// batches have them (`loader_options::instrumentation.indices`).
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
     return base::slots_->entries[base::slot_].indices;
   }
-  /// A tag for each sample from the batch's source, as `device_batch::tags`; or none.
+  /// A tag for each sample from the batch's source, like `device_batch::tags`, or an empty span.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     base::use();
     return base::slots_->entries[base::slot_].tags;
@@ -353,22 +353,22 @@ class result_batch_lease : public slot_lease<typename result_ring<Record, Device
 
 /// A device slot for the results of one batch, to which the step writes: `get<"score">(slot)`. The
 /// memory is on the device and may still hold the results of an earlier batch. A slot can be moved,
-/// but not copied. `send` hands in the results. A slot that is destroyed without `send` is
-/// discarded, and its batch has no results. Only the loop's thread may use it.
+/// but not copied. `send` submits the results. A slot that is destroyed without `send` is
+/// discarded, and its batch has no results. Only the loop's thread may use a slot.
 template <record_type Record, device Device>
 using result_slot = lease<Record, detail::result_slot_lease<Record, Device>>;
 
 /// The results of one batch in page-locked host memory, with the `batch_info` of that batch.
-/// Consumers receive it. The lease can be moved, but not copied, and its end returns the slot. A
-/// consumer may move it out and keep it, even longer than the `results` live. Only a single thread
-/// at a time may use it, but any thread may destroy it.
+/// Consumers receive this lease. The lease can be moved, but not copied, and the destructor returns
+/// the slot. A consumer may move the lease out and keep it, even after the `results` are destroyed.
+/// Only one thread at a time may use the lease, but any thread may destroy it.
 template <record_type Record, device Device>
 using result_batch = lease<Record, detail::result_batch_lease<Record, Device>>;
 
 namespace detail {
 
 /// The state that `results` and their loops share: options, slots and worker threads. A loop on
-/// another thread may outlive the `results`, as during `exit()`.
+/// another thread may outlive the `results`, for example during `exit()`.
 template <record_type Record, device Device>
 class result_flow {
   using ring_type = result_ring<Record, Device>;
@@ -410,8 +410,7 @@ class result_flow {
     } catch (...) {
       print_unhandled("results: an", std::current_exception());
     }
-    ring_->turns.fail();  // wakes `finish`: a batch whose consumer has called `exit()` never
-                          // completes
+    ring_->turns.fail();  // wakes `finish`: if a consumer calls `exit()`, its batch never ends
   }
 
   /// @name Implementation of the functions of `results`
@@ -538,8 +537,8 @@ class result_flow {
     if (is_gone_.load(std::memory_order_relaxed)) throw cancelled_by_end_of("results");
   }
 
-  /// Throws `results_error` unless the step on the stream of the results is ordered after the copy
-  /// of `batch`, and the end of the batch's lease after the step.
+  /// Throws `results_error` unless the step on the stream of the results runs after the copy of
+  /// `batch`, and the batch's lease ends after the step.
   template <class Batch>
   void require_stream_of(const Batch& batch) const {
     static_assert(std::convertible_to<decltype(batch.stream()), stream_ref>,
@@ -699,7 +698,7 @@ class result_flow {
   bool is_reported_ = false;        // used by the loop's thread
   std::atomic<std::uint64_t> taken_{0};
   std::atomic<std::uint64_t> consumed_{0};
-  std::atomic<std::int64_t> waited_{0};  // nanoseconds, as are the next two
+  std::atomic<std::int64_t> waited_{0};  // nanoseconds, like the next two members
   std::atomic<std::int64_t> copying_{0};
   std::atomic<std::int64_t> consuming_{0};
   std::mutex mutex_;          // guards error_; also held while failure_ is written
@@ -734,12 +733,12 @@ class result_flow {
 /// loop's body is the step and no stream is passed: `results<scores> out{device, 256, consume}`.
 ///
 /// In the loop, a batch costs one event record on its stream. A worker makes the copy stream wait
-/// for the event, queues the copy, records its end, and sleeps until then. Nothing synchronizes
-/// with the loop's stream. `acquire` waits while all `depth` slots are in flight or consumers are
-/// behind.
+/// for the event, queues the copy, records its end, and sleeps until the copy has ended. No thread
+/// synchronizes with the loop's stream. `acquire` waits while all `depth` slots are in flight or
+/// the consumers are behind.
 ///
-/// A worker calls `consume(result_batch<Record, Device>&)` once for each batch that was handed in.
-/// A single worker consumes batches in the order of `send`. Several workers consume them
+/// A worker calls `consume(result_batch<Record, Device>&)` once for each batch that was sent. A
+/// single worker consumes batches in the order of `send`. Several workers consume them
 /// concurrently, as they arrive. An exception of a consumer ends the flow: no further batch is
 /// consumed, and the loop's next `acquire`, `finish` or `close` throws the exception.
 /// `last_failure` names the batch. An error of the device has the same effect.
@@ -748,11 +747,10 @@ class result_flow {
 /// in page-locked memory. Only the loop's thread may call `acquire`, `send`, `finish` and `close`.
 /// The stream must outlive every slot.
 ///
-/// The destructor closes: it waits until all that was handed in is consumed, unless only the end of
-/// leases that consumers have kept would allow progress. If an exception was not retrieved, the
-/// destructor prints it to stderr. If another thread runs the destructor, as during `exit()`, a
-/// waiting call and the next step of a loop over `zip_results` throw `cancelled`. No other call may
-/// begin then.
+/// The destructor waits until all submitted results are consumed, unless progress needs the end of
+/// leases that consumers have kept. If an exception was not retrieved, the destructor prints it to
+/// stderr. If another thread runs the destructor, as during `exit()`, waiting calls and the next
+/// step of a loop over `zip_results` throw `cancelled`. No other call may begin.
 ///
 /// Construction throws `option_error`, `layout_error`, `out_of_memory`, `std::system_error` for a
 /// thread, and the errors of the device.
@@ -814,22 +812,21 @@ class results {
     return shared()->acquire(info, tags, indices);
   }
 
-  /// Waits until all that was handed in has been consumed. Throws the exception of a consumer or of
-  /// the device. If consumers have kept leases of all host slots, it throws `leases_exhausted`, see
-  /// `on_slots_exhausted`, or `cancelled` after a stop request. After these two nothing is lost,
-  /// and the loop may take more slots.
+  /// Waits until all submitted results are consumed. Throws the exception of a consumer or of the
+  /// device. If consumers have kept leases of all host slots, throws `leases_exhausted`, see
+  /// `on_slots_exhausted`, or `cancelled` after a stop request. After these two exceptions, no
+  /// results are lost, and the loop may take more slots.
   void finish() { shared()->finish(); }
   /// Throws the exception of a consumer or of the device, if there was one. `acquire` and `finish`
-  /// do this first. The loop's thread calls it before it waits for something else. The call does
-  /// not wait.
+  /// do this first. The loop's thread should call this before it waits for something else. Does not
+  /// wait.
   void rethrow() { flow_->rethrow(); }
-  /// Ends the flow: waits until all that was handed in is consumed, and ends the workers. No slot
-  /// can be taken afterwards. Unlike `finish`, it does not wait for leases that consumers have
-  /// kept. Batches without a host slot for that reason are lost, and the call throws
-  /// `leases_exhausted`.
+  /// Waits until all submitted results are consumed, and ends the workers. No slot can be taken
+  /// afterwards. Unlike `finish`, does not wait for leases that consumers have kept. If batches get
+  /// no host slot because of such leases, they are lost, and the call throws `leases_exhausted`.
   void close() { shared()->close(); }
 
-  /// Returns the batch of the exception that has ended the flow, or `std::nullopt`. Any thread may
+  /// Returns the batch of the exception that has ended the loop, or `std::nullopt`. Any thread may
   /// call this and `stats`.
   [[nodiscard]] std::optional<failure> last_failure() const noexcept {
     return flow_->last_failure();
@@ -926,10 +923,11 @@ class zipped_results {
   }
   void advance() {
     if (!step_) return;
-    // Send before the batch is released: both are recorded on the loop's stream after the step.
+    // Sends before the batch is released, because both are recorded on the loop's stream after the
+    // step.
     if (step_->out) step_->out.send();
     step_.reset();
-    flow_->rethrow();  // before the wait for the source, whose batch would get no slot
+    flow_->rethrow();  // before the wait for a batch that would get no slot
     ++at_;
     acquire();
   }
@@ -942,8 +940,9 @@ class zipped_results {
 
 /// Loops over batches and slots for their results together:
 ///
-///     for (auto& [batch, out] : ps::zip_results(feed.epochs(0, 5), results)) step(batch, out,
-///     stream);
+///     for (auto& [batch, out] : ps::zip_results(feed.epochs(0, 5), results)) {
+///       step(batch, out, stream);
+///     }
 ///
 /// `++` sends the slot, unless the body has sent, dropped or moved it, and advances to the next
 /// batch. A loop that ends early, by `break` or an exception, discards the slot of its last batch.

@@ -24,8 +24,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns the pending error in the thread's last-error slot. Ignores "not ready", which polling a
-/// stream leaves there.
+/// Returns the pending error in the thread's last-error slot. Ignores "not ready", which a query of
+/// a stream leaves in the slot.
 [[nodiscard]] inline cudaError_t pending_error() noexcept {
   const cudaError_t pending = cudaPeekAtLastError();
   return pending == cudaErrorNotReady ? cudaSuccess : pending;
@@ -36,9 +36,9 @@ inline void require_nothing_pending(const cuda_site& site) {
   if (pending != cudaSuccess) throw_pending(pending, site);
 }
 
-/// Makes a call and returns its code. Clears an error that the call leaves in the last-error slot,
-/// as the returned code reports it. An error that was already pending belongs to the program and is
-/// not cleared. But a failing call overwrites it, because the runtime has one slot for both.
+/// Makes a call and returns its code. If the call leaves an error in the last-error slot, clears
+/// it, because the code reports it. An error that was already pending belongs to the program and is
+/// not cleared, but a failing call overwrites it, because the runtime has only one slot.
 template <class Call>
 [[nodiscard]] cudaError_t cuda_try(const Call& call) {
   const bool theirs = pending_error() != cudaSuccess;
@@ -58,17 +58,16 @@ void cuda_call(cuda_site site, const Call& call) {
   throw_cuda_error(code, site);
 }
 
-/// Makes a call that waits or queries, even if an error is pending, because memory may be freed
-/// after it. Throws the error of the call; then it has not waited.
+/// Makes a call that waits or queries. Makes it even if an error is pending, because the caller may
+/// free memory afterwards. Throws if the call fails, in which case it has not waited.
 template <class Call>
 void cuda_wait(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
   if (code != cudaSuccess) throw_cuda_error(code, site);
 }
 
-/// Makes a call that queries if work is complete, and returns the answer. Otherwise like
-/// `cuda_wait`. The runtime stores "not ready" as the last error, so it is cleared like an error of
-/// the library.
+/// Makes a call that queries whether work is complete, and returns the answer. Otherwise like
+/// `cuda_wait`. The runtime stores "not ready" as the last error, so this function clears it.
 template <class Call>
 [[nodiscard]] bool cuda_query(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
@@ -76,8 +75,8 @@ template <class Call>
   return code == cudaSuccess;
 }
 
-/// Makes a call in a destructor, ignoring its result: a driver that is being unloaded or a lost
-/// context has freed everything already.
+/// Makes a call in a destructor. Ignores its result: if the driver is being unloaded or the context
+/// is lost, everything is freed already.
 template <class Call>
 void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));
@@ -112,9 +111,9 @@ class scoped_relaxed_capture {
   bool changed_ = false;
 };
 
-/// Makes the calling thread strict while a scope captures: CUDA then refuses calls that a capture
-/// forbids, even if the thread is permanently relaxed. Restores the previous mode. Throws
-/// `cuda_error` or a derived type.
+/// Puts the calling thread in the strict capture mode while this object lives: CUDA then refuses
+/// calls that a capture forbids, even if the thread's mode is permanently relaxed. Restores the
+/// previous mode. Throws `cuda_error` or a derived type.
 class scoped_strict_capture {
  public:
   scoped_strict_capture() {
@@ -134,9 +133,9 @@ class scoped_strict_capture {
   bool was_relaxed_ = is_relaxed_for_good();
 };
 
-/// The functions of the CUDA driver that make a context current. They are looked up by name, since
-/// a program links only the runtime. The types are those of `cuda.h`, except for the result, an
-/// enumeration with the values of `cudaError_t`.
+/// The functions of the CUDA driver that make a context current. Looked up by name, because a
+/// program links only the runtime. The types are those of `cuda.h`, except that the result is an
+/// `int` with the values of `cudaError_t`.
 struct cuda_driver {
   int (*device_get)(int* device, int ordinal) = nullptr;
   int (*current_device)(int* device) = nullptr;
@@ -146,8 +145,8 @@ struct cuda_driver {
   int (*pop)(CUctx_st** context) = nullptr;
   int (*context_of)(cudaStream_t stream, CUctx_st** context) = nullptr;
 
-  /// Returns the functions. Throws `cuda_error` or a derived type, and then looks them up again the
-  /// next time.
+  /// Returns the functions. Throws `cuda_error` or a derived type, in which case the next call
+  /// looks them up again.
   [[nodiscard]] static const cuda_driver& get() {
     static const cuda_driver all = found();
     return all;
@@ -171,7 +170,7 @@ struct cuda_driver {
     void* address = nullptr;
     cuda_wait(name, [&] {
 #if CUDART_VERSION >= 12050
-      constexpr unsigned version = 12000;  // driver interface, independent of the toolkit
+      constexpr unsigned version = 12000;  // version of the driver interface
       return cudaGetDriverEntryPointByVersion(name, &address, version, cudaEnableDefault, nullptr);
 #else
       return cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, nullptr);
@@ -182,13 +181,12 @@ struct cuda_driver {
   }
 };
 
-/// Pushes a device's primary context on the calling thread's context stack for the lifetime of this
-/// object, or does nothing. Afterwards the thread has its previous context, or none.
+/// Pushes a device's primary context on the calling thread's context stack, if necessary. The
+/// destructor pops it, so the thread has its previous context again, or none.
 ///
-/// Calling `cudaSetDevice` twice would not work, because since CUDA 12.0 it creates a context.
-/// Returning to device 0, the default of a thread, would cost a process hundreds of megabytes on a
-/// GPU that it does not use. Staying on the new device would redirect the program's next
-/// allocation.
+/// Setting and restoring the device with `cudaSetDevice` would not work: since CUDA 12.0 it creates
+/// a context. Restoring device 0, the default of a thread, would use hundreds of megabytes on a GPU
+/// that the process may not need. Not restoring it would redirect the program's next allocation.
 class context_push {
  public:
   context_push() = default;
@@ -199,24 +197,24 @@ class context_push {
     static_cast<void>(pop_(&ours));
   }
 
-  /// Makes the device current on the calling thread, unless it is. At most once per object. Throws
-  /// `cuda_error` or a derived type.
+  /// Makes the device current on the calling thread, unless it already is. May be called once per
+  /// object. Throws `cuda_error` or a derived type.
   void make_current(int ordinal) {
     require_nothing_pending("cuCtxGetDevice");
     make_current_to_wait(ordinal);
   }
 
-  /// Makes the device current for a call that waits, even if an error of the program is pending.
-  /// Otherwise like `make_current`.
+  /// Like `make_current`, for a call that waits. Works even if an error of the program is pending.
   void make_current_to_wait(int ordinal) {
     const cuda_driver& driver = cuda_driver::get();
     const int device = handle_of(driver, ordinal);
     if (current_device(driver) != device) push(driver, ordinal, device);
   }
 
-  /// Gives a thread without a context the context of this device; otherwise the next runtime call
-  /// would create a context on device 0. Not needed for device 0 itself. At most once per object.
-  /// Never throws: if the context cannot be made current, the calls in the scope report why.
+  /// If the thread has no context, makes the context of this device current. Otherwise the next
+  /// runtime call would create a context on device 0. Does nothing for device 0 itself. May be
+  /// called once per object. Never throws: if the context cannot be made current, the calls in the
+  /// scope report why.
   void require_one(int ordinal) noexcept {
     if (ordinal == 0) return;
     try {
@@ -226,7 +224,8 @@ class context_push {
     }
   }
 
-  /// Gives a thread without a context the context of `stream`, which must not be a default stream.
+  /// If the thread has no context, makes the context of `stream` current. `stream` must not be a
+  /// default stream.
   void require_one_of(cudaStream_t stream) noexcept {
     try {
       const cuda_driver& driver = cuda_driver::get();
@@ -235,8 +234,8 @@ class context_push {
     }
   }
 
-  /// Makes the context of `stream` current, which must not be a default stream. At most once per
-  /// object. Throws `cuda_error` or a derived type.
+  /// Makes the context of `stream` current. `stream` must not be a default stream. May be called
+  /// once per object. Throws `cuda_error` or a derived type.
   void make_current_of(cudaStream_t stream) {
     require_nothing_pending("cuStreamGetCtx");
     push_of(cuda_driver::get(), stream);
@@ -259,7 +258,7 @@ class context_push {
   }
 
   [[nodiscard]] static int handle_of(const cuda_driver& driver, int ordinal) {
-    thread_local int known = -1;  // permanent, as a device keeps its handle
+    thread_local int known = -1;  // never changes: a device keeps its handle
     thread_local int handle = 0;
     if (known != ordinal) {
       int device = 0;
@@ -271,13 +270,14 @@ class context_push {
   }
 
   void push(const cuda_driver& driver, int ordinal, int device) {
-    // Lets the runtime retain the context until `cudaDeviceReset` or the end of the process. If
-    // only this scope retained it, memory allocated in the scope would be freed with it.
+    // Makes the runtime retain the context until `cudaDeviceReset` or the end of the process.
+    // Otherwise the end of this scope would destroy the context, and with it the memory allocated
+    // in the scope.
     cuda_wait("cudaInitDevice", [&] { return cudaInitDevice(ordinal, 0, 0); });
     CUctx_st* context = nullptr;
     require(driver.retain(&context, device), "cuDevicePrimaryCtxRetain");
     const int pushed = driver.push(context);
-    static_cast<void>(driver.release(device));  // was retained only to get the handle
+    static_cast<void>(driver.release(device));  // retained only to get the handle
     require(pushed, "cuCtxPushCurrent");
     pop_ = driver.pop;
   }
@@ -292,7 +292,8 @@ class context_push {
   int (*pop_)(CUctx_st**) = nullptr;  // null: nothing to pop
 };
 
-/// Makes a device current on the calling thread for a scope. Does nothing if it already is.
+/// Makes a device current on the calling thread while this object lives. Does nothing if it already
+/// is.
 struct scoped_device : private context_push {
   explicit scoped_device(int ordinal) { make_current(ordinal); }
 };
@@ -316,9 +317,9 @@ struct scoped_context : private context_push {
   return code == cudaSuccess ? ordinal : 0;
 }
 
-/// Returns the NUMA node of the device on the bus at `id`, from `root`/bus/pci/devices, or -1 if it
-/// does not exist or is unknown. CUDA writes the id in upper case, the kernel in lower case. Reads
-/// a file.
+/// Returns the NUMA node of the device on the bus at `id`, from `root`/bus/pci/devices, or -1 if
+/// the device does not exist or its node is unknown. CUDA writes the id in upper case, the kernel
+/// in lower case. Reads a file.
 [[nodiscard]] inline int node_of_pci_device(const std::string& root, std::string_view id) {
   std::string name{id};
   for (char& letter : name) {
@@ -338,9 +339,9 @@ struct scoped_context : private context_push {
   return is_node ? node : -1;
 }
 
-/// Returns the host's NUMA node next to the device `ordinal`, or -1 if the driver and the system do
-/// not have it. Errors of the driver's query count as unknown; only a persistent error is thrown.
-/// `root` is "/sys", except in tests.
+/// Returns the host's NUMA node next to the device `ordinal`, or -1 if neither the driver nor the
+/// system reports it. If the driver's query fails, its node counts as unknown; throws only a
+/// persistent error. `root` is "/sys", except in tests.
 [[nodiscard]] inline int nearest_node(int ordinal, const std::string& root = "/sys") {
   require_nothing_pending("cudaDeviceGetAttribute");
   const auto knows = [](const cuda_site& site, const auto& call) {
@@ -367,8 +368,8 @@ static constexpr bool null_is_per_thread = true;
 static constexpr bool null_is_per_thread = false;
 #endif
 
-/// Returns a handle that means the same stream in every translation unit, also if a translation
-/// unit is compiled with another `--default-stream`.
+/// Returns a handle that means the same stream in every translation unit, even if they are compiled
+/// with different values of `--default-stream`.
 template <bool NullIsPerThread>
 [[nodiscard]] cudaStream_t named_stream(cudaStream_t stream) noexcept {
   if (stream != nullptr) return stream;
@@ -380,12 +381,12 @@ template <bool NullIsPerThread>
   return stream == cudaStreamPerThread;
 }
 
-/// Returns true if a handle means a default stream, of the calling thread's device.
+/// Returns true if a handle means a default stream of the calling thread's device.
 [[nodiscard]] inline bool is_default(cudaStream_t stream) noexcept {
   return stream == cudaStreamLegacy || is_per_thread(stream);
 }
 
-/// The scope of a call for a stream.
+/// Makes a context current for a call that takes a stream, while this object lives.
 struct stream_scope : private context_push {
   /// For a stream of the device `ordinal`. Makes the device current for a default stream; for other
   /// streams any context works.
@@ -396,7 +397,8 @@ struct stream_scope : private context_push {
       require_one(ordinal);
     }
   }
-  /// For a stream of an unknown device. A default stream is that of the thread's device.
+  /// For a stream of an unknown device. A default stream means the default stream of the thread's
+  /// device.
   explicit stream_scope(cudaStream_t stream) noexcept {
     if (!is_default(stream)) require_one_of(stream);
   }
@@ -460,8 +462,8 @@ class unique_handle {
   [[nodiscard]] native_type get() const noexcept { return handle_; }
   /// Releases ownership to the caller.
   [[nodiscard]] native_type release() noexcept { return std::exchange(handle_, nullptr); }
-  /// Returns the device of the object; for an adopted handle, the device that was current at the
-  /// adoption.
+  /// Returns the device of the object. For an adopted handle, this is the device that was current
+  /// when it was adopted.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
 
  protected:

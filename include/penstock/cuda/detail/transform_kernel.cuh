@@ -18,7 +18,7 @@ namespace detail {
 
 inline constexpr unsigned transform_threads = 256;
 
-/// The word of a single load or store instruction.
+/// A word that a single instruction loads or stores.
 template <std::size_t Bytes>
 struct machine_word;
 template <>
@@ -62,8 +62,9 @@ struct element_pack {
   }
 };
 
-/// Returns the number of elements per access: 16 bytes on the wider side, the maximum of an
-/// instruction. Neighboring threads then access neighboring bytes on both sides.
+/// Returns the number of elements that a thread accesses at once: as many as fit in 16 bytes of the
+/// wider type, the maximum for one instruction. Neighboring threads then access neighboring bytes
+/// of both arrays.
 template <class In, class Out>
 [[nodiscard]] consteval unsigned pack_size() {
   const auto is_power_of_two = [](std::size_t bytes) { return (bytes & (bytes - 1)) == 0; };
@@ -80,7 +81,7 @@ template <class F>
   requires requires { typename F::takes_place; }
 inline constexpr bool takes_place<F> = true;
 
-/// The part of a launch for a field: `blocks` blocks, starting at `first_block`, compute `count`
+/// One field's share of a launch: `blocks` blocks, starting at `first_block`, compute `count`
 /// elements of `out` from those of `in`. Both arrays start at a multiple of 256 bytes.
 template <class In, class Out, class F>
 struct field_task {
@@ -93,7 +94,8 @@ struct field_task {
   unsigned first_block = 0;
   unsigned blocks = 0;
 
-  /// Assigns the blocks after those of the earlier tasks, and returns the end of its blocks.
+  /// Assigns blocks to this task, starting at the end of the previous task's blocks. Returns the
+  /// end of this task's blocks.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place(unsigned begin) {
     constexpr std::size_t of_block = std::size_t{transform_threads} * PerThread * pack;
@@ -102,7 +104,7 @@ struct field_task {
     return begin + blocks;
   }
 
-  /// Does the calling thread's part of the launch, if its block belongs to this field.
+  /// Computes the calling thread's elements, if its block belongs to this field.
   template <unsigned PerThread>
   __device__ void run() const {
     if (blockIdx.x < first_block || blockIdx.x - first_block >= blocks) return;
@@ -145,7 +147,7 @@ struct field_task {
     }
   }
 
-  /// All loads of a thread are in flight before its first store.
+  /// Issues all loads of a thread before its first store, to hide their latency.
   template <unsigned PerThread>
   __device__ void run_whole_block(std::size_t at) const {
     element_pack<In, pack> loaded[PerThread];

@@ -43,7 +43,8 @@ struct made_by {
                 "penstock::on_device: a __device__ lambda must have an explicit return type: "
                 "[] __device__ (std::uint8_t x) -> float { ... }");
 #endif
-  // On the host, the placeholder of a __device__ lambda is not callable as const.
+  // In host code, nvcc replaces a __device__ lambda by a placeholder that cannot be called as
+  // const.
   using callable = std::conditional_t<std::is_invocable_v<const F&, const In&>, const F&, F&>;
   static_assert(std::is_invocable_v<callable, const In&>,
                 "penstock::on_device: the function cannot be called with an element of the field");

@@ -34,7 +34,7 @@ class field_transform {
   using functions = std::tuple<Fs...>;
 
  public:
-  /// The resulting record for batches of `In`.
+  /// The record of the result for batches of `In`.
   template <record_type In>
   using record_for = typename transformed_record<In, Names, functions>::type;
 
@@ -49,7 +49,7 @@ class field_transform {
     }(std::make_index_sequence<In::size>{});
   }
 
-  /// Loads the kernels, since loading at the first launch would wait for the device.
+  /// Loads the kernels now, because loading them at the first launch would wait for the device.
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     using list = decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),
@@ -58,7 +58,8 @@ class field_transform {
     load_tasks<list>(device);
   }
 
-  /// Queues a single launch on the thread's current device. Throws `cuda_error` or a derived type.
+  /// Queues one launch for all fields on the thread's current device. Throws `cuda_error` or a
+  /// derived type.
   template <record_type In>
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cuda_stream_ref stream) const {

@@ -23,7 +23,7 @@ template <std::size_t... Is, class... Tasks>
   return task_list<std::index_sequence<Is...>, Tasks...>{{tasks}...};
 }
 
-/// Loads the kernels, since loading at the first launch would wait for the device.
+/// Loads the kernels now, because loading them at the first launch would wait for the device.
 template <class Tasks>
 void load_tasks(const cuda_device& device) {
   const scoped_device current{device.ordinal()};
@@ -43,7 +43,7 @@ template <unsigned PerThread, class Tasks>
 void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = tasks.template place<PerThread>();
-  if (config.gridDim.x == 0) return;  // all samples skipped; CUDA refuses an empty grid
+  if (config.gridDim.x == 0) return;  // all samples were skipped, and CUDA refuses an empty grid
   config.blockDim = transform_threads;
   config.stream = stream.get();
   cuda_call("cudaLaunchKernelEx", [&] {
@@ -51,11 +51,12 @@ void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
   });
 }
 
-/// Queues a single launch on the thread's current device. Throws `cuda_error` or a derived type.
+/// Queues one launch for all tasks on the thread's current device. Throws `cuda_error` or a derived
+/// type.
 template <class Tasks>
 void launch_tasks(Tasks& tasks, cuda_stream_ref stream) {
-  // At this size and above, every thread does four packs: one pack per thread already fills the
-  // largest GPUs (2^18 threads), and more loads in flight hide more latency.
+  // At this size and above, every thread transforms four packs. One pack per thread would already
+  // fill the largest GPUs (2^18 threads), and more loads in flight per thread hide more latency.
   constexpr std::size_t many_packs = std::size_t{1} << 20;
   if (tasks.packs() < many_packs) {
     launch_tasks_by<1>(tasks, stream);

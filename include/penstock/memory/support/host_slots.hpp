@@ -30,8 +30,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws `leases_exhausted` for a loader with `count` host slots, of which `lost` are permanently
-/// in use. Its budget granted `granted` of `asked` slots.
+/// Throws `leases_exhausted` for a loader with `count` host slots, `lost` of them lost. The
+/// loader's budget granted `granted` of the `asked` slots.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
                                                           std::uint64_t asked, std::size_t lost) {
   const std::string remedy = granted < asked
@@ -49,18 +49,18 @@ namespace detail {
       str_cat({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }
 
-/// The ring of a loader's host slots, for batches of any record, and the queue on which free slots
-/// return. Lives until the last lease has ended.
+/// The ring of a loader's host slots, for batches of any record, and the queue of free slots. Lives
+/// until the last lease has ended.
 ///
 /// A slot returns as a ticket, either free at once or after a copy. In the second case the end of
 /// the copy is recorded before the ticket is pushed. The thread that pops the ticket waits for the
 /// end of the copy. Tickets come in the order of their copies, so this thread waits for the oldest
 /// copy.
 ///
-/// A worker that sleeps for a slot wakes when half of all slots have returned, and not for each
-/// slot. A wake-up costs the consumer's thread microseconds (11 measured on a virtual machine), and
-/// no worker needs the slot while batches are ready. A consumer that runs out of batches calls
-/// `set_starving`. Then every ticket wakes a worker.
+/// A worker that sleeps until a slot is free wakes when half of all slots have returned, and not
+/// for each slot. A wake-up costs the consumer's thread microseconds (11 measured on a virtual
+/// machine), and no slot is urgent while batches are ready. A consumer that runs out of batches
+/// calls `set_starving`, after which every ticket wakes a worker.
 template <device Device>
 class host_slots : public slot_ring<Device, host_slots<Device>> {
   using base = slot_ring<Device, host_slots<Device>>;
@@ -95,7 +95,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
     return wait_until_drained(returned_.try_pop(), waits);
   }
 
-  /// Like `acquire`, for a consumer that reads samples itself. Every end of a lease wakes it.
+  /// Like `acquire`, for a consumer that reads samples itself. Every lease that ends wakes it.
   [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
     struct starving_guard {
       host_slots& ring;
@@ -105,14 +105,15 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
     return acquire();
   }
 
-  /// Sets if the consumer is about to wait for a batch (true) or has got it (false). While the
-  /// consumer starves, every slot that returns wakes a worker.
+  /// Sets whether the consumer is about to wait for a batch (true) or has received it (false).
+  /// While the consumer starves, every slot that returns wakes a worker.
   void set_starving(bool starving) noexcept {
     starving_.store(starving, std::memory_order_seq_cst);
     if (starving) returned_.wake_poppers();
   }
 
-  /// Wakes a worker that sleeps although a slot has returned, for a consumer that polls.
+  /// Wakes a worker that still sleeps although a slot has returned. A consumer that polls calls
+  /// this.
   void wake_if_free() noexcept {
     if (free_.load(std::memory_order_relaxed) != 0) returned_.wake_poppers();
   }
@@ -131,20 +132,20 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
     leased_.fetch_add(1, std::memory_order_relaxed);
     leases_.begin(slot);
   }
-  /// Ends a lease, whose slot is returned next.
+  /// Ends a lease. The caller returns its slot next.
   void close_lease(std::uint32_t slot, const batch_info& batch, lease_guard& guard) noexcept {
     guard.end();
     leases_.end(slot, batch);
     leased_.fetch_sub(1, std::memory_order_release);
   }
 
-  /// Throws `leases_exhausted`: the consumer requests a batch while leases hold every slot.
+  /// Throws `leases_exhausted`, because the consumer requests a batch while leases hold every slot.
   [[noreturn]] void throw_exhausted() const {
     throw_slots_exhausted(base::count(), base::granted().slot_count(), base::granted().requested(),
                           base::lost());
   }
 
-  /// Wakes all waiters for slots, permanently.
+  /// Wakes all threads that wait for a slot. Later calls of `acquire` do not wait.
   void close() noexcept { returned_.close(); }
 
  private:
@@ -157,21 +158,20 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // no slot: all are lost
 
   void add_free(std::uint32_t slot, bool is_copied) noexcept { push({slot, is_copied}); }
-  /// Wakes a thread that waits for a slot. That thread throws, and leaves the ticket for the next
-  /// thread that waits.
+  /// Wakes a thread that waits for a slot. That thread throws, and pushes the ticket again for the
+  /// next waiting thread.
   void wake_after_loss() noexcept { push({none_left, false}); }
-  /// Leases may end in a child process. That changes memory of the child only.
+  /// Leases may end in a child process: they change only the memory of the child.
   [[nodiscard]] static constexpr bool is_in_child() noexcept { return false; }
 
   void push(ticket back) noexcept {
     // Counted first, so that a ticket is never popped before it is counted.
     const std::size_t free = free_.fetch_add(1, std::memory_order_relaxed) + 1;
-    // There is room for all tickets. A push fails only while more threads are inside a push than
-    // there are spare cells, and succeeds once they have left. After `close` nobody takes the
-    // ticket.
+    // The queue has room for all tickets. A push fails only while more threads are inside `push`
+    // than there are spare cells, so it is repeated. After `close`, no thread needs the ticket.
     while (!returned_.try_push_quietly(back) && !returned_.was_closed()) std_atomics::yield();
-    // Invariant: the push comes before the load of starving_, and the store of starving_ before the
-    // consumer's check for sleepers, all seq_cst. So either the consumer wakes a worker for this
+    // Invariant: this thread pushes before it loads starving_, and the consumer stores starving_
+    // before it checks for sleepers, all seq_cst. So either the consumer wakes a worker for this
     // ticket, or this thread does.
     if (free >= wake_at_ || starving_.load(std::memory_order_seq_cst)) returned_.wake_poppers();
   }

@@ -14,13 +14,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The indices of the samples of the batches in a ring of slots. Without a request for lists it is
-/// off: it allocates nothing and does nothing. Otherwise all its memory is allocated at
-/// construction. A slot's list passes from thread to thread together with the slot's memory, and
-/// moves with the batch to a slot of the next ring.
+/// The sample indices of the batches in a ring of slots. If no lists are requested, they are off:
+/// nothing is allocated, and all functions do nothing. Otherwise the constructor allocates all
+/// memory. A slot's list passes from thread to thread together with the slot's memory, and moves
+/// with the batch to a slot of the next ring.
 class sample_lists {
  public:
-  /// Makes lists that are off.
+  /// Makes no lists: all functions do nothing.
   sample_lists() = default;
   /// Makes lists for `slot_count` slots of batches of at most `batch_size` samples.
   sample_lists(std::size_t slot_count, std::size_t batch_size)
@@ -39,27 +39,27 @@ class sample_lists {
     if (is_on()) [[unlikely]]
       lists_[slot].replaced.clear();
   }
-  /// Records that the batch in `slot` has the samples `indices`, starting at its place `first`.
+  /// Records that the samples at the places `first` and after of the batch in `slot` are `indices`.
   /// Several threads may record different places of a batch at once.
   void note(std::size_t slot, std::size_t first, std::span<const std::uint64_t> indices) noexcept {
     if (!is_on()) [[likely]]
       return;
     std::copy(indices.begin(), indices.end(), lists_[slot].indices.begin() + offset(first));
   }
-  /// Records that the batch has the sample `index` as a substitute at `place`. One call for a slot
-  /// at a time.
+  /// Records that sample `index` replaces the sample at `place` of the batch. Calls for the same
+  /// slot must not overlap.
   void record_replacement(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
     lists_[slot].indices[place] = index;
     lists_[slot].replaced.push_back(place);  // has room: at most once for each place
   }
-  /// Sorts the places of the substitutes after all samples are read, because they are read in any
-  /// order.
+  /// Sorts the places of the substitutes, which are read in any order. Call it when all samples are
+  /// read.
   void end_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
       std::sort(lists_[slot].replaced.begin(), lists_[slot].replaced.end());
   }
-  /// Removes the samples that are gone from the list, and moves later samples up.
+  /// Removes the samples marked in `is_gone` from the list, and moves later samples up.
   void close_gaps(std::size_t slot, std::span<const std::uint8_t> is_gone) noexcept {
     if (!is_on()) return;
     std::vector<std::uint64_t>& indices = lists_[slot].indices;
@@ -69,7 +69,7 @@ class sample_lists {
     }
   }
 
-  /// Copies the lists of a batch elsewhere to `slot`.
+  /// Copies the lists of a batch that is not in these slots to `slot`.
   void take(std::size_t slot, std::span<const std::uint64_t> indices,
             std::span<const std::uint64_t> replaced) noexcept {
     if (!is_on()) [[likely]]
@@ -77,8 +77,8 @@ class sample_lists {
     note(slot, 0, indices);
     lists_[slot].replaced.assign(replaced.begin(), replaced.end());
   }
-  /// Moves the lists of the batch of `size` samples in the slot `other_slot` of `other` to `slot`.
-  /// The other slot then has the memory of this slot, and no substitutes. If the slots have room
+  /// Moves the lists of a batch of `size` samples from slot `other_slot` of `other` to `slot`. The
+  /// slots exchange their memory, and `other_slot` then has no substitutes. If the slots have room
   /// for different numbers of samples, copies the lists.
   void take(std::size_t slot, sample_lists& other, std::size_t other_slot,
             std::size_t size) noexcept {
@@ -89,7 +89,7 @@ class sample_lists {
     take(slot, other.indices(other_slot, size), other.replaced(other_slot));
   }
 
-  /// The samples of the batch of `size` samples in `slot`, by their places. Empty if lists are off.
+  /// The sample indices of the batch of `size` samples in `slot`, by place. Empty if lists are off.
   [[nodiscard]] std::span<const std::uint64_t> indices(std::size_t slot,
                                                        std::size_t size) const noexcept {
     if (!is_on()) return {};

@@ -22,9 +22,9 @@ namespace detail {
 enum class memory_kind {
   device,    ///< device memory
   pinned,    ///< host memory for asynchronous copies
-  pageable,  ///< ordinary host memory: copies from it are slower, and on a GPU may be synchronous
+  pageable,  ///< ordinary host memory: slower to copy from; on a GPU such a copy may be synchronous
   pinned_or_pageable,  ///< pinned if possible, else pageable
-  registered,          ///< host memory of the caller, page-locked as long as it is used
+  registered,          ///< the caller's host memory, page-locked while the slab exists
 };
 
 /// A device that takes pinned memory in pieces, and must know the size of a copy.
@@ -34,8 +34,8 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
   { d.deallocate_pinned(data, bytes, unit) } noexcept;
 };
 
-/// Returns the bytes of `count` slots of `slot_bytes` bytes. Throws `out_of_memory` for `kind`
-/// memory if the result overflows.
+/// Returns the total size of `count` slots of `slot_bytes` bytes each. If it overflows, throws
+/// `out_of_memory` for `kind` memory.
 [[nodiscard]] inline std::size_t bytes_of_slots(memory_kind kind, std::size_t slot_bytes,
                                                 std::size_t count) {
   constexpr auto max = (std::numeric_limits<std::size_t>::max)();
@@ -47,8 +47,8 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
 }
 
 /// One contiguous piece of memory, allocated at construction and freed at destruction. Aligned to
-/// at least 256 bytes, unless it is memory of the caller. Move-only. The owner must make sure that nothing uses the memory when it is
-/// freed. The memory may be divided into equal slots.
+/// at least 256 bytes, unless it is memory of the caller. Move-only. The owner must make sure that
+/// nothing still uses the memory at destruction. The memory may be divided into equal slots.
 template <device Device>
 class slab {
  public:
@@ -131,13 +131,13 @@ class slab {
       case memory_kind::registered:
         unlock();
         break;
-      case memory_kind::pinned_or_pageable:  // became one of the two above at construction
+      case memory_kind::pinned_or_pageable:  // the constructor chose one of the two above
         break;
     }
   }
 
-  /// Leaks the memory, and reports that on stderr, because work that cannot be waited for may still
-  /// use it. The owner may also use the memory until the slab is destroyed.
+  /// Leaks the memory and reports that on stderr, because work that cannot be waited for may still
+  /// use it. The owner may still use the memory until it destroys the slab.
   [[gnu::cold]] void leak() noexcept {
     if (std::exchange(is_leaked_, true)) return;
     std::fprintf(
@@ -160,7 +160,8 @@ class slab {
     poison(slot(number), unit_);
     detail::forbid(slot(number), unit_);
   }
-  /// Ends `forbid`. The slot then has the pattern of free memory, even if it was not forbidden.
+  /// Allows access to the slot again after `forbid`. The slot then has the pattern of free memory,
+  /// even if it was not forbidden.
   void allow(std::size_t number) noexcept {
     if (!is_on_host()) return;
     detail::allow(slot(number), unit_);
@@ -171,7 +172,7 @@ class slab {
   /// Returns true if the memory is page-locked. A GPU's pinned memory always is. If the system
   /// refuses to lock memory for the CPU device, the device uses it anyway, and this returns false.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
-  /// See `pinned_block`.
+  /// See `pinned_block::registration_refused`.
   [[nodiscard]] bool registration_refused() const noexcept { return registration_refused_; }
 
  private:

@@ -19,20 +19,22 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The work of a stream that only one thread at a time marks, such as the copies of a feed. The
-/// owner of the stream and each host slot that is free at one of its points share the timeline.
+/// The timeline of a stream that only one thread at a time marks, such as the stream of a feed's
+/// copies. The owner of the stream and each host slot that is free at one of its points share the
+/// timeline.
 template <device Device>
 using fill_timeline = stream_timeline<Device, no_lock>;
 
-/// Slots of equal size in host memory, which copies read: one slab, and the end of the last copy
-/// out of each slot. The end is a point of the timeline of a feed, or is recorded in an event of
-/// the slot. `Ring` is derived from it, and knows which slots are free:
+/// Slots of equal size in one slab of host memory, and the end of the last copy out of each slot.
+/// The end is a point of a feed's timeline, or is recorded in an event of the slot. The derived
+/// class `Ring` knows which slots are free:
 ///
-/// - `add_free(slot, is_copied)`: the slot is free, or is so after its last copy;
+/// - `add_free(slot, is_copied)`: the slot is free now, or after its last copy if `is_copied`;
 /// - `wake_after_loss()`: all slots are lost, which ends every wait for a slot;
-/// - `is_in_child()`: nothing may be used, because the process is a child made by fork().
+/// - `is_in_child()`: returns true if nothing may be used, because the process was forked.
 ///
-/// A slot is used by one thread at a time. The memory is freed after all copies out of it.
+/// Only one thread at a time may use a slot. The memory is freed after all copies out of it have
+/// ended.
 template <device Device, class Ring>
 class slot_ring {
  public:
@@ -43,10 +45,10 @@ class slot_ring {
   using point = typename timeline::point;
 
   /// Allocates memory for `count` slots of `slot_bytes` bytes, and keeps `granted` as long as the
-  /// memory. Throws `out_of_memory`, and what the device throws.
+  /// memory. Throws `out_of_memory`, and the device's errors.
   slot_ring(const Device& device, std::size_t slot_bytes, std::size_t count, memory_kind kind,
             memory_reservation granted = {});
-  /// Makes `count` slots in `memory`, whose unit is a slot. Throws what the device throws.
+  /// Makes `count` slots in `memory`, whose unit is a slot. Throws the device's errors.
   slot_ring(const Device& device, slab<Device> memory, std::size_t count,
             memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
@@ -66,15 +68,15 @@ class slot_ring {
   /// The address of a slot.
   [[nodiscard]] std::byte* data(slot_number slot) const noexcept { return memory_.slot(slot); }
 
-  /// Returns a slot that nothing reads any more.
+  /// Returns a slot to the ring that nothing reads any more.
   void release(slot_number slot) noexcept {
     if (ring().is_in_child()) return;
     memory_.forbid(slot);
     ring().add_free(slot, false);
   }
   /// Returns `slot` to the ring. The slot can be refilled after all work currently queued on
-  /// `stream` has finished. If the device refuses the record, the function waits for the stream. If
-  /// the device refuses that too, the slot is lost: the library cannot know when it is free.
+  /// `stream` has finished. If recording the event fails, the function waits for the stream. If
+  /// that fails too, the slot is lost: the library cannot know when it is free.
   recorded_end release_after(slot_number slot, stream_ref stream) noexcept {
     if (ring().is_in_child()) return {};
     ends_[slot].copies.reset();
@@ -92,7 +94,7 @@ class slot_ring {
   void release_at(slot_number slot, const std::shared_ptr<timeline>& copies, point at) noexcept {
     if (ring().is_in_child()) return;
     copy_completion& end = ends_[slot];
-    if (end.copies != copies) end.copies = copies;  // else the reference count changes for nothing
+    if (end.copies != copies) end.copies = copies;  // saves a change of the reference count
     end.at = at;
     ring().add_free(slot, true);
   }
@@ -102,7 +104,7 @@ class slot_ring {
   }
 
  protected:
-  /// Waits for the copies, and frees the memory. Leaks the memory if the device refuses.
+  /// Waits for the copies and frees the memory. If waiting fails, leaks the memory.
   ~slot_ring();
 
   /// The memory that was granted by a budget.
@@ -122,9 +124,9 @@ class slot_ring {
   [[nodiscard]] Ring& ring() noexcept { return static_cast<Ring&>(*this); }
 
   struct copy_completion {
-    typename Device::event_type own;     // marks the end if there is no timeline
+    typename Device::event_type own;     // marks the end of the copy without a timeline
     std::shared_ptr<timeline> copies{};  // the timeline of the feed that copied last
-    point at = 0;                        // the end is this point of `copies`
+    point at = 0;                        // the copy ends at this point of `copies`
 
     void wait(const Device& device) const { copies ? copies->wait(at) : device.synchronize(own); }
     [[nodiscard]] bool is_reached(const Device& device) const {
@@ -135,11 +137,11 @@ class slot_ring {
     }
   };
 
-  memory_reservation granted_;  // first: ends after the slab is freed
+  memory_reservation granted_;  // declared first, so that it ends after the slab is freed
   Device device_;
   slab<Device> memory_;
   std::vector<copy_completion> ends_;  // by slot
-  std::atomic<std::size_t> lost_{0};   // slots that are never used again
+  std::atomic<std::size_t> lost_{0};   // number of slots that are never used again
 };
 
 template <device Device, class Ring>
@@ -165,7 +167,7 @@ slot_ring<Device, Ring>::~slot_ring() {
   if (!is_idle) memory_.leak();
 }
 
-/// A lease of a host slot. It may end while a copy out of the slot is still under way.
+/// A lease of a host slot. The lease may end while a copy out of the slot is still in flight.
 template <class Ring>
 class host_slot_lease : public slot_lease<Ring> {
   using base = slot_lease<Ring>;
@@ -186,21 +188,22 @@ class host_slot_lease : public slot_lease<Ring> {
     return base::slots_->pinned();
   }
 
-  /// Returns the slot for refilling after all work currently queued on `stream`, for a copy from
-  /// the slot that has not ended. The lease is empty after the call. Throws what the device throws,
-  /// for example for a stream that is being captured. Then the slot is returned after a wait for
-  /// the stream. If the device refuses that too, the slot is lost.
+  /// Ends the lease while a copy out of the slot is in flight. The slot can be refilled after all
+  /// work currently queued on `stream` has finished. The lease is empty after the call. If
+  /// recording the event fails, for example because the stream is being captured, waits for the
+  /// stream, returns the slot, and throws what the device threw. If waiting fails too, the slot is
+  /// lost.
   void release_after(typename device_type::stream_ref stream) {
     end_after(stream).rethrow_refusal();
   }
-  /// Like `release_after(stream)`, but returns what the device has refused. Only `transfer` calls
+  /// Like `release_after(stream)`, but returns the error instead of throwing. Only `transfer` calls
   /// this.
   [[nodiscard]] recorded_end end_after(typename device_type::stream_ref stream) noexcept {
     base::use();
     return base::leave()->release_after(base::slot_, stream);
   }
-  /// Returns the slot for refilling when `copies` has reached `at`. The lease is empty after the
-  /// call. Only a `transfer` whose copies are the timeline calls this.
+  /// Ends the lease. The slot can be refilled when `copies` has reached `at`. The lease is empty
+  /// after the call. Only a `transfer` whose copies are on that timeline calls this.
   void release_after(const std::shared_ptr<typename Ring::timeline>& copies,
                      typename Ring::point at) noexcept {
     base::use();

@@ -22,14 +22,14 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The clocks of this machine: the processor's counter, if its rate is constant, and the steady
-/// clock. The counter is read in a few nanoseconds.
+/// clock. Reading the counter takes a few nanoseconds.
 class machine_clocks {
  public:
   machine_clocks() noexcept : source_(best()) {}
 
   [[nodiscard]] stats_clock source() const noexcept { return source_; }
 
-  /// Returns the current ticks of the source, which are nanoseconds if the source is `steady`.
+  /// Returns the current time in ticks of the source. The ticks of `steady` are nanoseconds.
   [[nodiscard]] std::uint64_t ticks() const noexcept {
 #if defined(__x86_64__)
     if (source_ == stats_clock::tsc) [[likely]]
@@ -60,7 +60,7 @@ class machine_clocks {
  private:
   [[nodiscard]] static stats_clock best() noexcept {
 #if defined(__x86_64__)
-    // "Invariant TSC": the counter runs at one rate in all states of the processor.
+    // "Invariant TSC" means that the counter runs at the same rate in all states of the processor.
     constexpr unsigned leaf = 0x80000007;
     constexpr unsigned invariant = 1U << 8;
     unsigned a = 0;
@@ -79,20 +79,20 @@ class machine_clocks {
   stats_clock source_;
 };
 
-/// Returns the ticks between two readings, or 0 if the clock went backward, as it may between two
-/// cores.
+/// Returns the ticks between two readings. Returns 0 if the clock went backward, as it may between
+/// two cores.
 [[nodiscard]] constexpr std::uint64_t ticks_between(std::uint64_t begin,
                                                     std::uint64_t end) noexcept {
   return end > begin ? end - begin : 0;
 }
 
-/// The ticks and the steady clock at the same moment.
+/// Readings of the ticks and the steady clock, at the same moment.
 struct clock_pair {
   std::uint64_t ticks = 0;
   std::chrono::nanoseconds steady{0};
 };
 
-/// Computes the length of a tick from pairs of clock readings, and detects ticks that step.
+/// Computes the length of a tick from pairs of clock readings, and detects steps in the ticks.
 class tick_calibration {
  public:
   /// Calibrates the ticks of `source`. `first` is the first reading.
@@ -104,8 +104,8 @@ class tick_calibration {
     std::uint64_t ticks = 0;             ///< current ticks
     std::chrono::nanoseconds steady{0};  ///< current time
     std::chrono::nanoseconds since{0};   ///< time since the first reading
-    double nanoseconds_per_tick = 1;     ///< measured over the first second, or less before its end
-    bool has_stepped = false;            ///< so far, judged by the steady clock
+    double nanoseconds_per_tick = 1;     ///< measured over at most the first second
+    bool has_stepped = false;            ///< relative to the steady clock, so far
   };
 
   [[nodiscard]] const clock_pair& first() const noexcept { return first_; }
@@ -117,7 +117,7 @@ class tick_calibration {
     has_stepped_ = has_stepped_ || is_step(now);
     last_ = now;
     const double rate = rate_ != 0 ? rate_ : ratio(first_, now);
-    // A rate that kept changing could make converted sums decrease.
+    // The rate is final after a second: if it kept changing, converted sums could decrease.
     if (since >= std::chrono::seconds{1}) rate_ = rate;
     return {now.ticks, now.steady, since, rate, has_stepped_};
   }
@@ -132,7 +132,7 @@ class tick_calibration {
   /// Returns true if the ticks since the last reading contradict the rate of the earlier readings.
   [[nodiscard]] bool is_step(const clock_pair& now) const noexcept {
     if (now.ticks < last_.ticks) return true;
-    constexpr double min = 1e6;  // nanoseconds; below it, preemption could be the cause
+    constexpr double min = 1e6;  // nanoseconds; a shorter difference could be due to preemption
     const auto before = static_cast<double>((last_.steady - first_.steady).count());
     const auto since = static_cast<double>((now.steady - last_.steady).count());
     if (before < min) return false;  // no rate is known yet
@@ -143,12 +143,12 @@ class tick_calibration {
   stats_clock source_;
   clock_pair first_;
   clock_pair last_;
-  double rate_ = 0;  // nanoseconds per tick, when it is final; else 0
+  double rate_ = 0;  // nanoseconds per tick if it is final, otherwise 0
   bool has_stepped_ = false;
 };
 
-/// The clock of the library's statistics. The ticks are calibrated against the steady clock over
-/// the time since construction.
+/// The clock of the library's statistics. Calibrates the ticks against the steady clock, over the
+/// time since construction.
 class tick_clock {
  public:
   using reading = tick_calibration::reading;
@@ -197,9 +197,10 @@ class tick_clock {
   tick_calibration calibration_;
 };
 
-/// Times the samples of a chunk while it is read. The dataset reports each sample that it starts to
-/// read, and the time until the next report counts for that sample. Samples that are read together
-/// share their time evenly. Not thread-safe. In all functions `now` is the current ticks.
+/// Times the samples of a chunk while it is read. The dataset reports when it starts to read a
+/// sample, and the time until the next report counts for that sample. Samples that are read
+/// together share their time evenly. Not thread-safe. In all functions, `now` is the current time
+/// in ticks.
 class sample_clock {
  public:
   /// Makes a clock for chunks of at most `max` samples.
@@ -222,7 +223,7 @@ class sample_clock {
   }
   /// Reports that the sample at position `i` is being read as of now.
   [[gnu::noinline]] void at(std::size_t i) noexcept { at(i, now()); }
-  /// Reports the same, for a caller that has already read the clock.
+  /// Reports that the sample at position `i` is being read as of `now`.
   void at(std::size_t i, std::uint64_t now) noexcept {
     if (count_ == 1 && i == first_) return;
     credit(now);
@@ -236,9 +237,9 @@ class sample_clock {
     first_ = possible(i);
     count_ = std::clamp<std::size_t>(count, 1, std::max<std::size_t>(1, samples_ - first_));
   }
-  /// Begins a transform of the data read, by a `map` or a decoder.
+  /// Begins a transform of the data by a `map` or a decoder.
   void begin_transform(std::uint64_t now) noexcept { transform_began_ = now; }
-  /// Ends the transform. Transforms come in pairs of begin and end, not nested.
+  /// Ends the transform. Transforms must not be nested.
   void end_transform(std::uint64_t now) noexcept {
     transform_ticks_ += ticks_between(transform_began_, now);
   }
@@ -254,7 +255,7 @@ class sample_clock {
 
   /// The ticks of the whole chunk. Call it after `end`.
   [[nodiscard]] std::uint64_t chunk_ticks() const noexcept { return chunk_ticks_; }
-  /// The part of the chunk's ticks spent in transforms.
+  /// The ticks that the chunk spent in transforms.
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept {
     return (std::min)(transform_ticks_, chunk_ticks_);
   }
@@ -267,7 +268,7 @@ class sample_clock {
   [[nodiscard]] bool are_told_apart() const noexcept { return are_told_apart_; }
 
  private:
-  /// Clamps the position, since a dataset may report any number.
+  /// Clamps the position, because a dataset may report any number.
   [[nodiscard]] std::size_t possible(std::size_t i) const noexcept { return i < samples_ ? i : 0; }
 
   /// Credits the time until `now` to the samples being read.
@@ -284,7 +285,7 @@ class sample_clock {
   machine_clocks clocks_;
   std::vector<std::uint64_t> spent_;  // ticks, by position in the chunk
   std::size_t samples_ = 0;
-  std::size_t first_ = 0;  // the samples being read: first and count
+  std::size_t first_ = 0;  // the first of the samples being read
   std::size_t count_ = 1;
   std::uint64_t began_ = 0;
   std::uint64_t last_ = 0;
@@ -295,7 +296,8 @@ class sample_clock {
   bool is_whole_ = true;
 };
 
-/// Marks a transform for its lifetime. The clock of the chunk times it; null disables timing.
+/// Times a transform, from the object's construction to its destruction, with the clock of the
+/// chunk. A null clock disables timing.
 class transform_scope {
  public:
   explicit transform_scope(sample_clock* times) noexcept : times_(times) {

@@ -23,7 +23,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Replaces the meters of a thread whose waits are not timed.
+/// Stands in for the meters of a thread whose waits are not timed.
 struct unobserved {
   struct nothing {
     ~nothing() {}  // NOLINT(modernize-use-equals-default): a variable of it counts as used
@@ -33,7 +33,7 @@ struct unobserved {
   [[nodiscard]] static nothing for_demand() noexcept { return {}; }
 };
 
-/// The trace in which the meters of a thread record.
+/// The trace in which the meters of a thread record, if any.
 class traced_meters {
  public:
   /// Starts recording in `trace`; null disables recording.
@@ -59,8 +59,8 @@ struct tick_times {
 };
 
 /// Counters and timers of the thread that takes batches from a loader or a transfer. Only that
-/// thread writes, and any thread reads. The meters own the clock that all threads of the loader or
-/// the transfer use, and occupy separate cache lines.
+/// thread writes to them. Any thread may read them. The meters own the clock that all threads of
+/// the loader or the transfer use, and occupy cache lines of their own.
 class alignas(cache_line) consumer_meters : public traced_meters {
  public:
   /// Returns the clock. Any thread may call this.
@@ -83,7 +83,7 @@ class alignas(cache_line) consumer_meters : public traced_meters {
     range_.stop(clock_.now());
     if (trace() != nullptr) trace()->leave();
   }
-  /// Times a wait for the next batch, if it is missing.
+  /// Times a wait for the next batch, unless the batch is ready.
   [[nodiscard]] wait_probe for_batch(bool is_missing = true) noexcept {
     return {trace_stage::wait_for_batch, is_missing ? &batch_ : nullptr, clock_, trace()};
   }
@@ -111,7 +111,7 @@ class alignas(cache_line) consumer_meters : public traced_meters {
 
   /// The time of active ranges. Any thread may call this and the members below.
   [[nodiscard]] const stopwatch& range() const noexcept { return range_; }
-  /// The part of that time in which the thread was ready to run and had no core.
+  /// The time in which a range was active and the thread was ready to run but had no core.
   [[nodiscard]] std::chrono::nanoseconds run_queue() const noexcept { return run_queue_.read(); }
   [[nodiscard]] const stopwatch& batch() const noexcept { return batch_; }
   [[nodiscard]] const stopwatch& lease() const noexcept { return lease_; }
@@ -120,7 +120,7 @@ class alignas(cache_line) consumer_meters : public traced_meters {
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
   /// The bytes of the ragged fields of the batches.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// The number of `record_depth` calls, and (`depths`) the sum of their values.
+  /// The number of `record_depth` calls. `depths` is the sum of their values.
   [[nodiscard]] std::uint64_t looks() const noexcept { return looks_.value(); }
   [[nodiscard]] std::uint64_t depths() const noexcept { return depths_.value(); }
 
@@ -138,7 +138,7 @@ class alignas(cache_line) consumer_meters : public traced_meters {
   stopwatch copy_;
 };
 
-/// A histogram of durations with one writer and any number of readers.
+/// A histogram of durations, with one writing thread and any number of readers.
 class histogram {
  public:
   /// Adds `count` durations of `ticks` each. Only the writer calls this.
@@ -175,7 +175,7 @@ class histogram {
   std::array<tally, log_buckets::count> counts_;
 };
 
-/// A sample and its read time. Zero ticks mean no sample.
+/// A sample and its read time. If `ticks` is 0, the entry is empty.
 struct timed_sample {
   std::uint64_t index = 0;
   std::uint64_t ticks = 0;
@@ -200,7 +200,8 @@ struct slowest_list {
   }
 };
 
-/// The slowest samples of a reader, with one writer and any number of readers.
+/// The slowest samples of a reading thread. Only that thread writes to the list. Any thread may
+/// read it.
 class slowest_samples {
  public:
   /// Offers a sample to the list. Only the reading thread calls this.
@@ -218,9 +219,9 @@ class slowest_samples {
   shared_value<slowest_list> shown_;
 };
 
-/// Counts the chunks and samples that a thread reads, and times single samples. If the clock is
-/// cheap relative to reading a sample, it times all batches, otherwise every eighth or every 128th
-/// batch.
+/// Counts the chunks and samples that a thread reads, and times single samples. Times all batches
+/// if reading the clock is cheap compared with reading a sample, otherwise every eighth or every
+/// 128th batch.
 class read_meter {
  public:
   /// Makes a meter for chunks of at most `max_chunk` samples. A sample that takes at least
@@ -237,7 +238,7 @@ class read_meter {
     samples_clock_.begin(samples, now);
     return &samples_clock_;
   }
-  /// Counts a chunk of these samples, and ends its times if it was timed. Only the reading thread
+  /// Counts a chunk of these samples, and stops timing it if it was timed. Only the reading thread
   /// calls this.
   void end(std::span<const std::uint64_t> samples, bool is_timed, std::uint64_t now) noexcept {
     chunks_.add(1);
@@ -256,7 +257,7 @@ class read_meter {
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
   /// The number of timed samples.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
-  /// The ticks of the timed chunks, and (`transform_ticks`) the part of them spent in transforms.
+  /// The ticks of the timed chunks. `transform_ticks` is the time that they spent in transforms.
   [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
   /// The times of single samples.
@@ -283,7 +284,7 @@ class read_meter {
 
   // Used only by the reading thread.
   std::uint64_t slow_;
-  std::uint64_t every_ = 1;  // the batches that are timed, set after each timed chunk
+  std::uint64_t every_ = 1;  // every n-th batch is timed; set after each timed chunk
   sample_clock samples_clock_;
 
   // Read by any thread.
@@ -314,8 +315,8 @@ struct worker_watches {
       waits += wait->read(now).ticks;
     return ticks_between(waits, work.read(now).ticks);
   }
-  /// Adds the busy ticks to `busy` without blocking. While the thread writes, it returns false and
-  /// adds nothing.
+  /// Adds the busy ticks to `busy` without blocking. Returns false and adds nothing while the
+  /// thread writes.
   [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
     std::uint64_t waits = 0;
     stopwatch::reading shows;
@@ -329,24 +330,24 @@ struct worker_watches {
   }
 };
 
-/// Counters and timers of a reading thread. Only that thread writes, and any thread reads. The
-/// meters occupy separate cache lines.
+/// Counters and timers of a reading thread, in cache lines of their own. Only that thread writes to
+/// them. Any thread may read them.
 class alignas(cache_line) worker_meters : public traced_meters {
  public:
   /// Makes meters for chunks of at most `max_chunk` samples. `clock` must outlive them. If the
-  /// loader owns the thread, the meters also record its use of the machine.
+  /// loader owns the thread, the meters also record its processor time and page faults.
   worker_meters(const tick_clock& clock, std::size_t max_chunk, bool is_own_thread)
       : clock_(&clock),
         is_own_thread_(is_own_thread),
         usage_apart_(clock.ten_milliseconds()),
-        // 50 us is slow: it is a thousand times the cost of timing a sample.
+        // 50 us is slow, because it is a thousand times the cost of timing a sample.
         reads_(clock.clocks(), clock.ten_milliseconds() / 200, max_chunk) {}
 
   /// Measures the read of a chunk, from the object's construction to its destruction.
   class chunk_probe {
    public:
-    /// Begins a chunk of `samples` samples of `batch`. `batch` must outlive the probe and is the
-    /// `sequence`-th batch of the loader. If `is_timed`, the ticks of the chunk are measured.
+    /// Begins a chunk of `samples` samples of `batch`, which is the `sequence`-th batch of the
+    /// loader and must outlive the probe. If `is_timed`, the ticks of the chunk are measured.
     chunk_probe(worker_meters& meters, const batch_info& batch, std::uint64_t sequence,
                 std::size_t samples, bool is_timed) noexcept
         : reads_(&meters.reads_),
@@ -361,8 +362,8 @@ class alignas(cache_line) worker_meters : public traced_meters {
     /// Returns the clock that times the samples, or null.
     [[nodiscard]] sample_clock* samples() const noexcept { return samples_; }
 
-    /// Counts the chunk, which was read and had these samples. Returns its ticks, or 0 if they were
-    /// not measured.
+    /// Counts the chunk, whose samples were `samples`, as read. Returns its ticks, or 0 if they
+    /// were not measured.
     std::uint64_t count(std::span<const std::uint64_t> samples) noexcept {
       const std::uint64_t ended = now();
       reads_->end(samples, has_sample_times_, ended);
@@ -381,7 +382,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
     sample_clock* samples_ = nullptr;
   };
 
-  /// Times all work of a thread for its lifetime.
+  /// Times all work of a thread, from the object's construction to its destruction.
   class busy_scope {
    public:
     explicit busy_scope(worker_meters& meters) noexcept : meters_(&meters) {
@@ -401,7 +402,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
     return wait(trace_stage::wait_for_opener, &watches_.opener);
   }
   [[nodiscard]] wait_probe while_inactive() noexcept {
-    if (trace() != nullptr) trace()->leave();  // flushes earlier waits, since it may sleep for long
+    if (trace() != nullptr) trace()->leave();  // adds earlier waits before a long sleep
     return wait(trace_stage::wait_while_inactive, &watches_.inactive);
   }
   [[nodiscard]] wait_probe for_demand() noexcept {
@@ -420,7 +421,8 @@ class alignas(cache_line) worker_meters : public traced_meters {
   /// The counts of the thread's reads. Any thread may call this.
   [[nodiscard]] const read_meter& reads() const noexcept { return reads_; }
 
-  /// Opens a batch. Returns the time, for `close`. Only the reading thread calls this.
+  /// Opens a batch. Returns the current time, to be passed to `close`. Only the reading thread
+  /// calls this.
   [[nodiscard]] std::uint64_t open() const noexcept { return clock_->now(); }
   /// Completes the batch that was opened at `opened`. Must be called before the batch is announced.
   /// Only the reading thread calls this.

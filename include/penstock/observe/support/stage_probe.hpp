@@ -24,12 +24,12 @@ namespace detail {
 
 #if PENSTOCK_NVTX
 
-/// The NVTX domain `penstock` with the registered names of the stages. The domain is made with the
-/// first range and never destroyed, since threads may still use it while static objects are
-/// destroyed. Without a profiler a call only tests a pointer.
+/// The NVTX domain `penstock` with the registered names of the stages. The first range creates the
+/// domain. The domain is never destroyed, because threads may still use it while static objects are
+/// destroyed. If no profiler is attached, a call only tests a pointer.
 class nvtx_domain {
  public:
-  /// Begins a range of the calling thread. `batch` is null for a wait, whose batch is not known
+  /// Begins a range of the calling thread. For a wait, `batch` is null, because it is not known
   /// yet.
   static void push(trace_stage stage, const batch_info* batch) noexcept {
     const nvtxEventAttributes_t attributes = attributes_of(stage, batch);
@@ -134,8 +134,8 @@ class stopwatch {
   shared_value<stopwatch_state> shown_;
 };
 
-/// Shows a stage in NVTX profilers as a range of the calling thread, from `begin` to `end`. Ranges
-/// of a thread nest.
+/// Shows a stage in NVTX profilers, as a range of the calling thread from `begin` to `end`. Ranges
+/// of a thread must nest.
 struct stage_range {
 #if PENSTOCK_NVTX
   static void begin(trace_stage stage, const batch_info* batch) noexcept {
@@ -148,11 +148,12 @@ struct stage_range {
 #endif
 };
 
-/// Measures a wait for its lifetime, by all instruments that are switched on: a stopwatch, a trace,
-/// and a range in profilers. The batch of a wait is not known yet, see `trace_sink::work_on`.
+/// Measures a wait, from the object's construction to its destruction, with all instruments that
+/// are enabled: a stopwatch, a trace, and a range in profilers. The batch is not known yet;
+/// `trace_sink::work_on` reports it later.
 class wait_probe {
  public:
-  /// Begins a wait. If `watch` is null, nothing is measured. If `trace` is null the wait is not
+  /// Begins a wait. If `watch` is null, nothing is measured. If `trace` is null, the wait is not
   /// traced.
   wait_probe(trace_stage stage, stopwatch* watch, const tick_clock& clock,
              trace_sink* trace) noexcept
@@ -180,10 +181,11 @@ class wait_probe {
   std::uint64_t began_ = 0;
 };
 
-/// Measures work on a batch for its lifetime: by a trace, and a range in profilers.
+/// Measures work on a batch, from the object's construction to its destruction, with a trace and a
+/// range in profilers.
 class work_probe {
  public:
-  /// Begins work on `samples` samples of `batch`, which must outlive the probe. If `trace` is null
+  /// Begins work on `samples` samples of `batch`, which must outlive the probe. If `trace` is null,
   /// the work is not traced.
   work_probe(trace_stage stage, trace_sink* trace, const batch_info& batch,
              std::size_t samples) noexcept
@@ -212,15 +214,15 @@ class work_probe {
   std::uint64_t began_ = 0;
 };
 
-/// Measures the steps of a loop. Each step lasts from `begin` to `end`, or to the next `begin`. The
-/// range of a step in profilers need not nest with the ranges of the loop's body.
+/// Measures the steps of a loop. Each step lasts from `begin` to `end`, or to the next `begin`. In
+/// profilers, the range of a step need not nest with the ranges of the loop's body.
 class step_probe {
  public:
   step_probe() = default;
   step_probe(step_probe&&) = delete;
   ~step_probe() { end_range(); }
 
-  /// Begins a step when the consumer gets `batch`. If `trace` is null the step is not traced.
+  /// Begins a step when the consumer gets `batch`. If `trace` is null, the step is not traced.
   void begin(trace_sink* trace, const batch_info& batch) noexcept {
     end();
 #if PENSTOCK_NVTX

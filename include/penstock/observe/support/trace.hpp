@@ -13,10 +13,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The leases of a ring of slots in a trace: a track for each slot, if the program traces.
+/// Records the leases of a ring of slots in a trace, if the program traces. Each slot has a track.
 class lease_tracks {
  public:
-  /// Records all leases in tracks named `name` and a number. Must be called before the first lease.
+  /// Records all leases in tracks whose names are `name` and a number. Must be called before the
+  /// first lease.
   void trace_to(const trace_target& target, std::uint64_t flow, const char* name,
                 std::size_t count) {
     if (target.code() == nullptr) return;
@@ -28,7 +29,7 @@ class lease_tracks {
     if (sink_ != nullptr) [[unlikely]]
       sink_->begin(*sink_, slot);
   }
-  /// Records the end of the lease of a slot. Called on any thread, before the slot is returned.
+  /// Records the end of the lease of a slot. Any thread may call this, before it returns the slot.
   void end(std::size_t slot, const batch_info& batch) noexcept {
     if (sink_ != nullptr) [[unlikely]]
       sink_->end(*sink_, slot, batch);

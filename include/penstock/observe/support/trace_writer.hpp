@@ -18,12 +18,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A ring buffer of a thread's latest events. Each new event overwrites the oldest event. A single
-/// thread at a time adds events, without locks or locked instructions. Any thread may copy them
-/// concurrently without stopping the writer. The memory is allocated at construction.
+/// A ring buffer of a thread's latest events. Each new event overwrites the oldest event. Only one
+/// thread at a time adds events, without locks or locked instructions. Any thread may copy the
+/// events at the same time without stopping the writer. The constructor allocates the memory.
 ///
-/// `Event` is trivially copyable and has a `number`, which the ring sets: the count of earlier
-/// events.
+/// `Event` is trivially copyable and has a member `number`, which the ring sets to the count of
+/// earlier events.
 template <class Event, class Atomics = std_atomics>
 class trace_ring {
  public:
@@ -39,9 +39,10 @@ class trace_ring {
     count_.store(number + 1, std::memory_order_release);
   }
 
-  /// Replaces `all` by the latest events, oldest first and without gaps. Events that are
-  /// overwritten during the copy are left out, together with all earlier events. Returns the number
-  /// of the first event, or of the next event if the ring has none. Any thread may call this.
+  /// Replaces the contents of `all` by the latest events, oldest first and without gaps. If an
+  /// event is overwritten during the copy, leaves out that event and all earlier events. Returns
+  /// the number of the first event, or of the next event if the ring has none. Any thread may call
+  /// this.
   std::uint64_t copy_to(std::vector<Event>& all) const {
     const std::uint64_t end = count_.load(std::memory_order_acquire);
     std::uint64_t first = end > events_.size() ? end - events_.size() : 0;
@@ -67,7 +68,7 @@ class trace_ring {
   }
 
   std::size_t mask_;
-  std::vector<place> events_;  // event n at n modulo capacity
+  std::vector<place> events_;  // event n is at n modulo capacity
   // Invariant: events below the count were stored before the count (release; readers acquire). So
   // if a place does not hold its event, a later event has overwritten it or is overwriting it.
   typename Atomics::template atomic<std::uint64_t> count_{0};
@@ -80,18 +81,18 @@ struct traced_event {
   std::uint64_t number = none;  ///< the sequence number in its ring
   std::uint64_t begin = 0;      ///< in ticks
   std::uint64_t end = 0;        ///< in ticks
-  std::uint64_t epoch = 0;      ///< the batch's epoch; for a setting, its workers
-  std::uint64_t batch = none;   ///< within its epoch; `none`: no batch
-  std::uint64_t samples = 0;    ///< samples; for a setting, its prefetch; for a depth, its slots
+  std::uint64_t epoch = 0;      ///< the batch's epoch; for a setting, the workers
+  std::uint64_t batch = none;   ///< number of the batch in its epoch, or `none`
+  std::uint64_t samples = 0;    ///< samples; for a setting, the prefetch; for a depth, the slots
   std::uint64_t stage = 0;      ///< a `trace_stage`
 };
 
-/// The trace writer of one thread, or of the successive holders of a slot's leases. Waits are
-/// buffered until their batch is known.
+/// The trace writer of one thread, or of the threads that hold a slot's leases one after the other.
+/// Buffers waits until their batch is known.
 class alignas(cache_line) trace_writer : public trace_sink {
  public:
-  /// Makes a track named `name`. `flow` distinguishes its batches from the batches of other
-  /// loaders. The clock must outlive the writer.
+  /// Makes a track named `name`. `flow` distinguishes the batches of this loader from those of
+  /// other loaders. The clock must outlive the writer.
   trace_writer(std::string name, std::uint64_t flow, std::size_t capacity, const tick_clock& clock)
       : trace_sink(table), name_(std::move(name)), flow_(flow), clock_(&clock), ring_(capacity) {}
 
@@ -107,14 +108,14 @@ class alignas(cache_line) trace_writer : public trace_sink {
            std::uint64_t samples) noexcept {
     ring_.add({0, begin, end, batch.epoch, batch.batch, samples, number_of(stage)});
   }
-  /// Adds a setting with which a loader has run. For a transfer, `prefetch` is the number of device
+  /// Adds a setting that a loader has used. For a transfer, `prefetch` is the number of device
   /// slots and `workers` is 0.
   void add_setting(trace_stage stage, std::uint64_t begin, std::uint64_t end, std::uint64_t workers,
                    std::uint64_t prefetch) noexcept {
     ring_.add({0, begin, end, workers, traced_event::none, prefetch, number_of(stage)});
   }
-  /// Adds a finished wait for the batch that `work_on` will name. Consecutive waits of one stage
-  /// are merged, since they are one wait that was interrupted for a check.
+  /// Adds a finished wait for the batch that `work_on` will be called for. Merges consecutive waits
+  /// of the same stage, because they are one wait that was interrupted for a check.
   void record_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
     if (count_ != 0 && waits_[count_ - 1].stage == number_of(stage)) {
       waits_[count_ - 1].end = end;
@@ -123,7 +124,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
     if (count_ == waits_.size()) leave();
     waits_[count_++] = {0, begin, end, 0, traced_event::none, 0, number_of(stage)};
   }
-  /// Names the batch of the previous waits and the next events. Returns the current time.
+  /// Sets the batch of the buffered waits and the next events. Returns the current time.
   std::uint64_t work_on(const batch_info& batch) noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
       waits_[i].epoch = batch.epoch;
@@ -132,7 +133,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
     leave();
     return now();
   }
-  /// Ends the buffered waits without a batch.
+  /// Adds the buffered waits to the track without a batch.
   void leave() noexcept {
     for (std::size_t i = 0; i < count_; ++i) ring_.add(waits_[i]);
     count_ = 0;

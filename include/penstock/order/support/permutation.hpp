@@ -21,8 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The rounds of a bijection: x = (a x + c) mod 2^b, x ^= x >> ceil(b / 2), with a and c from a
-/// key.
+/// The rounds of a bijection. A round computes x = (a x + c) mod 2^b, then x ^= x >> ceil(b / 2),
+/// with a and c from a key.
 struct mixing_rounds {
   static constexpr std::size_t count = 6;
   std::array<std::uint64_t, count> factor{};  // odd
@@ -35,8 +35,8 @@ struct mixing_rounds {
     }
   }
 
-  /// Applies the rounds to `x`, a number of `bits` bits. The bits of `own` change all factors and
-  /// addends. Unrolled by hand: at -O2 the compilers keep the loop, at nearly twice the time.
+  /// Applies the rounds to `x`, a `bits`-bit number. The bits of `own` modify all factors and
+  /// addends. Unrolled by hand: at -O2 compilers keep the loop, which takes nearly twice as long.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t x, int bits,
                                          std::uint64_t own = 0) const noexcept {
     const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
@@ -53,23 +53,23 @@ struct mixing_rounds {
 
 /// A keyed bijection on [0, n): the shuffled order of an epoch without a list.
 ///
-/// O(1) memory (176 bytes, trivially copyable), constructed in O(1). Every position costs the same,
+/// Is 176 bytes and trivially copyable, and is constructed in O(1). Every position costs the same,
 /// so a loop may resume anywhere. Equal (n, seed, epoch) give equal orders on every machine; a
 /// change in seed or epoch gives an unrelated order. Immutable: any number of threads may share an
 /// object.
 ///
-/// For 65 or more elements: six `mixing_rounds`, each of them a bijection on b = ceil(log2 n) bits;
-/// results outside [0, n) are fed back until they lie inside. Up to 64 elements: a table drawn by
-/// Fisher-Yates, so that each of the n! orders comes equally often (as far as the stream's 96 bits
-/// suffice: to about n = 27).
+/// For 65 or more elements, it consists of six `mixing_rounds`, each of them a bijection on b =
+/// ceil(log2 n) bits. A result outside [0, n) goes through the rounds again until it lies inside.
+/// For up to 64 elements, it is a table drawn by Fisher-Yates. Then each of the n! orders is
+/// equally likely, up to about n = 27, where the stream's 96 bits no longer suffice.
 ///
-/// Sources: the rounds after Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013;
-/// cycle walking (feeding back) after Black, Rogaway, "Ciphers with arbitrary finite domains",
-/// 2002. Chosen by measurement: chi-squares of positions, pairs, triples, distances and related
-/// keys fail with five rounds and pass with six. VariablePhilox (Mitchell et al.,
-/// "Bandwidth-optimal random shuffling for GPUs", 2022) is as even with 24 rounds and six times
-/// slower. A Feistel network on Z_m x 2^j needs eight half rounds, and is faster only with AVX-512
-/// and many steps of cycle walking.
+/// Sources: Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013, for the rounds;
+/// Black, Rogaway, "Ciphers with arbitrary finite domains", 2002, for cycle walking, which repeats
+/// the rounds. The number of rounds was measured: chi-square tests of positions, pairs, triples,
+/// distances and related keys fail with five rounds and pass with six. VariablePhilox (Mitchell et
+/// al., "Bandwidth-optimal random shuffling for GPUs", 2022) is as uniform with 24 rounds, but
+/// takes six times as long. A Feistel network on Z_m x 2^j needs eight half rounds, and is faster
+/// only with AVX-512 and many steps of cycle walking.
 class permutation {
  public:
   /// Makes the order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <=
@@ -77,7 +77,7 @@ class permutation {
   permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch)
       : permutation(n, random_key{.seed = seed, .epoch = epoch, .stage = shuffle_stage}) {}
 
-  /// Makes the order of `n` elements by this key. Throws std::invalid_argument unless 1 <= n <=
+  /// Makes the order of `n` elements for this key. Throws std::invalid_argument unless 1 <= n <=
   /// 2^63.
   permutation(std::uint64_t n, const random_key& key) : size_{n} {
     if (n == 0 || n > max_size) {
@@ -85,20 +85,20 @@ class permutation {
     }
     sample_generator gen{key, 0};
     if (n <= table_size) {
-      for (std::uint32_t k = 0; k < n; ++k) {  // as `uniform`, which takes any range
+      for (std::uint32_t k = 0; k < n; ++k) {  // like `uniform`, which takes any range
         const auto other = draw_below<std::uint32_t, std::uint64_t>(k + 1, [&] { return gen(); });
         table_[k] = table_[other];
         table_[other] = static_cast<std::uint8_t>(k);
       }
       return;
     }
-    // The cast: libstdc++ 12 returns the type of the argument, but the standard specifies int.
+    // The cast is needed because libstdc++ 12 returns the type of the argument. The standard
+    // specifies int.
     bits_ = static_cast<int>(std::bit_width(n - 1));
     rounds_.draw(gen);
   }
 
-  /// Returns the index at position `k`, which must be below size(). (The index into the table is
-  /// masked to avoid a bounds warning of GCC 12.)
+  /// Returns the index at position `k`, which must be below size().
   [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
     assert(k < size_);
     if (size_ <= table_size) return table_[k & (table_size - 1)];
@@ -107,8 +107,8 @@ class permutation {
     return k;
   }
 
-  /// Sets out[i] = (*this)(first + i), for first + out.size() <= size(). The fast path: a few
-  /// nanoseconds per index, because many are in flight at once.
+  /// Sets out[i] = (*this)(first + i). first + out.size() must be at most size(). Takes only a few
+  /// nanoseconds per index, because the processor computes many at once.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     assert(first <= size_ && out.size() <= size_ - first);
     if (size_ <= table_size) {
@@ -129,13 +129,14 @@ class permutation {
   static constexpr std::size_t chunk = 64;
 
   void fill_chunk(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    const mixing_rounds rounds = rounds_;  // copies: stores to `out` could alias the members
+    const mixing_rounds rounds = rounds_;  // a copy, because stores to `out` might alias the member
     const int bits = bits_;
     const std::uint64_t size = size_;
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = rounds(first + i, bits);
 
-    // Cycle walking one index at a time would mispredict a branch for most indices if n is a little
-    // above a power of two. Therefore each pass walks all positions whose bits are set.
+    // If n is a little above a power of two, cycle walking one index at a time would mispredict a
+    // branch for most indices. Therefore each pass repeats the rounds for all positions whose bits
+    // are set.
     static_assert(chunk <= std::numeric_limits<std::uint64_t>::digits);
     std::uint64_t outside = 0;
     for (std::size_t i = 0; i < out.size(); ++i) outside |= std::uint64_t{out[i] >= size} << i;
@@ -164,8 +165,8 @@ static_assert(std::is_trivially_copyable_v<permutation>);
   return {n, seed, draw64(gen)};
 }
 
-/// Many keyed bijections of the same key, without a cost to start another bijection. For orders
-/// that take few elements of each of many shuffles.
+/// A family of bijections with the same key. Starting another bijection costs nothing, so it suits
+/// orders that take a few elements from each of many shuffles.
 ///
 /// The rounds are those of `permutation`; a hash of the number `which` changes the key's factors
 /// and addends. Equal arguments give equal numbers on every machine. O(1) memory, trivially
@@ -193,8 +194,8 @@ class permutation_family {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t which, std::uint64_t size,
                                          std::uint64_t x) const noexcept {
     const int width = static_cast<int>(std::bit_width(size - 1));
-    // Few bits mix slowly: after four passes, the 8! orders of eight elements are still uneven by a
-    // twentieth.
+    // Small numbers need more passes: after four, the frequencies of the 8! orders of eight
+    // elements still differ by a twentieth.
     const std::uint64_t passes = size > 64 ? 1 : 6;
     do {
       for (std::uint64_t pass = 0; pass < passes; ++pass) {

@@ -10,11 +10,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash of a sequence of 64-bit words: FNV-1a by words. The same on every machine, since states
-/// contain it.
+/// A hash of a sequence of 64-bit words: FNV-1a, word by word. Equal on every machine, because
+/// states contain it.
 class word_hash {
  public:
-  /// Starts an empty hash, or continues the hash `begun`.
+  /// Starts the hash of an empty sequence, or continues from the hash `begun`.
   constexpr explicit word_hash(std::uint64_t begun = 0xcbf29ce484222325) noexcept : hash_(begun) {}
 
   constexpr void add(std::uint64_t word) noexcept {

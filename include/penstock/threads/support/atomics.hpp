@@ -29,8 +29,8 @@ inline constexpr std::size_t cache_line = 128;
 inline constexpr std::size_t cache_line = 64;
 #endif
 
-/// A value that shares its cache line with no other object. For a value that many threads read
-/// while its neighbours are written, or the reverse.
+/// A value that shares its cache line with no other object. Use it if the value is read often and
+/// its neighbours are written often, or the other way round.
 template <class T>
 struct alignas(cache_line) own_line {
   T value;
@@ -40,7 +40,8 @@ static_assert(alignof(own_line<std::uint64_t>) == cache_line &&
                   sizeof(own_line<std::uint64_t>) == cache_line,
               "the neighbours lie in other cache lines");
 
-/// The time at which a wait gives up, by the kernel's monotonic clock, which nobody can set.
+/// The time at which a wait gives up, measured by the kernel's monotonic clock, which cannot be
+/// set.
 using deadline = std::chrono::steady_clock::time_point;
 
 /// Returns `now` plus `limit`, or the largest deadline if that overflows. Returns `now` if `limit`
@@ -48,7 +49,7 @@ using deadline = std::chrono::steady_clock::time_point;
 template <class Rep, class Period>
 [[nodiscard]] deadline deadline_in(const std::chrono::duration<Rep, Period>& limit,
                                    deadline now = std::chrono::steady_clock::now()) noexcept {
-  // In floating point, because the hours of a `duration` may not fit into nanoseconds.
+  // Computed in floating point, because a `duration` in hours may overflow nanoseconds.
   using wide = std::chrono::duration<long double, deadline::period>;
   const wide wanted = limit;
   if (!(wanted > wide::zero())) return now;  // also for NaN
@@ -66,9 +67,9 @@ template <class Duration>
 /// A 32-bit atomic number on which threads sleep in the kernel, by futex(2).
 ///
 /// `std::atomic::wait` spins and yields before it sleeps (libstdc++ 12: 16 turns, four of them
-/// yields). The callers of this class have already done so, as far as it helps them. If many
-/// threads yield to each other, each finds news before it falls asleep: 64 workers took 175 us of
-/// processor time a batch with `std::atomic::wait`, and take 60 us with this class.
+/// yields). Callers of this class have already done that as far as it helps. If many threads yield
+/// to each other, each sees a change before it falls asleep: 64 workers took 175 us of processor
+/// time per batch with `std::atomic::wait`, and take 60 us with this class.
 class futex_word {
  public:
   /// Creates a number with an initial `value`.
@@ -79,11 +80,11 @@ class futex_word {
       std::memory_order order = std::memory_order_seq_cst) const noexcept {
     return value_.load(order);
   }
-  /// Sets the value. Wakes no sleeper.
+  /// Sets the value. Does not wake sleepers.
   void store(std::uint32_t value, std::memory_order order = std::memory_order_seq_cst) noexcept {
     value_.store(value, order);
   }
-  /// Adds `value` and returns the previous value. Wakes no sleeper.
+  /// Adds `value` and returns the previous value. Does not wake sleepers.
   std::uint32_t fetch_add(std::uint32_t value,
                           std::memory_order order = std::memory_order_seq_cst) noexcept {
     return value_.fetch_add(value, order);
@@ -97,9 +98,9 @@ class futex_word {
     while (load(order) == old) in_kernel(FUTEX_WAIT_PRIVATE, old);
   }
   /// Sleeps until the value is not `old`, at most until `end`. Returns false if the value was still
-  /// `old` then. May change errno.
+  /// `old` at that time. May change errno.
   bool wait_until(std::uint32_t old, std::memory_order order, deadline end) const noexcept {
-    // FUTEX_WAIT_BITSET takes an absolute time, so a sleep that starts again ends no later.
+    // FUTEX_WAIT_BITSET takes an absolute time, so a sleep that is restarted does not end later.
     const auto since_boot = end.time_since_epoch();
     const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);
     ::timespec at{};
@@ -124,7 +125,7 @@ class futex_word {
   void notify_all() noexcept { notify((std::numeric_limits<std::uint32_t>::max)()); }
 
  private:
-  // Errors are ignored: the value has changed, a signal has come, or there is no sleeper.
+  // Ignores errors, which mean that the value has changed, or that a signal interrupted the sleep.
   template <class Argument>
   void in_kernel(int operation, Argument argument) const noexcept {
     ::syscall(SYS_futex, &value_, operation, argument, nullptr, nullptr, 0);
@@ -135,8 +136,8 @@ class futex_word {
                 "the kernel reads four bytes and takes no lock of the standard library");
 };
 
-/// The atomics and waiting primitives of the lock-free classes. A template parameter of each class,
-/// so that a model checker can run the same source.
+/// The atomics and waiting primitives that the lock-free classes use. A template parameter of each
+/// class, so that a model checker can run the same source.
 struct std_atomics {
   /// An atomic value.
   template <class T>
@@ -155,8 +156,9 @@ struct std_atomics {
   /// Lets other threads run.
   static void yield() noexcept { std::this_thread::yield(); }
 
-// GCC warns that its thread sanitizer does not support fences. Our fences publish no data, so the
-// sanitizer need not know them. (A precompiled header loses this pragma and needs -Wno-tsan.)
+// GCC warns that its thread sanitizer does not support fences. The fences here publish no data, so
+// the sanitizer need not understand them. A precompiled header loses this pragma and needs
+// -Wno-tsan.
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"

@@ -34,15 +34,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the cores of a NUMA node, as `root`/devices/system/node lists them. Returns nothing if
-/// the system does not list the node, or the node has no cores. Reads a file. `root` is "/sys"
+/// Returns the cores of a NUMA node, which `root`/devices/system/node lists. Returns nothing if the
+/// system does not list the node, or if the node has no cores. Reads a file. `root` is "/sys"
 /// except in tests.
 [[nodiscard]] inline std::optional<cpu_list> cpus_of_node(const std::string& root, int node) {
   return cpu_list::parse(
       text_of_file(str_cat({root, "/devices/system/node/node", node, "/cpulist"})));
 }
 
-/// A set of cores in the format of the kernel, with one bit for each core.
+/// A set of cores as a bit mask, which is the format of the kernel.
 class cpu_bits {
  public:
   /// Creates an empty set with room for `cores` cores.
@@ -95,15 +95,14 @@ template <class Ask = ask_kernel>
   return ::syscall(SYS_sched_setaffinity, 0, cores.bytes(), cores.data()) == 0 ? 0 : errno;
 }
 
-/// Throttling of the threads of a container that used up its quota of processor time.
+/// Throttling of the threads of a container that has used up its quota of processor time.
 struct cpu_throttling {
   std::uint64_t count = 0;           ///< Number of periods with throttling.
   std::chrono::nanoseconds time{0};  ///< Total time for which threads were throttled.
 };
 
 /// Returns the throttling of this process's cgroups (v1 and v2) and all their ancestors since the
-/// groups were created; zero without a quota. Reads files. Tests pass the files of another machine
-/// as `root`.
+/// groups were created, or zero without a quota. Reads files. `root` is for tests.
 [[nodiscard]] inline cpu_throttling cpu_throttling_so_far(const std::string& root = "") {
   cpu_throttling all;
   for (const auto& [group, is_unified] : cgroups_of_process(root, "cpu")) {
@@ -135,7 +134,7 @@ struct cpu_throttling {
   return std::chrono::nanoseconds{waiting};
 }
 
-/// Accumulates the time for which a thread is ready to run and has no core, between `start` and
+/// Measures the time for which a thread is ready to run but has no core, between `start` and
 /// `stop`. One thread at a time starts and stops the watch. Any thread may read it.
 class run_queue_watch {
  public:
@@ -165,7 +164,7 @@ class run_queue_watch {
   };
   [[nodiscard]] static std::chrono::nanoseconds total_of(const state& seen) noexcept {
     if (seen.thread == 0) return seen.total;
-    // The file does not exist any more after the thread has ended.
+    // The file no longer exists after the thread has ended.
     return seen.total +
            (std::max)(run_queue_time_of(seen.thread) - seen.base, std::chrono::nanoseconds{0});
   }
@@ -174,8 +173,8 @@ class run_queue_watch {
   shared_value<state> published_;
 };
 
-/// Resource usage of a thread, as the kernel counts it. The thread itself samples the counts by a
-/// system call. Any thread may read the last sample.
+/// Resource usage of a thread, as counted by the kernel. The thread itself samples the counts with
+/// a system call. Any thread may read the last sample.
 class thread_usage {
  public:
   /// Samples the counts of the calling thread, unless the last sample is less than `apart` ticks
@@ -219,7 +218,7 @@ class thread_usage {
 };
 
 /// Returns the number of cores on which the calling thread may run, or the number of cores of the
-/// machine if the system does not report the former.
+/// machine if the system does not report the affinity.
 [[nodiscard]] inline std::size_t cpus_of_affinity() {
   const auto mask = affinity_of_this_thread();
   if (mask && !mask->empty()) return mask->size();
@@ -227,8 +226,8 @@ class thread_usage {
 }
 
 /// Returns the number of whole cores that the quotas of this process's cgroups (v1 and v2) and of
-/// their ancestors allow, at least 1; the largest number without a quota. Reads files. `root` is
-/// for tests.
+/// their ancestors allow, at least 1. Without a quota, returns the largest number. Reads files.
+/// `root` is for tests.
 [[nodiscard]] inline std::size_t cpus_of_quota(const std::string& root = "") {
   std::uint64_t cpus = (std::numeric_limits<std::size_t>::max)();
   const auto limit = [&](std::uint64_t quota, std::uint64_t period) {

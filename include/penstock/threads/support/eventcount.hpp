@@ -12,10 +12,10 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The default fences of an eventcount: a full fence on both sides. The names are those of
-/// asymmetric fences (P1202): a light fence is for the frequent side, which has made a change, and
-/// a heavy fence is for the rare side, which is about to sleep. If two threads each write and then
-/// read, and one calls `light` in between and the other calls `heavy`, then at least one thread
-/// sees the other's write.
+/// asymmetric fences (P1202): the frequent side, which has made a change, uses a light fence, and
+/// the rare side, which is about to sleep, uses a heavy fence. If two threads each write and then
+/// read, and one calls `light` in between and the other calls `heavy`, at least one of them sees
+/// the other's write.
 template <class Atomics>
 struct symmetric_fences {
   static void light() noexcept { Atomics::fence(); }
@@ -28,8 +28,8 @@ struct symmetric_fences {
 template <class Atomics = std_atomics, class Fences = symmetric_fences<Atomics>>
 class basic_eventcount {
  public:
-  /// Wakes all sleepers, so that they check the condition again. To be called after each change for
-  /// which a thread may wait.
+  /// Wakes all sleepers, so that they check the condition again. Call this after each change that a
+  /// thread may wait for.
   void notify() noexcept {
     announce();
     wake();
@@ -39,17 +39,17 @@ class basic_eventcount {
   /// are still awake see the change.
   void announce() noexcept { fences_.light(); }
 
-  /// The second half of `notify`, for all changes that this or another thread announced before.
+  /// The second half of `notify`, for all changes that any thread has announced.
   void wake() noexcept {
-    // The load comes first because it mostly returns 0, and then the cache line stays shared.
+    // Loads first, because the value is mostly 0, in which case the cache line stays shared.
     if (has_sleepers_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
       wake_sleepers();
   }
 
-  /// Returns once `look()` is true. The caller has checked the condition before, so the wait starts
-  /// with `pauses` spin pauses, at least 1, and doubles them before each further look: a look takes
-  /// cache lines from the thread that is about to make the condition true. A condition that changes
-  /// soon suits fewer pauses.
+  /// Returns once `look()` is true. The caller has already checked the condition, so the wait
+  /// starts with `pauses` spin pauses, at least 1. Before each further look, it doubles the number
+  /// of pauses, because a look takes cache lines from the thread that is about to make the
+  /// condition true. Pass fewer pauses if the condition is likely to change soon.
   template <class Look>
   void wait(Look look, int pauses = default_pauses) noexcept {
     (void)wait_by(look, pauses, [this](std::uint32_t seen) {
@@ -58,8 +58,9 @@ class basic_eventcount {
     });
   }
 
-  /// Like `wait`, but gives up at `end`. Returns false if `look()` was still false then. A waiter
-  /// that gives up takes no wake-up from other waiters, because a wake-up is for all sleepers.
+  /// Like `wait`, but gives up at `end`. Returns false if `look()` was still false at that time. A
+  /// waiter that gives up does not take a wake-up from other waiters, because a wake-up wakes all
+  /// sleepers.
   template <class Look, class Deadline>
   [[nodiscard]] bool wait_until(Look look, Deadline end, int pauses = default_pauses) noexcept {
     return wait_by(look, pauses, [this, end](std::uint32_t seen) {
@@ -81,17 +82,17 @@ class basic_eventcount {
     }
     for (;;) {
       // Invariant: a sleeper sets `has_sleepers_` and then looks; a notifier makes its change and
-      // then reads `has_sleepers_`. Each has a fence between the two steps, and one fence is first.
-      // If it is the notifier's, this look finds the change. If it is the sleeper's, then the
-      // thread that calls `wake` reads 1, or it reads 0 because another thread has reset the 1 and
-      // advances the epoch. `seen` is from before the announcement, so that step of the epoch ends
-      // the sleep.
+      // then reads `has_sleepers_`. Each has a fence between the two steps, and one of the fences
+      // comes first. If it is the notifier's fence, this look finds the change. If it is the
+      // sleeper's fence, the thread that calls `wake` reads 1, or it reads 0 because another thread
+      // has reset the 1 and advances the epoch. `seen` was loaded before `has_sleepers_` was set,
+      // so the new epoch ends the sleep.
       const std::uint32_t seen = epoch_.load(std::memory_order_relaxed);
       has_sleepers_.exchange(1, std::memory_order_seq_cst);
       fences_.heavy();
       if (look()) return true;  // `has_sleepers_` stays 1, which costs a needless wake-up
       const bool is_woken = sleep(seen);
-      if (look()) return true;  // also after the deadline: it may have been woken for this
+      if (look()) return true;  // also after the deadline: this may be the wake-up's change
       if (!is_woken) return false;
     }
   }
@@ -103,16 +104,16 @@ class basic_eventcount {
     epoch_.notify_all();
   }
 
-  // A look takes the cache lines of the condition away from the other side, and what gathers
-  // between two looks is handled in one go. All looks together last a few microseconds, about as
-  // long as the system call that wakes a sleeper: a thread that waits for the end of that call
-  // stays awake.
+  // A look takes the cache lines of the condition away from the other side, and with more pauses, a
+  // look finds more work. All looks together take a few microseconds, about as long as the system
+  // call that wakes a sleeper. So a thread that waits for another thread to return from that call
+  // does not fall asleep.
   static constexpr int default_pauses = 16;
   static constexpr int max_pauses = 32;
   static constexpr int yields = 12;
 
-  // Number of wake-ups. A futex word, because `std::atomic::notify_all` of libstdc++ keeps a count
-  // of waiters that it may read too early, and then wakes no thread.
+  // Number of wake-ups. A futex word, because `std::atomic::notify_all` of libstdc++ may read its
+  // count of waiters too early and wake no thread.
   typename Atomics::word epoch_{0};
   // 1 if a thread sleeps or is about to.
   typename Atomics::template atomic<std::uint32_t> has_sleepers_{0};

@@ -23,8 +23,8 @@ class exit_handler_base {
   ~exit_handler_base() { newest() = outer_; }
 
  private:
-  // `exit()` destroys this before any static object. A thread that ends otherwise has no handlers
-  // by then.
+  // `exit()` destroys this list before any static object. If the thread ends in another way, the
+  // list is empty.
   struct list {
     const exit_handler_base* newest = nullptr;
     ~list() {
@@ -40,9 +40,9 @@ class exit_handler_base {
   const exit_handler_base* outer_;
 };
 
-/// Calls a function if the thread that made this object calls `exit()` during its lifetime. The
-/// work of that thread then never returns, so the function must release all threads that wait for
-/// the work: the destructor of a static object may wait for such a thread.
+/// Calls a function if the thread that made this object calls `exit()` while the object lives. In
+/// that case the work of that thread never returns. The function must release all threads that wait
+/// for the work, because the destructor of a static object may wait for such a thread.
 ///
 /// The function is called on the same thread, before static objects are destroyed: `exit()` first
 /// destroys the objects of the calling thread that have thread storage duration. The function must
@@ -60,8 +60,8 @@ class exit_handler : exit_handler_base {
   Function function_;
 };
 
-/// Waits until `thread` has ended. If it is the calling thread, as in `exit()` called by its work,
-/// detaches it instead.
+/// Waits until `thread` has ended. If `thread` is the calling thread, because its work has called
+/// `exit()`, detaches it instead.
 inline void join_unless_caller(std::thread& thread) {
   if (thread.get_id() == std::this_thread::get_id()) {
     thread.detach();

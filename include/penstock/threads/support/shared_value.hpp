@@ -29,8 +29,9 @@ class tally {
   }
 
  private:
-  // Invariant: one thread stores. Relaxed, because the value publishes no other memory. A thread
-  // that received a batch sees all that was counted before the batch was announced.
+  // Invariant: only one thread stores. Relaxed, because the value publishes no other memory. A
+  // thread that has received a batch sees everything that was counted before the batch was
+  // announced.
   std::atomic<std::uint64_t> value_{0};
 };
 
@@ -51,7 +52,7 @@ class shared_value {
     std::memcpy(copy.data(), &value, sizeof value);
     const std::uint64_t turn = turn_.load(std::memory_order_relaxed);
     turn_.store(turn + 1, std::memory_order_relaxed);
-    // Release, for each word: a reader that loads one of them then sees the odd turn.
+    // Each store is a release: a reader that loads one of the words also sees the odd turn.
     for (std::size_t i = 0; i < words; ++i) words_[i].store(copy[i], std::memory_order_release);
     turn_.store(turn + 2, std::memory_order_release);
   }
@@ -63,12 +64,13 @@ class shared_value {
     return value;
   }
 
-  /// Loads the value without waiting. Returns false, and leaves `value` alone, if a writer was
-  /// active during the call. Any thread may call this.
+  /// Loads the value without waiting. If a writer was active during the call, returns false and
+  /// does not change `value`. Any thread may call this.
   [[nodiscard]] bool try_load(T& value) const noexcept {
     const std::uint64_t turn = turn_.load(std::memory_order_acquire);
     std::array<std::uint64_t, words> copy;
-    // Acquire, for each word: the second load of the turn sees at least the turn of its writer.
+    // Each load is an acquire: the second load of the turn sees at least the turn of the word's
+    // writer.
     for (std::size_t i = 0; i < words; ++i) copy[i] = words_[i].load(std::memory_order_acquire);
     if (turn % 2 != 0 || turn_.load(std::memory_order_relaxed) != turn) return false;
     std::memcpy(static_cast<void*>(&value), copy.data(), sizeof value);

@@ -10,12 +10,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A 32-bit number for which threads wait: they spin briefly, yield, and then sleep in the kernel.
-/// A futex has 32 bits, and so has the number.
+/// A 32-bit number that threads can wait for: they spin briefly, yield, and then sleep in the
+/// kernel. The number has 32 bits because a futex does.
 ///
-/// A thread that has waited for a value sees all that was written before the `store` or `advance`
-/// that set the value. That call may still access the number afterwards, so the number must outlive
-/// the call.
+/// A thread that has waited for a value sees everything that was written before the `store` or
+/// `advance` that set the value. That call may still access the number when the waiting thread
+/// continues, so the number must outlive the call.
 template <class Atomics = std_atomics>
 class basic_waitable_counter {
  public:
@@ -43,13 +43,13 @@ class basic_waitable_counter {
   /// the new value.
   void advance_quietly() noexcept { value_.fetch_add(1, std::memory_order_seq_cst); }
 
-  /// Adds one and wakes `count` sleepers, or all if there are fewer, by one system call. For
-  /// interchangeable waiters with work for `count` of them. Waiters that are still awake see the
-  /// new value too.
+  /// Adds one and wakes `count` sleepers, or all if there are fewer, with one system call. Use it
+  /// if any waiter can do the work and there is work for `count` of them. Waiters that are still
+  /// awake see the new value too.
   void advance_waking(std::uint32_t count) noexcept {
     advance_quietly();
-    // A waiter that is about to sleep, or has just been woken, counts as a sleeper. The kernel then
-    // wakes another sleeper instead.
+    // A waiter that is about to sleep or has just been woken counts as a sleeper, in which case the
+    // kernel wakes another sleeper.
     if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify(count);
   }
 
@@ -58,9 +58,9 @@ class basic_waitable_counter {
     if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify_all();
   }
 
-  /// Waits until `done(value)` is true, and returns that value. `done` may also read other state if
-  /// each change of that state is followed by a `store` or `advance`. Pass `yielding = false` if a
-  /// long wait is expected.
+  /// Waits until `done(value)` is true, and returns the value. `done` may also read other state, if
+  /// a `store` or `advance` follows each change of that state. Pass `yielding = false` if a long
+  /// wait is expected.
   template <class Done>
   std::uint32_t wait(Done done, bool yielding = true) const noexcept {
     std::uint32_t value = load();
@@ -76,8 +76,8 @@ class basic_waitable_counter {
     }
     while (!done(value)) {
       // Invariant: a sleeper announces itself before its last load of the value, and a writer
-      // checks for sleepers after its write. All four are seq_cst, so at least one of the two sees
-      // the other.
+      // checks for sleepers after its write. All four operations are seq_cst, so at least one of
+      // the two threads sees the other.
       sleepers_.fetch_add(1, std::memory_order_seq_cst);
       value = value_.load(std::memory_order_seq_cst);
       if (!done(value)) value_.wait(value, std::memory_order_acquire);
@@ -88,8 +88,8 @@ class basic_waitable_counter {
   }
 
  private:
-  // All turns together last about two microseconds, less than a sleep and a wake-up. Yielding gives
-  // an oversubscribed core to the thread for which this one waits.
+  // All turns together take about two microseconds, less than a sleep and a wake-up. On an
+  // oversubscribed core, yielding lets the thread run that this thread waits for.
   static constexpr int spins = 32;
   static constexpr int yields = 8;
 

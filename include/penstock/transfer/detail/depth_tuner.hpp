@@ -18,8 +18,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Passes each batch to a `hill_climber`, whose prefetch is the number of copies that run ahead.
-/// Allocates nothing after its construction, and does not wait.
+/// Reports each batch to a `hill_climber`, whose prefetch is the number of copies that run ahead.
+/// Allocates only at construction, and does not wait.
 template <class>
 class basic_depth_tuner final : public feed_tuner {
  public:
@@ -31,7 +31,7 @@ class basic_depth_tuner final : public feed_tuner {
         trace_(options.instrumentation.trace.add_track(flow, "penstock depth")),
         log_({0, 0, used_}) {}
 
-  /// Makes a tuner; the function of `depth_tuning`.
+  /// Makes a tuner. `depth_tuning::make` refers to this function.
   [[nodiscard]] static std::unique_ptr<feed_tuner> make(const transfer_options& options,
                                                         std::uint64_t flow,
                                                         double ten_milliseconds) {
@@ -45,9 +45,9 @@ class basic_depth_tuner final : public feed_tuner {
   void end(std::uint64_t now) noexcept override { record(now); }
   [[nodiscard]] std::size_t take(std::uint64_t now, std::uint64_t waited, std::size_t count,
                                  std::uint64_t number) noexcept override {
-    if (count > used_) {  // leases made the feed open more slots, and hold them
+    if (count > used_) {  // leases have made the feed open more slots
       held_ += count - used_;
-      range_.max = (std::max)(range_.max, count);  // the memory was sufficient after all
+      range_.max = (std::max)(range_.max, count);  // there is memory for this number
       wanted_ = count;
       record_opened(now, count);
     }
@@ -56,7 +56,7 @@ class basic_depth_tuner final : public feed_tuner {
     return wanted_ = slots_of(climber_.now());
   }
   void record_opened(std::uint64_t now, std::size_t count) noexcept override {
-    if (count < wanted_) range_.max = count;  // the device has no memory for more
+    if (count < wanted_) range_.max = count;  // the device has no more memory
     record(now);
     used_ = count;
   }
@@ -85,9 +85,9 @@ class basic_depth_tuner final : public feed_tuner {
   hill_climber climber_;
   std::size_t used_;
   std::size_t wanted_ = 0;             // the last result of `take`
-  std::size_t held_ = 0;               // additional slots for leases that are kept
+  std::size_t held_ = 0;               // additional slots for kept leases
   std::uint64_t since_ = 0;            // start of this depth, or of the range
-  std::shared_ptr<trace_sink> trace_;  // null: no trace
+  std::shared_ptr<trace_sink> trace_;  // null without a trace
   tuning_log log_;
 };
 

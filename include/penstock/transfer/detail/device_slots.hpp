@@ -37,12 +37,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The slots of `results` that the step of a batch writes to. Each entry is the owner and the
-/// memory.
+/// The slots of `results` that the step of a batch writes to. Each entry has the owner and the
+/// memory of a slot.
 using noted_results = std::vector<std::pair<const void*, const void*>>;
 
-/// Returns a number that changes with each use of `stream` after which the host may know its
-/// progress. Returns nothing for a stream that does not count its uses, such as the calling thread.
+/// Returns a number that changes each time the host does something on `stream` that may reveal its
+/// progress. Returns nothing for a stream that does not count such uses, for example the calling
+/// thread.
 template <class StreamRef>
 [[nodiscard]] std::optional<std::uint64_t> uses_of([[maybe_unused]] StreamRef stream) noexcept {
   if constexpr (requires {
@@ -62,8 +63,8 @@ inline constexpr bool releases_at_points =
     };
 
 /// Releases host memory that is free when `copies` has reached `at`. If the batch cannot be
-/// released at points, it is released after the stream of `copies`, and the function throws what
-/// the device throws.
+/// released at points, releases it after the work on the stream of `copies`, and throws what the
+/// device throws.
 template <class HostBatch, class Device>
 void release_host(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>& copies,
                   typename fill_timeline<Device>::point at) {
@@ -75,8 +76,8 @@ void release_host(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>&
 }
 
 /// The state of one device slot: the batch in the slot, and the points that order the streams that
-/// fill and use the slot. The feed's thread fills a slot that is released. The thread that ends the
-/// lease releases the slot.
+/// fill and use the slot. The feed's thread fills the slot after its release. The thread that ends
+/// the lease releases it.
 template <class Device>
 struct device_slot {
   using stream_ref = typename Device::stream_ref;
@@ -90,24 +91,23 @@ struct device_slot {
   };
 
   std::optional<stream_ref> handed_to;  // the stream of the lease
-  timeline* filled_by = nullptr;        // the copies or transforms that fill the slot
+  timeline* filled_by = nullptr;        // the timeline of the work that fills the slot
   point filled_at = 0;                  // the slot is filled at this point of `filled_by`
   point released_at = 0;                // the slot is free at this point of the consumer's stream
-  point host_read_at = 0;               // a host slot that is kept was read at this point
+  point host_read_at = 0;               // the kept host slot was read at this point
   std::vector<extra_stream> extras;     // the end of the lease on each further stream
   std::size_t extras_used = 0;
-  std::byte* data = nullptr;  // memory of the slot, or address of its batch in host memory
+  std::byte* data = nullptr;            // memory of the slot, or of its batch in host memory
   const slot_layout* layout = nullptr;  // layout at `data`; lives as long as the memory
   batch_info info;
-  noted_results results;  // results that the step of the batch writes to
+  noted_results results;  // results that the batch's step writes to
   std::vector<std::uint64_t>
-      tags;  // one word for each sample, or empty if the source gives none; copied,
-             // because the host memory is refilled earlier
-  [[no_unique_address]] lease_guard lease;  // of the batch, until it is handed out
-  std::optional<std::uint64_t> uses;  // of the stream when the lease began, in a checked build
-  // Invariant: true from the end of a lease, after its records and everything that the lease did,
-  // until the next copy. The end of a lease stores it with release, and the feed's thread loads it
-  // with acquire before it touches the slot.
+      tags;  // a word per sample, or empty; copied, because the host slot is refilled earlier
+  [[no_unique_address]] lease_guard lease;  // of the batch until its hand-out
+  std::optional<std::uint64_t> uses;        // `uses_of` at the begin of the lease, if checked
+  // Invariant: true from the end of a lease to the next copy. The thread that ends the lease stores
+  // true with release, after the lease's records and all its accesses. The feed's thread loads it
+  // with acquire before it accesses the slot.
   std::atomic<bool> is_released{true};
 
   /// Reserves the slot for the batch `held`.
@@ -121,26 +121,26 @@ struct device_slot {
     filled_by = &fills;
     filled_at = at;
   }
-  /// Releases the slot after a failure. No stream uses the slot.
+  /// Releases the slot after a failure. The slot must not be in use by a stream.
   void put_back() noexcept {
     is_released.store(true, std::memory_order_relaxed);  // only this thread reads it now
   }
 
   /// In a checked build: begins the lease of the batch in the slot. For a batch that is copied,
   /// `filler` is the stream that fills the slot. The stream marks the data as arrived before the
-  /// record of the copy.
+  /// end of the copy is recorded.
   template <class... Filler>
   void record_arrival([[maybe_unused]] Filler... filler) {
     if constexpr (checked) {
-      lease.end();  // the lease of a copy whose record was refused
+      lease.end();  // the lease of a copy that failed
       lease = lease_guard{info.epoch, info.batch, filler...};
     }
   }
 
-  /// In a checked build: ends `ended` for the host, and for each stream of the lease after the work
-  /// that is queued on the stream by now. The last stream to end it applies `then` to the memory of
-  /// the slot. If an exception ended the lease, the body may not have reached its use of the
-  /// stream.
+  /// In a checked build: ends `ended` for the host at once, and for each stream of the lease after
+  /// the work that is currently queued on the stream. The last stream to end it applies `then` to
+  /// the memory of the slot. If an exception ended the lease, the body may not have used the stream
+  /// yet.
   template <class Guard, class Then>
   void end(Guard& ended, const Then& then) const noexcept {
     if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(*handed_to) &&
@@ -167,7 +167,8 @@ struct device_slot {
       device.record(extras[i].released, *extras[i].stream);
     }
   }
-  /// Waits for the extra streams, if their record failed. Returns true if their work has ended.
+  /// Waits for the extra streams, because recording on them failed. Returns true if their work has
+  /// ended.
   [[nodiscard]] bool synchronize_extras(const Device& device) noexcept {
     bool is_idle = true;
     for (std::size_t i = 0; i < extras_used; ++i) {
@@ -204,11 +205,11 @@ struct device_slot {
   }
 };
 
-/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` in `stream`. If
+/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` on `stream`. If
 /// another stream may still write the batch (`wait_until_written`), the copy waits for it. If
-/// `pinned()` of the batch returns false, and the device has a copy for memory that is not
-/// page-locked, uses that copy. Throws what the device throws. Inline, because each call costs a
-/// batch instructions.
+/// `pinned()` of the batch returns false, uses the device's copy function for memory that is not
+/// page-locked, if the device has one. Throws what the device throws. Inline, to save instructions
+/// for each batch.
 template <class Device, class HostBatch>
 inline void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
                            typename Device::stream_ref stream) {
@@ -226,12 +227,12 @@ inline void copy_from_host(const Device& device, void* to, const HostBatch& from
   }
 }
 
-/// The errors of leases whose end the device refused to record. The threads that ended the leases
-/// add errors, and the consumer rethrows them. Any thread may call `note` at any time.
+/// The errors of leases whose end could not be recorded. The threads that end the leases add
+/// errors, and the consumer rethrows them. Any thread may call `note` at any time.
 class refused_releases {
  public:
-  /// Records that a release was refused with `error`. The first error that was not rethrown yet is
-  /// kept. The error of a lost slot is kept permanently, because the slot is never used again.
+  /// Records that a release failed with `error`. Keeps the first error that has not been rethrown.
+  /// Keeps the error of a lost slot permanently, because the slot is never used again.
   void note(std::exception_ptr error, bool is_slot_lost) noexcept {
     const std::lock_guard lock{mutex_};
     auto& kept = is_slot_lost ? sticky_error_ : pending_error_;
@@ -248,7 +249,7 @@ class refused_releases {
     return sticky_error_ != nullptr;
   }
 
-  /// Throws the recorded error: once, or on each call if a slot is lost.
+  /// Throws the recorded error, if there is an error: once, or on each call if a slot is lost.
   void rethrow() {
     if (!any()) return;
     std::exception_ptr error;
@@ -276,11 +277,11 @@ struct slot_filling {
   HostBatch from;
 };
 
-/// A lock for short sections that two threads rarely enter at once. Threads enter in the
-/// order of their calls. A batch takes fewer instructions than with `std::mutex`.
+/// A lock for short sections that two threads rarely enter at once. Threads enter in the order of
+/// their calls. Takes fewer instructions than `std::mutex`.
 class turn_lock {
  public:
-  /// Enters the section after all threads that have called this before.
+  /// Enters the section after all threads that called this earlier.
   void lock() noexcept {
     const std::uint32_t mine = next_.fetch_add(1, std::memory_order_relaxed);
     if (serving_.load() != mine) [[unlikely]]
@@ -294,18 +295,17 @@ class turn_lock {
     serving_.wait([mine](std::uint32_t now) { return now == mine; });
   }
 
-  // Invariant: a thread is inside while `serving_` is its number. It leaves when it advances
-  // `serving_`, which releases the effects of the section. `next_` is relaxed, because it orders
-  // nothing.
+  // Invariant: a thread is inside while `serving_` is its number. The thread leaves by advancing
+  // `serving_`, with release. `next_` is relaxed, because it orders nothing.
   std_atomics::atomic<std::uint32_t> next_{0};
   waitable_counter serving_;
 };
 
-/// The time at which the host slot of a batch is released.
+/// Selects when the host slot of a batch is released.
 enum class host_slot_end : unsigned char {
-  with_copy,      ///< after the batch was read by its copy or its transform
-  with_lease,     ///< when the lease of the device slot ends, and not before the batch was read
-  with_last_use,  ///< after the work on the lease: the device slot is the host slot
+  with_copy,      ///< after the copy or the transform has read the batch
+  with_lease,     ///< when the device lease has ended and the batch was read
+  with_last_use,  ///< after the work on the lease, because the device slot is the host slot
 };
 
 /// The ring of device slots, for batches of any record: memory at fixed addresses, the events that
@@ -313,18 +313,18 @@ enum class host_slot_end : unsigned char {
 ///
 /// If `holds_host()`, the slots have no memory, and each is the host slot of its batch. The slot
 /// keeps the batch until the lease ends, and releases it after all work that is queued on the
-/// streams of the lease by then. If `keeps_host()`, a slot has memory of its own, keeps the batch
-/// until the lease ends, and releases it after its copy. Invariant: the feed's thread stores the
-/// batch while `is_released` is false. The thread that ends the lease takes the batch out before
-/// `is_released` is true.
+/// streams of the lease at that time. If `keeps_host()`, a slot has memory of its own, keeps the
+/// batch until the lease ends, and releases it after its copy. Invariant: the feed's thread stores
+/// the batch while `is_released` is false. The thread that ends the lease takes the batch out
+/// before `is_released` is true.
 ///
 /// Two timelines order the streams. A slot is filled at a point of the copies or of the transforms,
 /// and free at a point of the consumer's stream. An event of the slot marks the end of a lease on
 /// each further stream.
 ///
-/// Batches that are queued together are filled at one point. Consecutive leases that end on the
-/// feed's stream (`defer_release`) are free at one point. `flush_releases` marks that point when
-/// the next copies are queued, and the copies wait for it once.
+/// Batches that are queued together are filled at one point. If consecutive leases end on the
+/// feed's stream (`defer_release`), their slots are free at one point. `flush_releases` marks that
+/// point when the next copies are queued, and the copies wait for it once.
 template <device Device>
 class device_slots {
   using slot_type = device_slot<Device>;
@@ -337,18 +337,18 @@ class device_slots {
   lease_tracks leases;  ///< records the leases for a trace, one at a time for each slot
   sample_lists lists;   ///< samples of the batch in each slot, if the source lists them
 
-  /// Makes `depth` slots for batches of `layout` on `device`. There may be `max` slots later.
-  /// `host_ends` specifies the release of host slots. `has_host` makes `host` available.
-  /// `transform` fills the slots; if it is null, batches are copied. Leases are handed to the stream
-  /// `consumer`. A lease on another stream costs an event. Throws `out_of_memory`, and what the
-  /// device throws.
+  /// Makes `depth` slots for batches of `layout` on `device`, and at most `max` slots later.
+  /// `host_ends` selects when host slots are released. `has_host` makes `host` available.
+  /// `transform` fills the slots; if it is null, batches are copied. Leases are handed to the
+  /// stream `consumer`. A lease on another stream costs an event. Throws `out_of_memory`, and what
+  /// the device throws.
   device_slots(const Device& device, slot_layout layout, stream_ref consumer, std::size_t depth,
                std::size_t max, host_slot_end host_ends = host_slot_end::with_copy,
                std::shared_ptr<transform_stage<Device>> transform = {}, bool has_host = false);
   device_slots(device_slots&&) = delete;
 
-  /// Waits for all work on the slots, and frees their memory. If the device refuses to wait, leaks
-  /// the memory and the host slots that lost slots still hold, because work may still use them.
+  /// Waits for all work on the slots, and frees their memory. If waiting fails, leaks the memory
+  /// and the host slots that lost slots still hold, because work may still use them.
   ~device_slots();
 
   /// The places of a batch's fields in a slot.
@@ -360,7 +360,7 @@ class device_slots {
   }
   /// The device whose memory holds the slots.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// The number of slots in use, and the number that there may be.
+  /// The number of slots in use. `max` is the largest number of slots.
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t max_count() const noexcept { return slots_.size(); }
   /// The size in bytes of the device memory of all slots, and of the staging memory of the
@@ -372,13 +372,13 @@ class device_slots {
   /// The address of a slot on the device.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return slots_[slot].data; }
 
-  /// Returns the number of the memory of `slot`. The same number is the same address.
+  /// Returns the number of the memory of `slot`. Equal numbers mean equal addresses.
   [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
     return holds_host() ? hosts_[slot].slot() : slot;
   }
 
-  /// Uses `count` of the `max` slots, or as many as fit in the device's memory. Only the thread
-  /// that fills slots may call this. Throws what the device throws, except `out_of_memory`.
+  /// Uses `count` of the `max` slots, or fewer if the device has no memory for them. Only the
+  /// thread that fills slots may call this. Throws what the device throws, except `out_of_memory`.
   void open(std::size_t count);
 
   /// Returns true if each slot is the host slot of its batch.
@@ -388,7 +388,7 @@ class device_slots {
   /// Returns true if each slot keeps the host slot of its batch until the lease ends.
   [[nodiscard]] bool keeps_host() const noexcept { return host_ends_ == host_slot_end::with_lease; }
   /// The batch in host memory that `slot` holds or keeps. Only the user of the lease may call this.
-  /// Throws `option_error` unless the ring was made for this.
+  /// Throws `option_error` unless the ring was made with `has_host`.
   [[nodiscard]] const host_lease<Device>& host(std::size_t slot) const {
     if (!has_host_) {
       refuse_option("keep_host",
@@ -402,14 +402,15 @@ class device_slots {
   [[nodiscard]] bool transforms() const noexcept { return transform_ != nullptr; }
 
   /// Times the copies and transforms with `timer`, and records the transforms with `trace`. Null
-  /// switches an instrument off.
+  /// disables an instrument.
   void watch_by(trace_sink* trace, device_timer<Device>* timer) noexcept {
     timer_ = timer;
     if (transform_) transform_->watch_by(trace, timer);
   }
 
-  /// Returns true if the lease of `slot` has ended, so that the host may queue a new copy. Events
-  /// order the copy on the device. Acquires what the releasing thread has recorded.
+  /// Returns true if the lease of `slot` has ended, in which case the host may queue a new copy.
+  /// Events order the copy on the device. Acquires everything that the releasing thread has
+  /// recorded.
   [[nodiscard]] bool is_released(std::size_t slot) const noexcept {
     return slots_[slot].is_released.load(std::memory_order_acquire);
   }
@@ -418,7 +419,7 @@ class device_slots {
   void wait_for_release(auto is_over) const {
     releases_.wait([&](std::uint32_t) { return is_over(); });
   }
-  /// Wakes a thread in `wait_for_release`, which then checks again. Any thread may call this.
+  /// Makes a thread in `wait_for_release` check again. Any thread may call this.
   void wake() noexcept { releases_.advance(); }
 
   /// Reserves the free `slot` for `batch`. Only the thread that fills slots may call this.
@@ -430,20 +431,20 @@ class device_slots {
   template <class HostBatch>
   using queue_function = void (device_slots::*)(slot_filling<HostBatch>&);
 
-  /// Fills the slots of some batches, and releases the host memory as soon as it has been read.
-  /// Does not block. Calls `around` for each batch, with the batch and its slot, and with a
-  /// function that queues the work. Each slot is filled after the release of its previous batch.
-  /// Without a transform, a batch is copied or stays in its host slot. With a transform, a batch is
-  /// copied to a staging buffer, and the transform fills the slot on its own stream. That copy
-  /// waits for the previous transform that reads the buffer, but not for the slot. If the transform
-  /// reads host memory, nothing is copied.
+  /// Fills the slots of `batches`, and releases the host memory as soon as it has been read. Does
+  /// not block. Calls `around` for each batch, with the batch and its slot, and with a function
+  /// that queues the work. Each slot is filled after the release of its previous batch. Without a
+  /// transform, a batch is copied or stays in its host slot. With a transform, a batch is copied to
+  /// a staging buffer, and the transform fills the slot on its own stream. That copy waits for the
+  /// previous transform that reads the buffer, but not for the slot. If the transform reads host
+  /// memory, nothing is copied.
   ///
-  /// `by_transform` is `queue_transform` if there is a transform, else null. The feed passes it, so
-  /// that a program without transforms does not compile it.
+  /// `by_transform` is `queue_transform` if there is a transform, otherwise null. The feed passes
+  /// it so that a program without transforms does not compile it.
   ///
-  /// Throws what the device and the transform throw. After that, the first `filled()` batches are
+  /// Throws what the device and the transform throw. In that case the first `filled()` batches are
   /// in their slots. The other slots and batches are free after the work that was queued for them.
-  /// If the device refuses to wait for that work, they are lost.
+  /// If waiting for that work fails, they are lost.
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around,
                queue_function<HostBatch> by_transform = nullptr) {
@@ -514,13 +515,13 @@ class device_slots {
     copy_in(std::span{&one, 1}, [](const auto&, const auto& queue) { queue(); });
   }
 
-  /// Makes `stream`, which is usable, wait for the work that fills `slot`. Does not apply if
-  /// `holds_host()`, because then no copy fills the slot.
+  /// Makes `stream`, which is usable, wait for the work that fills `slot`. Must not be called if
+  /// `holds_host()`, because no copy fills the slot.
   void wait_for_copy(std::size_t slot, stream_ref stream) const {
     slots_[slot].filled_by->wait(slots_[slot].filled_at, stream);
   }
   /// Makes `stream` wait for the work that fills `slot`, unless `stream` already waits for it.
-  /// `known` is the newest point for which this function has made `stream` wait, 0 at first. Only
+  /// `known` is the newest point that this function has made `stream` wait for, initially 0. Only
   /// the thread that fills slots may call this.
   void wait_for_copy(std::size_t slot, stream_ref stream, point& known) const {
     slots_[slot].filled_by->wait(slots_[slot].filled_at, stream, known);
@@ -548,7 +549,7 @@ class device_slots {
     slot_type& leased = slots_[slot];
     leased.handed_to = stream;
     if constexpr (checked) {
-      // A batch in its host slot has no copy that a stream has to wait for.
+      // A batch in its host slot is not copied, so no stream has to wait for a copy.
       if (!holds_host()) leased.uses = uses_of(stream);
     }
     return std::move(leased.lease);
@@ -559,8 +560,8 @@ class device_slots {
   }
 
   /// Ends the lease for the host before `release`, and records it in the trace. Returns the host
-  /// slot if it was kept. In a checked build, also ends the lease for each of its streams after the
-  /// work that is queued on the stream by now.
+  /// slot to the loader if it was kept. In a checked build, also ends the lease for each of its
+  /// streams, after the work that is currently queued on the stream.
   void close_lease(std::size_t slot, const batch_info& batch,
                    [[maybe_unused]] lease_guard& lease) noexcept {
     leases.end(slot, batch);
@@ -573,7 +574,7 @@ class device_slots {
     }
   }
 
-  /// In a checked build: notes that the loop's body may have ended before its use of the stream.
+  /// In a checked build: records that the loop's body may have ended before it used the stream.
   void record_left([[maybe_unused]] std::size_t slot) noexcept {
     if constexpr (checked) slots_[slot].uses.reset();
   }
@@ -589,32 +590,32 @@ class device_slots {
   }
 
   /// Returns `slot`, whose lease has ended. The next batch in the slot waits for all work that is
-  /// queued on the stream of the lease. If the device refuses to record that work, the function
-  /// waits for it, and `rethrow_poison` throws the error. If the device refuses to wait too, the
-  /// slot is lost: the library cannot know when it is free.
+  /// currently queued on the stream of the lease. If recording the event fails, waits for that
+  /// work, and `rethrow_poison` throws the error. If waiting fails too, the slot is lost: the
+  /// library cannot know when it is free.
   void release(std::size_t slot) noexcept;
 
-  /// Ends a lease of the feed's stream like `release`, but leaves the record to `flush_releases`,
-  /// which makes one record for several leases. Checks here that the stream is usable. Only the
-  /// thread that fills slots may call this.
+  /// Ends a lease on the feed's stream like `release`, but leaves the record to `flush_releases`,
+  /// which records one event for several leases. Checks that the stream is usable. Only the thread
+  /// that fills slots may call this.
   void defer_release(std::size_t slot) noexcept;
 
-  /// Marks the release of the leases that `defer_release` has ended. Treats a refusal of the device
+  /// Marks the release of the leases that `defer_release` has ended. Handles an error of the device
   /// like `release`.
   void flush_releases(capture_check check) noexcept;
 
   /// Returns a slot that was filled and never handed out.
   void discard(std::size_t slot) noexcept;
 
-  /// Makes `stream`, another stream than that of the lease, wait for the work that fills `slot`,
-  /// and the release wait for `stream`. Allocates an event the first time. Throws what the device
+  /// Makes `stream`, which is not the stream of the lease, wait for the work that fills `slot`, and
+  /// makes the release wait for `stream`. Allocates an event the first time. Throws what the device
   /// throws.
   void also_used_on(std::size_t slot, stream_ref stream);
 
   /// Returns true if `rethrow_poison` would throw.
   [[nodiscard]] bool has_error() const noexcept { return refused_.any(); }
-  /// Throws the error of a release that the device has refused, if there is such an error: once, or
-  /// on each call if a slot is lost.
+  /// Throws the error of a failed release, if there is one: once, or on each call if a slot is
+  /// lost.
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
@@ -629,8 +630,8 @@ class device_slots {
   [[nodiscard]] const std::shared_ptr<timeline>& filling() const noexcept {
     return transform_ ? transform_->made() : copied_;
   }
-  /// Returns true if each batch is filled at its own point. Then its copy and its transform are
-  /// marked, because the next batches wait for them.
+  /// Returns true if each batch is filled at its own point. In that case its copy and its transform
+  /// are both marked, because the next batches wait for them.
   [[nodiscard]] bool marks_each() const noexcept { return transform_ && !transform_->reads_host(); }
 
   /// Queues the work that fills a slot.
@@ -671,8 +672,8 @@ class device_slots {
       hosts_[one.slot] = std::move(one.from);
     }
   }
-  /// Releases the host slot of a batch that is read when `reads` has reached `at`, or keeps it
-  /// until the lease ends.
+  /// Releases the host slot of a batch, which is read when `reads` has reached `at`, or keeps the
+  /// host slot until the lease ends.
   template <class HostBatch>
   void end_host(slot_filling<HostBatch>& one, const std::shared_ptr<timeline>& reads, point at) {
     if (keeps_host()) [[unlikely]]
@@ -687,27 +688,27 @@ class device_slots {
       hosts_[one.slot] = std::move(one.from);
     }
   }
-  /// Returns the host slot that `slot` keeps, if it keeps one. The host slot can be refilled after
-  /// it was read. The work on the lease does not delay that.
+  /// Returns the host slot that `slot` keeps, if any, to the loader. The host slot can be refilled
+  /// after it was read; work on the lease does not delay that.
   [[gnu::noinline]] void return_kept(std::size_t slot) noexcept {
     if (!hosts_[slot]) return;
     hosts_[slot].release_after(marks_each() ? copied_ : filling(), slots_[slot].host_read_at);
   }
 
   /// Sets `filled()` after a failure, when `queued` batches had been queued, and frees the slots of
-  /// the other batches. If the work that was queued for them is lost, the slots are lost too. Their
-  /// host memory is then returned in stream order, because the work may still read it.
+  /// the other batches. If the work that was queued for them cannot be waited for, the slots are
+  /// lost. Their host memory is returned in stream order, because the work may still read it.
   template <class HostBatch>
   [[gnu::cold]] void give_up(std::span<slot_filling<HostBatch>> batches, std::size_t queued,
                              const recorded_end& end) noexcept {
-    // If every batch was queued, the failure came after the last copy; the last batch counts as
-    // failed.
+    // If all batches were queued, the failure came after the last copy, and the last batch counts
+    // as failed.
     filled_ = (std::min)(queued, batches.size() - 1);
     if (holds_host()) {
       for (auto& one : batches.first(filled_)) hold(one);
     } else if (!marks_each()) {
       if (end.is_lost) filled_ = 0;
-      for (auto& one : batches) slots_[one.slot].fill(*filling(), 0);  // else the work has ended
+      for (auto& one : batches) slots_[one.slot].fill(*filling(), 0);  // the work has ended
       if (keeps_host()) {
         for (auto& one : batches.first(filled_)) keep(one, 0);
       }
@@ -725,8 +726,8 @@ class device_slots {
       }
     }
   }
-  /// Returns the host slot of `slot` if other streams have used it too. The host slot is free after
-  /// all work that has been recorded for `slot`.
+  /// Returns the host slot of `slot`, which other streams may have used too, to the loader. The
+  /// host slot is free after all work that was recorded for `slot`.
   [[nodiscard]] recorded_end release_host_slot(std::size_t slot) noexcept {
     slot_type& from = slots_[slot];
     const stream_ref after_all = copies_;
@@ -737,12 +738,12 @@ class device_slots {
     return end;
   }
 
-  /// Returns the host slot of `slot` at once.
+  /// Returns the host slot of `slot` to the loader at once.
   void drop_host(std::size_t slot) noexcept { hosts_[slot] = {}; }
 
-  /// Returns what a checked build does to the memory of a slot after its lease has ended, in the
-  /// order of the streams that have used the slot. It overwrites the memory, and AddressSanitizer
-  /// reports every later use.
+  /// Returns the function that a checked build applies to the memory of a slot when its lease has
+  /// ended on all streams. The function overwrites the memory, and AddressSanitizer reports every
+  /// later use.
   [[nodiscard]] auto erased(const slot_type& ended) const noexcept {
     return [data = ended.data, bytes = layout_.bytes()]() noexcept {
       poison(data, bytes);
@@ -764,8 +765,8 @@ class device_slots {
     if (timer_ != nullptr) timer_->end_copy(stream);
   }
 
-  /// Makes `stream`, which fills the slot next, wait for all streams that have used the slot. All
-  /// slots are filled by the same stream.
+  /// Makes `stream`, which fills the slot next, wait for all streams that have used the slot. The
+  /// same stream fills all slots.
   void wait_for_release(slot_type& to, stream_ref stream) {
     consumer_.wait(to.released_at, stream, filler_knows_released_);
     to.wait_for_extras(device_, stream);
@@ -782,34 +783,36 @@ class device_slots {
   /// Does the work of `release` for a host slot, or for a slot that other streams have used. Not
   /// inlined, so that `release` stays small.
   [[gnu::noinline]] void release_other(std::size_t slot) noexcept;
-  /// Records that `from` is free after all work that is queued on `stream` and the extra streams.
+  /// Records that `from` is free after all work that is currently queued on `stream` and the extra
+  /// streams.
   [[nodiscard]] recorded_end record_release(slot_type& from, stream_ref stream) noexcept;
-  /// Keeps the error if the device has refused the record, and releases the slot unless it is lost.
+  /// Keeps the error if recording failed, and releases the slot unless it is lost.
   [[gnu::noinline]] void end_release(slot_type& from, const recorded_end& end) noexcept;
 
   void set_released(slot_type& from) noexcept {
     // Invariant: the flag is set after the records, because a wait refers to the newest record at
-    // the time of the call. A thread that sees the flag waits for these records and not for older
+    // the time of the call. A thread that sees the flag waits for these records, not for older
     // records.
     from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag, because a waiter then checks the flag again
+    wake();  // after the flag is set, because a waiter checks the flag
   }
 
   Device device_;
-  std::shared_ptr<transform_stage<Device>> transform_;  // or null; outlives the streams
+  std::shared_ptr<transform_stage<Device>> transform_;  // may be null; outlives the streams
   slot_layout layout_;
   host_slot_end host_ends_;
   bool has_host_;  // see `host`
-  // One slab for the first slots, and one for each later slot. Reserved, so that no slab moves.
+  // A slab for the first slots, and a slab for each later slot. The capacity is reserved, so no
+  // slab moves.
   std::vector<slab<Device>> memory_;
   typename Device::stream_type copies_;
-  std::shared_ptr<timeline> copied_;  // points of the copies; host slots wait for them too
+  std::shared_ptr<timeline> copied_;             // points of the copies, shared with host slots
   stream_timeline<Device, turn_lock> consumer_;  // points of the feed's stream: the ends of leases
-  point filler_knows_released_ = 0;  // point of `consumer_` for which the filling stream waits
-  point copies_know_read_ = 0;       // point of the transforms for which the copies wait
+  point filler_knows_released_ = 0;  // the filling stream waits for this point of `consumer_`
+  point copies_know_read_ = 0;       // the copies wait for this point of the transforms
   std::vector<std::size_t> ended_;   // the slots of leases that have ended since the last mark
   std::size_t filled_ = 0;           // see `filled`
-  std::vector<slot_type> slots_;     // the first `made()` are in use, or were
+  std::vector<slot_type> slots_;     // the first `made()` slots have been used
   std::vector<host_lease<Device>> hosts_;  // the host slot that each slot is or keeps
   std::atomic<std::size_t> open_;          // relaxed: only the filling thread writes it
   std::atomic<std::size_t> made_{0};       // relaxed: only the filling thread writes it
@@ -829,7 +832,7 @@ device_slots<Device>::device_slots(const Device& device, slot_layout layout, str
       host_ends_(host_ends),
       has_host_(has_host),
       copies_(device.make_stream()),
-      // A few times as many events as slots, because threads wait for the copies.
+      // Several times as many events as slots, because threads wait for the copies.
       copied_(holds_host() ? nullptr
                            : std::make_shared<timeline>(device, copies_, 4 * (max + 1),
                                                         event_wait::by_host)),
@@ -989,7 +992,7 @@ void device_slots<Device>::discard(std::size_t slot) noexcept {
   if (keeps_host()) return_kept(slot);
   if (holds_host()) {
     from.lease.end();
-    drop_host(slot);  // no stream has used it
+    drop_host(slot);  // the slot was not used
   } else {
     // The same stream fills the slot next.
     if constexpr (checked) from.lease.end_behind(1).behind(from.filled_by->stream(), erased(from));

@@ -13,10 +13,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Times batches on their way through a feed with the device's clock, one batch at a time, with
-/// pauses. Measures the copy, the transform, the step, and the idle time of the step's stream
-/// before the step. Only the consumer's thread may use it. Never waits: it checks occasionally if
-/// the batch is complete. An error ends the measurement, and never the loop.
+/// Times batches of a feed with the device's clock, one batch at a time, with pauses in between.
+/// Measures the copy, the transform, the step, and the idle time of the step's stream before the
+/// step. Only the consumer's thread may use it. Never waits: checks occasionally whether the batch
+/// is complete. An error ends the measurement, but not the loop.
 template <device Device>
 class device_timer {
   using stream_ref = typename Device::stream_ref;
@@ -42,7 +42,7 @@ class device_timer {
     has_left_ = in_body_ = false;
   }
 
-  /// Chooses this batch, whose copy is queued next, if the pause is over.
+  /// Chooses `batch`, whose copy is queued next, if the pause is over.
   void choose(const batch_info& batch) noexcept {
     if (now_ != phase::pause || ++paused_ < pause) return;
     now_ = phase::copy;
@@ -58,7 +58,7 @@ class device_timer {
     mark(phase::copy, transformed_, stream);
     transforms_ = true;
   }
-  /// Ends the choice: the work of the batch is queued.
+  /// Ends the choice after the work of the batch is queued.
   void end_choice() noexcept {
     if (now_ == phase::copy) now_ = phase::wait;
   }
@@ -82,7 +82,7 @@ class device_timer {
   void begin_step(stream_ref stream, const batch_info& batch) noexcept {
     in_body_ = true;
     if (now_ != phase::wait || batch.epoch != batch_.epoch || batch.batch != batch_.batch) return;
-    if (!has_left_) {  // first batch of a range: the previous work of its stream is unknown
+    if (!has_left_) {  // the first batch of a range: the stream's earlier work is unknown
       now_ = phase::pause;
       return;
     }
@@ -92,7 +92,7 @@ class device_timer {
 
  private:
   enum class phase { pause, copy, wait, step, look, off };
-  static constexpr unsigned pause = 32;  // batches copied between two measurements
+  static constexpr unsigned pause = 32;  // number of batches copied between two measurements
 
   void mark(phase when, event_type& event, stream_ref stream) noexcept {
     if (now_ != when) return;
@@ -126,10 +126,10 @@ class device_timer {
   phase now_ = phase::pause;
   unsigned paused_ = 0;
   batch_info batch_;         // the batch that is timed
-  bool copies_ = false;      // batches are copied
-  bool transforms_ = false;  // they have a transform
-  bool has_left_ = false;    // a body has ended before the batch
-  bool in_body_ = false;     // from the hand-out of a batch to the end of the body
+  bool copies_ = false;      // true if batches are copied
+  bool transforms_ = false;  // true if batches have a transform
+  bool has_left_ = false;    // true if a body has ended before the batch
+  bool in_body_ = false;     // true from a batch's hand-out to the end of the body
   event_type copy_begun_;
   event_type copied_;
   event_type transform_begun_;

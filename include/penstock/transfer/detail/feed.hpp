@@ -60,8 +60,8 @@ concept transferable =
     (std::same_as<Transform, no_transform> ||
      device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
-/// Reads a stage for a feed, which takes batches ahead of its consumer: an error waits for its
-/// turn, after the batches that came before it. For the consumer's thread.
+/// Reads a stage for a feed, which takes batches ahead of its consumer. An error is kept until the
+/// consumer has received the batches before it. Only the consumer's thread may use it.
 template <stage Stage>
 class stage_reader {
  public:
@@ -72,12 +72,12 @@ class stage_reader {
 
   /// The stage that is read.
   [[nodiscard]] const std::shared_ptr<Stage>& from() const noexcept { return stage_; }
-  /// Reads `other` in later ranges. Only between two ranges.
+  /// Reads `other` in later ranges. May only be called between two ranges.
   void read_from(std::shared_ptr<Stage> other) noexcept {
-    if (other != stage_) stage_ = std::move(other);  // else other threads may read the pointer
+    if (other != stage_) stage_ = std::move(other);  // otherwise other threads may read the pointer
   }
 
-  /// Begins a range, which `stop` ends.
+  /// Begins a range. `stop` ends it.
   void start(const batch_position& from, std::uint64_t last_epoch) {
     stage_->start(from, last_epoch);
     is_over_ = false;
@@ -87,17 +87,17 @@ class stage_reader {
     failed_ = {};
     end();
   }
-  /// Keeps an error until its turn, for a batch that the stage gave and that was not filled. The
-  /// range ends. `judged` is what `judged()` returned for that batch.
+  /// Keeps the error of a batch that the stage gave and that was not filled, until its turn. Ends
+  /// the range. `judged` is the value of `judged()` for that batch.
   void fail(failed_batch failed, const judged_samples& judged) noexcept {
     failed_ = std::move(failed);
     judged_ = judged;
     end();
-    stage_->judge_from(judged);  // also if the error gets its turn: the loop never gets that batch
+    stage_->judge_from(judged);  // the loop never gets that batch
   }
 
-  /// The next batch: waits for it, or is empty unless it is ready. Empty too at the end of the
-  /// range, and if the stage fails.
+  /// Returns the next batch. If `Waits` is false, returns an empty batch unless a batch is ready.
+  /// Also returns an empty batch at the end of the range, and if the stage fails.
   template <bool Waits>
   [[nodiscard]] batch_type next() noexcept {
     judged_ = stage_->judged();
@@ -106,15 +106,16 @@ class stage_reader {
     return batch;
   }
 
-  /// Returns true if the range has ended, or the stage has failed: it must not be read any more.
+  /// Returns true if the range has ended or the stage has failed. The stage must not be read after
+  /// that.
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
-  /// Returns true if `next` may give a batch.
+  /// Returns true if `next` may return a batch.
   [[nodiscard]] bool may_have_more() const noexcept { return !is_over_ && !stage_->at_end(); }
-  /// Returns true if the program ended the range early, by a call to the source.
+  /// Returns true if the program has ended the range early by a call to the source.
   [[nodiscard]] bool was_cut() const noexcept { return !is_over_ && stage_->was_cut(); }
-  /// Takes the error of the stage, whose turn it is.
+  /// Takes the error of the stage when it is the error's turn.
   [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
-  /// The samples that the stage had judged before it gave the last batch, or the last error.
+  /// The samples that the stage had judged before it returned the last batch or error.
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
 
  private:
@@ -129,14 +130,14 @@ class stage_reader {
 };
 
 /// Instruments of the feed loop: the trace of the step, the tuner of the depth, and the times of
-/// the device. They never change a batch. For the consumer's thread.
+/// the device. They never change a batch. Only the consumer's thread may use it.
 template <device Device>
 class feed_watch {
  public:
   using stream_ref = typename Device::stream_ref;
 
   /// Traces and times the batches that go to `ring` and that `seen` counts, as the options specify.
-  /// `flow` is the number of the batches in the trace of their source, 0 if the source is not
+  /// `flow` is the number that the source's trace has for its batches, or 0 if the source is not
   /// traced. `ring` and `seen` must outlive this object. Throws what the device throws, and
   /// `option_error` if the device cannot measure times.
   feed_watch(device_slots<Device>& ring, stream_ref consumer, const transfer_options& options,
@@ -181,20 +182,21 @@ class feed_watch {
     if (timer_) timer_->begin_step(consumer, batch);
     if (tuner_) tune(ring, runs_inline(ring.device(), consumer));
   }
-  /// The range ends within the body.
+  /// Ends the step because the range ends within the body.
   void leave_step() noexcept { step_.end(); }
   /// @}
 
-  /// The history of an automatic depth. A fixed depth is `depth`, without moves. From any thread.
+  /// The history of an automatic depth. For a fixed depth, returns `depth` without changes. Any
+  /// thread may call this.
   [[nodiscard]] tuning_history tuning(std::size_t depth) const {
     return tuner_ ? tuner_->history(metrics_->times())
                   : tuning_history{.now = {.depth = depth}, .moves = {}};
   }
 
  private:
-  /// Changes the depth. If the consumer's stream is the calling thread (`runs_inline`), the time
-  /// that it waited for copies is known. If it is another stream, only the time of a batch is
-  /// known.
+  /// Changes the depth. If the consumer's stream is the calling thread (`runs_inline`), the tuner
+  /// knows how long the thread waited for copies. For another stream, the tuner only knows the time
+  /// of each batch.
   void tune(device_slots<Device>& ring, bool runs_inline) noexcept {
     const std::uint64_t now = metrics_->ticks();
     const std::uint64_t waited = runs_inline ? metrics_->waited_for_copy(now) : now;
@@ -209,7 +211,7 @@ class feed_watch {
 
   feed_observer* metrics_;
   step_probe step_;
-  std::unique_ptr<feed_tuner> tuner_;  // null: the depth is not `automatic`
+  std::unique_ptr<feed_tuner> tuner_;  // null unless the depth is `automatic`
   std::optional<device_timer<Device>> timer_;
 };
 
@@ -253,9 +255,9 @@ template <stage Source>
 }
 
 /// Returns `options` as they apply to `source` and its device. `tuning.zero_copy` becomes `always`
-/// or `never`. With `keep_host` the depth is at most the number of slots of the source, because
-/// leases hold host slots. The same applies without a copy and without a transform (`transforms`).
-/// Throws `option_error`, and what the device throws.
+/// or `never`. If leases hold host slots, the depth is at most the number of slots of the source.
+/// Leases hold host slots with `keep_host`, and if batches are used without a copy or a transform
+/// (`transforms`). Throws `option_error`, and what the device throws.
 template <stage Source>
 [[nodiscard]] transfer_options resolved_options(const Source& source, transfer_options options,
                                                 bool transforms) {
@@ -279,7 +281,7 @@ template <stage Source>
   const bool is_in_place = resolved_zero_copy(source, zero_copy, host);
   zero_copy = is_in_place ? zero_copy_use::always : zero_copy_use::never;
   if (!options.keep_host && (!is_in_place || transforms)) return options;
-  // A batch is requested only if the source has a slot for it.
+  // The feed requests a batch only if the source has a slot for it.
   if (host->slot_count < depth.first) {
     options.depth = host->slot_count;
   } else if (host->slot_count < depth.max) {
@@ -288,7 +290,7 @@ template <stage Source>
   return options;
 }
 
-/// No slot of `count` device slots is free, and none is waited for any more.
+/// Throws the error for a feed whose `count` device slots are all in use and which no longer waits.
 [[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t count, bool is_stopped) {
   if (is_stopped) {
     throw cancelled(str_cat({"cancelled: a stop of the source was requested while all ", count,
@@ -300,8 +302,8 @@ template <stage Source>
                "let it wait for leases that end on other threads (on_slots_exhausted)"}));
 }
 
-/// Returns the first free slot of `ring`, starting at `slot`. Empty if all are leased. For the
-/// consumer's thread.
+/// Returns the first free slot of `ring`, starting at `slot`, or nothing if all are leased. Only
+/// the consumer's thread may call this.
 template <class Slots>
 [[nodiscard]] std::optional<std::size_t> find_free(const Slots& ring, std::size_t slot) noexcept {
   const std::size_t count = ring.count();
@@ -313,10 +315,9 @@ template <class Slots>
 }
 
 /// Returns the first free slot of `ring`, starting at `first`. If all are leased, opens a new slot
-/// if the ring may have more. Otherwise waits for a lease to end if `on_slots_exhausted` specifies
-/// that;
-/// `timing` returns an object that times the wait. Throws `leases_exhausted`, or `cancelled` once
-/// `stop` is requested, or the error of a release that the device has refused.
+/// if the ring may have more. Otherwise, if `on_slots_exhausted` is `wait`, waits for a lease to
+/// end; `timing` returns an object that times the wait. Throws `leases_exhausted`, `cancelled` if
+/// `stop` was requested, or the error of a failed release.
 template <class Slots, class Timing>
 [[nodiscard]] std::size_t wait_for_free(Slots& ring, std::size_t first,
                                         exhausted_action on_slots_exhausted,
@@ -341,15 +342,15 @@ template <class Slots, class Timing>
   return *slot;
 }
 
-/// Everything that the ranges of a `transfer` run on, except the type of its leases. For the
-/// consumer's thread.
+/// The implementation of the ranges of a `transfer`, except for the type of its leases. Only the
+/// consumer's thread may use it, except for functions that any thread may call.
 ///
 /// Copies are queued in groups. A group takes the batches that are ready, up to `group()`. A group
-/// is queued when as many slots are free, or when at most one batch is in flight. The end of a
-/// group is one point: the consumer's stream waits for it when the first batch of the group is
-/// handed out, and has then waited for the others. Between two groups `++` defers the releases of
-/// leases (`defer_release`). One record releases them before the next group looks for free slots,
-/// or when the range ends.
+/// is queued when that number of slots is free, or when at most one batch is in flight. The end of
+/// a group is one point: when the first batch of the group is handed out, the consumer's stream
+/// waits for this point, and so for all batches of the group. Between two groups, `++` defers the
+/// releases of leases (`defer_release`). One record releases them before the next group needs free
+/// slots, or when the range ends.
 template <stage Stage>
 class feed_engine {
  public:
@@ -359,17 +360,17 @@ class feed_engine {
   using slots_type = device_slots<device_type>;
   using queue_function = typename slots_type::template queue_function<typename Stage::batch_type>;
 
-  /// Feeds batches of `source`, which have `layout`, to `ring`. `options` are resolved.
-  /// `by_transform` is for `device_slots::copy_in`. The consumer holds its lease in `held`. Throws
-  /// what the device throws, and `option_error`.
+  /// Feeds batches of `source`, which have `layout`, to `ring`. `options` have been resolved.
+  /// `by_transform` is passed to `device_slots::copy_in`. `held` is the lease that the consumer
+  /// holds. Throws what the device throws, and `option_error`.
   feed_engine(std::shared_ptr<Stage> source, stream_ref stream, std::shared_ptr<slots_type> ring,
               const slot_layout& layout, const transfer_options& options,
               queue_function by_transform, lease_type& held);
   feed_engine(feed_engine&&) = delete;
   ~feed_engine();
 
-  /// Ends the range permanently, because the source may be destroyed next. A range that is live on
-  /// another thread is left to that thread. The next step of a live range throws `cancelled`.
+  /// Ends the range permanently, because the source may be destroyed next. Does not access a range
+  /// that is live on another thread. The next step of a live range throws `cancelled`.
   void shut_down() noexcept {
     if (range_.is_live()) {
       const bool is_here = consumer_.load(std::memory_order_relaxed) == std::this_thread::get_id();
@@ -389,11 +390,12 @@ class feed_engine {
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
                       const std::optional<batch_position>& next = {});
 
-  /// Releases the current batch, issues copies, and hands out the next batch. False at the end.
+  /// Releases the current batch, queues copies, and hands out the next batch. Returns false at the
+  /// end.
   bool advance();
 
-  /// Returns the next batch, which may be used on the consumer's stream. Empty at the end. Checks
-  /// that the stream is usable, unless the caller has just checked that (`is_asked`).
+  /// Returns the next batch, which may be used on the consumer's stream, or an empty lease at the
+  /// end. Checks that the stream is usable, unless the caller has just done so (`is_asked`).
   [[nodiscard]] lease_type next(bool is_asked = false);
 
   /// Ends the range `range`, unless a later range has been started.
@@ -401,7 +403,7 @@ class feed_engine {
     if (range_.is_current(range)) stop();
   }
 
-  /// Ends what is read and copied for the live range, which lives on: its leases stay.
+  /// Ends reading and copying for the live range. The range stays live, and its leases stay valid.
   void drain() noexcept;
   /// Returns true if the range `range` is live.
   [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
@@ -415,25 +417,25 @@ class feed_engine {
   [[nodiscard]] bool is_stopped() const { return source_.from()->stop_token().stop_requested(); }
   /// Waits for all work on the consumer's stream.
   void synchronize() const { slots_->device().synchronize(stream_); }
-  /// Counts batches that were handed out again, and the time that they took.
+  /// Counts batches that were handed out repeatedly, and the time that they took.
   void record_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
     metrics_.record_replay(batches, time);
   }
 
-  /// The place of the exception that ended the last range. From any thread.
+  /// The place of the exception that ended the last range. Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return failure_.load();
   }
-  /// The statistics, with those of the source if it has any. From any thread.
+  /// The statistics, including the source's statistics if it has any. Any thread may call this.
   [[nodiscard]] transfer_stats stats() const {
     transfer_stats all = metrics_.snapshot();
     all.depth = depth();
     all.loader = source_.from()->stats();
     return all;
   }
-  /// The position after the batch that was handed out last. From any thread.
+  /// The position after the batch that was handed out last. Any thread may call this.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// The history of an automatic depth. From any thread.
+  /// The history of an automatic depth. Any thread may call this.
   [[nodiscard]] tuning_history tuning() const { return watch_.tuning(depth()); }
   /// Number of device slots that are in use.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
@@ -442,37 +444,38 @@ class feed_engine {
   /// Number of bytes of device memory.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return slots_->bytes(); }
 
-  /// Throws `std::logic_error` unless a range may start: after `shut_down` the source may be gone.
+  /// Throws `std::logic_error` unless a range may start. After `shut_down`, no range may start,
+  /// because the source may be destroyed.
   void require_none() const { range_.require_none(); }
   /// The stage that gives the batches.
   [[nodiscard]] const std::shared_ptr<Stage>& source() const noexcept { return source_.from(); }
-  /// Takes the batches of later ranges from `source`. Only between two ranges.
+  /// Takes the batches of later ranges from `source`. May only be called between two ranges.
   void feed_from(std::shared_ptr<Stage> source) noexcept { source_.read_from(std::move(source)); }
-  /// The layout of the batches as they travel.
+  /// The layout of the batches as they are copied.
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const slots_type& ring() const noexcept { return *slots_; }
 
-  /// Ends the live range: copies under way go on, and their slots come back after them.
+  /// Ends the live range. Copies in flight continue, and their slots are free after them.
   void stop() noexcept;
 
  private:
-  /// True if batches may age, so that a feed may skip them. A program whose source is a loader does
-  /// not compile `newest`.
+  /// True if batches may become outdated, in which case a feed may skip them. A program whose
+  /// source is a loader does not compile the code for `newest`.
   static constexpr bool may_skip = !std::same_as<Stage, loader_core<device_type>>;
 
   /// The largest number of copies in a group.
   [[nodiscard]] std::size_t largest_group() const {
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
-    if (slots_->holds_host()) return 1;  // there is no call to share
-    if (newest_) return 1;               // one batch at a time is copied
+    if (slots_->holds_host()) return 1;  // no calls to share
+    if (newest_) return 1;               // copies one batch at a time
     if (runs_inline(slots_->device(), stream_)) return 1;
     return preferred_group<device_type>(layout_.bytes());
   }
-  /// The largest number of copies in a group at the present depth.
+  /// The largest number of copies in a group at the current depth.
   [[nodiscard]] std::size_t group() const noexcept {
     return (std::min)(max_in_group_, (slots_->count() + 1) / 2);
   }
-  /// Number of batches that are issued and not handed out yet.
+  /// Number of batches whose copies are queued and that are not handed out yet.
   [[nodiscard]] std::size_t in_flight() const noexcept {
     return static_cast<std::size_t>(issued_ - handed_out_);
   }
@@ -494,16 +497,16 @@ class feed_engine {
   std::uint64_t skip(std::size_t slot) noexcept;
   std::uint64_t drop_in_flight() noexcept;
   bool issue_next();
-  /// A batch of the next group, which goes into `slot`, which is free.
+  /// Adds a batch to the next group. The batch goes into `slot`, which is free.
   void take(std::size_t slot, typename Stage::batch_type&& batch) noexcept {
     slots_->take(slot, batch.info());
     next_slot_ = slot + 1;
     judged_[slot] = source_.judged();
     if constexpr (has_tags<typename Stage::batch_type>) {
       const std::span<const std::uint64_t> words = batch.tags();
-      slots_->tags(slot).assign(words.begin(), words.end());  // there is room, as below
+      slots_->tags(slot).assign(words.begin(), words.end());  // has room
     }
-    group_.push_back({slot, std::move(batch)});  // there is room
+    group_.push_back({slot, std::move(batch)});  // has room
   }
   void issue();
   /// Moves the lists of the batch's samples to its slot. If the program has its own type of batch,
@@ -517,24 +520,24 @@ class feed_engine {
   }
 
   stage_reader<Stage> source_;
-  slot_layout layout_;  // of the batches as they travel
+  slot_layout layout_;  // of the batches as they are copied
   stream_ref stream_;
   std::shared_ptr<slots_type> slots_;
   bool zero_copy_;
   bool newest_;
-  queue_function by_transform_;  // null: no transform
+  queue_function by_transform_;  // null without a transform
   exhausted_action when_held_;
   std::size_t max_in_group_;
-  std::vector<slot_filling<typename Stage::batch_type>> group_;  // whose copies are queued next
-  // The slots of the batches in flight, which are issued and not handed out yet: that of the n-th
-  // batch at n modulo the size.
+  std::vector<slot_filling<typename Stage::batch_type>> group_;  // the next copies to queue
+  // The slots of the batches in flight, which are queued and not handed out yet. The slot of the
+  // n-th batch is at n modulo the size.
   std::vector<std::size_t> slot_of_;
   std::uint64_t issued_ = 0;
   std::uint64_t handed_out_ = 0;
-  std::uint64_t knows_filled_ = 0;      // the newest point of copies that the stream waits for
+  std::uint64_t knows_filled_ = 0;      // the stream waits for this point of the copies
   std::uint64_t dropped_ = 0;           // batches dropped since the last hand-out
   std::vector<judged_samples> judged_;  // by slot: `stage_reader::judged` of its batch
-  std::size_t next_slot_ = 0;           // after the slot that was taken last
+  std::size_t next_slot_ = 0;           // the slot after the slot that was taken last
   shared_value<std::optional<penstock::failure>> failure_;
   shared_value<batch_position> next_position_;
   feed_observer metrics_;
@@ -597,8 +600,8 @@ std::uint64_t feed_engine<Stage>::start(const batch_position& from, std::uint64_
 template <stage Stage>
 bool feed_engine<Stage>::advance() {
   watch_.end_step(stream_);
-  // The end of a lease checks that the stream is usable, and `next` throws the error. The end of a
-  // lease of another feed, which the body may have put there, does not.
+  // If the held lease is a lease of this feed, its end checks that the stream is usable, and `next`
+  // throws the error. The body may have replaced it by a lease of another feed.
   const bool is_asked = held_.is_in(*slots_);
   end_held();
   held_ = next(is_asked);
@@ -628,7 +631,7 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
     if (in_flight() != 0 || issue_next()) {
       const std::size_t slot = oldest();
       if (!slots_->holds_host()) {
-        // If the calling thread is the stream, this waits for the copy.
+        // If the stream is the calling thread, this waits for the copy.
         const auto timed = metrics_.for_copy(slots_->will_block(slot, stream_));
         slots_->wait_for_copy(slot, stream_, knows_filled_);
       }
@@ -673,12 +676,12 @@ void feed_engine<Stage>::drain() noexcept {
   if (first) source_.from()->judge_from(judged_[*first]);
 }
 
-/// Queues copies as long as a batch is ready and a slot is free, when it is time for a group.
+/// If it is time for a group, queues copies while a batch is ready and a slot is free.
 template <stage Stage>
 void feed_engine<Stage>::issue_ready() {
   if (in_flight() > 1 && in_flight() + group() > slots_->count()) return;
   if (max_in_group_ != 1) {
-    // Release the leases that `++` has ended before free slots are looked for. `next` has checked
+    // Releases the leases that `++` has ended, before looking for free slots. `next` has checked
     // that the stream is usable.
     slots_->flush_releases(capture_check::done);
     slots_->rethrow_poison();
@@ -686,8 +689,9 @@ void feed_engine<Stage>::issue_ready() {
   while (take_ready()) issue();
 }
 
-/// Queues the copy of the newest batch when the consumer's stream has ended its work. The copy of a
-/// batch that is ready before overlaps that work. The batch is dropped if a newer batch follows.
+/// Queues the copy of the newest batch when the consumer's stream has finished its work. If a batch
+/// is ready earlier, its copy overlaps that work, and the batch is dropped if a newer batch
+/// follows.
 template <stage Stage>
 void feed_engine<Stage>::issue_newest() {
   take_newest();
@@ -695,12 +699,12 @@ void feed_engine<Stage>::issue_newest() {
   take_newest();
 }
 
-/// Takes all batches that are ready, and queues the copy of the newest. Drops the others, and the
-/// batch in flight.
+/// Takes all batches that are ready, and queues the copy of the newest batch. Drops the other
+/// batches and the batch in flight.
 template <stage Stage>
 void feed_engine<Stage>::take_newest() {
   while (!source_.is_over()) {
-    // A batch has the slot of the batch that it replaces, or a free slot.
+    // A batch takes the slot of the batch that it replaces, or a free slot.
     if (group_.empty() && in_flight() == 0 && !find_free(*slots_, next_slot_)) break;
     auto batch = source_.template next<false>();
     if (!batch) break;
@@ -716,7 +720,7 @@ void feed_engine<Stage>::take_newest() {
 }
 
 /// Returns the batch in `slot` to the source, because no consumer gets it. Returns the number of
-/// batches that the consumer does not get: this batch, and those dropped before it.
+/// batches that the consumer does not get: this batch and the batches dropped before it.
 template <stage Stage>
 std::uint64_t feed_engine<Stage>::skip(std::size_t slot) noexcept {
   const batch_info& info = slots_->info(slot);
@@ -735,7 +739,7 @@ std::uint64_t feed_engine<Stage>::drop_in_flight() noexcept {
   return dropped;
 }
 
-/// Takes batches that are ready. Returns true if the group has any.
+/// Takes batches that are ready. Returns true if the group has a batch.
 template <stage Stage>
 bool feed_engine<Stage>::take_ready() {
   for (std::size_t left = group(); left != 0 && !source_.is_over(); --left) {
@@ -748,11 +752,11 @@ bool feed_engine<Stage>::take_ready() {
   return !group_.empty();
 }
 
-/// Waits for the next batch and queues its copy; false at the end.
+/// Waits for the next batch and queues its copy. Returns false at the end.
 template <stage Stage>
 bool feed_engine<Stage>::issue_next() {
   if (!source_.may_have_more()) return false;
-  // First: what is taken from the source has a place.
+  // Find a slot first, so that a batch taken from the source has a place.
   const std::size_t slot =
       wait_for_free(*slots_, next_slot_, when_held_, source_.from()->stop_token(),
                     [this] { return metrics_.for_lease(); });
@@ -766,7 +770,7 @@ bool feed_engine<Stage>::issue_next() {
   return in_flight() != 0;
 }
 
-/// Queues the copies of the group. An error waits for the turn of the batch that it belongs to.
+/// Queues the copies of the group. An error is kept until the turn of the batch that it belongs to.
 template <stage Stage>
 void feed_engine<Stage>::issue() {
   try {
@@ -799,8 +803,8 @@ void feed_engine<Stage>::issue() {
   group_.clear();
 }
 
-/// The ranges of a `transfer`: the source, or a reference to it, the lease that the consumer holds,
-/// and the engine. For the consumer's thread.
+/// The state of the ranges of a `transfer`: the source or a reference to it, the lease that the
+/// consumer holds, and the engine. Only the consumer's thread may use it.
 template <class Source, record_type Record>
   requires batch_source<std::remove_reference_t<Source>>
 class feed {
@@ -819,7 +823,7 @@ class feed {
   using batch_type = device_batch<record_type, device_type>;
   using engine_type = feed_engine<stage_type>;
 
-  /// Takes the device slots.
+  /// Allocates the device slots.
   template <class Transform>
   feed(Source&& source, stream_ref stream, Transform transform, const transfer_options& options)
       : feed(std::forward<Source>(source), stream, std::move(transform), options,
@@ -828,18 +832,18 @@ class feed {
   feed(feed&&) = delete;
   ~feed() { engine_.stop(); }
 
-  /// As `feed_engine::start`. Throws `source_mismatch`.
+  /// Starts a range like `feed_engine::start`. Also throws `source_mismatch`.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
                       const std::optional<batch_position>& next = {}) {
     engine_.require_none();
     require_unchanged();
     return engine_.start(from, last_epoch, next);
   }
-  /// As `feed_engine::advance`.
+  /// See `feed_engine::advance`.
   bool advance() { return engine_.advance(); }
-  /// As `feed_engine::next`.
+  /// See `feed_engine::next`.
   [[nodiscard]] batch_type next() { return batch_type{engine_.next()}; }
-  /// As `feed_engine::finish`.
+  /// See `feed_engine::finish`.
   void finish(std::uint64_t range) noexcept { engine_.finish(range); }
   /// The lease that the consumer holds.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
@@ -864,7 +868,7 @@ class feed {
       return &slots_type::template queue_transform<typename stage_type::batch_type>;
   }
 
-  /// Takes the device memory.
+  /// Allocates the device memory.
   template <class Transform>
   [[nodiscard]] std::shared_ptr<slots_type> make_slots(stream_ref stream, Transform transform,
                                                        const transfer_options& options) {
@@ -891,8 +895,8 @@ class feed {
     }
   }
 
-  /// Reads the source's present stage. Throws `source_mismatch` unless the memory of this feed
-  /// still suits the source: a loader may have been assigned to it.
+  /// Reads the source's current stage. Throws `source_mismatch` if the memory of this feed does not
+  /// suit the source any more, because another loader was assigned to it.
   void require_unchanged() {
     const auto refuse = [](std::initializer_list<str_cat_arg> problem) {
       throw source_mismatch(

@@ -16,12 +16,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The counts and times of one transfer. The consumer's thread writes them, and any thread takes a
+/// The counts and times of one transfer. The consumer's thread writes them. Any thread may take a
 /// snapshot.
 class feed_observer : public consumer_meters {
  public:
-  /// Makes an observer. A sample has `sample_bytes` bytes when it is copied, and `out_bytes` bytes
-  /// when the consumer gets it. Ragged fields are not included.
+  /// Makes an observer. A sample is `sample_bytes` bytes when it is copied, and `out_bytes` bytes
+  /// when the consumer gets it, not counting ragged fields.
   feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
       : sample_bytes_(sample_bytes), out_bytes_(out_bytes), transforms_(transforms) {}
   feed_observer(feed_observer&&) = delete;
@@ -63,10 +63,10 @@ class feed_observer : public consumer_meters {
     add(device_step_, one.step);
   }
 
-  /// Sets if the loop's body is the step. Must be called before the first batch.
+  /// Sets whether the loop's body is the step. Must be called before the first batch.
   void set_runs_inline(bool runs_inline) noexcept { runs_inline_ = runs_inline; }
 
-  /// The statistics so far, without those of the source. Any thread may call this.
+  /// The statistics so far, without the statistics of the source. Any thread may call this.
   [[nodiscard]] transfer_stats snapshot() const {
     const auto at = clock().look();
     const tick_times times{at.nanoseconds_per_tick};

@@ -26,12 +26,13 @@ class feed_tuner {
   virtual void begin(std::uint64_t now) noexcept = 0;
   /// Ends the range.
   virtual void end(std::uint64_t now) noexcept = 0;
-  /// Records that the consumer has got its batch `number` and has waited for `waited` ticks so far,
-  /// and that `count` slots are open. Returns the number of slots that should be open. If it
+  /// Records that the consumer has received its batch `number` and has waited for `waited` ticks so
+  /// far, and that `count` slots are open. Returns the number of slots that should be open. If it
   /// differs from `count`, the feed calls `record_opened` next.
   [[nodiscard]] virtual std::size_t take(std::uint64_t now, std::uint64_t waited, std::size_t count,
                                          std::uint64_t number) noexcept = 0;
-  /// Records that `count` slots are open now: fewer than `take` returned if the device has no room.
+  /// Records that `count` slots are open now, which is less than `take` returned if the device has
+  /// no memory.
   virtual void record_opened(std::uint64_t now, std::size_t count) noexcept = 0;
   /// The history of the depths. Any thread may call this.
   [[nodiscard]] virtual tuning_history history(const tick_times& times) const = 0;

@@ -39,8 +39,8 @@ concept batch_of_listed_samples = requires(const Batch& batch) {
   { batch.replaced() } -> std::convertible_to<std::span<const std::uint64_t>>;
 };
 
-/// Adapts a `batch_source` of the program to a stage. Refers to the source. Supplies a default for
-/// each optional member of the source:
+/// Adapts a `batch_source` of the program to a stage. Refers to the source. Has a default for each
+/// optional member of the source:
 ///
 /// | member of the source | without it |
 /// |---|---|
@@ -153,8 +153,8 @@ class source_stage {
   }
 
  private:
-  /// Gets a batch from `next_of_source`. An exception of the source becomes `failed`. A batch that
-  /// is larger than the source's layout is returned to the source, and becomes a failure too.
+  /// Gets a batch from `next_of_source`. If the source throws, stores the exception in `failed`. If
+  /// a batch is larger than the source's layout, returns it to the source and stores a failure too.
   template <class Next>
   batch_type take(failed_batch& failed, const Next& next_of_source) noexcept {
     try {

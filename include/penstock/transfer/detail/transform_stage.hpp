@@ -25,7 +25,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A transform without its type and its records. Each call is one virtual call.
+/// A transform whose type and records are erased.
 template <device Device>
 class erased_transform {
  public:
@@ -33,7 +33,8 @@ class erased_transform {
   erased_transform(erased_transform&&) = delete;
   virtual ~erased_transform() = default;
 
-  /// Queues the work that makes the first `size` samples of the batch at `out` from those at `in`.
+  /// Queues the work that computes the first `size` samples of the batch at `out` from the batch at
+  /// `in`.
   virtual void enqueue(const std::byte* in, std::byte* out, std::size_t size,
                        typename Device::stream_ref stream) = 0;
 };
@@ -75,16 +76,17 @@ class transform_stage {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// Makes a stage for batches that are copied with the layout `in`, and for at most `slot_count`
-  /// device slots. If `reads_host`, the transform reads host memory, and no staging buffers are
-  /// allocated. Throws `out_of_memory`, and what the device throws.
+  /// Makes a stage for batches that have the layout `in` when they are copied, and for at most
+  /// `slot_count` device slots. If `reads_host`, the transform reads host memory, and no staging
+  /// buffers are allocated. Throws `out_of_memory`, and what the device throws.
   transform_stage(const Device& device, slot_layout in,
                   std::unique_ptr<erased_transform<Device>> transform, std::size_t slot_count,
                   bool reads_host)
       : device_(device),
         transform_(std::move(transform)),
         in_(std::move(in)),
-        // Highest priority, so that a transform need not wait for all blocks of the running step.
+        // Has the highest priority, so that a transform need not wait for all blocks of the running
+        // step.
         stream_(make_stream(device, stream_priority::highest)),
         made_(std::make_shared<fill_timeline<Device>>(device, stream_, 4 * (slot_count + 1),
                                                       event_wait::by_host)) {
@@ -93,8 +95,7 @@ class transform_stage {
     }
   }
   transform_stage(transform_stage&&) = delete;
-  /// Waits for the transforms, and frees the staging buffers. Leaks them if the device refuses to
-  /// wait.
+  /// Waits for the transforms, and frees the staging buffers. If waiting fails, leaks the buffers.
   ~transform_stage() {
     if (synchronize_before_free(device_, made_->stream())) return;
     for (place& one : places_) {
@@ -109,8 +110,7 @@ class transform_stage {
   /// The layout of the batches that are copied.
   [[nodiscard]] const slot_layout& in_layout() const noexcept { return in_; }
 
-  /// Records the transforms with `trace`, and times them with `timer`. Null switches an instrument
-  /// off.
+  /// Records the transforms with `trace`, and times them with `timer`. Null disables an instrument.
   void watch_by(trace_sink* trace, device_timer<Device>* timer) noexcept {
     trace_ = trace;
     timer_ = timer;
@@ -120,7 +120,7 @@ class transform_stage {
   [[nodiscard]] const std::shared_ptr<fill_timeline<Device>>& made() const noexcept {
     return made_;
   }
-  /// Returns true if the transform reads host slots, so that batches are not copied.
+  /// Returns true if the transform reads host slots, in which case batches are not copied.
   [[nodiscard]] bool reads_host() const noexcept { return !places_[0].memory; }
   /// The address of the staging buffer for the next batch.
   [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory->data(); }
@@ -149,7 +149,7 @@ class transform_stage {
     std::uint64_t read_at = 0;
   };
 
-  /// Makes the device current on this thread for a scope, if the device supports that.
+  /// Makes the device current on this thread while the result lives, if the device supports that.
   [[nodiscard]] auto enter() const {
     if constexpr (requires { device_.enter_scope(); }) {
       return device_.enter_scope();
@@ -165,7 +165,7 @@ class transform_stage {
   std::size_t next_ = 0;
   trace_sink* trace_ = nullptr;
   device_timer<Device>* timer_ = nullptr;
-  typename Device::stream_type stream_;  // destroyed early: it waits for its work
+  typename Device::stream_type stream_;  // destroyed early, to wait for its work
   std::shared_ptr<fill_timeline<Device>> made_;
 };
 

@@ -41,7 +41,7 @@ template <record_type First, record_type Second>
 }
 
 /// A view of the fields of a batch that begin at field `Begin`, as a batch of record `Part`. No
-/// copy is needed: consecutive fields of a slab have the same layout as in a separate slab.
+/// copy is needed, because consecutive fields of a slab have the same layout as in a separate slab.
 template <record_type Part, std::size_t Begin>
 class fields_in_place {
  public:

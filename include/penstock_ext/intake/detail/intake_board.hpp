@@ -33,23 +33,23 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A call of an `intake` or of its slots was refused, and changed nothing: the caller does not own
+/// An `intake` or one of its slots has refused a call, which had no effect: the caller does not own
 /// the slot, or the slot has no room for these samples or lengths.
 class [[gnu::visibility("default")]] intake_error : public error {
  public:
   using error::error;
 };
 
-/// Specifies what a producer gets from an `intake` that has no free slot.
+/// Selects what a producer gets from an `intake` without a free slot.
 enum class when_full : unsigned char {
   wait,         ///< `acquire` waits until a slot is free: backpressure
-  refuse,       ///< no slot: the producer decides
+  refuse,       ///< no slot; the producer decides what to do
   drop_oldest,  ///< the slot of the oldest batch that no consumer has taken, which is dropped
-  drop_new,     ///< no slot: the new batch counts as dropped
+  drop_new,     ///< no slot; the new batch counts as dropped
 };
 
-/// Lengths of ragged fields, sample after sample, in the record's order of fields: `{n}` for one
-/// sample with one ragged field. A view: the list must outlive the call that it is passed to.
+/// Lengths of ragged fields, sample by sample, in the record's order of fields. For one sample with
+/// one ragged field, pass `{n}`. A view: the list must outlive the call that it is passed to.
 class length_list {
  public:
   /// Makes an empty list.
@@ -75,7 +75,7 @@ struct commit_info {
   std::size_t samples = 1;   ///< the number of samples, from 1 to `intake_options::samples`
   length_list lengths = {};  ///< the length of each ragged field of each sample
   std::uint64_t tag = 0;     ///< a word for the consumer: `tag()` of the batch
-  /// The time from which the age of the batch counts. By default it is the time of the commit.
+  /// The time at which the age of the batch is 0. By default, the time of the commit.
   std::chrono::steady_clock::time_point timestamp = {};
 };
 
@@ -84,7 +84,7 @@ struct commit_info {
 /// `when_full::drop_new` drops before they are written.
 struct intake_stats {
   std::uint64_t committed = 0;  ///< batches that producers have committed
-  std::uint64_t delivered = 0;  ///< batches that consumers have got
+  std::uint64_t delivered = 0;  ///< batches that consumers have received
   std::uint64_t dropped = 0;    ///< batches that no consumer gets
   std::uint64_t refused = 0;    ///< acquisitions that `when_full::refuse` has refused
   std::uint64_t waiting = 0;    ///< committed batches that no consumer has taken yet
@@ -106,10 +106,10 @@ enum class slot_owner : unsigned char {
 ///
 /// A single mutex guards everything. Invariant: a slot has one owner, who alone uses its memory and
 /// its `frame`, and the owner changes under the mutex only. A thread that holds the mutex writes no
-/// batch, runs no user code, and calls the device only to query an event. No wake-up is lost:
-/// conditions are checked and changed under the mutex, and notifications follow the change. A free
-/// slot wakes all producers, because producers that wait for the end of a copy poll. A committed
-/// batch wakes one consumer, since one consumer takes it.
+/// batch, runs no user code, and calls the device only to query an event. No wake-up is lost,
+/// because conditions are checked and changed under the mutex, and notifications follow the change.
+/// A free slot wakes all producers, because producers that wait for the end of a copy poll. A
+/// committed batch wakes one consumer, because one consumer takes it.
 template <record_type Record, device Device>
 class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   using base = slot_ring<Device, intake_board<Record, Device>>;
@@ -143,7 +143,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
 
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
 
-  /// Takes a slot to write, by the policy, and waits for it until `end` at most. Returns
+  /// Takes a slot to write, according to the policy. Waits until `end` at most. Returns
   /// `std::nullopt` if the policy gives no slot, on timeout, and after `close`. Throws
   /// `leases_exhausted` if all slots are lost, and what the device throws.
   [[nodiscard]] std::optional<slot_number> acquire(deadline end) {
@@ -158,7 +158,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     deadline now = begin;
     if (now < end) ++stats_.waits.count;
     for (; !slot && !is_closed_ && now < end; now = clock::now()) {
-      // The end of a copy or of a producer's work wakes no thread, so poll if only that is missing.
+      // The end of a copy or of a producer's work wakes no thread, so this thread polls if it waits
+      // only for that.
       const bool polls = !free_.empty() || (policy_ == when_full::drop_oldest && !ready_.empty());
       if (!polls && end == forever) {
         room_.wait(lock);
@@ -218,9 +219,9 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     changed_.notify_one();
     return true;
   }
-  /// Like `commit`, if work on `stream` of `producer` still writes the batch. Throws what the
-  /// device throws. Then the slot is returned after a wait for the stream. If the device refuses
-  /// that too, the slot is lost.
+  /// Like `commit`, for a batch that work on `stream` of `producer` still writes. If recording the
+  /// end of that work fails, waits for the stream, returns the slot, and throws what the device
+  /// threw. If waiting fails too, the slot is lost.
   bool commit_after(slot_number slot, const commit_info& what, stream_ref stream,
                     const Device& producer) {
     frame& one = frames_[slot];
@@ -241,7 +242,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     return commit(slot, what);
   }
 
-  /// Delivers `error` after the batches that were committed before. Ignored after `close`.
+  /// Delivers `error` after the batches that were committed before it. Has no effect after `close`.
   void fail(std::exception_ptr error) {
     if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
@@ -290,15 +291,15 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     if (const auto* writing = frames_[slot].writing) base::device().synchronize(*writing);
   }
 
-  /// Counts a batch as dropped that was handed out and has reached no consumer. The feed that had
-  /// it reports this to its consumer.
+  /// Counts a batch as dropped that was handed out but has reached no consumer. The feed that had
+  /// the batch reports the drop to its consumer.
   void count_undelivered() noexcept {
     if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
     --stats_.delivered;
     ++stats_.dropped;
   }
-  /// Ends the lease of a slot, which is returned or committed next.
+  /// Ends the lease of a slot. The caller returns or commits the slot next.
   void close_lease(slot_number, const batch_info&, lease_guard& guard) noexcept { guard.end(); }
 
   /// Returns true if this process is a child made by fork(), which uses and destroys nothing here:
@@ -325,13 +326,13 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
 
   /// The batch in a slot.
   struct frame {
-    typename Device::event_type written;  // marks the end of work of the own device
-    std::optional<typename Device::event_type> written_elsewhere{};  // or of another device
-    const typename Device::event_type* writing = nullptr;  // the event of the last commit, or null
+    typename Device::event_type written;  // marks the end of work of the intake's device
+    std::optional<typename Device::event_type> written_elsewhere{};  // the same for another device
+    const typename Device::event_type* writing = nullptr;  // event of the last commit, or null
     batch_info info{};
     deadline born{};
     std::uint64_t number = 0;  // the commit, counted from 0
-    bool is_copied = false;    // a copy out of it may not have ended
+    bool is_copied = false;    // a copy out of the slot may be in flight
     slot_owner owner = slot_owner::ring;
   };
 
@@ -348,7 +349,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const auto* writing = frames_[slot].writing;
     return writing == nullptr || base::device().is_complete(*writing);
   }
-  /// Takes a slot that no work uses: a free slot, or by the policy the oldest committed slot.
+  /// Takes a slot that no work uses: a free slot, or the oldest committed slot if the policy allows
+  /// that.
   std::optional<slot_number> take_free() {
     if (is_closed_) return std::nullopt;
     if (base::lost() == base::count()) throw_slots_lost();
@@ -379,7 +381,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     put_free(slot, false);
   }
   /// Counts a batch that is dropped. The next batch, which is at `at` of the queue or is committed
-  /// later, reports it, with the others that were dropped immediately before it: `batches` in all.
+  /// later, reports the drop, together with earlier drops: `batches` in all.
   void count_dropped(std::uint64_t batches, std::size_t at) noexcept {
     (at < ready_.size() ? frames_[ready_[at]].info.dropped : dropped_at_end_) += batches;
     ++stats_.dropped;
@@ -407,7 +409,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     free_.push_back(slot);  // reserved
     room_.notify_all();
   }
-  /// Called when no slot will be free again: producers that wait must end.
+  /// Wakes the waiting producers, because no slot will be free again.
   void wake_after_loss() noexcept {
     const std::lock_guard lock{mutex_};
     room_.notify_all();
@@ -443,7 +445,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   std::vector<frame> frames_;        // by slot
   std::vector<slot_number> free_;    // in order of return
   std::vector<slot_number> ready_;   // committed and not taken, in order of commits
-  // In order, each with the number of the commit that it precedes.
+  // The errors in order, each with the number of the commit that it precedes.
   std::vector<std::pair<std::uint64_t, std::exception_ptr>> errors_;
   std::uint64_t commits_ = 0;
   std::uint64_t numbers_ = 0;         // batches handed out

@@ -15,10 +15,10 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The monitor of `results`, which assigns slots to the loop and the workers. The loop takes a free
-/// device slot and hands it in. A worker queues the copy of the slot into a free host slot. A
-/// worker then waits for the copy, which frees the device slot, and has the batch consumed. The end
-/// of the lease frees the host slot. There is one lock, taken a few times per batch for a few
-/// stores. No call of the device or of the program is made under the lock.
+/// device slot and submits it. A worker queues the copy of the slot into a free host slot. A worker
+/// waits for the copy, frees the device slot, and calls the consumer. The end of the lease frees
+/// the host slot. A single lock is taken a few times per batch for a few stores. A thread that
+/// holds the lock does not call the device or the program.
 ///
 /// Invariant: each device slot is in exactly one state: free, taken by the loop, handed in, being
 /// copied, or in `arriving_` with its host slot until a worker has waited for the copy. Each host
@@ -54,9 +54,9 @@ class result_queue {
   /// @{
 
   /// Waits for a free device slot. The wait ends early after a failure, after `close`, if
-  /// `is_stopped()` (`wake` triggers a new check), or if the loop has taken all slots itself.
-  /// Unless `may_wait_for_leases`, it also ends early if only the end of a lease that its consumer
-  /// has kept can free a slot.
+  /// `is_stopped()` is true (`wake` triggers a new check), or if the loop has taken all slots
+  /// itself. Unless `may_wait_for_leases`, the wait also ends early if a slot can only become free
+  /// when a consumer ends a lease that it has kept.
   template <class IsStopped>
   [[nodiscard]] taken acquire(const IsStopped& is_stopped, bool may_wait_for_leases) {
     std::unique_lock lock{mutex_};
@@ -84,8 +84,8 @@ class result_queue {
     }
     return result;
   }
-  /// Hands in a taken slot that holds results. After a failure or `close` nobody would consume
-  /// them: the slot becomes free and the function returns false.
+  /// Submits a taken slot that holds results. After a failure or `close`, no worker would consume
+  /// them, so the function frees the slot and returns false.
   bool submit(std::uint32_t slot) noexcept {
     const std::lock_guard lock{mutex_};
     --taken_;
@@ -104,8 +104,8 @@ class result_queue {
     free_.push_back(slot);
     loop_.notify_all();
   }
-  /// Waits until all that was handed in is consumed, or until a failure. Returns false if only the
-  /// end of a lease that its consumer has kept would help and `gives_up()` is true (`wake` triggers
+  /// Waits until all submitted results are consumed, or until a failure. Returns false if progress
+  /// needs the end of a lease that its consumer has kept, and `gives_up()` is true (`wake` triggers
   /// a new check).
   template <class GivesUp>
   bool finish(const GivesUp& gives_up) {
@@ -166,7 +166,7 @@ class result_queue {
     is_copying_ = false;
     queued.what = step::deliver;
     arriving_.push_back(queued);
-    // Now there may be two tasks, a copy and a delivery, but this thread takes only one.
+    // There may be two tasks now, a copy and a delivery, but this thread takes only one of them.
     workers_.notify_one();
   }
   /// Records that the copy out of a device slot is complete, and frees the slot.
@@ -206,7 +206,7 @@ class result_queue {
     return handed_.empty() && arriving_.empty() && !is_copying_;
   }
   [[nodiscard]] bool is_idle() const noexcept { return is_idle_but_consuming() && consuming_ == 0; }
-  /// Returns true if only the end of a lease that a consumer has kept would allow progress.
+  /// Returns true if progress needs the end of a lease that a consumer has kept.
   [[nodiscard]] bool is_stuck() const noexcept {
     return !handed_.empty() && free_host_.empty() && arriving_.empty() && !is_copying_ &&
            consuming_ == 0;
