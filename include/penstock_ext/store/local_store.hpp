@@ -479,8 +479,8 @@ class read_ring {
     if (under_way_ > 0) calls_.wait(ring_);
   }
 
-  // Removes from the queue the reads that the kernel has not taken. This is safe because the kernel
-  // reads the tail only in `enter`.
+  // Removes from the queue the reads that the kernel has not taken. The kernel reads the tail only
+  // in `enter`, so this is safe.
   void take_back() noexcept {
     const unsigned head = shared{*submitted_.head}.load(std::memory_order_acquire);
     const unsigned taken = queued_ - (*submitted_.tail - head);

@@ -424,9 +424,9 @@ class block_cache {
       for (block_piece& one : pieces) {
         if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
-        // If the other thread failed, this thread reads the block itself, and gets the error. It
-        // must not wait for a third thread, because then the last of many threads would wait for as
-        // many failing reads.
+        // If the other thread failed, this thread reads the block itself, and gets the error.
+        // Waiting for a third thread is not allowed, because then the last of many threads would
+        // wait for as many failing reads.
         one.bytes = one.awaited->bytes;
         one.waits = one.bytes != nullptr;
       }
@@ -472,7 +472,7 @@ class block_cache {
     }
     auto flying = flights_.find(one.key);
     if (flying != flights_.end() && flying->second->process != ::getpid()) {
-      flights_.erase(flying);  // its thread exists only in the parent of fork()
+      flights_.erase(flying);  // of a thread that exists only in the parent of fork()
       flying = flights_.end();
     }
     if (flying != flights_.end() && (one.waits || flying->second->bytes)) {

@@ -133,7 +133,7 @@ struct s3_credentials {
   std::string session_token = {};  ///< AWS_SESSION_TOKEN, or "".
 };
 
-/// How the URL of a request contains the bucket.
+/// The form in which the URL of a request contains the bucket.
 enum class s3_addressing {
   usual,         ///< `path` with an endpoint or a dotted bucket name, else `virtual_host`.
   virtual_host,  ///< https://bucket.s3.region.amazonaws.com/key

@@ -28,7 +28,7 @@ namespace detail {
 /// signed, because a proxy may change it.
 class s3_service final : public http_service {
  public:
-  /// If `asks_for_sums` is true, asks the server for the checksums that it stores.
+  /// If `asks_for_sums` is true, requests the checksums that the server stores.
   explicit s3_service(s3_place place, bool asks_for_sums = false)
       : http_service({}), place_(std::move(place)), asks_for_sums_(asks_for_sums) {}
 

@@ -22,7 +22,7 @@ namespace detail {
 class announced_uses {
  public:
   /// Number of later uses that may happen before an announced use is dropped, such as the use of a
-  /// sample that is never read. This is also how far a reader may be ahead of an earlier use.
+  /// sample that is never read. A reader may be ahead of an earlier use by the same number.
   static constexpr std::size_t max_overtaken = std::size_t{1} << 17U;
 
   /// Holds at most `max` uses, of 80 bytes each. Further uses are ignored.
