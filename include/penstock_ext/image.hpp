@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Images: decode, crop, resize, augment. Decoders: `image/jpeg/jpeg.hpp` (`penstock::jpeg`),
-/// `image/png/png.hpp` (`penstock::png`), `image/nvimgcodec` (`penstock::nvimgcodec`).
+/// Images: decoding, cropping, resizing, augmentation. The decoders are in `image/jpeg/jpeg.hpp`
+/// (`penstock::jpeg`), `image/png/png.hpp` (`penstock::png`) and `image/nvimgcodec`
+/// (`penstock::nvimgcodec`).
 
 #include <penstock_ext/image/augment/affine.hpp>
 #include <penstock_ext/image/augment/color.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// The diagnosis of a loop's bottleneck. Statistics as text, as JSON and in the Prometheus format.
-/// Traces as files.
+/// Diagnoses a loop's bottleneck. Writes statistics as text, as JSON and in the Prometheus format,
+/// and traces as files.
 
 #include <penstock_ext/report/diagnose.hpp>
 #include <penstock_ext/report/report_error.hpp>

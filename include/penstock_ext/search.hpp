@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Search for good options over several trainings, by a Gaussian process.
+/// Finds good options over several trainings with a Gaussian process.
 
 #include <penstock_ext/search/option_search.hpp>
 #include <penstock_ext/search/tuned_text.hpp>

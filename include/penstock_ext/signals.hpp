@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Signals such as Ctrl-C as a stop token.
+/// Turns signals such as Ctrl-C into a stop token.
 
 #include <penstock_ext/signals/stop_on_signal.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Arrow tables (C data interface) as datasets and blobs. Parquet files: `table/parquet`
+/// Arrow tables (C data interface) as datasets and blobs. Parquet files are in `table/parquet`
 /// (`penstock::parquet`).
 
 #include <penstock_ext/table/arrow_abi.hpp>

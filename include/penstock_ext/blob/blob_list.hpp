@@ -20,12 +20,13 @@ inline namespace PENSTOCK_ABI {
 /// A file and its label.
 struct blob_entry {
   std::string path;        ///< Not empty.
-  std::int64_t label = 0;  ///< Any number.
+  std::int64_t label = 0;  ///< Any value.
 };
 
 /// Options of a `blob_list`.
 struct blob_list_options {
-  /// The folder for relative paths. If empty, the working directory at construction.
+  /// The folder that relative paths start from. If empty, they start from the working directory at
+  /// construction.
   std::string folder = {};
   /// Maximum size of a file in bytes. `bytes` throws `file_format_error` for a larger file, before
   /// it allocates memory.
@@ -61,8 +62,8 @@ class blob_list {
   [[nodiscard]] std::uint64_t size() const noexcept { return entries_.size(); }
 
   /// Returns the content of file `index`, read into `buffer`. Throws `index_error`,
-  /// `file_unreadable`, `file_format_error` above `max_bytes`, and `file_changed` if the file was
-  /// written to during the read.
+  /// `file_unreadable`, `file_format_error` if the file exceeds `max_bytes`, and `file_changed` if
+  /// the file was written to during the read.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     return detail::read_blob(place(at(index)), max_bytes_, buffer);
   }
@@ -71,7 +72,7 @@ class blob_list {
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
   /// Returns the path of file `index` as listed. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const { return place(at(index)).name; }
-  /// Starts a background read of the file: see `image_folder::prefetch`.
+  /// Starts a background read of the file, as `image_folder::prefetch` does.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size()) detail::prefetch_blob(place(entries_[static_cast<std::size_t>(index)]));
   }

@@ -14,15 +14,15 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Memory into which a single thread reads blobs, one after the other. The buffer grows and is not
-/// cleared, so reading does not allocate once the buffer has held the largest blob. A source that
-/// has a blob in memory returns that memory instead, see `hold`. Movable. A moved-from buffer is
-/// empty.
+/// Memory into which a single thread reads blobs, one after the other. The buffer grows and is
+/// never cleared, so reading does not allocate once the buffer has held the largest blob. A source
+/// that already has a blob in memory returns its own memory instead of the buffer's, see `hold`.
+/// Movable. A moved-from buffer is empty.
 class blob_buffer {
  public:
   /// Returns `bytes` bytes of memory with unspecified content. Invalidates the results of earlier
-  /// calls, and releases the held owner. If allocation fails, throws std::bad_alloc and leaves the
-  /// buffer empty.
+  /// calls, and releases the owner that `hold` shares. If allocation fails, throws std::bad_alloc
+  /// and leaves the buffer empty.
   [[nodiscard]] std::span<std::byte> room_for(std::size_t bytes) {
     held_.reset();
     if (bytes > capacity()) {
@@ -49,8 +49,8 @@ class blob_buffer {
   std::shared_ptr<const void> held_;
 };
 
-/// Random access to byte strings of different lengths, each with a label and a key. Examples are
-/// encoded images, documents and members of shards. A source has these members:
+/// Random access to byte strings of different lengths, each with a label and a key. For example,
+/// encoded images, documents, or members of shards. A source has these members:
 ///
 ///     struct source {
 ///       std::uint64_t size() const;                  // how many blobs; constant while in use
@@ -62,7 +62,7 @@ class blob_buffer {
 /// `bytes` returns blob `index`, in [0, size()), from the source's own memory, or reads it into
 /// `buffer`. The result is valid until the next use of `buffer`, and while the source is not moved
 /// or changed. Several threads may call all members concurrently, each with its own buffer. The
-/// consumer gets an exception at the turn of the affected batch.
+/// consumer receives an exception when it reaches the affected batch.
 ///
 /// Optional members:
 ///
@@ -82,9 +82,9 @@ concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer
   { source.key(index) } -> std::convertible_to<std::string>;
 };
 
-/// The action on a sample or a file that appears twice in the shards of a source.
+/// The action if a sample or a file appears twice in the shards of a source.
 enum class duplicate_action {
-  refuse,     ///< Throws `duplicate_entry`, which contains both places.
+  refuse,     ///< Throws `duplicate_entry`, which names both places.
   take_last,  ///< Uses the last occurrence, as tar does when it extracts an archive.
   keep        ///< Keeps each occurrence as a separate sample.
 };

@@ -41,24 +41,23 @@ namespace detail {
   });
 }
 
-/// A folder of a listing. The files directly in the folder end where the files of the next folder
+/// A folder in a listing. The files directly in the folder end where the files of the next folder
 /// start.
 struct listed_folder {
   std::uint64_t first_file = 0;
-  std::uint64_t names_begin = 0;  ///< Start of the names of its files in all names.
-  std::uint64_t path_begin = 0;   ///< Start of its path in all paths.
+  std::uint64_t names_begin = 0;  ///< Where the names of its files start among all names.
+  std::uint64_t path_begin = 0;   ///< Where its path starts among all paths.
   std::uint64_t label = 0;        ///< Index of the class, or `no_label` for the root.
 };
 
 inline constexpr std::uint64_t no_label = ~std::uint64_t{0};
 
 /// The files below a folder, grouped by class. Each file takes 5 bytes plus its name, and each
-/// folder 33 bytes plus its path. The subfolders of a class follow the folder of the class, sorted
-/// by the bytes of their paths. The files of a folder are sorted by the bytes of their names.
+/// folder 33 bytes plus its path. A class's folder is followed by its subfolders, sorted by the
+/// bytes of their paths. The files of a folder are sorted by the bytes of their names.
 class folder_listing {
  public:
-  /// Adds a folder. The calls of `add_file` and `sort_files` for its files must follow before the
-  /// next folder.
+  /// Adds a folder. Add and sort the folder's files before adding the next folder.
   void add_folder(std::string_view path, std::uint64_t label) {
     folders_.push_back({name_offsets_.size(), names_.size(), paths_.size(), label});
     paths_.append(path).push_back('\0');
@@ -98,7 +97,7 @@ class folder_listing {
         [](std::uint64_t file, const listed_folder& folder) { return file < folder.first_file; });
     return *(after - 1);
   }
-  /// Returns the names of the classes by label.
+  /// Returns the names of the classes, indexed by label.
   [[nodiscard]] std::vector<std::string> classes() const {
     std::vector<std::string> found;
     for (const listed_folder& folder : folders_) {
@@ -210,8 +209,8 @@ class folder_walk {
   void list_class(const std::string& name, std::uint64_t label) {
     // The folders of the class, sorted by complete paths, as Python sorts the results of os.walk:
     // '-' sorts before '/', so a/b-c comes before a/b/d. The content of a folder comes after the
-    // folder, so the first pending folder is the next. Each folder is stored with its parent in
-    // `opened_`.
+    // folder, so the first pending folder is always the next to visit. Each folder is stored with
+    // its parent in `opened_`.
     std::map<std::string, std::size_t> pending{{name, 0}};
     const std::uint64_t files_before = listing_.files();
     std::size_t entries = 0;
@@ -273,7 +272,7 @@ struct image_folder_options {
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
-/// A `blob_source` of the files below a folder, labeled by their subdirectory, like torchvision's
+/// A `blob_source` of the files below a folder, labeled by their subdirectory, as in torchvision's
 /// `ImageFolder`. Unlike torchvision, it ignores hidden files and folders (`is_hidden_path`), so
 /// that `.ipynb_checkpoints` does not become a class. `warnings()` reports them.
 ///
@@ -306,8 +305,8 @@ class image_folder {
   [[nodiscard]] std::uint64_t size() const noexcept { return listing_.files(); }
 
   /// Returns the content of file `index`, read into `buffer`. Throws `index_error`,
-  /// `file_unreadable`, `file_format_error` above `max_bytes`, and `file_changed` if the file was
-  /// written to during the read.
+  /// `file_unreadable`, `file_format_error` if the file exceeds `max_bytes`, and `file_changed` if
+  /// the file was written to during the read.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     require(index);
     file_path name;
@@ -331,9 +330,9 @@ class image_folder {
     return detail::joined_path(listing_.path(listing_.folder_of(index)), listing_.name(index));
   }
 
-  /// Starts a background read of the file by posix_fadvise. If the files are on a disk, several
-  /// reads are in flight then. If they are already in memory, the cost is an additional open and
-  /// close. Does nothing if the index is out of range or the file cannot be opened.
+  /// Starts a background read of the file with posix_fadvise, so that several reads from a disk can
+  /// be in flight. If the file is already in memory, the call only costs an open and a close. Does
+  /// nothing if the index is out of range or the file cannot be opened.
   void prefetch(std::uint64_t index) const noexcept {
     file_path name;
     if (index < size() && name.set(listing_, index)) {
@@ -341,9 +340,10 @@ class image_folder {
     }
   }
 
-  /// Returns the names of the classes by label.
+  /// Returns the names of the classes, indexed by label.
   [[nodiscard]] const std::vector<std::string>& classes() const noexcept { return classes_; }
-  /// Returns the number of hidden files and folders that were left out. A folder counts once.
+  /// Returns the number of hidden files and folders that were left out. A hidden folder counts as
+  /// 1.
   [[nodiscard]] std::uint64_t hidden() const noexcept { return hidden_.count; }
   /// Returns a message for the user if entries were left out. `loader::footprint` contains it too.
   [[nodiscard]] std::vector<std::string> warnings() const {
@@ -370,7 +370,7 @@ class image_folder {
     if (index >= size()) throw index_error("image_folder " + path_, index, size());
   }
 
-  // Converts the extensions to lower case for the comparison.
+  // Converts the extensions to lower case.
   static void lower(std::vector<std::string>& endings) {
     if (endings.empty()) throw option_error("extensions", "must not be empty");
     for (std::string& ending : endings) {

@@ -44,17 +44,17 @@ struct stored_blob {
   std::string object;             ///< Name of the object in its store.
   std::uint64_t offset = 0;       ///< Position of the first byte of the blob.
   std::uint64_t length = to_end;  ///< Length in bytes.
-  std::int64_t label = 0;         ///< Any number.
+  std::int64_t label = 0;         ///< Any value.
   std::string key = {};           ///< Name for messages. If empty, the name of the object.
 };
 
 /// Options of `stored_blobs`.
 struct stored_blobs_options {
-  /// Maximum number of bytes of blobs that `prefetch` reads in advance; 0 disables it. The memory
-  /// is reused for blobs of similar size, which takes up to 1.75 times this number of bytes.
+  /// Maximum number of bytes of blobs that `prefetch` reads in advance; 0 disables it. Memory is
+  /// reused for blobs of similar size, so up to 1.75 times this number of bytes is allocated.
   std::uint64_t read_ahead = std::uint64_t{32} << 20;
   /// Maximum number of threads that read in advance, from 1 to 256. Each thread has up to 16 blobs
-  /// in flight. Two threads suffice for nearby storage. More threads start while reads take
+  /// in flight. Two threads suffice for nearby storage. More threads start if reads take
   /// milliseconds and blobs are waiting.
   std::size_t threads = 16;
   /// Maximum size of a blob in bytes. `bytes` throws `file_format_error` for a larger blob, before
@@ -66,13 +66,14 @@ struct stored_blobs_options {
 struct stored_blobs_stats {
   std::uint64_t ahead = 0;    ///< Prefetched blobs that were requested.
   std::uint64_t ready = 0;    ///< Requested blobs that were available without waiting.
-  std::uint64_t in_vain = 0;  ///< Prefetched blobs that were dropped for others.
+  std::uint64_t in_vain = 0;  ///< Prefetched blobs that were dropped to make room.
 };
 
 namespace detail {
 
 /// Used buffers that are kept for the next blobs, so that the system need not map and clear new
-/// pages for each blob. Bounded in bytes and in number, without allocation. Not thread-safe.
+/// pages for each blob. The bytes and the number of buffers are limited. Never allocates. Not
+/// thread-safe.
 class spare_buffers {
  public:
   /// Maximum number of buffers.
@@ -114,7 +115,7 @@ class spare_buffers {
  private:
   using places = std::array<blob_buffer, max_buffers>;
 
-  // Drops the buffers round-robin, so that sizes that are no longer used disappear.
+  // Drops the buffers in turn, so that buffers of sizes no longer in use disappear.
   places::iterator drop_next() noexcept {
     const auto place = buffers_.begin() + static_cast<std::ptrdiff_t>(next_);
     next_ = (next_ + 1) % max_buffers;
@@ -129,18 +130,18 @@ class spare_buffers {
   places buffers_;
 };
 
-/// Blobs that threads read before they are requested, bounded in bytes. Thread-safe.
+/// Blobs that threads read before they are requested. The total bytes are limited. Thread-safe.
 ///
 /// The threads call `read(std::span<const std::uint64_t> indices, std::span<const
-/// std::span<std::byte>> out)`. `read` must outlive this object. In a child made by fork() the
-/// threads do not exist, and any lock may be held. Therefore nothing is read in advance there, and
-/// `delete_unless_forked` does not destroy the object. `Clock` measures the duration of a call;
+/// std::span<std::byte>> out)`. `read` must outlive this object. A child made by fork() does not
+/// have the threads, and any lock may be held there. Therefore the child reads nothing in advance,
+/// and `delete_unless_forked` does not destroy the object. `Clock` measures the duration of a call;
 /// tests substitute it.
 template <class Read, class Clock = std::chrono::steady_clock>
 class blob_read_ahead {
  public:
   /// Holds up to `max_bytes` of blobs that are queued, in flight or ready. Two threads start with
-  /// the first blob. If reads take long and blobs are waiting, more threads start, up to `threads`.
+  /// the first blob. If reads are slow and blobs are waiting, more threads start, up to `threads`.
   blob_read_ahead(const Read& read, std::uint64_t max_bytes, std::size_t threads)
       : read_(read), max_bytes_(max_bytes), max_threads_(threads), spares_(max_bytes / 4) {}
   blob_read_ahead(const blob_read_ahead&) = delete;
@@ -155,8 +156,8 @@ class blob_read_ahead {
   }
 
   /// Queues blob `index`, of `bytes` bytes, for reading. To make room, drops the oldest ready blobs
-  /// that were not requested. If that is not enough, does nothing. If the blob is already queued or
-  /// read, makes it the youngest.
+  /// that were not requested. If there is still no room, does nothing. A blob that is already
+  /// queued or read becomes the youngest.
   void want(std::uint64_t index, std::uint64_t bytes) {
     if (!is_in_own_process()) return;
     const std::lock_guard lock{mutex_};
@@ -169,7 +170,7 @@ class blob_read_ahead {
       ++stats_.in_vain;
       erase(oldest);
     }
-    // Everything that may throw comes before the first change.
+    // Everything that may throw comes before the first modification.
     if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + max_together);
     blobs_by_age made;
     made.push_back({index, bytes});
@@ -186,7 +187,7 @@ class blob_read_ahead {
   [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
                                                                blob_buffer& buffer) {
     if (is_in_child()) return std::nullopt;
-    buffer.hold(nullptr);  // spare memory holds nothing
+    buffer.hold(nullptr);  // a spare buffer must not keep an owner alive
     std::unique_lock lock{mutex_};
     for (bool waited = false;; waited = true) {
       const auto found = places_.find(index);
@@ -204,7 +205,7 @@ class blob_read_ahead {
         stats_.ready += waited ? 0U : 1U;
         erase(one);
         spares_.keep(spare);
-        lock.unlock();  // the rest of `spare` is freed after it
+        lock.unlock();  // frees the rest of `spare` without the lock
         return buffer.room_for(size);
       }
       ended_.wait(lock);
@@ -242,12 +243,12 @@ class blob_read_ahead {
   using blobs_by_age = std::list<blob>;
   using place = typename blobs_by_age::iterator;
 
-  static constexpr std::size_t max_together = 16;  // blobs of a call, ready together
+  static constexpr std::size_t max_together = 16;  // blobs in a call, which become ready together
   static constexpr std::size_t first_threads = 2;  // enough for nearby storage
   static constexpr std::chrono::milliseconds long_call{2};
 
-  // Returns true if blob `index` is known, and makes it the youngest. Requires the mutex, as do the
-  // functions below.
+  // Returns true if blob `index` is known, and makes it the youngest. The caller of this function
+  // and of those below holds the mutex.
   bool is_renewed(std::uint64_t index) {
     const auto found = places_.find(index);
     if (found == places_.end()) return false;
@@ -255,7 +256,7 @@ class blob_read_ahead {
     return true;
   }
 
-  bool start() {  // returns true if there is a thread
+  bool start() {  // returns true if at least one thread runs
     while (threads_.size() < (std::min)(first_threads, max_threads_) && add_thread()) {
     }
     return !threads_.empty();
@@ -287,7 +288,8 @@ class blob_read_ahead {
       std::copy(queue_.begin(), end, claimed.begin());
       queue_.erase(queue_.begin(), end);
       for (const place one : claimed) {
-        one->state = blob_state::reading;  // this thread owns the memory until ready
+        one->state = blob_state::reading;  // only this thread uses the memory until the blob is
+                                           // ready
         one->memory = spares_.take(static_cast<std::size_t>(one->bytes));
       }
       lock.unlock();
@@ -296,12 +298,12 @@ class blob_read_ahead {
       const bool is_long = Clock::now() - called >= long_call;
       lock.lock();
       finish(claimed, is_read);
-      // Not after the destructor has taken the lock, because it joins only the existing threads.
+      // Not after the destructor has taken the lock: it joins only the threads that exist by then.
       if (is_long && !ends_ && !queue_.empty() && threads_.size() < max_threads_) add_thread();
     }
   }
 
-  // Marks the blobs of a call as ready, or erases them if they were not read. Wakes all waiting
+  // Marks the blobs of a call as ready if `are_read`, otherwise erases them. Wakes all waiting
   // threads.
   void finish(std::span<const place> blobs, bool are_read) noexcept {
     for (const place one : blobs) {
@@ -336,7 +338,8 @@ class blob_read_ahead {
   const Read& read_;
   const std::uint64_t max_bytes_;
   const std::size_t max_threads_;
-  // The first process that called, or 0. Relaxed: a child sees what was stored before the fork.
+  // The first process that called `is_in_own_process`, or 0. Relaxed, because a child sees what was
+  // stored before the fork.
   std::atomic<::pid_t> process_{0};
   mutable std::mutex mutex_;  // guards the members below; not held during reads
   std::condition_variable wanted_;
@@ -365,7 +368,7 @@ class planned_reads {
     try {
       retract();
     } catch (...) {
-      // A remaining announcement costs only speed.
+      // An announcement that remains only costs speed.
     }
   }
 
@@ -403,7 +406,7 @@ class planned_reads {
  private:
   static constexpr std::uint64_t max_blobs = std::uint64_t{1} << 19;
 
-  // In a child made by fork() the store's lock may be held.
+  // In a child made by fork() the store's lock may be held forever.
   void retract() {
     if constexpr (planned_store<Store>) {
       if (process_.load(std::memory_order_relaxed) == ::getpid()) store_.retract(this);
@@ -412,21 +415,22 @@ class planned_reads {
 
   const Store& store_;
   const std::vector<stored_blob>& blobs_;
-  // Process of the last `access_plan`, or 0. Relaxed: a child sees what was stored before the fork.
+  // The process that last called `access_plan`, or 0. Relaxed, because a child sees what was stored
+  // before the fork.
   std::atomic<::pid_t> process_{0};
 };
 
 }  // namespace detail
 
-/// A `blob_source` of blobs in a store, from a list:
+/// A `blob_source` of listed blobs in a store:
 ///
 ///     local_store disk{"/data"};
 ///     stored_blobs photos{disk, {{"a.jpg"}, {"shard.bin", 4096, 1000, 3, "cow 7"}}};
 ///
 /// An lvalue store is referenced and must outlive this object; an rvalue is moved in. Each blob
 /// takes 100 bytes plus its names. Threads of the source read the blobs that `prefetch` requests,
-/// many at a time if the store supports it. Blobs that a `warmable_store` has nearby are skipped.
-/// The blobs are the same with and without prefetching.
+/// many at a time if the store supports it. Threads skip blobs that a `warmable_store` already has
+/// nearby. Prefetching never changes the blobs.
 ///
 /// Movable, not copyable. Reading is thread-safe. In a child made by fork() after a `prefetch`, no
 /// blob is read in advance.
@@ -443,9 +447,10 @@ class stored_blobs {
   /// Returns the number of blobs.
   [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
-  /// Returns blob `index`, read into `buffer`. A `borrowable_store` may return its own memory,
-  /// which `buffer` then holds. Throws `index_error`, `file_format_error` above `max_bytes`,
-  /// `file_truncated` if the object ends before `offset`, and the errors of the store.
+  /// Returns blob `index`, read into `buffer`. A `borrowable_store` may return its own memory, in
+  /// which case `buffer` holds its owner. Throws `index_error`, `file_format_error` if the blob
+  /// exceeds `max_bytes`, `file_truncated` if the object ends before `offset`, and the errors of
+  /// the store.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const stored_blob& one = at(index);
     if (state_->reads_ahead()) {
@@ -475,8 +480,8 @@ class stored_blobs {
   }
 
   /// Requests that the blobs `indices` be read soon, within the limit `read_ahead`. Ignores blobs
-  /// without a given `length`, blobs that are nearby, and indices out of range. An error of a read
-  /// appears in the later call of `bytes`.
+  /// without a given `length`, blobs that are nearby, and indices out of range. If such a read
+  /// fails, the later call to `bytes` throws the error.
   void prefetch(std::span<const std::uint64_t> indices) const noexcept {
     for (const std::uint64_t index : indices) prefetch(index);
   }
@@ -491,7 +496,7 @@ class stored_blobs {
       }
       state_->ahead->want(index, one.length);
     } catch (...) {
-      // Without memory, the blob is read on request.
+      // If memory runs out, the blob is read when it is requested.
     }
   }
 
@@ -502,21 +507,21 @@ class stored_blobs {
     const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
     return bytes == stored_blob::to_end ? 0 : bytes;
   }
-  /// Returns the maximum number of bytes that are prefetched: `read_ahead`.
+  /// Returns `read_ahead`, the maximum number of bytes that are prefetched.
   [[nodiscard]] std::uint64_t prefetch_capacity() const noexcept {
     return state_->options.read_ahead;
   }
 
-  /// Announces to a `planned_store`, such as a `cached_store`, that the blobs `indices` will be
-  /// read after those of earlier calls, each once. An empty list withdraws all announcements, as
+  /// Announces to a `planned_store`, such as a `cached_store`, that the blobs `indices` will each
+  /// be read once, after the blobs of earlier calls. An empty list withdraws all announcements, as
   /// does the destructor. Ignores indices out of range. Throws what the store throws.
   void access_plan(std::span<const std::uint64_t> indices) const
     requires planned_store<Store>
   {
     state_->foreseen.access_plan(indices);
   }
-  /// Returns the number of bytes of blobs that is useful to announce: the store's `plan_capacity`,
-  /// but at most 2^19 blobs of the mean length.
+  /// Returns how many bytes of blobs are worth announcing: the store's `plan_capacity`, but at most
+  /// 2^19 blobs of the mean length.
   [[nodiscard]] std::uint64_t plan_capacity() const
     requires planned_store<Store>
   {

@@ -34,7 +34,7 @@ namespace detail {
   return sum.value();
 }
 
-/// Formats a CRC-32C as in a list of checksums.
+/// Formats a CRC-32C as in a list of checksums: 8 hexadecimal digits.
 [[nodiscard]] inline std::string sum_digits(std::uint32_t sum) {
   char digits[9];
   std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(sum));
@@ -74,10 +74,11 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads each blob of `source` once, and writes its CRC-32C to the file `path`, in a line "1a2b3c4d
-/// KEY" with two blanks. Call this while the data is known to be intact; `verified_blobs` compares
-/// later reads with the list. Throws what the source throws, `option_error` if a key is empty or
-/// contains a line end, and `file_unwritable`. After an exception an existing file is unchanged.
+/// Reads each blob of `source` once, and writes its CRC-32C to the file `path`, as a line "1a2b3c4d
+/// KEY" with two blanks. Call this while the data is known to be intact, so that `verified_blobs`
+/// can compare later reads with the list. Throws what the source throws, `option_error` if a
+/// key is empty or contains a line end, and `file_unwritable`. If the function throws, an existing
+/// file is unchanged.
 template <blob_source Source>
 void write_sums(const Source& source, const std::string& path) {
   std::string text;
@@ -98,7 +99,7 @@ void write_sums(const Source& source, const std::string& path) {
 }
 
 /// A `blob_source` that verifies the CRC-32C of each blob of another source when the blob is read.
-/// Useful for formats without a checksum, such as JPEG, in which a flipped bit silently changes
+/// Use it for formats without a checksum, such as JPEG, in which a flipped bit silently changes
 /// pixels.
 ///
 ///     write_sums(photos, "photos.sums");                     // once
@@ -136,8 +137,8 @@ class verified_blobs {
   /// Returns the number of blobs.
   [[nodiscard]] std::uint64_t size() const { return source_.size(); }
 
-  /// Returns blob `index` as the source does. Throws `file_corrupt` with both checksums if the
-  /// bytes do not match the list. Also throws the errors of the source.
+  /// Returns blob `index` as the source returns it. Throws `file_corrupt` with both checksums if
+  /// the bytes do not match the list. Also throws what the source throws.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const std::span<const std::byte> found = source_.bytes(index, buffer);
     const std::uint32_t expected = sums_.at(static_cast<std::size_t>(index));
@@ -166,7 +167,7 @@ class verified_blobs {
   {
     source_.prefetch(indices);
   }
-  /// Returns the source's `storage_size`, or 0 if the source has no such member.
+  /// Returns the source's `storage_size` for the blob, or 0 if the source has no such member.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     return storage_size_of(source_, index);
   }
@@ -176,7 +177,7 @@ class verified_blobs {
   {
     return source_.prefetch_capacity();
   }
-  /// Calls `f` with the source, to which plans and warnings are forwarded.
+  /// Calls `f` with the source. Plans and warnings are forwarded this way.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     f(source_, indices);

@@ -32,7 +32,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// A source of the bytes of an upload. `size()` returns the number of bytes. `read(offset, out)`
-/// fills `out`, which is a part of these bytes, or throws. Several threads call `read`
+/// fills `out` with the bytes starting at `offset`, or throws. Several threads call `read`
 /// concurrently. A source may have `finish()`, which is called once after the last `read` and
 /// throws if the bytes that were read are damaged.
 template <class S>
@@ -45,8 +45,8 @@ concept bulk_source = std::move_constructible<S> &&
 /// A destination of the bytes of a download. `write(offset, bytes)` accepts a piece or throws.
 /// Several threads call it concurrently, with pieces that do not overlap, in any order. `finish()`
 /// is called once, after all pieces. Others may see the bytes only after `finish()`. A sink that is
-/// destroyed before that must leave no trace. A sink may have `size()`, the only number of bytes
-/// that it accepts.
+/// destroyed before that must leave no trace. A sink may have `size()`, in which case it accepts
+/// exactly that number of bytes.
 template <class S>
 concept bulk_sink = std::move_constructible<S> &&
                     requires(S& sink, std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -54,10 +54,11 @@ concept bulk_sink = std::move_constructible<S> &&
                       sink.finish();
                     };
 
-/// A `bulk_source` of host memory, pinned or not. The memory must not change until the upload ends.
+/// A `bulk_source` that reads host memory, pinned or not. The memory must not change until the
+/// upload ends.
 class memory_source {
  public:
-  /// Reads these bytes.
+  /// Refers to `bytes`.
   explicit memory_source(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
   /// The number of bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size(); }
@@ -70,10 +71,10 @@ class memory_source {
   std::span<const std::byte> bytes_;
 };
 
-/// A `bulk_sink` of host memory, which must stay valid until the download ends.
+/// A `bulk_sink` that writes to host memory, which must stay valid until the download ends.
 class memory_sink {
  public:
-  /// Fills these bytes.
+  /// Refers to `bytes`.
   explicit memory_sink(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}
   /// The number of bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size(); }
@@ -91,15 +92,15 @@ class memory_sink {
 static_assert(bulk_source<memory_source> && bulk_sink<memory_sink>);
 
 /// The device memory of an upload (`Byte` is `std::byte`) or a download (`const std::byte`): one
-/// range, or several ranges that follow each other in the source or sink without a gap, such as the
-/// tensors of a model. The program owns the memory, which must stay valid until the transfer ends.
+/// range, or several ranges that are contiguous in the source or sink, such as the tensors of a
+/// model. The program owns the memory, which must stay valid until the transfer ends.
 template <class Byte>
 class device_ranges {
  public:
-  /// Holds one range.
+  /// Refers to one range.
   template <std::convertible_to<std::span<Byte>> Range>
   device_ranges(const Range& range) : device_ranges(std::vector<std::span<Byte>>{range}) {}
-  /// Holds several ranges, some of which may be empty.
+  /// Refers to several ranges, some of which may be empty.
   device_ranges(std::vector<std::span<Byte>> ranges) : ranges_(std::move(ranges)) {
     begins_.reserve(ranges_.size());
     for (const auto& range : ranges_) {
@@ -110,8 +111,9 @@ class device_ranges {
 
   /// The number of bytes of all ranges.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Calls `visit(range, position)` for each part of a range among the `count` bytes starting at
-  /// `offset`. `position` is the offset of the part within these bytes.
+  /// Splits the `count` bytes starting at `offset` at the boundaries of the ranges, and calls
+  /// `visit(range, position)` for each part. `position` is the offset of the part within the
+  /// `count` bytes.
   template <class Visit>
   void visit(std::uint64_t offset, std::size_t count, const Visit& visit) const {
     auto next = std::ranges::upper_bound(begins_, offset) - begins_.begin();
@@ -130,14 +132,14 @@ class device_ranges {
   std::uint64_t size_ = 0;
 };
 
-/// The options of bulk transfers. Bad values throw `option_error`.
+/// The options of bulk transfers. Invalid values throw `option_error`.
 struct bulk_options {
-  /// Threads that read the source or write the sink. Use more if one thread is slower than the bus.
-  /// At least 1.
+  /// Number of threads that read the source or write the sink, at least 1. Use more if one thread
+  /// is slower than the bus.
   std::size_t workers = 4;
-  /// The number of bytes that are read, copied and written at once: a multiple of 4096.
+  /// The number of bytes that are read, copied and written at a time: a multiple of 4096.
   std::size_t piece_bytes = std::size_t{4} << 20;
-  /// The number of page-locked pieces. `automatic`: two for each worker, which fills one piece
+  /// The number of page-locked pieces. `automatic` means two for each worker, which fills one piece
   /// while the other is copied. If there are fewer pieces than workers, some workers are not used.
   count_or_automatic pieces = automatic;
   /// The maximum memory for the pieces. If the pieces do not fit, fewer are allocated, at least
@@ -146,13 +148,14 @@ struct bulk_options {
   /// If true, a download first copies the memory on the device, so that the program may change it
   /// right after the call. The first such download allocates device memory of that size.
   bool snapshot = false;
-  /// A stop request ends the transfer with `cancelled`, between two pieces.
+  /// Stops the transfer between two pieces. The transfer then fails with `cancelled`.
   std::stop_token stop{};
 };
 
 /// The progress of a bulk transfer, in bytes.
 struct bulk_progress {
-  std::uint64_t done = 0;   ///< an upload: bytes whose copy is queued; a download: bytes written
+  std::uint64_t done = 0;   ///< for an upload, bytes whose copy is queued; for a download, bytes
+                            ///< written
   std::uint64_t total = 0;  ///< bytes of the whole transfer
 };
 
@@ -164,17 +167,17 @@ class [[gnu::visibility("default")]] bulk_error : public error {
 
 namespace detail {
 
-/// The memory of bulk transfers, and the stream of their copies.
+/// The memory of bulk transfers, and the stream that runs their copies.
 template <device Device>
 class bulk_ring {
  public:
   using stream_ref = typename Device::stream_ref;
-  /// Points in the work of the copy stream.
+  /// Marks points in the work of the copy stream.
   using timeline = stream_timeline<Device>;
   using point = typename timeline::point;
 
-  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and the errors of the
-  /// device.
+  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device
+  /// throws.
   bulk_ring(const Device& of, const bulk_options& options)
       : device(of),
         piece_bytes(checked(options).piece_bytes),
@@ -182,8 +185,8 @@ class bulk_ring {
         pinned_(of, reserved_.bytes(), memory_kind::pinned, piece_bytes),
         copied(static_cast<std::size_t>(reserved_.slot_count())),
         copies(of.make_stream()),
-        // A transfer marks its pieces and its end. With this many events, an event is recorded
-        // again only after a later point is known to be reached.
+        // A transfer marks each of its pieces and its end. With this many events, an event is
+        // recorded again only after a later point is known to have been reached.
         ends(of, copies, 2 * (copied.size() + 1), event_wait::by_host) {}
   bulk_ring(bulk_ring&&) = delete;
   /// Frees the memory after the copies that use it.
@@ -199,8 +202,8 @@ class bulk_ring {
   [[nodiscard]] bool pinned() const noexcept { return pinned_.pinned(); }
 
   /// Copies all of `from` on the device, in the order of `stream`. No copy may still use the memory
-  /// of the snapshot. If that memory is too small, it is replaced. Throws `out_of_memory`, and the
-  /// errors of the device.
+  /// of the snapshot. If that memory is too small, it is replaced. Throws `out_of_memory`, and
+  /// what the device throws.
   [[nodiscard]] std::span<const std::byte> snapshot_of(const device_ranges<const std::byte>& from,
                                                        stream_ref stream) {
     const auto bytes = static_cast<std::size_t>(from.size());
@@ -214,8 +217,8 @@ class bulk_ring {
     return {snapshot_ ? snapshot_->data() : nullptr, bytes};
   }
 
-  /// Waits for all work of `stream`, which may use the memory. If the device refuses, the memory
-  /// leaks, and the next snapshot allocates new memory.
+  /// Waits for all work on `stream`, which may use the memory. If the wait fails, the memory is
+  /// leaked, and the next snapshot allocates new memory.
   void synchronize_all(stream_ref stream) noexcept {
     if (synchronize_before_free(device, stream)) return;
     pinned_.leak();
@@ -247,7 +250,7 @@ class bulk_ring {
   }
 
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
-  /// Throws `std::logic_error` in a child made by fork(), which has none of the threads.
+  /// Throws `std::logic_error` in a child made by fork(), because the threads do not exist there.
   void require_own() const {
     process_.require("bulk_transfer",
                      "wait in that process, and make a separate bulk_copier in this process");
@@ -279,18 +282,18 @@ class bulk_ring {
     return end.at;
   }
 
-  std::vector<point> copied;            // by piece: the end of its latest copy
+  std::vector<point> copied;            // by piece: the point at which its latest copy ends
   typename Device::stream_type copies;  // its destructor waits for the copies
   timeline ends;
 };
 
 /// The shared state of the threads of a bulk transfer. Each thread has its own pieces of the ring,
 /// so a thread waits only for the device, the source and the sink. The object is never destroyed in
-/// a child made by fork(), which has none of the threads.
+/// a child made by fork(), because the threads do not exist there.
 ///
 /// Invariant: a thread that leaves publishes its earlier actions through `running_`. The last
-/// thread ends the transfer, and then advances `ended_`. Only that thread and the threads that have
-/// seen `ended_` read `error_`.
+/// thread to leave ends the transfer, and then advances `ended_`. Only that thread and the threads
+/// that have seen `ended_` read `error_`.
 template <device Device>
 class bulk_work {
  public:
@@ -298,7 +301,7 @@ class bulk_work {
   using stream_ref = typename Device::stream_ref;
   using point = typename ring_type::point;
 
-  /// Makes a transfer of `total` bytes that has not begun.
+  /// Creates a transfer of `total` bytes without starting it.
   bulk_work(std::shared_ptr<ring_type> ring, std::uint64_t total, const bulk_options& options)
       : ring_(std::move(ring)),
         stop_(options.stop),
@@ -310,13 +313,15 @@ class bulk_work {
   bulk_work(bulk_work&&) = delete;
   ~bulk_work() { join(); }
 
-  /// Orders the copies after all work queued on `stream` so far. Throws what the device throws.
+  /// Makes the copies wait for all work queued on `stream` so far. Throws what the device
+  /// throws.
   void begin_after(stream_ref stream) {
     ring_->device.record(begins_, stream);
     ring_->device.wait(ring_->copies, begins_);
   }
-  /// Starts the threads. Each thread calls `move(worker)`. If all succeed, the last thread calls
-  /// `finish()`. Both functions are destroyed at the end. Throws `std::system_error`.
+  /// Starts the threads. Each thread calls `move(worker)`. If all calls succeed, the last thread
+  /// calls `finish()`. Both functions are destroyed at the end of the transfer. Throws
+  /// `std::system_error`.
   void start(std::function<void(std::size_t)> move, std::function<void()> finish) {
     move_ = std::move(move);
     finish_ = std::move(finish);
@@ -331,7 +336,7 @@ class bulk_work {
       throw;
     }
   }
-  /// Waits until all threads have ended their work. Not allowed in a child made by fork().
+  /// Waits until all threads have finished. Must not be called in a child made by fork().
   void join() const noexcept {
     if (!pool_) return;
     ended_.wait([](std::uint32_t ended) { return ended != 0; }, false);
@@ -341,8 +346,8 @@ class bulk_work {
 
   /// The exception that ended the transfer early, or null. Call it after `join`.
   [[nodiscard]] const std::exception_ptr& failure() const noexcept { return error_; }
-  /// The end of all copies of an upload; 0 for a download, whose copies are complete. Call it after
-  /// `join`.
+  /// The point at which all copies of an upload end, or 0 for a download, whose copies are
+  /// complete. Call it after `join`.
   [[nodiscard]] point all_copied() const noexcept { return all_; }
   [[nodiscard]] const ring_type& ring() const noexcept { return *ring_; }
   [[nodiscard]] bool was_ended() const noexcept { return ended_.load() != 0; }
@@ -369,12 +374,11 @@ class bulk_work {
       done_.fetch_add(at->bytes, std::memory_order_relaxed);
     }
   }
-  /// Marks the end of an upload: a wait for `all_copied` waits for all copies. Throws what
-  /// the device throws.
+  /// Marks the end of all copies of an upload as `all_copied`. Throws what the device throws.
   void mark_all_copied() { all_ = ring_->mark(); }
 
-  /// Runs one thread's part of a download. While the thread writes a piece, its next pieces are
-  /// copied.
+  /// Runs one thread's part of a download. The next pieces are copied while the thread writes a
+  /// piece.
   template <class Sink>
   void download(Sink& sink, const device_ranges<const std::byte>& from, std::size_t worker) {
     ring_type& ring = *ring_;
@@ -438,7 +442,7 @@ class bulk_work {
     });
     leave();
   }
-  /// Leaves the transfer as cancelled: a source or sink has called `exit()` on this thread.
+  /// Marks the transfer as cancelled because a source or sink has called `exit()` on this thread.
   void exit() noexcept {
     guard([] { throw cancelled("cancelled: exit() was called in a bulk transfer"); });
     if (running_.load(std::memory_order_relaxed) == 0) return end();  // called by `finish`
@@ -451,9 +455,9 @@ class bulk_work {
     end();
   }
   void end() noexcept {
-    // After a failure, queued copies must not use the program's memory any longer.
+    // After a failure, queued copies must no longer use the program's memory.
     if (has_failed_.load(std::memory_order_relaxed)) ring_->synchronize_all(ring_->copies);
-    move_ = nullptr;  // also destroys source or sink; an unfinished sink leaves no trace
+    move_ = nullptr;  // also destroys the source or sink; an unfinished sink leaves no trace
     finish_ = nullptr;
     ended_.store(1);
   }
@@ -474,7 +478,7 @@ class bulk_work {
   std::uint64_t pieces_;
   std::size_t threads_;
   typename Device::event_type begins_;
-  point all_ = 0;  // the end of an upload, after all is queued
+  point all_ = 0;  // the end of an upload, set after everything is queued
   std::function<void(std::size_t)> move_;
   std::function<void()> finish_;
   std::atomic<std::uint64_t> next_{0};     // relaxed: each piece goes to one thread
@@ -487,19 +491,19 @@ class bulk_work {
   waitable_counter ended_;
   std::optional<worker_pool<std::function<void(std::stop_token, std::size_t)>,
                             std::function<void()>>>
-      pool_;  // last: its threads use the other members
+      pool_;  // last, because its threads use the other members
 };
 
 }  // namespace detail
 
-/// The handle of a running transfer, see `upload` and `download`. A handle can be moved, but not
-/// copied. Only a single thread may use it, except that any thread may call `progress`, `done` and
+/// The handle of a running transfer, see `upload` and `download`. A handle can be moved but not
+/// copied. Only one thread at a time may use it, but any thread may call `progress`, `done` and
 /// `cancel`.
 ///
-/// The destructor waits for the end, so that a checkpoint that was begun is written. `cancel`
-/// shortens the wait. The destructor never throws. If an exception was not retrieved, it is printed
-/// to stderr. In a child made by fork() the destructor does not wait, and `wait` throws
-/// `std::logic_error`.
+/// The destructor waits for the transfer to end, so that a started checkpoint is completely
+/// written. Call `cancel` first to shorten the wait. The destructor never throws. If an exception
+/// was not retrieved, it is printed to stderr. In a child made by fork() the destructor does not
+/// wait, and `wait` throws `std::logic_error`.
 template <device Device>
 class bulk_transfer {
   using work_type = detail::bulk_work<Device>;
@@ -508,7 +512,8 @@ class bulk_transfer {
   using device_type = Device;
   using stream_ref = typename Device::stream_ref;
 
-  /// Makes a handle without a transfer, which counts as ended: its functions do not wait.
+  /// Creates a handle without a transfer. Such a handle counts as ended, so its functions never
+  /// wait.
   bulk_transfer() = default;
   /// Used by `bulk_copier`.
   explicit bulk_transfer(std::shared_ptr<work_type> work) noexcept : work_(std::move(work)) {}
@@ -522,10 +527,10 @@ class bulk_transfer {
   }
   ~bulk_transfer() { end(); }
 
-  /// Blocks until the transfer is complete: an upload is in device memory, or a sink has finished a
-  /// download. Throws the exception of the source, the sink or the device, or `cancelled`. The
-  /// contents of the device memory of a failed upload are then unspecified, but nothing writes to
-  /// it any more.
+  /// Blocks until the transfer is complete. An upload is complete when it is in device memory, and
+  /// a download when the sink has finished. Throws the exception of the source, the sink or the
+  /// device, or `cancelled`. After a failed upload the contents of the device memory are
+  /// unspecified, but nothing writes to it any more.
   void wait() {
     const auto work = work_;  // during `exit()` another thread may destroy this object
     const auto all = joined(work.get());
@@ -534,8 +539,8 @@ class bulk_transfer {
     work->ring().ends.wait(all);
   }
   /// Makes all later work of `stream` wait for the copies of an upload. Blocks only until the
-  /// source is read, and not until the copies are complete. Throws as `wait()` does, and the errors
-  /// of the device's `require_usable`.
+  /// source is read, and not until the copies are complete. Throws what `wait()` and the
+  /// device's `require_usable` throw.
   void wait(stream_ref stream) {
     const auto work = work_;
     const auto all = joined(work.get());
@@ -550,19 +555,19 @@ class bulk_transfer {
     if (!work_->was_ended()) return false;
     return work_->failure() != nullptr || work_->ring().ends.reached(work_->all_copied());
   }
-  /// The bytes moved so far, and in total.
+  /// Returns the bytes moved so far, and the total.
   [[nodiscard]] bulk_progress progress() const noexcept {
     return work_ == nullptr ? bulk_progress{} : work_->progress();
   }
-  /// Ends the transfer before its next piece, with `cancelled`, unless all pieces have begun. Does
-  /// not wait.
+  /// Stops the transfer before its next piece, and makes it fail with `cancelled`. Has no effect if
+  /// all pieces have begun. Does not wait.
   void cancel() noexcept {
     if (work_ != nullptr) work_->cancel();
   }
 
  private:
-  /// Waits for the threads, and throws the exception that ended them early. Returns the end of all
-  /// copies, or 0 if no copy is left to wait for.
+  /// Waits for the threads, and throws the exception that ended them early. Returns the point at
+  /// which all copies end, or 0 if no copy is left to wait for.
   [[nodiscard]] static typename work_type::point joined(work_type* work) {
     if (work == nullptr) return 0;
     work->ring().require_own();
@@ -586,10 +591,10 @@ class bulk_transfer {
 };
 
 /// Memory for bulk transfers, one after the other. Page-locked pieces are allocated at
-/// construction. Device memory for snapshots is allocated at the first snapshot. Use it for
-/// checkpoints, so that they allocate and free no memory while the step runs. Only a single thread
-/// may use it. The transfers may outlive it. In a child made by fork() its calls throw
-/// `std::logic_error`.
+/// construction. Device memory for snapshots is allocated at the first snapshot. Use a copier for
+/// checkpoints, so that they allocate and free no memory while the step runs. Only one thread at a
+/// time may use a copier. The transfers may outlive it. In a child made by fork() its functions
+/// throw `std::logic_error`.
 template <device Device = cpu_device>
 class bulk_copier {
  public:
@@ -600,17 +605,17 @@ class bulk_copier {
   /// The handle of a transfer.
   using transfer_type = bulk_transfer<Device>;
 
-  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and the errors of the
-  /// device.
+  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device
+  /// throws.
   explicit bulk_copier(const Device& device, bulk_options options = {})
       : options_(std::move(options)),
         ring_(std::make_shared<detail::bulk_ring<Device>>(device, options_)) {}
 
   /// Copies all of `source` to the device memory `to`, after the work queued on `stream` so far.
   /// Threads read the source. The call blocks only while the previous transfer is running. The
-  /// program's work on `to` must come after `wait`, or on a stream after `wait(stream)`. Throws
-  /// `bulk_error` unless both have the same size, `std::system_error` for a thread, and the errors
-  /// of the device.
+  /// program may use `to` after `wait`, or on a stream after `wait(stream)`. Throws `bulk_error`
+  /// unless `source` and `to` have the same size, `std::system_error` if a thread cannot be
+  /// started, and what the device throws.
   template <bulk_source Source>
   [[nodiscard]] transfer_type upload(stream_ref stream, device_ranges<std::byte> to,
                                      Source source) {
@@ -627,10 +632,10 @@ class bulk_copier {
     return transfer_type{last_ = work};
   }
 
-  /// Copies the device memory `from` to `sink`, as it is after the work queued on `stream` so far.
-  /// With `snapshot`, the call queues one copy on the device, and later work on `stream` may change
-  /// `from`. Without it, nothing may change `from` until `wait`. Threads write the sink. Blocks and
-  /// throws as `upload`, and throws `out_of_memory`.
+  /// Copies the device memory `from` to `sink`, with the contents after the work queued on `stream`
+  /// so far. With `snapshot`, the call queues one copy on the device, and later work on `stream`
+  /// may change `from`. Without `snapshot`, nothing may change `from` until `wait` returns. Threads
+  /// write the sink. Blocks like `upload`. Throws what `upload` throws, and `out_of_memory`.
   template <bulk_sink Sink>
   [[nodiscard]] transfer_type download(stream_ref stream, Sink sink,
                                        device_ranges<const std::byte> from) {
@@ -645,7 +650,7 @@ class bulk_copier {
       work->start([at = work.get(), to,
                    from = std::move(from)](std::size_t worker) { at->download(*to, from, worker); },
                   [to] { to->finish(); });
-    } catch (...) {  // copies to the snapshot may be queued, and no later call waits for them
+    } catch (...) {  // copies to the snapshot may be queued, and no later call would wait for them
       if (options_.snapshot) ring_->synchronize_all(stream);
       throw;
     }
@@ -665,7 +670,7 @@ class bulk_copier {
     throw bulk_error(detail::str_cat({what, " has ", found, " bytes, but the device memory has ",
                                       expected, ": give both the same size"}));
   }
-  /// Makes a transfer, after the previous transfer has released the memory.
+  /// Creates a transfer, after the previous transfer has released the memory.
   [[nodiscard]] std::shared_ptr<detail::bulk_work<Device>> prepared(stream_ref stream,
                                                                     std::uint64_t bytes) {
     ring_->require_own();
@@ -685,7 +690,8 @@ class bulk_copier {
 
 namespace detail {
 
-/// Makes a copier for one transfer of `bytes` bytes, with no more memory than that transfer needs.
+/// Creates a copier for one transfer of `bytes` bytes, with only the memory that this transfer
+/// needs.
 template <device Device>
 [[nodiscard]] bulk_copier<Device> copier_of(const Device& device, bulk_options options,
                                             std::uint64_t bytes) {
@@ -701,7 +707,7 @@ template <device Device>
 
 }  // namespace detail
 
-/// Runs `bulk_copier::upload` with its own memory, which is freed with the transfer:
+/// Calls `bulk_copier::upload` on a temporary copier, whose memory is freed with the transfer:
 ///
 ///     auto loading = ps::upload(device, stream, weights, ps::memory_source{bytes});
 ///     loading.wait(stream);  // later work of the stream sees the weights
@@ -714,7 +720,7 @@ template <device Device, bulk_source Source>
       .upload(stream, std::move(to), std::move(source));
 }
 
-/// Runs `bulk_copier::download` with its own memory, which is freed with the transfer.
+/// Calls `bulk_copier::download` on a temporary copier, whose memory is freed with the transfer.
 template <device Device, bulk_sink Sink>
 [[nodiscard]] bulk_transfer<Device> download(const Device& device,
                                              typename Device::stream_ref stream, Sink sink,

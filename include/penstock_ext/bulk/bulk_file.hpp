@@ -32,10 +32,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The CRC-64/NVME of bytes that arrive in pieces, in any order. Thread-safe.
+/// The CRC-64/NVME of data that arrives in pieces, in any order. Thread-safe.
 class pieces_sum {
  public:
-  /// Adds the sum of `bytes`, which belong at `offset`.
+  /// Adds `bytes`, which are at `offset` in the data.
   void add(std::uint64_t offset, std::span<const std::byte> bytes) {
     crc64nvme_sum one;
     one.add(bytes);
@@ -59,7 +59,8 @@ class pieces_sum {
     std::uint64_t sum;
   };
 
-  // Polynomials over GF(2), modulo the polynomial of the sum. The highest bit is the lowest power.
+  // Polynomials over GF(2), modulo the polynomial of the CRC. The highest bit is the coefficient of
+  // the lowest power.
   static constexpr std::uint64_t one_ = std::uint64_t{1} << 63U;
   static std::uint64_t product(std::uint64_t a, std::uint64_t b) noexcept {
     constexpr std::uint64_t polynomial = 0x9a6c9329ac4bc9b5U;
@@ -88,11 +89,11 @@ class pieces_sum {
 /// to a file, the linked file is replaced. `write` is thread-safe.
 class new_file {
  public:
-  /// Creates the temporary file, whose final name is `path`, resolved in the current folder. If
-  /// `is_summed`, the written bytes are summed. Throws `file_unwritable`.
+  /// Creates the temporary file, whose final name is `path`, relative to the current folder. If
+  /// `is_summed`, the CRC of the written bytes is computed. Throws `file_unwritable`.
   new_file(std::string path, bool is_summed)
       : path_(std::move(path)), target_(linked_file(path_)), is_summed_(is_summed) {
-    std::error_code problem;  // a missing folder or an empty path: opening reports it
+    std::error_code problem;  // for a missing folder or an empty path; opening the file reports it
     const auto whole = std::filesystem::absolute(target_, problem);
     if (!problem) target_ = whole.string();
     struct ::stat before {};
@@ -102,7 +103,7 @@ class new_file {
       }
       mode_ = before.st_mode & 07777U;
     }
-    // The new file must not be readable by more users than the file that it replaces.
+    // The new file must not be readable by more users than the file it replaces.
     const ::mode_t mode = mode_ ? (*mode_ & 0666U) | 0200U : 0666U;
     remove_dead_parts(target_);
     file_ = open_part(target_, part_, mode);
@@ -120,18 +121,18 @@ class new_file {
     if (is_summed_) sum_.add(offset, bytes);
     overwrite(offset, bytes);
   }
-  /// Writes as `write` does, but does not change the sum, which contains the earlier bytes.
+  /// Writes like `write`, but does not change the sum, which still covers the earlier bytes.
   void overwrite(std::uint64_t offset, std::span<const std::byte> bytes) const {
     write_at(file_.get(), offset, bytes, [&](std::uint64_t at, std::size_t left) {
       fail(at, "room for " + std::to_string(left) + " bytes");
     });
   }
 
-  /// Returns the sum of all bytes written so far, which must have no gaps.
+  /// Returns the sum of all bytes written so far, which must be contiguous.
   [[nodiscard]] std::uint64_t sum() { return sum_.sum(); }
 
-  /// Waits until the disk has the whole file. Then gives the file its name and the mode of the file
-  /// that it replaces. Throws `file_unwritable`; the old file is then unchanged.
+  /// Waits until the whole file is on the disk. Then gives the file its name and the mode of the
+  /// file that it replaces. Throws `file_unwritable`, in which case the old file is unchanged.
   void finish() {
     if (mode_) static_cast<void>(::fchmod(file_.get(), *mode_));
     if (const int problem = sync_descriptor(file_.get()); problem != 0) {
@@ -162,18 +163,18 @@ class new_file {
 
 }  // namespace detail
 
-/// The part of a file that a `bulk_file_source` reads.
+/// Options of a `bulk_file_source`: the part of the file that it reads, and its checksum.
 struct bulk_file_options {
-  /// The first byte of the part.
+  /// The position of the first byte.
   std::uint64_t offset = 0;
-  /// The number of bytes. If empty, the part ends at the end of the file.
+  /// The number of bytes. If empty, the part extends to the end of the file.
   std::optional<std::uint64_t> size = {};
-  /// The expected CRC-64/NVME, compared at the end of an upload. Computing it takes a thread about
-  /// as long as reading from memory does.
+  /// The expected CRC-64/NVME, compared at the end of an upload. Computing it takes about as long
+  /// as reading the same bytes from memory.
   std::optional<std::uint64_t> sum = {};
 };
 
-/// A `bulk_source` of a file, read by `pread`. Movable.
+/// A `bulk_source` that reads a file with `pread`. Movable.
 class bulk_file_source {
  public:
   /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` if it is shorter
@@ -182,16 +183,15 @@ class bulk_file_source {
       // O_NONBLOCK: opening a pipe without a writer must not block.
       : bulk_file_source(std::string{path},
                          detail::open_at(AT_FDCWD, path.c_str(), O_NONBLOCK | O_NOCTTY), options) {}
-  /// Reads the `bytes` bytes starting at `offset` of the regular file that the program has open as
-  /// `file`. Duplicates the descriptor, so the program may close its own. Never moves the file
-  /// position. Errors name the descriptor. Throws `file_unreadable`, and `file_truncated` if the
-  /// file is shorter.
+  /// Reads the `bytes` bytes starting at `offset` of the open regular file `file`. Duplicates the
+  /// descriptor, so the program may close its own. Never moves the file position. Errors name the
+  /// descriptor. Throws `file_unreadable`, and `file_truncated` if the file is shorter.
   bulk_file_source(int file, std::uint64_t offset, std::uint64_t bytes)
       : bulk_file_source(detail::name_of_descriptor(file), detail::duplicate_of(file),
                          {.offset = offset, .size = bytes}) {}
-  /// Reads another part of the file that `open` has open, even if the file has lost its name since
-  /// then. `before` has the sum of the bytes before `offset`. Throws `file_truncated` if the file
-  /// is shorter than the options specify.
+  /// Reads another part of the file that `open` has open, even if that file has since been renamed
+  /// or removed. `before` has the sum of the bytes before `offset`. Throws `file_truncated` if the
+  /// file is shorter than the options specify.
   bulk_file_source(const bulk_file_source& open, const bulk_file_options& options,
                    std::unique_ptr<detail::pieces_sum> before = nullptr)
       : path_(open.path_), sum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {
@@ -269,23 +269,23 @@ class bulk_file_source {
   std::uint64_t offset_ = 0;
   std::uint64_t size_ = 0;
   std::optional<std::uint64_t> expected_;
-  std::unique_ptr<detail::pieces_sum> sum_;  // null: no sum is needed
+  std::unique_ptr<detail::pieces_sum> sum_;  // null if no sum is needed
   std::shared_ptr<const detail::descriptor> file_;
   detail::file_stamp stamp_;
 };
 
 /// A `bulk_sink` that writes the bytes unchanged to a file, which appears complete or not at all.
-/// The new file is written in the same folder as NAME.part-PROCESS-NUMBER and renamed when the disk
-/// has all of it. A failed download leaves the old file unchanged and removes the new file. A
-/// process that is killed leaves the new file under its temporary name. The next sink for the same
-/// file removes it.
+/// The new file is written in the same folder under the name NAME.part-PROCESS-NUMBER, and renamed
+/// when it is completely on the disk. A failed download leaves the old file unchanged and removes
+/// the new file. A process that is killed leaves the file with the temporary name, which the next
+/// sink for the same path removes.
 class bulk_file_sink {
  public:
-  /// Called on a thread of the download after the file got its name. The argument is the
-  /// CRC-64/NVME of the file.
+  /// A function that a thread of the download calls after the file got its name. The argument is
+  /// the CRC-64/NVME of the file.
   using finished_function = std::function<void(std::uint64_t)>;
 
-  /// Creates the file `path`. Without `finished` no sum is computed. Throws `file_unwritable`.
+  /// Creates the file `path`. If `finished` is empty, no sum is computed. Throws `file_unwritable`.
   explicit bulk_file_sink(std::string path, finished_function finished = {})
       : file_(std::make_unique<detail::new_file>(std::move(path), finished != nullptr)),
         finished_(std::move(finished)) {}
@@ -294,8 +294,8 @@ class bulk_file_sink {
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     file_->write(offset, bytes);
   }
-  /// Gives the file its name. Throws `file_unwritable`, and the exceptions of `finished`: the file
-  /// already has its name then.
+  /// Gives the file its name. Throws `file_unwritable`, and what `finished` throws, in which
+  /// case the file already has its name.
   void finish() {
     file_->finish();
     if (finished_) finished_(file_->sum());

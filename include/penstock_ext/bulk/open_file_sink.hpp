@@ -21,21 +21,21 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `bulk_sink` that writes a part of a file that the program has open, such as one tensor of a
-/// checkpoint in its own format:
+/// A `bulk_sink` that writes a part of an open file, such as one tensor in a program's own
+/// checkpoint format:
 ///
 ///     ps::open_file_sink part{file, offset, weights.size_bytes()};
 ///     auto saving = copier.download(stream, std::move(part), weights);
 ///
-/// The program owns the file: it creates the file, syncs it after the last part and gives it its
-/// name. A download that fails leaves some of its bytes in the file. Errors name the descriptor and
-/// the offset in the file. Movable.
+/// The program owns the file: it creates the file, syncs it after the last part, and gives it its
+/// name. A failed download leaves some of its bytes in the file. Error messages contain the
+/// descriptor and the offset in the file. Movable.
 class open_file_sink {
  public:
   /// Writes the `bytes` bytes starting at `offset` of the open regular file `file`. Duplicates the
   /// descriptor, so the program may close its own. Never moves the file position. Throws
-  /// `file_unwritable` if the descriptor is not open for writing, is open for appending, or is not
-  /// of a regular file, and if the end of the part is not a valid file offset.
+  /// `file_unwritable` if `file` is not open for writing, is open for appending, or is not a
+  /// regular file, and if the end of the part is not a valid file offset.
   open_file_sink(int file, std::uint64_t offset, std::uint64_t bytes)
       : name_(detail::name_of_descriptor(file)),
         offset_(offset),
@@ -66,7 +66,7 @@ class open_file_sink {
       fail(at, "room for " + std::to_string(left) + " bytes");
     });
   }
-  /// Does nothing: the program syncs the file.
+  /// Does nothing, because the program syncs the file.
   void finish() const noexcept {}
 
  private:

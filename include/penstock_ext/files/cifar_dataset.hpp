@@ -42,9 +42,9 @@ inline constexpr std::size_t cifar_image_bytes = std::size_t{3} * 32 * 32;
 
 /// Reads a file in the binary version of CIFAR. A row consists of a byte for each of `labels`, and
 /// an image. Throws `file_truncated` if the file has no row or ends within a row. Throws
-/// `file_format_error` for a label without a class, and for a file in a known other format. Also
-/// throws the errors of the source. Takes at most the size of the file plus a mebibyte of memory,
-/// unless the file grows during the call.
+/// `file_format_error` if a label has no class, or if the file has another known format. Also
+/// throws what the source throws. Takes at most the size of the file plus 1 MiB of memory, unless
+/// the file grows during the call.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_cifar(Source& source,
                                                 std::span<const cifar_label> labels) {
@@ -56,7 +56,7 @@ template <byte_source Source>
     append_bytes(source, bytes, (std::numeric_limits<std::uint64_t>::max)());
   }
   const std::size_t row = labels.size() + cifar_image_bytes;
-  // Called only if the file is invalid, so that no valid file is refused because of its first
+  // Called only if the file is invalid, so that a valid file is never refused because of its first
   // bytes.
   const auto require_no_foreign = [&] {
     const std::string foreign = foreign_text(bytes);
@@ -87,13 +87,13 @@ template <byte_source Source>
 
 }  // namespace detail
 
-/// A sample of CIFAR-10: 32 rows of 32 pixels in planes of red, green and blue, and one of ten
-/// classes.
+/// A sample of CIFAR-10: an image of 32 x 32 pixels in planes of red, green and blue, and one of
+/// ten classes.
 using cifar10_record =
     record<field<"image", std::uint8_t, 3, 32, 32>, field<"label", std::uint8_t>>;
 
-/// A sample of CIFAR-100: an image as in CIFAR-10, one of a hundred classes, and one of the twenty
-/// coarse classes to which they belong.
+/// A sample of CIFAR-100: an image as in CIFAR-10, its class (0 to 99), and its coarse class (0 to
+/// 19).
 using cifar100_record = record<field<"image", std::uint8_t, 3, 32, 32>,
                                field<"label", std::uint8_t>, field<"coarse_label", std::uint8_t>>;
 
@@ -104,7 +104,7 @@ using cifar100_record = record<field<"image", std::uint8_t, 3, 32, 32>,
 ///                         "data_batch_4.bin", "data_batch_5.bin"};
 ///     cifar_dataset<cifar100_record> test{"test.bin"};
 ///
-/// The files are those in the unpacked archive, under any names. Movable, not copyable. Reading is
+/// The files are those in the unpacked archive, under any name. Movable, not copyable. Reading is
 /// thread-safe.
 template <penstock::record_type Record = cifar10_record>
 class cifar_dataset {
@@ -118,7 +118,7 @@ class cifar_dataset {
   /// - `duplicate_entry` if the file was already listed
   /// - `file_unreadable` if the file cannot be read
   /// - `file_truncated` if the file is empty or ends within a row
-  /// - `file_format_error` for a label without a class
+  /// - `file_format_error` if a label has no class
   template <std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) > 0)
   explicit cifar_dataset(Paths&&... paths)
@@ -150,7 +150,7 @@ class cifar_dataset {
     if (index >= size()) throw index_error("cifar_dataset", index, size());
     const std::byte* const row = row_of(index);
     std::array<const std::byte*, Record::size> fields{row + labels.size()};
-    // The file has the coarse label first, but the record has it last.
+    // The coarse label is first in the file, but last in the record.
     for (std::size_t f = 1; f < fields.size(); ++f) fields[f] = row + (labels.size() - f);
     return {fields, lengths_};
   }
@@ -161,7 +161,7 @@ class cifar_dataset {
   }
 
  private:
-  // In the order of the file.
+  // The labels in the order of the file.
   static constexpr auto labels = [] {
     if constexpr (Record::size == 2) {
       return std::array{detail::cifar_label{"a label", 10}};
@@ -190,7 +190,7 @@ class cifar_dataset {
   }
 
   std::vector<std::vector<std::byte>> files_;
-  std::vector<std::uint64_t> ends_;  // end of each file, in samples from the first file
+  std::vector<std::uint64_t> ends_;  // end of each file, counted in samples from the first file
   [[no_unique_address]] record_extents<Record> lengths_;
 };
 

@@ -11,10 +11,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A file has an unexpected state or content. Contains the path, the position in bytes, what was
-/// expected, and what was found. The position counts bytes of the content that is read; if the
-/// compression is damaged, it counts compressed bytes. The derived types distinguish the kinds of
-/// problems.
+/// Thrown if a file has an unexpected state or content. Contains the path, the position in bytes,
+/// what was expected, and what was found. The position counts bytes of the content, or compressed
+/// bytes if the compression is damaged. The derived types distinguish the problems.
 class [[gnu::visibility("default")]] file_error : public error {
  public:
   file_error(std::string path, std::uint64_t offset, std::string expected, std::string found)
@@ -85,10 +84,10 @@ class [[gnu::visibility("default")]] length_mismatch : public file_format_error 
 };
 
 /// An entry that must be unique appears twice: two samples with the same key, or a file under two
-/// names. `path()` and `offset()` are the second place.
+/// names. `path()` and `offset()` locate the second entry.
 class [[gnu::visibility("default")]] duplicate_entry : public file_format_error {
  public:
-  /// `what` is the entry that must be unique. `remedy` is advice to the user.
+  /// `what` is the entry that must be unique. `remedy` is advice for the user.
   duplicate_entry(std::string path, std::uint64_t offset, const std::string& what,
                   std::string first_path, std::uint64_t first_offset, const std::string& remedy)
       : file_format_error(std::move(path), offset, what + " once",
@@ -97,9 +96,9 @@ class [[gnu::visibility("default")]] duplicate_entry : public file_format_error 
         first_path_(std::move(first_path)),
         first_offset_(first_offset) {}
 
-  /// Returns the file of the first place.
+  /// Returns the file of the first entry.
   [[nodiscard]] const std::string& first_path() const noexcept { return first_path_; }
-  /// Returns the position of the first place in that file, in bytes.
+  /// Returns the position of the first entry in that file, in bytes.
   [[nodiscard]] std::uint64_t first_offset() const noexcept { return first_offset_; }
 
  private:
@@ -113,25 +112,25 @@ class [[gnu::visibility("default")]] file_corrupt : public file_error {
   using file_error::file_error;
 };
 
-/// The file was written to while it was read, so its bytes mix several versions. A retry
+/// The file was written to while it was read, so the bytes read mix several versions. A retry
 /// (`error_policy::retries`) reads the file again.
 class [[gnu::visibility("default")]] file_changed : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// An object's name leads, or may lead, to a file outside the folder of its store. The name starts
-/// at the root, contains "..", or passes through a link that points elsewhere. No file was opened.
+/// An object's name leads, or may lead, to a file outside the folder of its store. The name is
+/// absolute, contains "..", or passes through a link that points elsewhere. No file was opened.
 class [[gnu::visibility("default")]] object_name_error : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// A folder has an unexpected state or content. Contains the path, what was expected, and what was
-/// found. The derived types distinguish the kinds of problems.
+/// Thrown if a folder has an unexpected state or content. Contains the path, what was expected, and
+/// what was found. The derived types distinguish the problems.
 class [[gnu::visibility("default")]] folder_error : public error {
  public:
-  /// `remedy` is advice to the user.
+  /// `remedy` is advice for the user.
   folder_error(std::string path, std::string expected, std::string found,
                const std::string& remedy = {})
       : error(path + ": expected " + expected + ", found " + found +

@@ -22,8 +22,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The content of a file, read sequentially. Separates the format of a file from its storage, such
-/// as compression. `read(out)` fills `out`, and returns less only at the end of the content.
+/// The content of a file, read sequentially. Hides how the file is stored, for example that it is
+/// compressed. `read(out)` fills `out`, and returns less only at the end of the content.
 /// `available()` returns a lower bound of the remaining bytes, or 0 if unknown. Both throw errors
 /// derived from `file_error`. Not thread-safe.
 template <class S>
@@ -38,8 +38,8 @@ namespace detail {
 /// Owns a file descriptor, which the destructor closes. Movable.
 class descriptor {
  public:
-  /// Takes ownership of `number`. A negative number means no descriptor, or a place such as
-  /// AT_FDCWD, which is not closed.
+  /// Takes ownership of `number`. A negative number means no descriptor, or a constant such as
+  /// AT_FDCWD, and is not closed.
   explicit descriptor(int number) noexcept : number_(number) {}
   descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   descriptor& operator=(descriptor&& other) noexcept {
@@ -62,15 +62,14 @@ class descriptor {
 /// Returns the system's message for `errno`.
 [[nodiscard]] inline std::string system_reason() { return std::system_category().message(errno); }
 
-/// Returns the system's message for `errno`, with `advice` if too many files are open.
+/// Returns the system's message for `errno`, followed by `advice` if too many files are open.
 [[nodiscard]] inline std::string system_reason(std::string_view advice) {
   const bool are_too_many = errno == EMFILE || errno == ENFILE;
   return system_reason() + (are_too_many ? ": " + std::string{advice} : "");
 }
 
-/// Opens `name`, resolved relative to the directory `base`, with `flags`. The default access is
-/// reading. A created file gets the mode `mode`. On failure returns a negative descriptor and sets
-/// `errno`.
+/// Opens `name`, resolved relative to the directory `base`, with `flags`. The default is reading. A
+/// created file gets the mode `mode`. On failure returns a negative descriptor and sets `errno`.
 [[nodiscard]] inline descriptor open_at(int base, const char* name, int flags,
                                         ::mode_t mode = 0) noexcept {
   while (true) {
@@ -97,7 +96,7 @@ class file_source {
   std::size_t read(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size()) {
-      // On Linux a call transfers at most 2 GiB, and may transfer less.
+      // On Linux one call transfers at most 2 GiB, and may transfer less.
       const ssize_t count = ::read(file_.get(), out.data() + filled, out.size() - filled);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) fail();
@@ -131,8 +130,8 @@ class file_source {
 
 static_assert(byte_source<file_source>);
 
-/// A callable that opens the file with the given path as a `byte_source`. Examples are `open_file`,
-/// and `gzip` of penstock_ext/files/gzip/gzip.hpp.
+/// A callable that opens the file with the given path as a `byte_source`. For example `open_file`,
+/// or `gzip` from penstock_ext/files/gzip/gzip.hpp.
 template <class O>
 concept file_opener = requires(const O& open, std::string path) {
   { open(path) } -> byte_source;

@@ -18,10 +18,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Returns the paths that match a pattern of the shell, such as `"fineweb/train_*.bin"`. `*`, `?`
-/// and `[a-z]` match no slash and no leading dot of a name. The paths are sorted by their bytes, so
-/// that all machines and locales have the same order. Throws `file_unreadable` if no path matches,
-/// or if a folder in question can't be read. Throws `std::bad_alloc`.
+/// Returns the paths that match a shell pattern such as `"fineweb/train_*.bin"`. `*`, `?` and
+/// `[a-z]` do not match a slash or the leading dot of a name. The paths are sorted by their bytes,
+/// so that the order is the same on all machines and in all locales. Throws `file_unreadable` if no
+/// path matches, or if a folder that the pattern searches cannot be read. Throws `std::bad_alloc`.
 [[nodiscard]] inline std::vector<std::string> glob(const std::string& pattern) {
   ::glob_t found{};
   const std::unique_ptr<::glob_t, void (*)(::glob_t*)> owner{&found, &::globfree};

@@ -19,7 +19,7 @@ namespace detail {
   return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
 }
 
-/// Returns true if `text` equals `wanted`, without regard to case. `wanted` must be in lower case.
+/// Returns true if `text` equals `wanted`, ignoring case. `wanted` must be in lower case.
 [[nodiscard]] constexpr bool is_in_any_case(std::string_view text,
                                             std::string_view wanted) noexcept {
   return std::equal(text.begin(), text.end(), wanted.begin(), wanted.end(),
@@ -31,7 +31,7 @@ namespace detail {
 /// Returns true if a part of `path` is a file or folder that systems and tools leave next to data.
 /// The name of such a part starts with a dot (`.ipynb_checkpoints`, `.DS_Store`, `._1.jpg`), or is
 /// `__MACOSX`, `Thumbs.db` or `desktop.ini`. The parts `.` and `..` are not hidden. `image_folder`
-/// and `tar_shards` leave such entries out. A program that lists a store can do the same.
+/// and `tar_shards` leave such entries out, and a program that lists a store can do the same.
 [[nodiscard]] constexpr bool is_hidden_path(std::string_view path) noexcept {
   while (!path.empty()) {
     const std::string_view part = path.substr(0, path.find('/'));
@@ -61,8 +61,8 @@ struct hidden_entries {
     if (count == 0) example = other.example;
     count += other.count;
   }
-  /// Returns a message for `warnings()`, or nothing if no entry was left out. `kind` follows a
-  /// number in the message.
+  /// Returns a message for `warnings()`, or nothing if no entry was left out. In the message,
+  /// `kind` follows the number of entries.
   [[nodiscard]] std::vector<std::string> warnings(const std::string& where,
                                                   const std::string& kind) const {
     if (count == 0) return {};

@@ -27,7 +27,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The element types of the IDX format, by their codes in the header.
+/// The element types of the IDX format. The values are their codes in the header.
 enum class idx_type : std::uint8_t {
   u8 = 0x08,
   i8 = 0x09,
@@ -76,12 +76,13 @@ inline std::string describe(idx_type type) {
   return kind_of(type)->name + (" (" + hex(static_cast<std::uint8_t>(type)) + ")");
 }
 
-/// A file in IDX, the format of MNIST. The file has two zero bytes, the element type, the rank, and
-/// a big-endian 32-bit length for each dimension, outermost first. The elements follow, big-endian
-/// and row-major. The constructor reads the file into memory, in the machine's byte order.
+/// A file in IDX, the format of MNIST. The file starts with two zero bytes, the element type, the
+/// rank, and a big-endian 32-bit length for each dimension, outermost first. The elements follow,
+/// big-endian and row-major. The constructor reads the file into memory, in the machine's byte
+/// order.
 class idx_file {
  public:
-  /// The data before the elements.
+  /// The header of the file.
   struct header {
     /// Type of the elements.
     idx_type type = idx_type::u8;
@@ -94,19 +95,19 @@ class idx_file {
   };
 
   /// Reads the file `path`. Throws `file_unreadable`, `file_truncated`. Throws `file_format_error`
-  /// for wrong first bytes, or for bytes after the elements. Throws `dimension_mismatch` for rank
-  /// 0, and for dimensions whose product exceeds 64 bits. Takes at most twice the size of the file
-  /// in memory, even if the header claims more.
+  /// if the first bytes are wrong, or if bytes follow the elements. Throws `dimension_mismatch` if
+  /// the rank is 0, or if the product of the dimensions exceeds 64 bits. Takes at most twice the
+  /// size of the file in memory, even if the header claims more.
   explicit idx_file(std::string path) : idx_file(open_file, std::move(path)) {}
 
   /// Reads the file with an opener, as in `idx_file{gzip, "train-images-idx3-ubyte.gz"}`. Also
-  /// throws the errors of the source that the opener returns.
+  /// throws what the opener's source throws.
   template <file_opener Open>
   idx_file(const Open& open, std::string path)
       : idx_file(open, std::move(path), [](const std::string&, const header&) {}) {}
 
-  /// Reads the file, and calls `check(path, header)` before the elements are read. `check` throws
-  /// if the file does not meet the caller's requirements.
+  /// Reads the file, and calls `check(path, header)` before the elements are read. `check` must
+  /// throw if the file does not meet the caller's requirements.
   template <file_opener Open, std::invocable<const std::string&, const header&> Check>
   idx_file(const Open& open, std::string path, Check check) : path_(std::move(path)) {
     auto source = open(path_);
@@ -122,15 +123,15 @@ class idx_file {
   /// Returns the lengths of the dimensions, outermost first. There is at least one dimension.
   [[nodiscard]] std::span<const std::uint32_t> lengths() const noexcept { return header_.lengths; }
 
-  /// Returns the elements. Throws `element_type_mismatch` if their type is not T. Valid while the
-  /// object exists, even after a move.
+  /// Returns the elements. Throws `element_type_mismatch` if their type is not T. The span is valid
+  /// while the object exists, even after a move.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
     require_type<T>(path_, header_);
     return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
 
-  /// Throws `element_type_mismatch` if the header `found` has another element type than T.
+  /// Throws `element_type_mismatch` if the element type in the header `found` is not T.
   template <class T>
   static void require_type(const std::string& path, const header& found) {
     constexpr idx_type expected = idx_type_of<T>();
@@ -139,7 +140,7 @@ class idx_file {
                                 describe(found.type));
   }
 
-  /// Returns the position of the length of dimension `d` in the file.
+  /// Returns the position in the file of the length of dimension `d`.
   [[nodiscard]] static std::uint64_t offset_of_length(std::size_t d) noexcept { return 4 + 4 * d; }
 
  private:
@@ -229,7 +230,7 @@ class idx_file {
 
 }  // namespace detail
 
-/// A sample of MNIST, and of data sets in the same format.
+/// A sample of MNIST, or of another data set in the same format.
 using digit_record = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
 
 /// A dataset of IDX files, one for each field in the record's order. The constructor reads the
@@ -251,7 +252,7 @@ class idx_dataset {
 
   /// Reads the files `paths`. Throws, in the order of the files:
   /// - `file_unreadable`, `file_truncated`
-  /// - `file_format_error` for wrong first bytes, and for bytes after the elements
+  /// - `file_format_error` if the first bytes are wrong, or if bytes follow the elements
   /// - `element_type_mismatch` if the element type differs from the type of the field
   /// - `dimension_mismatch` if the rank or the extents differ from those of the field
   /// - `length_mismatch` if the number of samples differs from the first file
@@ -259,8 +260,8 @@ class idx_dataset {
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(Paths&&... paths) : idx_dataset(open_file, std::forward<Paths>(paths)...) {}
 
-  /// Reads the files with `opener`, for example `gzip`. Throws what the constructor above throws,
-  /// and the errors of the sources that the opener returns.
+  /// Reads the files with `opener`, for example `gzip`. Throws what the constructor above and the
+  /// opener's sources throw.
   template <file_opener Open, std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(const Open& open, Paths&&... paths)
@@ -344,7 +345,7 @@ class idx_dataset {
                           std::to_string(found.lengths[0]));
   }
 
-  // A move of the files does not move the elements, so the dataset over them stays valid.
+  // Moving the files does not move their elements, so the dataset that views them stays valid.
   std::vector<idx_file> files_;
   memory_dataset<Record> samples_;
 };

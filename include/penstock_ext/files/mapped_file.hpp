@@ -19,21 +19,21 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The bytes of a file, memory-mapped for reading: pages are read when they are accessed, so that
-/// opening takes the same time for any size.
+/// The bytes of a file, memory-mapped for reading. Pages are read when they are accessed, so
+/// opening a file takes the same time for any size.
 ///
 ///     const ps::mapped_file text{"train.bin"};
 ///     for (const std::byte one : text.bytes()) count(one);
 ///
-/// Owns the mapping, and has no file descriptor after its construction. The mapping keeps the old
-/// bytes if another file gets the path. Truncating the file while it is mapped ends the process at
-/// the next access beyond the new end. Movable; a move does not change the address of the bytes.
-/// Any number of threads may read.
+/// Owns the mapping, and holds no file descriptor after construction. The mapping keeps the old
+/// bytes if another file replaces the path. If the file is truncated while it is mapped, accessing
+/// bytes beyond the new end kills the process. Movable; a move does not change the address of the
+/// bytes. Any number of threads may read.
 class mapped_file {
  public:
   /// Maps the regular file `path`. Throws `file_unreadable`.
   explicit mapped_file(std::string path) : path_(std::move(path)) {
-    // O_NONBLOCK: a pipe without a writer does not block.
+    // O_NONBLOCK, because opening a pipe without a writer must not block.
     const detail::descriptor file = detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);
     struct ::stat status {};
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(detail::system_reason());
@@ -57,9 +57,10 @@ class mapped_file {
     if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
   }
 
-  /// The path that the constructor got.
+  /// Returns the path that was passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// All bytes of the file; an empty span for an empty file. Valid until the mapping is destroyed.
+  /// Returns all bytes of the file, or an empty span if the file is empty. The span is valid until
+  /// the mapping is destroyed.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
 
  private:

@@ -36,7 +36,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns NumPy's name of an element of type T, without the byte order: "f4", "u1", "b1".
+/// Returns NumPy's name for an element of type T, without the byte order: "f4", "u1", "b1".
 template <class T>
 [[nodiscard]] std::string npy_type_of() {
   static_assert(std::is_arithmetic_v<T> ? sizeof(T) <= 8 : sizeof(T) == 2,
@@ -51,8 +51,8 @@ template <class T>
 }
 
 /// Returns true if elements of NumPy's `type`, without the byte order, can be used as elements of
-/// T, bit by bit. That holds for the type with T's name. In addition, a half or a bfloat16 can be
-/// used as `uint16_t`, and a date or duration as `int64_t`.
+/// T, bit by bit. True if `type` is the name of T. In addition, a half or a bfloat16 can be used as
+/// `uint16_t`, and a date or duration as `int64_t`.
 template <class T>
 [[nodiscard]] bool takes_npy_type(std::string_view type) {
   if (std::same_as<T, std::uint16_t> && (type == "f2" || type == "V2")) return true;
@@ -60,14 +60,14 @@ template <class T>
   return type == npy_type_of<T>() || (is_time && npy_type_of<T>() == "i8");
 }
 
-/// The data before the elements of an npy file: the magic, a version, and a text that is a Python
-/// dictionary. The text is parsed here, and never evaluated.
+/// The header of an npy file: the magic, a version, and a text that is a Python dictionary. The
+/// text is parsed here, and never evaluated.
 struct npy_header {
-  std::string descr;                   ///< NumPy's name of the element type, with its byte order.
+  std::string descr;                   ///< NumPy's name for the element type, with its byte order.
   std::vector<std::uint64_t> lengths;  ///< Lengths of the dimensions, outermost first.
   std::uint64_t bytes = 0;             ///< Size of all elements in bytes.
   std::uint64_t data = 0;              ///< Position of the elements.
-  std::uint64_t descr_at = 0;          ///< Position of the type in the text.
+  std::uint64_t descr_at = 0;          ///< Position of the element type in the text.
   std::uint64_t shape_at = 0;          ///< Position of the dimensions in the text.
 
   /// Returns true if the byte order of the elements differs from that of this machine.
@@ -86,13 +86,13 @@ class npy_header_parser {
 
   /// Returns the header. Throws:
   /// - `file_truncated`
-  /// - `file_format_error` if the file is not an npy file, has an unknown version, stores columns
-  ///   first, or has elements that are not plain numbers
+  /// - `file_format_error` if the file is not an npy file, has an unknown version, is in Fortran
+  ///   order, or has elements that are not plain numbers
   /// - `element_type_mismatch` if an element has more than 8 bytes
-  /// - `dimension_mismatch` for a scalar, and for dimensions whose size in bytes exceeds 64 bits
+  /// - `dimension_mismatch` if the array is a scalar, or if its size in bytes exceeds 64 bits
   [[nodiscard]] npy_header read() {
     constexpr std::string_view magic = "\x93NUMPY";
-    constexpr std::size_t fixed = 8;  // with the version
+    constexpr std::size_t fixed = 8;  // size of the magic and the version
     const std::string_view start = text(0, (std::min)(bytes_.size(), fixed));
     if (start.substr(0, magic.size()) != magic.substr(0, start.size())) {
       const std::string foreign = foreign_text(bytes_);
@@ -147,7 +147,8 @@ class npy_header_parser {
   void skip_blanks() noexcept {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
-  // Consumes `c`, with blanks before it, if it is there.
+  // Consumes `c` and any blanks before it. Returns false and consumes only the blanks if `c` does
+  // not follow.
   [[nodiscard]] bool take(char c) noexcept {
     skip_blanks();
     if (at_ == text_.size() || text_[at_] != c) return false;
@@ -158,7 +159,7 @@ class npy_header_parser {
     if (!take(c)) refuse_here(shown(c));
   }
 
-  // A string in quotes of either kind, without escapes.
+  // Parses a string in single or double quotes, without escapes.
   [[nodiscard]] std::string quoted(const std::string& expected) {
     skip_blanks();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
@@ -246,13 +247,13 @@ class npy_header_parser {
   }
 
   void count_bytes() {
-    // The order does not matter for a vector, with any number of dimensions of length 1.
+    // The order does not matter for a vector, even if it has further dimensions of length 1.
     const auto is_long = [](std::uint64_t length) { return length > 1; };
     if (columns_first_at_ && std::ranges::count_if(header_.lengths, is_long) > 1) {
       refuse(*columns_first_at_, "rows first (C order)",
              "columns first (Fortran order): save numpy.ascontiguousarray of the array");
     }
-    // A unit of time may follow the size: "<M8[ns]".
+    // A unit of time may follow the size, as in "<M8[ns]".
     const std::string_view type =
         std::string_view{header_.descr}.substr(0, header_.descr.find('['));
     const auto size = whole_number(type.substr(2));
@@ -268,7 +269,8 @@ class npy_header_parser {
     header_.bytes = *size;
     for (const std::uint64_t length : header_.lengths) {
       is_empty = is_empty || length == 0;
-      const std::uint64_t rows = length == 0 ? 1 : length;  // a row has bytes even without rows
+      const std::uint64_t rows = length == 0 ? 1 : length;  // the size of a row matters even
+                                                            // without rows
       is_too_large = __builtin_mul_overflow(header_.bytes, rows, &header_.bytes) || is_too_large;
     }
     if (is_too_large) {
@@ -292,8 +294,9 @@ class npy_header_parser {
 class zip_directory {
  public:
   /// Finds the directory at the end of the file. `path` is used for messages. Throws
-  /// `file_format_error` if the file is not a zip file or is a part of several, `file_truncated` if
-  /// the end is missing, and `file_corrupt` if the directory is not inside the file.
+  /// `file_format_error` if the file is not a zip file or is one part of a multi-part archive,
+  /// `file_truncated` if the end is missing, and `file_corrupt` if the directory is not inside the
+  /// file.
   zip_directory(std::span<const std::byte> bytes, std::string path)
       : bytes_(bytes), path_(std::move(path)) {
     const std::uint64_t end = find_end();
@@ -350,8 +353,8 @@ class zip_directory {
     return found;
   }
 
-  /// Reads the bytes of the entry `name` at `entry`. Throws `file_corrupt` if their CRC-32 differs
-  /// from the directory.
+  /// Reads the bytes at `entry`, which is the entry `name`. Throws `file_corrupt` if their CRC-32
+  /// differs from that in the directory.
   void require_sum(const place& entry, std::string_view name) const {
     crc32_sum summer;
     summer.add(bytes_.subspan(static_cast<std::size_t>(entry.begin),
@@ -388,8 +391,8 @@ class zip_directory {
     return {reinterpret_cast<const char*>(bytes_.data()) + at, static_cast<std::size_t>(count)};
   }
 
-  // Returns the position of the record at the end. A comment may follow, whose length is in the
-  // record.
+  // Returns the position of the end-of-directory record. A comment, whose length is in the record,
+  // may follow it.
   [[nodiscard]] std::uint64_t find_end() const {
     constexpr std::uint64_t fixed = 22;
     constexpr std::uint64_t max_comment = 0xffff;
@@ -423,7 +426,7 @@ class zip_directory {
     std::uint64_t stored = number(at + 20, 4);
     place found{0, number(at + 24, 4), static_cast<std::uint32_t>(number(at + 16, 4))};
     std::uint64_t header = number(at + 42, 4);
-    // The zip64 field contains, in this order, only the numbers that do not fit into the entry.
+    // The zip64 field contains only the numbers that do not fit into the entry, in this order.
     const std::uint64_t end = extra + extra_length;
     while (end - extra >= 4) {
       const std::uint64_t id = number(extra, 2);
@@ -464,16 +467,16 @@ class zip_directory {
 
 }  // namespace detail
 
-/// A file that `numpy.savez` wrote: several uncompressed arrays.
+/// A file that `numpy.savez` wrote, with several uncompressed arrays.
 struct npz {
   std::string path;  ///< Path of the file.
-  /// Reads the arrays in use at construction, and compares each with its CRC-32 in the archive.
-  /// Without this, a flipped bit silently changes an element.
+  /// Reads the arrays that are used at construction, and compares each with its CRC-32 in the
+  /// archive. If false, a flipped bit silently changes an element.
   bool verify = false;
 };
 
-/// A dataset of NumPy npy files, with a file for each field in the record's order, or of the arrays
-/// of an npz file:
+/// A dataset of NumPy npy files, one for each field in the record's order, or of the arrays in an
+/// npz file:
 ///
 ///     using sample = record<field<"x", float, 28, 28>, field<"y", std::int64_t>>;
 ///     npy_dataset<sample> train{"x.npy", "y.npy"};
@@ -483,13 +486,13 @@ struct npz {
 /// The first dimension of an array counts the samples, and the others are the extents of the field.
 /// Dynamic extents are taken from the file. Elements are bool, integers, float or double, of the
 /// field's type and in either byte order. A float16 or a bfloat16 can be read as a type of two
-/// bytes such as `half`, or as its bits in a `std::uint16_t`. A date or duration is a
-/// `std::int64_t`. An array in Fortran order is refused; rows must come first.
+/// bytes such as `half`, or as its bits in a `std::uint16_t`. A date or duration is read as a
+/// `std::int64_t`. An array in Fortran order is refused, because its rows are not contiguous.
 ///
-/// The files are mapped instead of read, unless `npz::verify` is set. Opening therefore takes no
-/// time and no memory, independent of the size. The files must not change during use. If a file
-/// becomes shorter, the process ends. A file that replaces a mapped file is not noticed. Movable,
-/// not copyable. Reading is thread-safe.
+/// The files are mapped instead of read, unless `npz::verify` is set. Opening therefore takes
+/// almost no time and memory, independent of the size. The files must not change during use. If a
+/// file is truncated, the process is killed. If another file replaces a mapped file, the dataset
+/// keeps reading the old file. Movable, not copyable. Reading is thread-safe.
 template <penstock::record_type Record>
 class npy_dataset : public detail::mapped_rows<Record> {
  public:
@@ -497,7 +500,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
 
   /// Opens the files `paths`. Throws, in the order of the files:
   /// - `file_unreadable`, `file_truncated`
-  /// - `file_format_error` if a file is not an npy file, stores columns first, or has bytes after
+  /// - `file_format_error` if a file is not an npy file, is in Fortran order, or has bytes after
   ///   its elements
   /// - `element_type_mismatch` if the element type does not match the field
   /// - `dimension_mismatch` if the rank or the extents differ from those of the field
@@ -506,9 +509,9 @@ class npy_dataset : public detail::mapped_rows<Record> {
     requires(sizeof...(Paths) == Record::size)
   explicit npy_dataset(const Paths&... paths) : npy_dataset(open_files({std::string(paths)...})) {}
 
-  /// Opens the arrays `names` of an npz file. Without names, opens the arrays with the names of the
-  /// fields. Throws what the constructor above throws. Also throws `file_format_error` if an
-  /// array is missing or compressed, and `file_corrupt` if the archive's directory or, with
+  /// Opens the arrays `names` of an npz file. If `names` is empty, opens the arrays that have the
+  /// names of the fields. Throws what the constructor above throws. Also throws `file_format_error`
+  /// if an array is missing or compressed, and `file_corrupt` if the archive's directory or, with
   /// `verify`, an array is damaged.
   template <std::convertible_to<std::string>... Names>
     requires(sizeof...(Names) == Record::size || sizeof...(Names) == 0)
@@ -524,7 +527,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
   // An array in a file: the bytes that start at `begin`.
   struct array {
     std::shared_ptr<const mapped_file> file;
-    std::string path;  // for messages: the file, and the array's name in an archive
+    std::string path;  // for messages: the file, and in an archive the array's name
     std::uint64_t begin = 0;
     std::span<const std::byte> bytes = {};
     detail::npy_header header = {};
@@ -548,8 +551,8 @@ class npy_dataset : public detail::mapped_rows<Record> {
     }
   }
 
-  // Returns the arrays that `open(number, name)` opens for the fields. Each array is checked before
-  // the next is opened.
+  // Opens an array for each field by calling `open(number, name)`. Checks each array before it
+  // opens the next.
   template <class Open>
   [[nodiscard]] static arrays open_all(const Open& open) {
     arrays all;
@@ -566,7 +569,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
     });
   }
 
-  // Without a name, the array has the name of the field.
+  // An array without a given name has the name of its field.
   [[nodiscard]] static arrays open_archive(const npz& archive,
                                            const std::array<std::string, Record::size>& names) {
     const auto file = std::make_shared<const mapped_file>(archive.path);
@@ -581,7 +584,8 @@ class npy_dataset : public detail::mapped_rows<Record> {
     });
   }
 
-  // Throws if an array does not match its field, or if its length differs from the first array.
+  // Throws if an array does not match its field, or if its length differs from that of the first
+  // array.
   template <std::size_t Index>
   static void require(const arrays& all) {
     using field = field_at<Index>;

@@ -26,11 +26,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The values of a field for all samples, in a row for each sample. Rows may be unaligned.
+/// The values of a field for all samples, with a row for each sample. Rows may be unaligned.
 struct mapped_field {
   const std::byte* first = nullptr;  ///< The row of sample 0.
-  std::uint64_t stride = 0;          ///< Bytes from a row to the next row. Rows may overlap.
-  bool is_swapped = false;           ///< True if the elements have the other byte order.
+  std::uint64_t stride = 0;          ///< Bytes from the start of a row to the start of the next.
+                                     ///< Rows may overlap.
+  bool is_swapped = false;           ///< True if the elements have the opposite byte order.
 };
 
 /// Returns the bytes of a file after its header. Throws `file_truncated` if the file is shorter
@@ -43,7 +44,7 @@ struct mapped_field {
                        "the end of the file");
 }
 
-/// The samples of mapped files, copied row by row. Base class of datasets that own the files.
+/// The samples of mapped files, copied row by row. A base class for datasets that own the files.
 /// Reading is thread-safe.
 template <record_type Record>
 class mapped_rows {
@@ -87,14 +88,14 @@ class mapped_rows {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Starts a background read of the samples that are not in the page cache. Ignores indices out of
-  /// range.
+  /// Starts a background read of those samples that are not in the page cache. Ignores indices out
+  /// of range.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (read_rows_soon<Is>(indices), ...);
     }(std::make_index_sequence<Record::size>{});
   }
-  /// Returns the bytes of a sample in the files.
+  /// Returns the number of bytes that a sample takes in the files.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t = 0) const noexcept {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
@@ -135,16 +136,16 @@ class mapped_rows {
 
 /// Layout of a file of `raw_records`.
 struct raw_records_options {
-  /// Bytes before the first record, which are skipped.
+  /// Bytes to skip before the first record.
   std::uint64_t header = 0;
-  /// Bytes after each record, which are skipped, such as padding to a round length.
+  /// Bytes to skip after each record, such as padding to a round length.
   std::uint64_t gap = 0;
   /// Refuses a file that starts like a file of a known format: npy, gzip, Parquet and others.
   bool check_format = true;
 };
 
-/// A dataset of a file with records of fixed length. A record has the fields of a sample one after
-/// the other, in the record's order, in this machine's byte order, and without padding:
+/// A dataset of a file with records of fixed length. A record contains the fields of a sample one
+/// after the other, in the record's order, in this machine's byte order, and without padding:
 ///
 ///     using point = record<field<"position", float, 3>, field<"class", std::uint8_t>>;
 ///     raw_records<point> points{"points.bin", {.header = 512}};             // 13 bytes a record
@@ -157,8 +158,8 @@ class raw_records : public detail::mapped_rows<Record> {
   using record_type = Record;
 
   /// Opens the file `path` of records with these extents. Throws `file_unreadable`. Throws
-  /// `file_format_error` if the file has a known format (`check_format`), `file_truncated` if it
-  /// has no record or ends within a record, and `layout_error` if an extent is 0.
+  /// `file_format_error` if `check_format` is set and the file has a known format, `file_truncated`
+  /// if it has no record or ends within a record, and `layout_error` if an extent is 0.
   raw_records(const std::string& path, const record_extents<Record>& lengths,
               const raw_records_options& options = {})
       : raw_records(mapped_file{path}, batch_layout<Record>{lengths, 1}, options) {}

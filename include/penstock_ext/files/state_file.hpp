@@ -21,11 +21,11 @@ inline namespace PENSTOCK_ABI {
 ///     ps::save_state("run/loader.state", feed.state());               // beside the weights
 ///     for (auto& batch : feed.resume(ps::load_state("run/loader.state"), last_epoch)) ...
 ///
-/// The text is first written to a temporary file next to `path`, NAME.part-PROCESS-NUMBER. After
-/// the disk has stored all of it, the file is renamed to `path`. If the process is killed or the
-/// power fails, the old or the new state is in the file. The next call for `path` removes the
-/// temporary file of a killed process. Throws `file_unwritable`, and leaves the old state
-/// unchanged. Any thread may call this; with concurrent writers, the last writer wins.
+/// The text is first written to a temporary file next to `path`, NAME.part-PROCESS-NUMBER. The file
+/// is renamed to `path` when all of it is on the disk. If the process is killed or the power fails,
+/// `path` contains either the old or the new state. The next call for `path` removes the temporary
+/// file of a killed process. Throws `file_unwritable`, in which case the old state is unchanged.
+/// Any thread may call this; with concurrent writers, the last writer wins.
 inline void save_state(const std::string& path, const loader_state& state) {
   const int wrong = detail::write_whole_file(path, to_text(state) + '\n', true);
   if (wrong == 0) return;

@@ -24,27 +24,27 @@ struct crop_range {
   double high = 0;  ///< the largest value
 };
 
-/// The ranges that `random_resized_crop` draws from. The defaults are torchvision's.
+/// The ranges from which `random_resized_crop` draws. The defaults are torchvision's.
 struct random_resized_crop_options {
   /// The area of the crop, as a share of the image's area.
   crop_range scale = {.low = 0.08, .high = 1};
-  /// The width of the crop over its height.
+  /// The ratio of the crop's width to its height.
   crop_range ratio = {.low = 3.0 / 4, .high = 4.0 / 3};
 };
 
-/// A crop of random area, shape and position, resized to a fixed size: torchvision's
+/// A crop of random area, shape and position, resized to a fixed size. Equal to torchvision's
 /// `RandomResizedCrop`, with its ten tries, its order of draws and its rounding.
 ///
 ///     penstock::random_resized_crop{224}                     // 8 % to 100 % of the area
 ///     penstock::random_resized_crop{{.width = 320, .height = 240},
 ///                                   {.scale = {.low = 0.25, .high = 1}}}
 ///
-/// A try draws the crop's share of the area uniformly from `scale`. Then it draws the ratio of
-/// width to height from `ratio`, uniformly in the logarithm. Two more draws position a crop that
-/// fits, first its top and then its left side. If ten tries do not fit, the geometry takes the
-/// largest crop in the center whose shape is as close to the image's shape as `ratio` allows. The
-/// draws are doubles, while torchvision's are floats. This library computes the exponentials and
-/// logarithms itself, so the plans are the same on every machine.
+/// A try draws the crop's share of the area uniformly from `scale`, and then the ratio of width to
+/// height from `ratio`, uniformly in the logarithm. If the crop fits, two more draws position first
+/// its top and then its left side. If ten tries do not fit, the geometry takes the largest central
+/// crop whose shape is as close to the image's shape as `ratio` allows. The draws are doubles,
+/// while torchvision's are floats. This library computes the exponentials and logarithms itself, so
+/// the plans are the same on every machine.
 class random_resized_crop {
  public:
   /// Resizes crops to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels
@@ -147,7 +147,7 @@ class whole {
   image_size size_;
 };
 
-/// The center of the image, not resized, with zeros around an image that is smaller. Equal to
+/// The center of the image without resizing. A smaller image is surrounded by zeros. Equal to
 /// torchvision's `CenterCrop`, with its rounding.
 class center_crop {
  public:
@@ -179,17 +179,17 @@ class center_crop {
   image_size size_;
 };
 
-/// An image and its padding together are smaller than the crop.
+/// Thrown if an image with its padding is smaller than the crop.
 class [[gnu::visibility("default")]] picture_too_small : public error {
  public:
-  /// Takes the size of the crop, its padding, and the size of the image that was found.
+  /// Takes the size of the crop, its padding, and the size of the image.
   picture_too_small(const image_size& crop, std::size_t padding, const image_size& found)
       : error("random_crop: expected an image of at least " + detail::to_text(crop) +
               " with a padding of " + std::to_string(padding) + " on each side, found " +
               detail::to_text(found) + ": pad more, or resize before"),
         found_(found) {}
 
-  /// Copies `of`, with the key of the blob in the message.
+  /// Copies `of`, and adds the key of the blob to the message.
   picture_too_small(const std::string& key, const picture_too_small& of)
       : error(key + ": " + of.what()), found_(of.found_) {}
 
@@ -202,11 +202,11 @@ class [[gnu::visibility("default")]] picture_too_small : public error {
 
 /// Options of `random_crop`.
 struct random_crop_options {
-  /// Rows and columns of zeros on each side of the image.
+  /// Rows and columns of zeros to add on each side of the image.
   std::size_t padding = 0;
 };
 
-/// A crop at a random position, not resized, of an image with zeros around it. Equal to
+/// A crop of fixed size at a random position of an image that may be surrounded by zeros. Equal to
 /// torchvision's `RandomCrop`.
 ///
 ///     // The usual augmentation for CIFAR
@@ -254,7 +254,7 @@ class random_crop {
   };
 
   // Returns the part of `length` pixels that lies in a crop of `cropped` pixels. `at` is the first
-  // pixel of the crop, counted with the padding.
+  // pixel of the crop, counted from the start of the padding.
   [[nodiscard]] span inside(std::size_t at, std::size_t cropped, std::size_t length) const {
     const std::size_t begin = (std::max)(at, padding_);
     const std::size_t end = (std::min)(at + cropped, padding_ + length);
@@ -267,11 +267,11 @@ class random_crop {
 
 namespace detail {
 
-/// A crop of the resized image, whose shorter side has `shorter` pixels.
+/// A crop of a resized image, whose shorter side is `shorter` pixels long.
 template <class Crop>
 class resized_crop {
  public:
-  /// Crops as `crop` does, which must not resize.
+  /// Crops with `crop`, which must not resize.
   resized_crop(std::size_t shorter, Crop crop) : shorter_(shorter), crop_(std::move(crop)) {
     if (shorter - 1 >= max_side) {
       throw std::invalid_argument("resize_shorter: expected 1 to 2^24 pixels, found " +
@@ -279,7 +279,7 @@ class resized_crop {
     }
   }
 
-  /// Returns the plan for an image of `size`, which computes only the part of the resized image
+  /// Returns the plan for an image of `size`. The plan computes only the part of the resized image
   /// that the crop keeps. Throws std::invalid_argument unless all sides are 1 to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     checked_size("resize_shorter", size);
@@ -303,8 +303,8 @@ class resized_crop {
 
 /// Resizes an image before it is cropped. `resize_shorter{256} | center_crop{224}`, the usual
 /// geometry for validation, resizes the shorter side to 256 pixels. The longer side is scaled in
-/// proportion and truncated to an integer, as in torchvision's `Resize(256)`. Pixels outside the
-/// crop are not computed.
+/// proportion and truncated to an integer, as in torchvision's `Resize(256)`. Does not compute
+/// pixels outside the crop.
 class resize_shorter {
  public:
   /// Resizes the shorter side to `shorter` pixels. The combination with a crop throws

@@ -32,7 +32,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A blob source that takes hints for a whole chunk at once: `prefetch(indices)`.
+/// A blob source that accepts hints for a whole chunk at once: `prefetch(indices)`.
 template <class Source>
 concept prefetches_chunks = requires(const Source& source, std::span<const std::uint64_t> indices) {
   { source.prefetch(indices) } noexcept;
@@ -43,7 +43,7 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {outer.left + box.left, outer.top + box.top, box.size};
 }
 
-/// Reduces the crop of a plan that does not resize to the part that the plan keeps.
+/// Reduces the crop of a plan that does not resize to the part that is kept.
 [[nodiscard]] constexpr image_plan without_rest(image_plan plan) noexcept {
   plan.crop = moved(plan.kept, plan.crop);
   plan.scaled = plan.kept.size;
@@ -51,15 +51,15 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return plan;
 }
 
-/// Returns the part of the crop, in its pixels, that any filter of the resizer needs for the kept
-/// part. The plan must satisfy `check_resize`.
+/// Returns the part of the crop, in pixels of the crop, from which any filter of the resizer
+/// computes the kept part. The plan must satisfy `check_resize`.
 [[nodiscard]] constexpr image_box needed_for(const image_plan& plan) noexcept {
   struct range {
     std::size_t first;
     std::size_t count;
   };
-  // The widest filter reaches three pixels to each side, in pixels of the result if the image
-  // shrinks. One more pixel is for rounding.
+  // The widest filter reaches three pixels to each side, counted in pixels of the result if the
+  // image shrinks. One more pixel allows for rounding.
   const auto needed = [](std::size_t length, std::size_t scaled, const range& kept) -> range {
     const std::size_t reach = length > scaled ? 3 * length / scaled + 2 : 4;
     const std::size_t first = kept.first * length / scaled;
@@ -75,7 +75,7 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
 }
 
 /// Returns the largest denominator of 8, 4 and 2 for which the decoded crop is at least as large as
-/// its resized size. Returns 1 if all are too large.
+/// its resized size, or 1 if there is none.
 [[nodiscard]] constexpr unsigned denominator_for(const image_plan& plan) noexcept {
   for (const unsigned denominator : {8u, 4u, 2u}) {
     if (plan.crop.size.width / denominator >= plan.scaled.width &&
@@ -86,7 +86,8 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return 1;
 }
 
-/// Returns the region of the image, decoded at 1 / `denominator`, that covers all pixels of `crop`.
+/// For an image decoded at 1/`denominator` scale, returns the region that covers every pixel of
+/// `crop`.
 [[nodiscard]] constexpr image_box scaled_down(const image_box& crop,
                                               unsigned denominator) noexcept {
   const std::size_t left = crop.left / denominator;
@@ -97,12 +98,12 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
 }
 
 /// A pool of objects that are expensive to create. A thread takes an object for a chunk of samples
-/// and returns it. The pool has as many objects as readers have been active at the same time.
-/// Thread-safe. A lease must end before the pool.
+/// and then returns it. The pool grows to the largest number of readers that were active at the
+/// same time. Thread-safe. A lease must end before the pool is destroyed.
 template <class State>
 class decode_states {
  public:
-  /// Starts without objects. Each object will be a copy of `first`.
+  /// Creates an empty pool. Each object will be a copy of `first`.
   explicit decode_states(State first) : first_(std::move(first)) {}
   decode_states(const decode_states&) = delete;
   decode_states& operator=(const decode_states&) = delete;
@@ -115,10 +116,10 @@ class decode_states {
     }
     decode_states* states;
   };
-  /// A state for a thread. The destructor returns it to the pool.
+  /// A state that a thread has taken. The destructor returns it to the pool.
   using lease = std::unique_ptr<State, release>;
 
-  /// Takes an idle state, or makes a new state.
+  /// Takes an idle state, or creates one.
   [[nodiscard]] lease take() {
     {
       const std::lock_guard lock{mutex_};
@@ -143,8 +144,8 @@ class decode_states {
   std::size_t made_ = 0;
 };
 
-/// A dataset of decoded images over encoded images, see `decode_images`. `Held` is a blob source,
-/// or a pointer to a blob source that is not owned and must outlive the dataset.
+/// A dataset of the decoded images of a blob source, see `decode_images`. `Held` is a blob source,
+/// or a pointer to a blob source that must outlive the dataset.
 template <penstock::record_type Record, class Held, image_geometry Geometry,
           image_decoder... Decoders>
 class decode_dataset {
@@ -170,12 +171,13 @@ class decode_dataset {
     return {{size.height, size.width}, {}};
   }
 
-  /// Reads, decodes and resizes the images one by one, each directly into its place in the batch.
+  /// Reads, decodes and resizes the images one by one. Each image is written directly to its place
+  /// in the batch.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     const auto taken = states_->take();
-    // Skips the first image, which is needed now. A thread that waits for a chunk hint waits for
-    // all of it.
+    // Skips the first image, which is needed now. Waiting for a chunk hint would wait for the whole
+    // chunk.
     [[maybe_unused]] std::size_t hinted = 1;
     if constexpr (prefetches_chunks<Source>) {
       source().prefetch(indices.subspan((std::min)(indices.size(), hinted)));
@@ -196,7 +198,7 @@ class decode_dataset {
   {
     source().prefetch(index);
   }
-  /// Passes hints for all these images to the source, also far ahead.
+  /// Passes the hints to the source, no matter how far ahead they are.
   void prefetch_hint(std::span<const std::uint64_t> indices) const
     requires prefetches<Source>
   {
@@ -206,8 +208,8 @@ class decode_dataset {
       for (const std::uint64_t index : indices) source().prefetch(index);
     }
   }
-  /// Returns the stored bytes of image `index`. If the source does not know them, returns the mean
-  /// of the images that were read so far.
+  /// Returns the number of stored bytes of image `index`. If the source does not know it, returns
+  /// the mean of the images read so far.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     const std::uint64_t known = storage_size_of(source(), index);
     return known != 0 ? known : read_->value();
@@ -224,7 +226,7 @@ class decode_dataset {
   }
 
  private:
-  // The decoding state of a thread. Only unused states are copied.
+  // The decoding state of a thread. A state is copied only before it is used.
   struct state {
     state(std::tuple<Decoders...> models, const resize_options& options)
         : decoders(std::move(models)), resize(options) {}
@@ -270,8 +272,8 @@ class decode_dataset {
     std::memcpy(out.address(1), &label, sizeof label);
   }
 
-  // Returns the geometry's plan for an image of `size` that is written to `slot`. Exceptions name
-  // the image.
+  // Returns the geometry's plan for an image of `size` that is written to `slot`. Exceptions
+  // contain the image's key.
   image_plan plan_of(const image_size& size, sample_generator& random, const std::string& key,
                      const pixels& slot) const {
     try {
@@ -305,7 +307,8 @@ class decode_dataset {
     });
   }
 
-  // Decodes the needed part of the crop by `decode(box, out)`, and resizes it into the slot.
+  // Decodes the part of the crop that is needed with `decode(box, out)`, and resizes it into the
+  // slot.
   template <class Decode>
   void decode_crop(state& with, image_plan plan, const pixels& slot, Decode decode) const {
     if (plan.crop.size == plan.scaled) {
@@ -337,13 +340,13 @@ class decode_dataset {
 using image_record =
     record<field<"image", std::uint8_t, dyn, dyn, 3>, field<"label", std::int64_t>>;
 
-/// Options for decoding and resizing images.
+/// Options of decoding and resizing images.
 struct decode_options {
   /// The filter and the order of passes.
   resize_options resize = {};
   /// Decodes a crop at 1/2, 1/4 or 1/8 of its size if the result is at least as large as the target
-  /// and the decoder supports it. Faster for large images, but not exact: pixels are first averaged
-  /// in blocks, and the crop grows to whole blocks.
+  /// and the decoder supports it. This is faster for large images but inexact, because pixels are
+  /// first averaged in blocks, and the crop grows to whole blocks.
   bool scaled = false;
 };
 
@@ -353,7 +356,7 @@ namespace detail {
 template <image_geometry Geometry, image_decoder... Decoders>
 class decode_adaptor {
  public:
-  /// Stores the parts of a dataset until a blob source is given.
+  /// Stores the parts of a dataset until they are applied to a blob source.
   decode_adaptor(Geometry geometry, const decode_options& options, Decoders... decoders)
       : geometry_(std::move(geometry)), options_(options), decoders_(std::move(decoders)...) {}
 
@@ -365,7 +368,7 @@ class decode_adaptor {
     static_assert(blob_source<blobs>,
                   "penstock::decode_images: it takes a blob source: size(), bytes(index, buffer), "
                   "label(index) and key(index), all const");
-    // Reports one sentence, without a page of unmet constraints after it.
+    // The error is one sentence, without a page of unsatisfied constraints after it.
     if constexpr (blob_source<blobs>) {
       const auto over = [&self](auto held) {
         return decode_dataset<image_record, decltype(held), Geometry, Decoders...>{
@@ -388,25 +391,25 @@ class decode_adaptor {
 
 }  // namespace detail
 
-/// Decodes the images of a blob source into a dataset of `image_record`:
+/// Decodes the images of a blob source, as a dataset of `image_record`:
 ///
 ///     auto train = photos | decode_images<jpeg_decoder, png_decoder>(random_resized_crop{224});
 ///
-/// For each sample, the geometry draws a plan from the sample's own random bits and the image's
-/// size. The first decoder whose `matches` returns true then decodes only the crop. The crop is
-/// resized directly into its place in the batch. Decoders are chosen by content, not by file name.
+/// For each sample, the geometry draws a plan from the image's size and the sample's own generator.
+/// The first decoder whose `matches` returns true then decodes only the crop. The crop is resized
+/// directly into its place in the batch. Decoders are chosen by content, not by file name.
 ///
-/// Errors of the blob source, the decoder and the geometry reach the consumer together with that
-/// batch, or go to `faults.on_error`. An image that no decoder matches throws `image_unsupported`
-/// with the name of its format. Reading is thread-safe. The dataset keeps a set of decoders and
-/// memory for an encoded image and a crop, for each thread that reads at the same time.
+/// Errors of the blob source, the decoder and the geometry reach the consumer with the batch, or go
+/// to `faults.on_error`. An image that no decoder matches throws `image_unsupported` with the name
+/// of its format. Reading is thread-safe. For each thread that reads at the same time, the dataset
+/// keeps a set of decoders and memory for one encoded image and one crop.
 template <image_decoder... Decoders, image_geometry Geometry>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options = {}) {
   return detail::decode_adaptor<Geometry, Decoders...>{std::move(geometry), options, Decoders{}...};
 }
 
-/// Decodes with decoders that have options: `decode_images(center_crop{224}, {},
+/// Uses decoders with options, for example `decode_images(center_crop{224}, {},
 /// jpeg_decoder{{.strict = false}}, png_decoder{})`. Each thread has a copy of each decoder.
 template <image_geometry Geometry, image_decoder... Decoders>
   requires(sizeof...(Decoders) > 0)

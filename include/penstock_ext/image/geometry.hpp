@@ -15,8 +15,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The longest side of an image. Up to this number a float represents every integer; Pillow's sizes
-/// are floats.
+/// The maximum length of a side of an image. Pillow's sizes are floats, and a float represents
+/// every integer up to this length.
 inline constexpr std::size_t max_side = std::size_t{1} << 24;
 
 /// Returns true if both sides are 1 to `max_side` pixels long.
@@ -24,7 +24,7 @@ inline bool has_pixels(const image_size& size) noexcept {
   return size.width - 1 < max_side && size.height - 1 < max_side;
 }
 
-/// Returns `size`, which is the size of the image or of the result of the geometry `name`. Throws
+/// Returns `size`, the size of the image or of the result of the geometry `name`. Throws
 /// std::invalid_argument unless both sides are 1 to 2^24 pixels long.
 inline const image_size& checked_size(const char* name, const image_size& size) {
   if (!has_pixels(size)) {
@@ -36,7 +36,7 @@ inline const image_size& checked_size(const char* name, const image_size& size) 
 
 }  // namespace detail
 
-/// Rows and columns of zeros around the kept part of a plan. A padded crop has them.
+/// Rows and columns of zeros around the kept part of a plan, which crops with padding have.
 struct image_border {
   std::size_t left = 0;    ///< columns before the first column
   std::size_t top = 0;     ///< rows above the first row
@@ -48,13 +48,13 @@ struct image_border {
 
 /// The part of an image that a sample takes, and its changes in this order: crop; resize to
 /// `scaled`; take the part `kept`; add `border` around it; mirror. The plan is drawn before the
-/// image is decoded, so that only the crop is decoded. The sample has the size of `kept` and
-/// `border` together.
+/// image is decoded, so that only the crop is decoded. The size of the sample is the size of `kept`
+/// with its `border`.
 struct image_plan {
   image_box crop;         ///< part of the image, in its pixels
   image_size scaled;      ///< size of the resized crop
-  image_box kept;         ///< part of the resized crop; no other pixels are computed
-  bool mirrored = false;  ///< swaps left and right at the end, also the border
+  image_box kept;         ///< part of the resized crop that is computed
+  bool mirrored = false;  ///< swaps left and right at the end, including the border
   image_border border{};  ///< zeros around `kept`; most plans have no border
 
   /// Returns the width and height of the sample.
@@ -68,7 +68,7 @@ struct image_plan {
 
 namespace detail {
 
-/// Returns the plan that takes `crop`, with `border` around it, and does not resize.
+/// Returns a plan that takes `crop` without resizing, and adds `border` around it.
 [[nodiscard]] constexpr image_plan unresized(const image_box& crop,
                                              const image_border& border = {}) noexcept {
   return {crop, crop.size, {0, 0, crop.size}, false, border};
@@ -76,10 +76,9 @@ namespace detail {
 
 }  // namespace detail
 
-/// Draws the crop and the size of an image. `plan(size, random)` returns the plan for an image of
-/// `size`, drawn from the random bits of the sample. `size()` returns the size of every sample.
-/// Both are called as const from many threads at once. Their exceptions reach the consumer together
-/// with that batch.
+/// Chooses the crop and the size of an image. `plan(size, random)` returns a plan for an image of
+/// `size`, drawn from the sample's generator. `size()` returns the size of every sample. Many
+/// threads call both at once, as const. Their exceptions reach the consumer with the batch.
 template <class G>
 concept image_geometry =
     requires(const G& geometry, const image_size& size, sample_generator& random) {
@@ -89,14 +88,14 @@ concept image_geometry =
 
 namespace detail {
 
-/// A geometry that mirrors its images with probability `p`.
+/// A geometry that mirrors images with probability `p`.
 template <class G>
 class flipped_geometry {
  public:
   /// Mirrors the plans of `geometry`.
   flipped_geometry(G geometry, double p) : geometry_(std::move(geometry)), p_(p) {}
 
-  /// Returns the geometry's plan. Draws once more to decide about mirroring.
+  /// Returns the geometry's plan. Makes one more draw to decide whether to mirror the image.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     image_plan drawn = geometry_.plan(size, random);
     if (bernoulli(random, p_)) drawn.mirrored = !drawn.mirrored;
@@ -113,8 +112,8 @@ class flipped_geometry {
 }  // namespace detail
 
 /// Mirrors an image with probability `p`, 1/2 by default, as the last step of a geometry.
-/// `random_resized_crop{224} | random_flip{}` is a geometry that draws the crop, and then draws
-/// from two words of the random bits if it mirrors. torchvision: `RandomHorizontalFlip`.
+/// `random_resized_crop{224} | random_flip{}` is a geometry that draws the crop, and then decides
+/// from two more random words whether to mirror it. Equal to torchvision's `RandomHorizontalFlip`.
 class random_flip {
  public:
   /// Throws std::invalid_argument unless 0 <= p <= 1.
@@ -125,7 +124,7 @@ class random_flip {
     }
   }
 
-  /// Returns `geometry`, mirrored at random.
+  /// Returns a geometry that mirrors the images of `geometry` at random.
   template <image_geometry G>
   [[nodiscard]] friend detail::flipped_geometry<G> operator|(G geometry, const random_flip& flip) {
     return {std::move(geometry), flip.p_};

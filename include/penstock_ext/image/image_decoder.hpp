@@ -17,8 +17,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-// Errors of encoded images. Each is a `file_error`: `path()` is the key of the blob, and `offset()`
-// is the approximate byte position of the decoder in the blob, or 0 if it is unknown.
+// Errors in encoded images. Each is a `file_error`. `path()` is the key of the blob, and `offset()`
+// is the approximate byte position that the decoder has reached in the blob, or 0 if unknown.
 
 /// The bytes of an image end before the requested pixels.
 class [[gnu::visibility("default")]] image_truncated : public file_truncated {
@@ -32,8 +32,8 @@ class [[gnu::visibility("default")]] image_corrupt : public file_corrupt {
   using file_corrupt::file_corrupt;
 };
 
-/// An image has a format or a kind that no decoder reads, but is otherwise valid as far as is
-/// known; `found()` names it.
+/// An image has a format or a kind that no decoder reads, but as far as is known the image is
+/// valid. `found()` is the format or kind.
 class [[gnu::visibility("default")]] image_unsupported : public file_format_error {
  public:
   using file_format_error::file_format_error;
@@ -51,12 +51,12 @@ struct image_info {
   image_size size;  ///< columns and rows of the decoded image
   std::size_t channels =
       0;                ///< stored values per pixel: 1 for gray, 3 for color, 4 for CMYK or RGBA
-  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 (upright) if ignored
+  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 (upright) if the decoder ignores it
 
   friend constexpr bool operator==(const image_info&, const image_info&) = default;
 };
 
-/// Decodes images of a format to 8-bit RGB. The contract:
+/// Decodes images of one format to 8-bit RGB. A decoder has these members:
 ///
 ///     struct decoder {
 ///       bool matches(std::span<const std::byte> bytes) const noexcept;  // is this my format?
@@ -65,14 +65,16 @@ struct image_info {
 ///                   const pixels& out);
 ///     };
 ///
-/// `matches` checks the first few bytes of the content. `info` reads the header only. `decode`
+/// `matches` checks the first few bytes of the content. `info` reads only the header. `decode`
 /// writes every pixel of `box` to `out`. `box` must be inside `info().size`, and `out` must have
-/// the box's size and three channels. The values equal the same part of the whole decoded image.
+/// the box's size and three channels. The values equal those of the same part of the whole decoded
+/// image.
 ///
 /// Errors in the bytes are thrown as an `image_truncated`, `image_corrupt`, `image_unsupported` or
 /// `image_too_large` that names `key`. Limits are checked before memory is allocated. A decoder
-/// keeps its memory for the next image, but no image depends on an earlier image, even after a
-/// failure. An object is for one thread at a time. A copy has the same options and separate memory.
+/// keeps its memory for the next image, but no result depends on an earlier image, even after a
+/// failure. Only one thread at a time may use a decoder. A copy has the same options and separate
+/// memory.
 template <class D>
 concept image_decoder = std::copy_constructible<D> &&
                         requires(D& decoder, const D& constant, std::span<const std::byte> bytes,
@@ -82,8 +84,8 @@ concept image_decoder = std::copy_constructible<D> &&
                           decoder.decode(bytes, key, box, out);
                         };
 
-/// An `image_decoder` that can decode to 1/2, 1/4 or 1/8 of the width and height, rounded up. `box`
-/// is then in pixels of the smaller image.
+/// An `image_decoder` that can also decode to 1/2, 1/4 or 1/8 of the width and height, rounded up.
+/// In that case `box` is in pixels of the smaller image.
 template <class D>
 concept scaled_image_decoder =
     image_decoder<D> && requires(D& decoder, std::span<const std::byte> bytes, std::string_view key,
@@ -93,14 +95,15 @@ concept scaled_image_decoder =
 
 namespace detail {
 
-/// Returns the size of an image of `size`, decoded to 1 / `denominator`.
+/// Returns the size of an image of `size` when decoded at 1/`denominator` scale.
 [[nodiscard]] constexpr image_size scaled_down(const image_size& size,
                                                unsigned denominator) noexcept {
   return {(size.width + denominator - 1) / denominator,
           (size.height + denominator - 1) / denominator};
 }
 
-/// Throws std::invalid_argument unless a decoder can write `box` of an image of `size` to `out`.
+/// Throws std::invalid_argument unless a decoder can write the part `box` of an image of `size` to
+/// `out`.
 inline void require_box(std::string_view decoder, const image_box& box, const image_size& size,
                         const pixels& out) {
   if (!is_part_of(box, size)) {
@@ -121,8 +124,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return at <= all.size() && all.substr(at).starts_with(text);
 }
 
-/// Returns the name of an image's format, detected by its first bytes. Returns an empty string for
-/// an unknown format.
+/// Returns the name of an image's format, detected from its first bytes, or "" if the format is
+/// unknown.
 [[nodiscard]] inline std::string_view image_format_of(std::span<const std::byte> bytes) noexcept {
   using namespace std::string_view_literals;
   const auto starts = [bytes](std::string_view text) { return has_text(bytes, 0, text); };
@@ -140,7 +143,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
       if (has_text(bytes, 8, brand)) return "HEIC";
     }
   }
-  // Bytes 6 to 9 are reserved and 0. In a text they would not be 0.
+  // Bytes 6 to 9 are reserved and must be 0, which they would not be in a text file.
   if (starts("BM"sv) && has_text(bytes, 6, "\0\0\0\0"sv)) return "BMP";
   if (bytes.size() > 2 && starts("P"sv)) {
     const auto kind = std::to_integer<char>(bytes[1]);
@@ -151,8 +154,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return {};
 }
 
-/// Returns a description of `bytes` for messages: "a WebP picture", or the first bytes in
-/// hexadecimal.
+/// Describes `bytes` for messages: "a WebP picture", or the first bytes in hexadecimal.
 [[nodiscard]] inline std::string found_image(std::span<const std::byte> bytes) {
   if (bytes.empty()) return "no bytes at all";
   const std::string_view format = image_format_of(bytes);
@@ -168,8 +170,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return text;
 }
 
-/// Returns the number of `count` bytes at position `at`, which must be inside `bytes`. The highest
-/// byte is first or last.
+/// Returns the integer in the `count` bytes at position `at`, which must be inside `bytes`. The
+/// integer is big-endian or little-endian.
 [[nodiscard]] inline std::uint64_t number_at(std::span<const std::byte> bytes, std::size_t at,
                                              std::size_t count, bool highest_first) noexcept {
   std::uint64_t value = 0;
@@ -186,17 +188,17 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   constexpr std::byte end{0xd9};
   constexpr std::byte scan{0xda};
   std::size_t at = 2;
-  // Skips segments first: an EXIF block may contain a small image with its own end marker.
+  // Skips segments first, because an EXIF block may contain a small image with its own end marker.
   while (true) {
     while (at + 1 < bytes.size() && bytes[at] == mark && bytes[at + 1] == mark) ++at;  // fill bytes
     if (at + 1 >= bytes.size()) return true;
-    if (bytes[at] != mark) return false;  // damaged, but the end may be there
+    if (bytes[at] != mark) return false;  // damaged, but not necessarily truncated
     if (bytes[at + 1] == end) return false;
     if (bytes[at + 1] == scan) break;
     if (at + 3 >= bytes.size()) return true;
     at += 2 + number_at(bytes, at + 2, 2, true);
   }
-  // In the data of a scan, a byte 0xff is followed by 0, unless it begins a marker.
+  // In the data of a scan, a byte 0xff is followed by 0 unless it begins a marker.
   auto from = bytes.begin() + static_cast<std::ptrdiff_t>(at);
   while ((from = std::find(from, bytes.end(), mark)) != bytes.end()) {
     if (++from != bytes.end() && *from == end) return false;
@@ -216,15 +218,15 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return true;
 }
 
-/// Returns true if the bytes of a BMP image end before its last pixel. Computes the size from width
-/// and height, because the size in the header is wrong in many files. Works only for uncompressed
-/// pixels.
+/// Returns true if the bytes of a BMP image end before its last pixel. Works only for uncompressed
+/// pixels. Computes the size from the width and height, because the size in the header is wrong in
+/// many files.
 [[nodiscard]] inline bool bmp_ends_early(std::span<const std::byte> bytes) noexcept {
   const auto number = [bytes](std::size_t at, std::size_t count) {
     return number_at(bytes, at, count, false);
   };
   if (bytes.size() < 18) return true;
-  if (number(14, 4) < 40) return false;  // an older header
+  if (number(14, 4) < 40) return false;  // an older type of header
   if (bytes.size() < 54) return true;
   const std::uint64_t compression = number(30, 4);
   const std::uint64_t width = number(18, 4);
@@ -238,9 +240,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return there < last || (there - last) / ((bits + 31) / 32 * 4) < rows - 1;
 }
 
-/// Returns true if the bytes of an encoded image end too early, according to its markers and
-/// lengths. Works for JPEG, PNG, WebP and BMP, and returns false for other formats. Decodes
-/// nothing.
+/// Returns true if the bytes of an encoded image end too early, judging by its markers and lengths.
+/// Works for JPEG, PNG, WebP and BMP, and returns false for other formats. Decodes nothing.
 [[nodiscard]] inline bool picture_ends_early(std::span<const std::byte> bytes) noexcept {
   const std::string_view format = image_format_of(bytes);
   if (format == "JPEG") return jpeg_ends_early(bytes);

@@ -31,18 +31,18 @@ struct image_box {
 
 namespace detail {
 
-/// Returns "640 x 480".
+/// Formats a size as "640 x 480".
 [[nodiscard]] inline std::string to_text(const image_size& size) {
   return std::to_string(size.width) + " x " + std::to_string(size.height);
 }
 
-/// Returns "20 x 10 at (3, 4)".
+/// Formats a box as "20 x 10 at (3, 4)".
 [[nodiscard]] inline std::string to_text(const image_box& box) {
   return to_text(box.size) + " at (" + std::to_string(box.left) + ", " + std::to_string(box.top) +
          ")";
 }
 
-/// Returns true if `box` has pixels and lies inside an image of `size`.
+/// Returns true if `box` is not empty and lies inside an image of `size`.
 [[nodiscard]] constexpr bool is_part_of(const image_box& box, const image_size& size) noexcept {
   return box.size.width > 0 && box.size.height > 0 && box.left < size.width &&
          box.top < size.height && box.size.width <= size.width - box.left &&
@@ -52,8 +52,8 @@ namespace detail {
 }  // namespace detail
 
 /// An image in memory that this object does not own, in HWC layout: each pixel has `channels`
-/// adjacent values, and `pitch` is the distance between rows. `Value` is std::uint8_t or float. It
-/// is const if the image is only read.
+/// adjacent values, and `pitch` is the distance between rows. `Value` is std::uint8_t or float.
+/// `Value` is const for read-only images.
 template <class Value>
 struct basic_pixels {
   Value* data = nullptr;     ///< the first value of the first row
@@ -75,12 +75,12 @@ struct basic_pixels {
   }
 };
 
-/// An image of 8-bit values to write.
+/// A writable image of 8-bit values.
 using pixels = basic_pixels<std::uint8_t>;
-/// An image of 8-bit values to read.
+/// A read-only image of 8-bit values.
 using const_pixels = basic_pixels<const std::uint8_t>;
 
-/// Returns a view of height x width x channels, or of height x width, as an image.
+/// Returns an image that refers to a view of height x width x channels, or of height x width.
 template <class Value, std::size_t... Extents>
   requires(sizeof...(Extents) == 2 || sizeof...(Extents) == 3)
 [[nodiscard]] constexpr basic_pixels<Value> as_pixels(

@@ -19,7 +19,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws std::invalid_argument unless `plan` makes an image like `out` from an image like `in`.
+/// Throws std::invalid_argument unless `plan` turns an image like `in` into an image like `out`.
 inline void check_resize(const const_pixels& in, const image_plan& plan, const pixels& out) {
   const auto refuse = [](const std::string& expected, const std::string& found) {
     throw std::invalid_argument("resizer: expected " + expected + ", found " + found);
@@ -62,10 +62,10 @@ inline void clear_around(const pixels& out, const image_box& inner) {
   }
 }
 
-/// Calls `take` with the source pixel of each of the `count` result pixels that start at `first`,
-/// if `length` pixels become `scaled`. The source is the pixel that contains the center of the
-/// result pixel. The position is a running sum from the first pixel, as in Pillow, because a
-/// product may round differently.
+/// Resizes an axis of `length` pixels to `scaled` pixels. For each of the `count` result pixels
+/// starting at `first`, calls `take` with the source pixel that contains the center of the result
+/// pixel. As in Pillow, the position is a running sum from the first pixel, because a product may
+/// be rounded differently.
 template <class Take>
 void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std::size_t count,
                   Take take) {
@@ -77,7 +77,7 @@ void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std
 }
 
 /// Resizes `in`, the crop of `plan`, by taking the nearest pixels. `columns` is a buffer that is
-/// kept between calls.
+/// reused between calls.
 template <std::size_t Channels>
 void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels& out,
                     std::vector<std::uint32_t>& columns) {
@@ -98,13 +98,13 @@ void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels
                });
 }
 
-/// Weights of the pixels whose center is in the box, including its right end.
+/// The weights of a box, which includes its right end.
 struct box_weight {
   static constexpr double support = 0.5;
   double operator()(double x) const noexcept { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
 };
 
-/// Weights of a triangle.
+/// The weights of a triangle.
 struct bilinear_weight {
   static constexpr double support = 1.0;
   double operator()(double x) const noexcept {
@@ -113,7 +113,7 @@ struct bilinear_weight {
   }
 };
 
-/// Weights of a sinc in Hamming's window, whose factors are floats.
+/// The weights of a sinc with a Hamming window, whose factors are floats.
 struct hamming_weight {
   static constexpr double support = 1.0;
   double operator()(double x) const noexcept {
@@ -125,7 +125,7 @@ struct hamming_weight {
   }
 };
 
-/// Weights of Keys' cubic with a = -1/2.
+/// The weights of Keys' cubic with a = -1/2.
 struct bicubic_weight {
   static constexpr double support = 2.0;
   double operator()(double x) const noexcept {
@@ -136,7 +136,7 @@ struct bicubic_weight {
   }
 };
 
-/// Weights of sinc(x) sinc(x / 3) up to 3.
+/// The weights of sinc(x) sinc(x / 3) up to 3.
 struct lanczos_weight {
   static constexpr double support = 3.0;
   double operator()(double x) const noexcept {
@@ -151,10 +151,10 @@ struct lanczos_weight {
   }
 };
 
-/// The implementation of the passes. All give the same bits.
+/// The implementation of the passes. All implementations give the same bits.
 enum class resample_path { plain, avx2, neon };
 
-/// Returns the fastest path of this machine.
+/// Returns the fastest implementation that this machine supports.
 inline resample_path fastest_resample_path() noexcept {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx2") ? resample_path::avx2 : resample_path::plain;
@@ -171,7 +171,7 @@ inline std::uint8_t clipped(std::int32_t sum) noexcept {
       (std::min)((std::max)(sum >> coefficient_bits, std::int32_t{0}), std::int32_t{255}));
 }
 
-/// Computes a row by plain loops.
+/// Computes a row with plain loops.
 template <std::size_t Channels>
 void row_plain(const resample_table& table, const std::uint8_t* in, std::uint8_t* out) {
   for (std::size_t i = 0; i < table.size(); ++i, out += Channels) {
@@ -187,8 +187,8 @@ void row_plain(const resample_table& table, const std::uint8_t* in, std::uint8_t
   }
 }
 
-/// Computes `size` bytes of a row from `taps` rows by plain loops. `coefficient(tap)` is the weight
-/// of a row.
+/// Computes `size` bytes of a row from `taps` rows with plain loops. `coefficient(tap)` is the
+/// weight of a row.
 template <class Coefficient>
 void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t* in,
                    std::size_t pitch, std::uint8_t* out, std::size_t size) {
@@ -206,11 +206,12 @@ void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t
   }
 }
 
-/// Computes each row of `out` from the columns of the same row of `in`, by `table`. `end` is the
-/// end of the readable memory. Rows close to it are first copied to `spare_`.
+/// Computes each row of `out` from the columns of the same row of `in`, with the weights of
+/// `table`. `end` is the end of the readable memory. Rows close to the end are first copied to
+/// `spare_`.
 class horizontal_pass {
  public:
-  /// Runs the pass from `in` to `out`, which has the same number of rows and table.size() columns.
+  /// Runs the pass from `in` to `out`, which has as many rows as `in`, and table.size() columns.
   void operator()(resample_path path, const resample_table& table, const const_pixels& in,
                   const std::uint8_t* end, const pixels& out) {
     if (in.channels == 1) return run<1>(path, table, in, end, out);
@@ -219,7 +220,7 @@ class horizontal_pass {
   }
 
  private:
-  // Number of bytes that a path may read after the last pixel of a window.
+  // Number of bytes that an implementation may read after the last pixel of a window.
   static constexpr std::size_t beyond = 16;
 
   template <std::size_t Channels>
@@ -236,7 +237,8 @@ class horizontal_pass {
       const std::uint8_t* from[4];
       std::uint8_t* to[4];
       for (std::size_t i = 0; i < 4; ++i) {
-        const std::size_t row = (std::min)(y + i, rows - 1);  // repeats the last row
+        const std::size_t row = (std::min)(y + i, rows - 1);  // repeats the last row if fewer are
+                                                              // left
         from[i] = in.row(row);
         to[i] = out.row(row);
         if (static_cast<std::size_t>(end - from[i]) < used + beyond) {
@@ -256,8 +258,8 @@ class horizontal_pass {
   std::vector<std::uint8_t> spare_;
 };
 
-/// Computes each row of `out` from rows of `in`, by `table`. The first row of `in` is row `above`
-/// in the numbering of the table.
+/// Computes each row of `out` from rows of `in`, with the weights of `table`. The first row of `in`
+/// is row number `above` of the table.
 inline void vertical_pass(resample_path path, const resample_table& table, const const_pixels& in,
                           std::size_t above, const pixels& out) {
   const std::size_t bytes = out.size.width * out.channels;
@@ -302,11 +304,11 @@ enum class resize_filter {
 /// The order of the two passes. Values are rounded to bytes between them, so the order can change a
 /// value, by up to 4 with `bicubic` and 11 with `lanczos`.
 enum class pass_order {
-  /// The order of Pillow up to 12, which most models were trained with. The horizontal pass is
-  /// first, except for an image whose height shrinks and is more than a hundred times its width.
+  /// The order of Pillow up to 12, with which most models were trained. The horizontal pass is
+  /// first, unless the height shrinks and is more than a hundred times the width.
   horizontal_first,
-  /// The order of Pillow 13. The vertical pass is first if the height shrinks, by more than twice
-  /// the reduction of the width.
+  /// The order of Pillow 13. The vertical pass is first if the height shrinks by more than twice
+  /// the factor of the width.
   by_shrink,
 };
 
@@ -317,7 +319,7 @@ struct resize_options {
 };
 
 /// Crops, resizes and mirrors 8-bit images, with the same bits as Pillow's
-/// `image.crop(box).resize(size, filter)` for one byte per channel. Shrinking images are
+/// `image.crop(box).resize(size, filter)` for one byte per channel. Images that shrink are
 /// antialiased. Coefficients have 22 fractional bits. Pixels outside the crop have no effect.
 ///
 ///     penstock::resizer resize{{.filter = penstock::resize_filter::bicubic}};
@@ -325,27 +327,27 @@ struct resize_options {
 ///     resize(picture, plan, slot);  // by the plan of a geometry
 ///
 /// Images have 1, 3 or 4 channels, and sides of up to 2^24 pixels. No channel is treated as alpha
-/// (Pillow's modes L, RGB and CMYK). An object is for one thread at a time. It keeps its tables and
-/// the rows between the two passes, so that it allocates nothing after the largest image. The bits
-/// are the same on every machine, with or without vector instructions.
+/// (Pillow's modes L, RGB and CMYK). Only one thread at a time may use a resizer. The resizer keeps
+/// its tables and the rows between the two passes, so it allocates nothing after the largest image.
+/// The bits are the same on every machine, with or without vector instructions.
 ///
-/// Source: Pillow's documentation, its pull requests 977, 1933 and 2254, and 9549 for
-/// `pass_order::by_shrink`.
+/// Source: Pillow's documentation, its pull requests 977, 1933 and 2254, and for
+/// `pass_order::by_shrink` 9549.
 class resizer {
  public:
-  /// Uses bilinear weights and the passes of Pillow up to 12 by default.
+  /// By default, uses bilinear weights and the pass order of Pillow up to 12.
   explicit resizer(const resize_options& options = {})
       : resizer(options, detail::fastest_resample_path()) {}
 
-  /// Uses the loops `path`, which the machine must support. For tests.
+  /// Uses the implementation `path`, which the machine must support. For tests.
   resizer(const resize_options& options, detail::resample_path path)
       : options_(options), path_(path) {}
 
-  /// Crops, resizes and mirrors `in` by `plan` and writes all of `out`. `out` must have the size
-  /// `plan.size()` and the channels of `in`, and must not overlap `in`. Computes only the rows and
-  /// columns that the plan keeps. May read the bytes between two rows of `in`, which have no
-  /// effect. Throws std::invalid_argument, and writes nothing, if sizes, boxes or channels do not
-  /// fit. Throws std::bad_alloc if there is no memory for a larger image than before.
+  /// Crops, resizes and mirrors `in` according to `plan` and writes all of `out`. `out` must have
+  /// the size `plan.size()` and the channels of `in`, and must not overlap `in`. Computes only the
+  /// rows and columns that the plan keeps. May read the bytes between two rows of `in`, which have
+  /// no effect. Throws std::invalid_argument, and writes nothing, if sizes, boxes or channels do
+  /// not fit. Throws std::bad_alloc if memory for a larger image than before cannot be allocated.
   void operator()(const const_pixels& in, const image_plan& plan, const pixels& out) {
     detail::check_resize(in, plan, out);
     const image_border& border = plan.border;
@@ -367,7 +369,7 @@ class resizer {
     (*this)(in, {{0, 0, in.size}, out.size, {0, 0, out.size}}, out);
   }
 
-  /// Returns the options of the constructor.
+  /// Returns the options that were passed to the constructor.
   [[nodiscard]] const resize_options& options() const noexcept { return options_; }
 
  private:
@@ -385,7 +387,7 @@ class resizer {
       make(vertical_, {crop.size.height, plan.scaled.height, kept.top, kept.size.height, false});
     }
     const const_pixels source = in.part(crop);
-    // The memory may end with the last row.
+    // The readable memory may end with the last row.
     const std::uint8_t* const end = in.row(in.size.height - 1) + in.size.width * in.channels;
     if (!columns && !rows) {
       detail::copy_rows(source.part(kept), out);

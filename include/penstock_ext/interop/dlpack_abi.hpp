@@ -25,11 +25,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// An imported tensor does not match what is expected. Its deleter has been called, or is called
-/// while the exception propagates.
+/// Thrown if an imported tensor does not have the expected properties. The tensor's deleter has
+/// been called, or is called while the exception propagates.
 class [[gnu::visibility("default")]] dlpack_error : public error {
  public:
-  /// `where` names the function, and the field if there are several.
+  /// `where` is the function, and the field if there are several.
   dlpack_error(std::string_view where, std::string_view part, std::string expected,
                std::string found, std::string_view advice)
       : error(std::string{where} + ": " + std::string{part} + ": expected " + expected +
@@ -38,12 +38,12 @@ class [[gnu::visibility("default")]] dlpack_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// Returns the part that does not match: "tensor" (it is missing), "version", "rank", "type",
-  /// "device", "shape", "strides", "data", "alignment".
+  /// Returns the property that does not match: "tensor" (it is missing), "version", "rank", "type",
+  /// "device", "shape", "strides", "data" or "alignment".
   [[nodiscard]] const std::string& part() const noexcept { return part_; }
-  /// Returns the expected value.
+  /// Returns the expected value of the property.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
-  /// Returns the tensor's value.
+  /// Returns the value that the tensor has.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:
@@ -55,16 +55,16 @@ class [[gnu::visibility("default")]] dlpack_error : public error {
 /// DLPack's structures under the library's own names.
 namespace dlpack {
 
-/// The supported version: the major number changes with the layout, the minor number with the
-/// permitted values. Since 1.2 strides are always present.
+/// The supported version. The major number changes with the layout, and the minor number with the
+/// permitted values. Since 1.2, strides are always present.
 inline constexpr std::uint32_t layout_version = 1;
 /// The minor number.
 inline constexpr std::uint32_t feature_version = 2;
 
 /// A version of DLPack.
 struct version_numbers {
-  std::uint32_t layout;   ///< major; in another layout only the deleter is known
-  std::uint32_t feature;  ///< minor; can add device kinds and element types
+  std::uint32_t layout;   ///< major; if it is unknown, only the deleter may be used
+  std::uint32_t feature;  ///< minor; may add device kinds and element types
 };
 
 /// Kinds of memory. The list is not complete.
@@ -108,21 +108,21 @@ struct tensor {
   std::int32_t rank;          ///< number of dimensions
   data_type type;             ///< type of an element
   std::int64_t* shape;        ///< lengths
-  std::int64_t* strides;      ///< in elements; null for row-major, before version 1.2
+  std::int64_t* strides;      ///< in elements; before version 1.2, null means row-major
   std::uint64_t byte_offset;  ///< from `data` to the first element
 };
 
-/// A tensor with its owner: the holder calls the deleter once, on any thread.
+/// A tensor with its owner. The holder calls the deleter once, on any thread.
 struct managed_tensor {
   version_numbers version;           ///< must be checked before anything else
   void* context;                     ///< data of the producer
-  void (*deleter)(managed_tensor*);  ///< frees the structure too; may be null
+  void (*deleter)(managed_tensor*);  ///< also frees the structure; may be null
   std::uint64_t flags;               ///< `flag_read_only` and others
   tensor array;                      ///< the tensor
 };
-/// In `managed_tensor::flags`: the consumer must not write.
+/// In `managed_tensor::flags`, means that the consumer must not write.
 inline constexpr std::uint64_t flag_read_only = 1;
-/// In `managed_tensor::flags`: a copy without other users.
+/// In `managed_tensor::flags`, means that the tensor is a copy without other users.
 inline constexpr std::uint64_t flag_copied = 2;
 
 /// The structure before version 1, without version and flags. Many consumers accept only this
@@ -130,10 +130,10 @@ inline constexpr std::uint64_t flag_copied = 2;
 struct unversioned_tensor {
   tensor array;                          ///< the tensor
   void* context;                         ///< data of the producer
-  void (*deleter)(unversioned_tensor*);  ///< frees the structure too; may be null
+  void (*deleter)(unversioned_tensor*);  ///< also frees the structure; may be null
 };
 
-/// Calls the deleter of a managed tensor, if it has one.
+/// Deletes a managed tensor by calling its deleter, if it has one.
 struct delete_managed {
   /// Frees a non-null tensor.
   template <class Managed>
@@ -141,8 +141,9 @@ struct delete_managed {
     if (managed->deleter != nullptr) managed->deleter(managed);
   }
 };
-/// Owns a managed tensor. `release()` gives up ownership of the pointer, for a capsule or a C
-/// interface: `static_cast<DLManagedTensorVersioned*>(static_cast<void*>(tensor.release()))`.
+/// Owns a managed tensor. `release()` returns the pointer and gives up its ownership, for a capsule
+/// or a C interface:
+/// `static_cast<DLManagedTensorVersioned*>(static_cast<void*>(tensor.release()))`.
 using managed_ptr = std::unique_ptr<managed_tensor, delete_managed>;
 /// Owns a managed tensor of the older layout.
 using unversioned_ptr = std::unique_ptr<unversioned_tensor, delete_managed>;
@@ -164,8 +165,8 @@ static_assert(sizeof(void*) != 8 ||
               (sizeof(unversioned_tensor) == 64 && offsetof(unversioned_tensor, context) == 48 &&
                offsetof(unversioned_tensor, deleter) == 56));
 
-/// The DLPack type of T: defined for bool, integers, float, double and `std::byte`. A program may
-/// specialize it for other types:
+/// The DLPack type of T, which is defined for bool, integers, float, double and `std::byte`. A
+/// program may specialize it for other types:
 ///
 ///     template <>
 ///     struct ps::dlpack::type_of<__half> {

@@ -38,7 +38,7 @@ struct stream_of_lease<Batch> {
   using type = typename Batch::stream_ref;
 };
 
-/// Returns `get(batch)` if that compiles, and else `nothing`.
+/// Returns `get(batch)` if that compiles, otherwise `nothing`.
 template <class Batch, class Get>
 [[nodiscard]] auto got([[maybe_unused]] Batch& batch, [[maybe_unused]] Get get) noexcept {
   if constexpr (std::invocable<Get, Batch&>) {
@@ -72,8 +72,8 @@ template <class Batch>
 /// thread may read. All other access goes through `with_lease`.
 template <class Batch>
 class shared_lease {
-  // Guards the lease, since `also_used_on` keeps a list of streams. Ending the lease needs no lock:
-  // the count of copies orders it after the last use.
+  // Guards the lease, because `also_used_on` changes a list of streams. Ending the lease needs no
+  // lock, because the reference count orders it after the last use.
   std::mutex mutex_;
   Batch batch_;
 
@@ -82,7 +82,7 @@ class shared_lease {
   explicit shared_lease(Batch&& batch) : batch_(std::move(batch)) {}
   shared_lease(shared_lease&&) = delete;
 
-  /// Calls `work` with the lease; one thread at a time.
+  /// Calls `work` with the lease. Only one thread at a time executes such a call.
   template <class Work>
   decltype(auto) with_lease(Work work) {
     const std::lock_guard lock{mutex_};
@@ -104,8 +104,9 @@ class shared_lease {
 
 }  // namespace detail
 
-/// A lease that can be shared: move-only, contextually true while it holds a batch, with the
-/// batch's memory and numbers. Models: `host_batch`, `device_batch`, and every `source_batch`.
+/// A lease that can be shared. It must be move-only, convert to true while it holds a batch, and
+/// provide the batch's memory and numbers. Models: `host_batch`, `device_batch`, and every
+/// `source_batch`.
 template <class B>
 concept batch_lease =
     std::movable<B> && !std::copyable<B> && requires(B& batch, const B& constant) {
@@ -115,22 +116,22 @@ concept batch_lease =
       { constant.info() } -> std::convertible_to<batch_info>;
     };
 
-/// A copyable lease: all copies hold the same batch, and the last copy ends the lease, on any
-/// thread. Made by `share`. For tensors of other libraries, callbacks and containers, which need to
-/// copy the owner of their memory.
+/// A copyable lease: all copies hold the same batch, and destroying the last copy ends the lease,
+/// on any thread. Created by `share`. Use it for tensors of other libraries, callbacks and
+/// containers, which need to copy the owner of their memory.
 ///
 ///     auto batch = ps::share(std::move(lease));          // one allocation
 ///     pool.post([batch] { use(ps::get<"x">(batch)); });  // the slot stays as long as the work
 ///
-/// Thread safety is that of `std::shared_ptr`: one thread at a time per handle; copies may be used
-/// and destroyed on any threads at once. The views of the copies share memory, so writes need
-/// exclusive access. Calls of `also_used_on` are serialized.
+/// Thread safety is that of `std::shared_ptr`: only one thread at a time may use a handle, but
+/// copies may be used and destroyed on different threads at once. The views of the copies share
+/// memory, so writes need exclusive access. Calls of `also_used_on` are serialized.
 ///
-/// For device memory, the end of the lease records the release on the lease's stream and on each
-/// stream passed to `also_used_on`. These streams must outlive the last copy. Host functions of a
-/// CUDA stream must not hold a copy, since they may not call CUDA.
+/// For device memory, ending the lease records the release on the lease's stream and on each stream
+/// passed to `also_used_on`. These streams must outlive the last copy. Host functions of a CUDA
+/// stream must not hold a copy, because they may not call CUDA.
 ///
-/// A handle without a batch behaves like an empty lease.
+/// An empty handle behaves like an empty lease.
 template <batch_lease Batch>
 class shared_batch {
   using shared_type = detail::shared_lease<Batch>;
@@ -139,19 +140,20 @@ class shared_batch {
   /// The lease that is shared.
   using batch_type = Batch;
   using record_type = typename Batch::record_type;
-  /// The type of references to the lease's streams, if it has any.
+  /// The type of references to the lease's streams, if the lease has streams.
   using stream_ref = typename detail::stream_of_lease<Batch>::type;
 
   /// Creates an empty handle.
   shared_batch() = default;
-  /// Takes ownership of a lease; an empty lease gives an empty handle. Throws `std::bad_alloc`;
-  /// then the lease stays with the caller.
+  /// Takes ownership of a lease. An empty lease gives an empty handle. Throws `std::bad_alloc`, in
+  /// which case the caller keeps the lease.
   explicit shared_batch(Batch&& batch) : info_(batch.info()) {
     if (batch) shared_ = std::make_shared<shared_type>(std::move(batch));
   }
 
   /// Returns true if there is a batch. An empty handle may be assigned to, destroyed, and queried
-  /// for the numbers of its last batch. Any use that needs a batch ends the program with a message.
+  /// for the numbers of its last batch. Any other use of an empty handle ends the program with a
+  /// message.
   [[nodiscard]] explicit operator bool() const noexcept { return shared_ != nullptr; }
 
   /// Returns the number of samples of the batch.
@@ -204,15 +206,15 @@ class shared_batch {
     return view().template get<Name>();
   }
 
-  /// Returns the stream that the batch was handed to, see `device_batch::stream`.
+  /// Returns the stream for which the batch was acquired, see `device_batch::stream`.
   [[nodiscard]] stream_ref stream() const noexcept
     requires detail::has_stream<Batch>
   {
     return shared().stream;
   }
   /// Makes `other` wait for the batch's copy, and the release wait for `other`, see
-  /// `device_batch::also_used_on`. If a stream is passed again, it waits again but counts once.
-  /// Thread-safe, serialized by a lock of the batch. Throws what the lease throws.
+  /// `device_batch::also_used_on`. Passing a stream again makes it wait again, but does not record
+  /// it twice. Thread-safe, serialized by a lock of the batch. Throws what the lease throws.
   void also_used_on(stream_ref other) const
     requires detail::has_stream<Batch>
   {
@@ -236,15 +238,15 @@ class shared_batch {
   {
     return shared().with_lease([](const Batch& batch) { return batch.results(); });
   }
-  /// States that work on `stream` uses the batch, see `device_batch::used_on`: a checked build
-  /// reports a stream that is not ordered. Does nothing in other builds. Thread-safe.
+  /// Declares that work on `stream` uses the batch, see `device_batch::used_on`. A checked build
+  /// reports an error if the stream is not ordered. Other builds do nothing. Thread-safe.
   shared_batch& used_on(stream_ref stream) noexcept
     requires detail::has_stream<Batch>
   {
     require_ordered(stream);
     return *this;
   }
-  /// States that work on `stream` reads the batch.
+  /// Declares that work on `stream` reads the batch.
   const shared_batch& used_on(stream_ref stream) const noexcept
     requires detail::has_stream<Batch>
   {
@@ -252,13 +254,13 @@ class shared_batch {
     return *this;
   }
 
-  /// Returns the device of the memory, if the lease provides it. Thread-safe.
+  /// Returns the device of the memory. Available if the lease provides it. Thread-safe.
   [[nodiscard]] auto device() const
     requires requires(const Batch& batch) { batch.device(); }
   {
     return shared().device;
   }
-  /// Returns true if the memory is page-locked, if the lease provides this. Thread-safe.
+  /// Returns true if the memory is page-locked. Available if the lease provides this. Thread-safe.
   [[nodiscard]] bool pinned() const
     requires requires(const Batch& batch) { batch.pinned(); }
   {
@@ -281,8 +283,8 @@ class shared_batch {
   batch_info info_;
 };
 
-/// Makes a lease copyable: `auto batch = ps::share(std::move(lease))`. One allocation. Throws
-/// `std::bad_alloc`, and then the lease stays with the caller.
+/// Makes a lease copyable: `auto batch = ps::share(std::move(lease))`. Allocates once. Throws
+/// `std::bad_alloc`, in which case the caller keeps the lease.
 template <class Batch>
 [[nodiscard]] auto share(Batch&& batch) {
   static_assert(!std::is_lvalue_reference_v<Batch>,

@@ -240,8 +240,8 @@ class imported_tensor {
   [[nodiscard]] std::uint64_t size() const noexcept { return rows_.count; }
   /// Returns the extents of a sample.
   [[nodiscard]] const extents_type& extents() const noexcept { return extents_; }
-  /// Returns the bytes between samples: negative if they are in reverse order, 0 if all are the
-  /// same.
+  /// Returns the distance between samples in bytes. The distance is negative if the samples are in
+  /// reverse order, and 0 if they share their memory.
   [[nodiscard]] std::ptrdiff_t stride_bytes() const noexcept { return rows_.stride_bytes; }
 
   /// Returns sample `index` < `size()`, in the tensor's memory.
@@ -253,8 +253,8 @@ class imported_tensor {
   [[nodiscard]] bool is_contiguous() const noexcept {
     return rows_.count < 2 || rows_.stride_bytes == static_cast<std::int64_t>(rows_.row_bytes);
   }
-  /// Returns all samples as an array, which must not outlive the tensor. Also for a
-  /// `memory_dataset`. Throws `dlpack_error` if the samples are not contiguous.
+  /// Returns all samples as an array, which must not outlive the tensor. Pass the array to a
+  /// `memory_dataset`, for example. Throws `dlpack_error` if the samples are not contiguous.
   [[nodiscard]] std::span<const T> flat() const {
     if (is_contiguous()) return {address(0), static_cast<std::size_t>(size()) * extents_.size()};
     throw dlpack_error("imported_tensor", "strides",
@@ -300,9 +300,8 @@ class imported_tensor {
   std::shared_ptr<void> owner_;
 };
 
-/// Returns a tensor of another library as samples of `Extents`:
-/// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`. Throws the errors of
-/// `imported_tensor`.
+/// Returns a tensor of another library as samples of `Extents`: `ps::from_dlpack<float, 3, 224,
+/// 224>(std::move(tensor))`. Throws what `imported_tensor` throws.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::managed_ptr managed) {
   return {std::move(managed)};
@@ -358,9 +357,9 @@ class tensor_dataset;
 ///                              ps::field<"label", std::int64_t>>;
 ///     ps::tensor_dataset<digit> digits{std::move(images), std::move(labels)};
 ///
-/// Shares ownership of the tensors with its copies, see `imported_tensor`; a loader that takes the
-/// dataset keeps them alive. Dynamic extents are those of the tensors. Reading is thread-safe. Rows
-/// are prefetched into the cache, four ahead.
+/// Shares ownership of the tensors with its copies, see `imported_tensor`. A loader that takes the
+/// dataset keeps them alive. Dynamic extents are those of the tensors. Reading is thread-safe.
+/// Prefetches rows into the cache, four ahead.
 template <class... Fields>
 class tensor_dataset<record<Fields...>> {
  public:
@@ -371,8 +370,8 @@ class tensor_dataset<record<Fields...>> {
 
   /// Takes one tensor for each field. Throws `dlpack_error`, which names the field, if a tensor
   /// does not match its field, see `imported_tensor`, or if its number of samples differs from the
-  /// first tensor's. Then tensors that were already taken are freed, and the others stay with the
-  /// caller.
+  /// first tensor's. In that case tensors that were already taken are freed, and the caller keeps
+  /// the others.
   explicit tensor_dataset(detail::tensor_of_field<Fields>... tensors)
       : tensors_(std::move(tensors)...),
         layout_(std::apply(

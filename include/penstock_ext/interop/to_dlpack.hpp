@@ -57,7 +57,7 @@ template <class Batch>
   return {dlpack::device_kind::cpu, 0};
 }
 
-/// Exports the field called `Name` with `batch` as its owner; the version and the flags are 0.
+/// Exports the field called `Name` with `batch` as its owner. Leaves the version and the flags 0.
 template <class Managed, name Name, class Batch>
 [[nodiscard]] Managed* export_field(shared_batch<Batch> batch, bool pinned_as_cpu) {
   const auto view = batch.template get<Name>();
@@ -73,7 +73,7 @@ template <class Managed, name Name, class Batch>
   constexpr std::size_t rank = view_type::rank;
   using exported = exported_tensor<Managed, Batch, rank>;
   const dlpack::place where = place_of(batch, pinned_as_cpu);
-  // DLPack requires null if there are no elements.
+  // DLPack requires a null pointer if the tensor has no elements.
   void* const data = view.size() == 0 ? nullptr : const_cast<value_type*>(view.data());  // NOLINT
   auto* const made = new exported{std::move(batch), view.shape(), view.strides()};
   made->managed.context = made;
@@ -99,8 +99,8 @@ template <name Name, class Batch>
   return dlpack::managed_ptr{made};
 }
 
-/// Blocks until the stream that fills a batch in host memory is done, since nothing else waits for
-/// that stream.
+/// Blocks until the stream that fills a batch in host memory has finished, because nothing else
+/// waits for that stream.
 template <class Batch>
 void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
   using device_type = typename Batch::device_type;
@@ -115,23 +115,23 @@ void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
 
 /// Options of an exported tensor.
 struct dlpack_options {
-  /// Forbids the consumer to write, see `dlpack::flag_read_only`.
+  /// Forbids the consumer from writing, see `dlpack::flag_read_only`.
   bool read_only = false;
-  /// Declares page-locked memory as ordinary memory, for consumers that do not support
+  /// Declares page-locked memory to be ordinary memory, for consumers that do not support
   /// `dlpack::device_kind::cuda_host`, such as older versions of PyTorch and JAX.
   bool pinned_as_cpu = false;
 };
 
 /// Exports the field called `Name` as a tensor for any array library, without a copy: row-major,
 /// with the shape (samples, field's extents...), explicit strides and offset 0. The tensor holds a
-/// copy of `batch`, which its deleter releases on any thread; the last copy ends the lease. One
-/// allocation; throws `std::bad_alloc`.
+/// copy of `batch`, which its deleter releases on any thread. The last copy ends the lease.
+/// Allocates once. Throws `std::bad_alloc`.
 ///
 ///     auto batch = ps::share(std::move(lease));
 ///     auto images = ps::to_dlpack<"image">(batch);  // two tensors over one slot, which is free
 ///     auto labels = ps::to_dlpack<"label">(batch);  // again when both are deleted
 ///
-/// A tensor in GPU memory is for work on the feed's stream; for another stream use the overload
+/// A tensor in GPU memory may be used on the feed's stream. For another stream, use the overload
 /// with a consumer stream. A tensor in host memory may be used at once: if a stream of the CPU
 /// device fills it, the call waits for that stream.
 template <name Name, class Batch>
@@ -142,12 +142,12 @@ template <name Name, class Batch>
 }
 
 /// Exports a field for work on `consumer`, like `__dlpack__(stream)` of Python's array interface.
-/// That stream waits for the batch's copy. The slot is reused only after the stream's work up to
-/// the end of the lease, see `shared_batch::also_used_on`. The stream must outlive the lease.
-/// Throws what the device throws; then nothing is exported.
+/// That stream waits for the batch's copy. The slot is reused only after the work that is queued on
+/// the stream when the lease ends, see `shared_batch::also_used_on`. The stream must outlive the
+/// lease. Throws what the device throws, in which case nothing is exported.
 ///
-/// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`; the second is
-/// refused. -1 requests no wait, like the overload without a stream.
+/// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`, of which the second
+/// is refused. -1 requests no wait, like the overload without a stream.
 template <name Name, class Batch>
   requires detail::has_stream<Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
@@ -157,8 +157,7 @@ template <name Name, class Batch>
   return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
-/// Exports a field for consumers of the older layout, which has no read-only flag. The other
-/// options apply.
+/// Exports a field in the older layout, which has no read-only flag. The other options apply.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(shared_batch<Batch> batch,
                                                             bool pinned_as_cpu = false) {

@@ -32,9 +32,9 @@ class spsc_ring {
   boost::lockfree::spsc_queue<T> queue_;
 };
 
-/// Asymmetric fences: only the sleeping side pays, by a full fence on every core that runs a thread
-/// of this process (membarrier(2)). If the kernel does not support it, as in some sandboxes, both
-/// sides use ordinary fences.
+/// Asymmetric fences, for which only the sleeping side pays, with a full fence on every core that
+/// runs a thread of this process (membarrier(2)). If the kernel does not support this, as in some
+/// sandboxes, both sides use ordinary fences.
 template <class Atomics>
 class asymmetric_fences {
  public:
@@ -63,12 +63,13 @@ class asymmetric_fences {
 }  // namespace detail
 
 /// The policy of a `batch_queue` with one producer and one consumer at a time. Any thread may call
-/// `close`, `was_closed` and `wake_poppers`. Only these two may call `was_empty`.
+/// `close`, `was_closed` and `wake_poppers`. Only the producer and the consumer may call
+/// `was_empty`.
 ///
 ///     ps::batch_queue<ticket, ps::single_producer_single_consumer> queue{16};
 ///
 /// Implemented by `boost::lockfree::spsc_queue`. A push or pop that wakes no thread needs no fence.
-/// Instead, a thread that is about to sleep pays for both sides, some microseconds.
+/// Instead, a thread that is about to sleep pays for both sides, which takes some microseconds.
 struct single_producer_single_consumer {
   template <detail::queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;

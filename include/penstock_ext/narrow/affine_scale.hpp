@@ -15,7 +15,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A sample that is narrowed to bytes contains an infinity or a NaN.
+/// Thrown if a sample that is narrowed to bytes contains an infinity or a NaN.
 class [[gnu::visibility("default")]] not_finite : public error {
  public:
   /// Reports `value` in element `element` of the field `field` of sample `sample`.
@@ -42,7 +42,7 @@ class [[gnu::visibility("default")]] not_finite : public error {
   std::size_t element_;
 };
 
-/// The numbers that bytes represent: byte b is `zero + scale * b`.
+/// The values that bytes represent: byte b is `zero + scale * b`.
 struct affine_scale {
   float scale = 1.0F;  ///< the step between adjacent bytes
   float zero = 0.0F;   ///< the value of byte 0
@@ -56,12 +56,13 @@ struct affine_scale {
   friend constexpr bool operator==(const affine_scale&, const affine_scale&) = default;
 };
 
-/// Returns the finest scale whose bytes cover [`min`, `max`], both finite, `min` <= `max`.
+/// Returns the finest scale whose bytes cover the closed interval [`min`, `max`]. Both must be
+/// finite, with `min` <= `max`.
 ///
 /// If the range contains 0, a byte represents it exactly, and every byte is an exact multiple of
-/// the step, so that the error is at most half a step. Otherwise a float rounding may be added. A
-/// range of a single number is exact. The outermost byte may exceed the range by half a step;
-/// beyond 3e38 that may be infinity.
+/// the step, so that the error is at most half a step. Otherwise the error may also include the
+/// rounding of a float. A range of a single number is exact. The outermost byte may exceed the
+/// range by half a step, which may be infinity beyond 3e38.
 [[nodiscard]] constexpr affine_scale affine_over(float min, float max) noexcept {
   if (!(min < max)) return {0.0F, min};
   const double low = static_cast<double>(min);
@@ -69,7 +70,7 @@ struct affine_scale {
   const bool has_zero = low <= 0.0 && high >= 0.0;
   double step = (high - low) / 255.0;
   if (step < 0x1p-118) step = 0x1p-118;  // avoids denormals
-  // Rounded up to 16 significant bits, so that a product with an 8-bit integer is exact.
+  // Rounds up to 16 significant bits, so that a product with an 8-bit integer is exact.
   const auto bits = __builtin_bit_cast(std::uint64_t, step);
   constexpr std::uint64_t rest = (std::uint64_t{1} << (52U - 15U)) - 1;
   const double scale = __builtin_bit_cast(double, (bits + rest) & ~rest);

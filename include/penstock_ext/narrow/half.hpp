@@ -12,14 +12,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// The upper 16 bits of a float, for storing and copying; bit-compatible with CUDA's
-/// `__nv_bfloat16`. It has 8 significant bits over the whole range of floats. No arithmetic, only
-/// conversion from and to float. Usable in kernels.
+/// `__nv_bfloat16`. A bfloat16 has 8 significant bits and the range of a float. The class converts
+/// from and to float, and has no arithmetic. Usable in kernels.
 class bfloat16 {
  public:
   /// Has an indeterminate value.
   bfloat16() = default;
 
-  /// Rounds to nearest, ties to even; rounds to infinity beyond the largest value. A NaN stays a
+  /// Rounds to nearest, with ties to even, and to infinity beyond the largest value. A NaN stays a
   /// NaN, with the upper bits of its payload.
   PENSTOCK_HOST_DEVICE constexpr explicit bfloat16(float value) noexcept : bits_(nearest(value)) {}
 
@@ -52,16 +52,17 @@ class bfloat16 {
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>,
               "copied to the device as bytes");
 
-/// IEEE 754's binary16, for storing and copying; bit-compatible with CUDA's `__half`. It has 11
-/// significant bits, up to 65,504, down to 2^-24. No arithmetic, only conversion from and to float.
-/// Usable in kernels.
+/// IEEE 754's binary16, for storing and copying; bit-compatible with CUDA's `__half`. A half has 11
+/// significant bits, and absolute values from 2^-24 to 65,504. The class converts from and to
+/// float, and has no arithmetic. Usable in kernels.
 class half {
  public:
   /// Has an indeterminate value.
   half() = default;
 
-  /// Rounds to nearest, ties to even; rounds to infinity at 65,520 and above. A NaN stays a NaN,
-  /// with the upper bits of its payload. Equal to the processor's instruction (F16C).
+  /// Rounds to nearest, with ties to even, and to infinity at 65,520 and above. A NaN stays a NaN,
+  /// with the upper bits of its payload. The result equals that of the processor's instruction
+  /// (F16C).
   PENSTOCK_HOST_DEVICE constexpr explicit half(float value) noexcept : bits_(nearest(value)) {}
 
   /// Returns the exact value.
@@ -90,11 +91,11 @@ class half {
     const auto wide = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t sign = (wide >> 16U) & 0x8000U;
     const std::uint32_t magnitude = wide & 0x7fffffffU;
-    // A carry beyond the largest exponent gives infinity.
+    // A carry beyond the largest exponent produces infinity.
     std::uint32_t narrow = (magnitude - 0x38000000U + 0x0fffU + ((magnitude >> 13U) & 1U)) >> 13U;
     if (magnitude < 0x38800000U) {
-      // Below the smallest normal half: the sum with 0.5 has a step of 2^-24, to which the
-      // processor rounds.
+      // For values below the smallest normal half, the sum with 0.5 has a step of 2^-24, to which
+      // the processor rounds.
       const float sum = __builtin_bit_cast(float, magnitude) + 0.5F;
       narrow = __builtin_bit_cast(std::uint32_t, sum) - 0x3f000000U;
     }

@@ -26,8 +26,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns true if a record has a float field called `Name`; otherwise reports one readable
-/// message.
+/// Returns true if a record has a float field called `Name`. Otherwise compilation fails with one
+/// readable message.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_floats() {
   constexpr bool is_there = Record::template has_field<Name>;
@@ -43,7 +43,7 @@ template <record_type Record, name Name>
   }
 }
 
-/// Returns true if the names of the scale fields of `Name` are free in a record.
+/// Returns true if the names of the scale fields of `Name` are unused in a record.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_room_for_scales() {
   constexpr bool is_short = has_room_for_suffix(Name);
@@ -103,9 +103,9 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 }  // namespace detail
 
 /// Stores the floats of field `Name` in fewer bytes, so that fewer bytes are copied to the device:
-/// `data | narrowed<"x", half>()`. The other fields do not change. The field may have any extents;
-/// no field may be ragged. The workers write the narrow values directly into the batch. If the
-/// dataset has no `view`, they first read the sample into the thread's own memory.
+/// `data | narrowed<"x", half>()`. The other fields do not change. The field may have any extents,
+/// but no field may be ragged. The workers write the narrow values directly into the batch. If the
+/// dataset has no `view`, a worker first reads the sample into its own memory.
 ///
 /// - `half`, `bfloat16`: half the bytes, rounded to nearest. Values beyond the largest half,
 ///   65,504, become infinity.
@@ -114,8 +114,8 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 ///   at most half a step, a 510th of the sample's range. An infinity or NaN throws `not_finite`,
 ///   which names the sample. The field's name may have at most 26 characters.
 ///
-/// `widen<"x">()` restores the floats on the device after the copy. States of the dataset and of
-/// the narrowed dataset are interchangeable, since the samples are the same.
+/// `widen<"x">()` restores the floats on the device after the copy. Loader states of the dataset
+/// and of the narrowed dataset are interchangeable, because the samples are the same.
 template <name Name, class T>
 [[nodiscard]] auto narrowed() {
   constexpr bool is_narrow = detail::is_narrow<T>;
@@ -130,11 +130,11 @@ template <name Name, class T>
   }
 }
 
-/// Stores the floats of field `Name` as bytes with a fixed scale, if the range of all values is
-/// known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with
-/// `affine_over(min, max)`. Values outside the range are clamped; an infinity or NaN throws
-/// `not_finite`. The scale is not part of the batch: pass the same `by` to `widen`. Throws
-/// `option_error` if the scale is not a positive number or the zero is not a number.
+/// Stores the floats of field `Name` as bytes with a fixed scale. Use it if the range of all values
+/// is known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with `affine_over(min,
+/// max)`. Values outside the range are clamped; an infinity or NaN throws `not_finite`. The scale
+/// is not part of the batch: pass the same `by` to `widen`. Throws `option_error` if the scale is
+/// not a positive number or the zero is not a number.
 template <name Name, class T>
 [[nodiscard]] auto narrowed(const affine_scale& by) {
   constexpr bool is_byte = std::is_same_v<T, std::int8_t>;
@@ -219,8 +219,8 @@ class cpu_widening {
 }  // namespace detail
 
 /// Returns a transform of a `transfer` on the CPU device that restores the floats of `narrowed`
-/// fields after the copy: `transfer feed{loader, stream, widen<"x">()}`. Narrow values are copied;
-/// the consumer gets batches of the original record. For CUDA use `widen_on_device`.
+/// fields after the copy: `transfer feed{loader, stream, widen<"x">()}`. Narrow values are copied,
+/// and the consumer gets batches of the original record. For CUDA use `widen_on_device`.
 ///
 /// Scales per sample come from the batch's fields "x_scale" and "x_zero", which are removed from
 /// the result. Fixed scales are arguments, in the order of the fields:

@@ -28,7 +28,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the upper half of a product.
+/// Returns the upper half of the product.
 [[nodiscard]] __host__ __device__ inline std::uint64_t upper_product(std::uint64_t a,
                                                                      std::uint64_t b) {
 #ifdef __CUDA_ARCH__
@@ -39,10 +39,10 @@ namespace detail {
 #endif
 }
 
-/// Division by a number that is known before the launch, after Granlund and Montgomery, 1994: the
-/// product with the reciprocal is the quotient, or the quotient minus 1. Uses 32 bits and the
-/// reciprocal's upper half if all numbers fit. A 64-bit division would be a call, with spilled
-/// registers.
+/// Division by a number that is known before the launch, after Granlund and Montgomery, 1994.
+/// Multiplying by the reciprocal gives the quotient, or the quotient minus 1. If all numbers fit
+/// into 32 bits, uses 32-bit arithmetic and the reciprocal's upper half. A 64-bit division would be
+/// a function call that spills registers.
 struct known_divisor {
   explicit known_divisor(std::size_t by) : divisor(by), reciprocal(~std::uint64_t{0} / by) {}
 
@@ -58,7 +58,7 @@ struct known_divisor {
   std::uint64_t reciprocal;
 };
 
-/// A function for a task that converts bytes to floats by the scale of their sample.
+/// A task's function that converts bytes to floats with the scale of their sample.
 struct sample_scale {
   using takes_place = void;
 
@@ -94,7 +94,7 @@ class cuda_widening {
     return batches<In>::extents(lengths);
   }
 
-  /// Loads the kernels, since loading at the first launch would wait for the device.
+  /// Loads the kernels now, because loading them at the first launch would wait for the device.
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     using list =
@@ -159,9 +159,9 @@ class cuda_widening {
 }  // namespace detail
 
 /// Returns the counterpart of `widen` for the CUDA device: a transform of a `transfer` that
-/// restores the floats of `narrowed` fields by a single launch after the copy, overlapped with the
-/// next copy: `transfer feed{loader, stream, widen_on_device<"x">()}`. The other fields are copied
-/// in the same launch. Results equal those of `widen` bit for bit.
+/// restores the floats of `narrowed` fields with a single launch after the copy: `transfer
+/// feed{loader, stream, widen_on_device<"x">()}`. The launch overlaps the next copy, and copies the
+/// other fields too. Results equal those of `widen` bit for bit.
 template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] detail::cuda_widening<sizeof...(Scales), Names...> widen_on_device(

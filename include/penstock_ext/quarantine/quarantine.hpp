@@ -17,11 +17,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The dataset to which a quarantine list must belong.
+/// Identifies the dataset to which a quarantine list must belong.
 struct quarantine_of {
-  /// The number of samples of the dataset, without `subset` or `concat`.
+  /// The number of samples in the dataset, before `subset` or `concat` is applied.
   std::uint64_t dataset = 0;
-  /// The number of the dataset among those that `concat` joins, see `sample_origin::part`.
+  /// The index of the dataset among those that `concat` joins, see `sample_origin::part`.
   std::uint64_t part = 0;
 };
 
@@ -34,7 +34,7 @@ class quarantine_reader {
 
   /// Returns the indices that belong to `wanted`, or to the only dataset of the list.
   [[nodiscard]] std::vector<std::uint64_t> read(const std::optional<quarantine_of>& wanted) {
-    bool is_wanted = !wanted;  // true if the lines after the latest head count
+    bool is_wanted = !wanted;  // true if the lines that follow belong to `wanted`
     bool is_found = false;
     for (std::string line; std::getline(*in_, line);) {
       ++number_;
@@ -131,17 +131,17 @@ class quarantine_reader {
 
 }  // namespace detail
 
-/// Reads the indices of a quarantine list. The result is sorted and has each index once. The list
-/// has one index per line, in decimal. Blanks, empty lines, and a '#' with the rest of its line are
-/// ignored. A head, as `write_quarantine` writes it, is optional. If there is a head, the indices
-/// must be less than the size of its dataset. Throws `error`, which names the first malformed line.
-/// Also throws `error` if the list is for several datasets.
+/// Reads the indices of a quarantine list. The result is sorted and contains each index once. The
+/// list has one decimal index per line. Blanks, empty lines, and comments from '#' to the end of a
+/// line are ignored. A head, as `write_quarantine` writes it, is optional. If there is a head, the
+/// indices must be less than the size of its dataset. Throws `error` for the first malformed line,
+/// and if the list is for several datasets.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in) {
   return detail::quarantine_reader{in}.read(std::nullopt);
 }
 
-/// Reads the indices of a quarantine list, or of the part of it whose head matches `of`. Throws
-/// `error` if it belongs to another dataset, and if it has no head.
+/// Reads the indices of a quarantine list that belong to the dataset `of`, whose head the list must
+/// contain. Throws `error` if the list belongs to another dataset or has no head.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in,
                                                                 const quarantine_of& of) {
   return detail::quarantine_reader{in}.read(of);

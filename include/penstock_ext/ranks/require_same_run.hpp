@@ -19,9 +19,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The ranks of a world would not train together: their data, seeds, orders, batch sizes or
-/// checkpoints differ, or loaders are not sharded. All ranks throw it. The message names the
-/// differences, and the ranks that have each value.
+/// Thrown on all ranks if the ranks of a world would not train together, because their data, seeds,
+/// orders, batch sizes or checkpoints differ, or loaders are not sharded. The message lists the
+/// differences, and which ranks have each value.
 class [[gnu::visibility("default")]] run_mismatch : public error {
  public:
   using error::error;
@@ -29,8 +29,8 @@ class [[gnu::visibility("default")]] run_mismatch : public error {
 
 namespace detail {
 
-/// A rank's training as exchanged between ranks: all values that its batches depend on, and its own
-/// rank and world size. Exchanged as plain bytes.
+/// The configuration of a rank as exchanged between ranks: all values that its batches depend on,
+/// its rank, and the world size. Exchanged as plain bytes.
 struct run_record {
   loader_state state;
   std::uint64_t rank = 0;
@@ -42,7 +42,7 @@ struct run_record {
 static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 88,
               "no byte of it is padding, which would differ");
 
-/// Returns ranks as text, ascending: "rank 3", "ranks 0 and 1, 4-7, 9"; long lists are cut.
+/// Formats ranks in ascending order: "rank 3", "ranks 0 and 1, 4-7, 9". Truncates long lists.
 [[nodiscard]] inline std::string ranks_text(std::span<const std::size_t> ranks) {
   constexpr std::size_t max = 8;  // groups of consecutive ranks
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
@@ -59,8 +59,8 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   return text;
 }
 
-/// Returns each value with the ranks that have it, by first rank: "64 on ranks 0-6; 32 on rank 7".
-/// Empty if all values are equal.
+/// Formats each value with the ranks that have it, ordered by first rank: "64 on ranks 0-6; 32 on
+/// rank 7". Returns "" if all values are equal.
 [[nodiscard]] inline std::string differences(const std::vector<std::string>& values) {
   constexpr std::size_t max = 4;
   struct kind {
@@ -71,7 +71,7 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   for (std::size_t rank = 0; rank < values.size(); ++rank) {
     auto known = std::ranges::find(kinds, values[rank], &kind::value);
     if (known == kinds.end()) {
-      if (kinds.size() > max) continue;  // one kind beyond the limit is enough
+      if (kinds.size() > max) continue;  // one value beyond the limit is enough
       known = kinds.insert(known, {values[rank], {}});
     }
     known->ranks.push_back(rank);
@@ -79,15 +79,15 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   if (kinds.size() < 2) return "";
   std::string text;
   for (const kind& one : std::span{kinds}.first((std::min)(kinds.size(), max))) {
-    if (!text.empty()) text += "; ";  // the list of ranks has commas
+    if (!text.empty()) text += "; ";  // not a comma, because the list of ranks has commas
     text += one.value + " on " + ranks_text(one.ranks);
   }
   if (kinds.size() > max) text += "; and others";
   return text;
 }
 
-/// Throws `run_mismatch` unless all ranks read the same global batches, each its own part in a
-/// world of `records.size()`.
+/// Throws `run_mismatch` unless all ranks read the same global batches, each rank its own part in a
+/// world of `records.size()` ranks.
 inline void require_equal(std::span<const run_record> records) {
   std::string problem;
   const auto compare = [&](std::string_view name, const auto& value_of) {
@@ -137,12 +137,12 @@ inline void require_equal(std::span<const run_record> records) {
 }  // namespace detail
 
 /// An all-gather like `MPI_Allgather` and `ncclAllGather`: `exchange(mine, all)` sends the bytes
-/// `mine` to all ranks and stores those of rank i at `all[i * mine.size()]`. `mine` has the same
-/// size on every rank, and `all` has that size times the world size. Exceptions propagate.
+/// `mine` to all ranks and stores the bytes of rank i at `all[i * mine.size()]`. `mine` has the
+/// same size on every rank, and `all` is that size times the number of ranks. Exceptions propagate.
 template <class E>
 concept rank_exchange = std::invocable<E&, std::span<const std::byte>, std::span<std::byte>>;
 
-/// A loader, or a transfer from a loader: provides the state of a loop.
+/// A loader, or a transfer from a loader, which provides the state of a loop.
 template <class L>
 concept stateful_loader = requires(const L& loader, const batch_position& next) {
   { loader.state_at(next) } -> std::same_as<loader_state>;
@@ -150,7 +150,7 @@ concept stateful_loader = requires(const L& loader, const batch_position& next) 
 
 namespace detail {
 
-/// Returns the size of a rank's part of a step; 0 if unknown.
+/// Returns the size of a rank's part of a step, or 0 if unknown.
 template <class Loader>
 [[nodiscard]] std::uint64_t share_of(const Loader& loader) {
   if constexpr (requires { loader.options().batch_size* loader.batches_per_step(); }) {
@@ -188,8 +188,8 @@ void compare_runs(const world& here, const loader_state& state, std::uint64_t sh
 }  // namespace detail
 
 /// Throws `run_mismatch` on all ranks unless their loops resume at the same position of the same
-/// global batches. Call it after each rank has read its checkpoint, before resuming. Otherwise like
-/// the overload for a loader.
+/// global batches. Call it on every rank after reading the checkpoint and before resuming.
+/// Otherwise behaves like the overload for a loader.
 template <rank_exchange Exchange>
 void require_same_run(const world& here, const loader_state& state, Exchange&& exchange) {
   detail::compare_runs(here, state, 0, exchange);
@@ -205,10 +205,10 @@ void require_same_run(const world& here, const loader_state& state, Exchange&& e
 ///     };
 ///     ps::require_same_run(w, loader, exchange);
 ///
-/// Exchanges 88 bytes per rank; nothing in a world of one. Orders that agree at the start and in
-/// the middle of two epochs have equal fingerprints, and file contents are not compared. All ranks
+/// Exchanges 88 bytes per rank, or nothing in a world of one. Cannot detect orders that differ only
+/// outside the start and the middle of two epochs, and does not compare file contents. All ranks
 /// need the same byte order and the same version of this library. Throws `option_error` for an
-/// invalid world, and the errors of `loader.state_at`.
+/// invalid world, and what `loader.state_at` throws.
 template <stateful_loader Loader, rank_exchange Exchange>
 void require_same_run(const world& here, const Loader& loader, Exchange&& exchange) {
   detail::compare_runs(here, loader.state_at(batch_position{}), detail::share_of(loader), exchange);

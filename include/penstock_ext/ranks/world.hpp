@@ -20,7 +20,7 @@ inline namespace PENSTOCK_ABI {
 
 /// The launcher that started the processes of a world, recognized by its environment variables.
 enum class launcher {
-  none,      ///< a single process without a launcher
+  none,      ///< no launcher, a single process
   torchrun,  ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun, DeepSpeed, Ray, scripts
   horovod,   ///< HOROVOD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: horovodrun
   open_mpi,  ///< OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE: Open MPI's mpirun
@@ -32,9 +32,9 @@ enum class launcher {
   slurm,     ///< SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE: srun
 };
 
-/// The environment does not define this process's rank and world size: a launcher's variables are
-/// incomplete, the launcher provides no size, two launchers contradict each other, or a value is
-/// invalid. The message names the variables, their values, and a remedy.
+/// Thrown if the environment does not define this process's rank and world size: a launcher's
+/// variables are incomplete, the launcher provides no size, two launchers contradict each other, or
+/// a value is invalid. The message contains the variables, their values, and a remedy.
 class [[gnu::visibility("default")]] world_error : public error {
  public:
   using error::error;
@@ -52,7 +52,7 @@ struct launcher_names {
   std::array<const char*, 4> variables;
 };
 
-/// Flux and PALS also set PMI's variables, which have the sizes that their own variables lack.
+/// Flux and PALS also set PMI's variables, which provide the sizes that their own variables lack.
 inline constexpr std::array<launcher_names, 9> launchers{{
     {launcher::torchrun, "torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}},
     {launcher::horovod,
@@ -82,8 +82,7 @@ inline constexpr std::array<launcher_names, 9> launchers{{
      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}},
 }};
 
-/// A variable that only processes of a launcher have, and that does not contain the size of the
-/// world.
+/// A variable that only a launcher sets, but that does not contain the size of the world.
 struct launcher_hint {
   const char* variable;
   std::string_view launcher;
@@ -114,7 +113,7 @@ struct process_environment {
   }
 };
 
-/// The values of a launcher's variables; empty if not set.
+/// The values of a launcher's variables. A value is empty if its variable is not set.
 struct launcher_values {
   const launcher_names* names = nullptr;
   std::array<std::optional<int>, 4> numbers{};
@@ -122,7 +121,7 @@ struct launcher_values {
   [[nodiscard]] bool has(world_number number) const noexcept { return numbers[number].has_value(); }
   /// Returns true if the variables define a world.
   [[nodiscard]] bool is_whole() const noexcept { return has(its_rank) && has(its_size); }
-  /// Returns true if the variables indicate a world, but not the rank or its size.
+  /// Returns true if the variables indicate a world but lack the rank or the size.
   [[nodiscard]] bool is_half() const noexcept {
     const bool has_own_size = has(its_size) && names->which != launcher::pals;
     return !is_whole() && (has(its_rank) || has_own_size || has(its_local_rank));
@@ -131,13 +130,13 @@ struct launcher_values {
     return numbers[its_rank] == other.numbers[its_rank] &&
            numbers[its_size] == other.numbers[its_size];
   }
-  /// Returns true if the numbers that both have are equal.
+  /// Returns true if every number that both launchers provide is equal.
   [[nodiscard]] bool agrees_with(const launcher_values& other) const noexcept {
     return std::ranges::equal(numbers, other.numbers, [](const auto& mine, const auto& its) {
       return !mine || !its || *mine == *its;
     });
   }
-  /// Returns a variable for messages: "RANK=3", or "no RANK".
+  /// Formats a variable for messages: "RANK=3", or "no RANK".
   [[nodiscard]] std::string text_of(world_number number) const {
     const std::string name = names->variables[number];
     return has(number) ? name + "=" + std::to_string(*numbers[number]) : "no " + name;
@@ -185,7 +184,7 @@ inline void require_world(const launcher_values& found) {
           "a machine has at least one of the ranks");
   require(local_rank.value_or(0) < *size, its_local_rank, its_size,
           "a machine has no more ranks than the world");
-  if (found.names->which == launcher::slurm) return;  // at best the maximum per node
+  if (found.names->which == launcher::slurm) return;  // the value is only the maximum per node
   require(local_size.value_or(1) <= *size, its_local_size, its_size,
           "a machine has no more ranks than the world");
   require(!local_rank || *local_rank < local_size.value_or(*size), its_local_rank, its_local_size,
@@ -251,8 +250,8 @@ void refuse_unknown_launcher(const Environment& read) {
   }
 }
 
-/// Throws `world_error` if PMIx has another rank than the launcher that was `chosen`. In a Slurm
-/// job srun sets PMIX_RANK too, and other launchers pass it on.
+/// Throws `world_error` if PMIx has another rank than the launcher `chosen`. In a Slurm job, srun
+/// sets PMIX_RANK too, and other launchers pass it on.
 template <class Environment>
 void require_rank_of_pmix(const launcher_values& chosen, const Environment& read) {
   const std::optional<std::string> rank = read("PMIX_RANK");
@@ -261,20 +260,21 @@ void require_rank_of_pmix(const launcher_values& chosen, const Environment& read
   throw_contradiction(chosen.text(), "PMIx's PMIX_RANK=" + *rank);
 }
 
-/// Returns the values of the launcher that started this process, or of `only`, if given;
-/// `std::nullopt` without a launcher. Throws `world_error`.
+/// Returns the values of the launcher that started this process, or of the launcher `only` if
+/// given. Returns `std::nullopt` without a launcher. Throws `world_error`.
 template <class Environment>
 [[nodiscard]] std::optional<launcher_values> choose_launcher(std::optional<launcher> only,
                                                              const Environment& read) {
   if (only == launcher::none) return std::nullopt;
-  // A child of torchrun: other variables come from the launcher of torchrun.
+  // In a child of torchrun, other launchers' variables belong to the launcher that started
+  // torchrun.
   if (!only && read("TORCHELASTIC_RUN_ID")) only = launcher::torchrun;
   std::optional<launcher_values> chosen;
   for (const launcher_names& names : launchers) {
     if (only && names.which != *only) continue;
     const launcher_values found = read_launcher(names, read);
-    // mpirun or mpiexec inside a Slurm job: Slurm's numbers are those of a batch script, or of the
-    // daemon on each node.
+    // If mpirun or mpiexec runs inside a Slurm job, Slurm's numbers belong to a batch script or to
+    // the daemon on each node.
     const bool is_around = chosen && names.which == launcher::slurm &&
                            chosen->names->which != launcher::torchrun &&
                            !(found.is_whole() && chosen->same_world(found));
@@ -304,8 +304,8 @@ template <class Environment>
 
 }  // namespace detail
 
-/// A source of environment variables for `world::from_environment`: called with a name, returns the
-/// value, or `std::nullopt` if there is no such variable.
+/// A source of environment variables for `world::from_environment`. Called with a name, it returns
+/// the value, or `std::nullopt` if the variable is not set.
 template <class E>
 concept environment = requires(const E& read, const char* name) {
   { read(name) } -> std::convertible_to<std::optional<std::string>>;
@@ -317,35 +317,35 @@ concept environment = requires(const E& read, const char* name) {
 ///     ps::sharded order{ps::shuffled{.seed = 1},
 ///                       {.rank = w.rank, .world = w.size, .global_batch = 1024}};
 ///
-/// A plain value: copy it, or set its members yourself. The library starts no process and opens no
-/// port.
+/// A plain value that may be copied, and whose members the program may set. The library starts no
+/// process and opens no port.
 struct world {
-  /// The rank of this process, from 0.
+  /// The rank of this process, starting at 0.
   int rank = 0;
   /// The number of processes.
   int size = 1;
-  /// The rank on this machine, from 0: the number of its GPU if each rank has a GPU. -1 if unknown,
-  /// which no device accepts.
+  /// The rank on this machine, starting at 0. This is the index of its GPU if each rank has a GPU.
+  /// -1 if unknown, which no device accepts.
   int local_rank = 0;
-  /// The number of processes on this machine; 0 if unknown. Slurm's value is the maximum per node,
-  /// too large for a last node with fewer processes.
+  /// The number of processes on this machine, or 0 if unknown. Slurm provides the maximum per node,
+  /// which is too large for a last node with fewer processes.
   int local_size = 1;
   /// The launcher whose variables were used.
   launcher started_by = launcher::none;
 
   friend bool operator==(const world&, const world&) = default;
 
-  /// Returns the world of this process from the variables of the launchers in `launcher`. Without
-  /// any of these variables, returns a world of one.
+  /// Returns the world of this process from the variables of the launchers in `launcher`. If no
+  /// such variable is set, returns a world of one.
   ///
   /// Variables of several launchers must agree, except for nested launchers. torchrun (recognized
-  /// by TORCHELASTIC_RUN_ID) takes precedence over all others, and all others over Slurm, whose
-  /// variables are inherited by all processes of a job. `only` restricts the search to a single
-  /// launcher. Throws `world_error` for an incomplete set (RANK without WORLD_SIZE), a launcher
-  /// that provides no size (PMIX_RANK alone, JOB_COMPLETION_INDEX), contradictions, rank >= size,
-  /// and values that are not numbers.
+  /// by TORCHELASTIC_RUN_ID) takes precedence over all others. All others take precedence over
+  /// Slurm, because all processes of a job inherit its variables. `only` restricts the search to a
+  /// single launcher. Throws `world_error` for an incomplete set (RANK without WORLD_SIZE), a
+  /// launcher that provides no size (PMIX_RANK alone, JOB_COMPLETION_INDEX), contradictions, rank
+  /// >= size, and values that are not numbers.
   ///
-  /// Reads a few variables; no other thread may change the environment during the call.
+  /// Reads a few environment variables, which no other thread may change during the call.
   template <environment Environment = detail::process_environment>
   [[nodiscard]] static world from_environment(std::optional<launcher> only = std::nullopt,
                                               const Environment& read = {}) {
@@ -361,7 +361,7 @@ struct world {
     return here;
   }
 
-  /// Returns text for a log: "rank 3 of 8, 1 of 4 on this machine, by torchrun".
+  /// Returns a description for a log: "rank 3 of 8, 1 of 4 on this machine, by torchrun".
   [[nodiscard]] std::string str() const {
     std::string text = "rank " + std::to_string(rank) + " of " + std::to_string(size);
     if (local_rank >= 0) {

@@ -19,14 +19,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 /// The part of a loop that limits its speed.
 enum class bottleneck {
-  step,          ///< the loop's body, which never waits
-  device,        ///< the device: the body waits for steps or copies that it has queued
+  step,          ///< the loop's body; the loop never waits
+  device,        ///< the device: the body waits for steps or copies that it queued
   launches,      ///< the body, which queues work too slowly for the device
   workers,       ///< reading, which more workers would speed up
   storage,       ///< storage: workers are blocked on I/O
   processors,    ///< processor time: reading and the body need more than the cores provide
-  quota,         ///< the container's CPU quota
-  copy,          ///< the bus
+  quota,         ///< the container's CPU quota is used up
+  copy,          ///< the bus between host and device
   depth,         ///< too few device slots: a copy does not overlap with the previous step
   slow_samples,  ///< stragglers: single slow reads delay their batch while workers are idle
   leases,        ///< the program holds the leases that it waits for
@@ -39,22 +39,22 @@ enum class bottleneck {
 struct diagnosis {
   bottleneck limit = bottleneck::nothing;  ///< the bottleneck
   double waiting = 0;                      ///< share of time in which the loop waited
-  double for_batches = 0;   ///< share spent waiting for a batch (without workers: reading it)
+  double for_batches = 0;   ///< share spent waiting for a batch (without workers, reading it)
   double for_copies = 0;    ///< share spent waiting for a copy
   double for_leases = 0;    ///< share spent waiting for a lease to end
   double for_results = 0;   ///< share spent waiting for a slot for the results of a step
   double throttled = 0;     ///< share in which the container was throttled
-  double busy_workers = 0;  ///< mean number of workers that read
-  double busy_cores = 0;    ///< mean number of cores that read or run the body
+  double busy_workers = 0;  ///< mean number of workers that are reading
+  double busy_cores = 0;    ///< mean number of cores that are reading or running the body
   std::size_t cores = 0;    ///< number of cores that the process may use
   std::size_t workers = 0;  ///< number of workers of the loader
-  std::size_t wanted_workers = 0;  ///< number of workers that is expected to suffice
-  /// A value of `loader_options::lookahead_bytes` to try if reads wait for a disk or a network; 0:
-  /// no change. Its gain is unknown and not part of `gain`.
+  std::size_t wanted_workers = 0;  ///< number of workers that should suffice
+  /// A value to try for `loader_options::lookahead_bytes` if reads wait for a disk or a network. 0
+  /// means no change. The gain is unknown and not part of `gain`.
   std::uint64_t wanted_read_ahead = 0;
-  /// The time per batch without loading, in seconds, see `transfer::replay`; 0: unknown.
+  /// The time per batch without loading in seconds, see `transfer::replay`, or 0 if unknown.
   double floor = 0;
-  double above_floor = 0;  ///< 0.32: a batch takes 1.32 times the floor
+  double above_floor = 0;  ///< 0.32 means that a batch takes 1.32 times the floor
   /// Time of a copy by the device's clock, in seconds per batch, see
   /// `transfer_options::instrumentation.time_device`. 0 means unknown, also for `device_step` and
   /// `device_idle`.
@@ -63,7 +63,7 @@ struct diagnosis {
   double device_idle = 0;  ///< time in which the step's stream was idle
   double gain = 0;         ///< expected gain of the remedy: 0.44 is 44 % more batches per second
   std::string sentence;    ///< the bottleneck, with figures
-  std::string remedy;      ///< the change to make, in terms of the options
+  std::string remedy;      ///< the change to make, as names and values of options
 
   /// Returns the sentence and the remedy.
   [[nodiscard]] std::string str() const { return sentence + ". " + remedy; }
@@ -73,12 +73,12 @@ namespace detail {
 
 /// Advice on `loader_options::lookahead_bytes` for a loop whose reads wait.
 struct ahead_advice {
-  std::uint64_t bytes = 0;  ///< suggested value of the option; 0: no change
-  std::string sentence;     ///< empty: no advice
+  std::uint64_t bytes = 0;  ///< suggested value of the option, or 0 for no change
+  std::string sentence;     ///< empty without advice
 };
 
-/// Returns the advice that follows from the prefetch statistics. The gain is unknown: the disk or
-/// the network may already be saturated.
+/// Derives the advice from the prefetch statistics. The gain is unknown, because the disk or the
+/// network may already be saturated.
 [[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
   constexpr std::uint64_t max = (std::numeric_limits<std::uint64_t>::max)();
   if (ahead.source_bytes == 0) return {};  // the dataset accepts no hints
@@ -107,54 +107,55 @@ struct ahead_advice {
   std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
   return text.data();
 }
-/// Returns a share as "44 %".
+/// Formats a share, such as "44 %".
 [[nodiscard]] inline std::string percent(double share) { return rounded(100 * share, 0) + " %"; }
-/// Returns a number as "2.5".
+/// Formats a number, such as "2.5".
 [[nodiscard]] inline std::string tenths(double value) { return rounded(value, 1); }
 
 /// The times of a batch and the loop's waits, from statistics.
 struct loop_times {
-  diagnosis known;       // values that need no judgment
-  double all = 0;        // in seconds, like all times here; 0: there was no batch
+  diagnosis known;       // values that are copied from the statistics unchanged
+  double all = 0;        // in seconds, like all times here; 0 without batches
   double body = 0;       // part of `all` in the loop's body
-  double no_core = 0;    // part of `all` in which the loop's thread was ready and had no core
-  double reading = 0;    // time of workers, or of the consumer
-  double computing = 0;  // part of `reading` that is processor time
-  double queuing = 0;    // part of `reading` in which a worker was ready and had no core
+  double no_core = 0;    // part of `all` in which the loop's thread was ready but had no core
+  double reading = 0;    // time that workers, or the consumer, spent reading
+  double computing = 0;  // part of `reading` that used a processor
+  double queuing = 0;    // part of `reading` in which a worker was ready but had no core
   double for_batches = 0;
   double for_copies = 0;
   double for_leases = 0;
   double for_results = 0;
-  double consuming = 0;  // time of consumers of results
+  double consuming = 0;  // time that the consumers of results took
   double throttled = 0;
   std::size_t consumers = 0;
-  double behind_device = 0;    // share of the workers' idle time: copies out of slots
+  double behind_device = 0;    // share of the workers' idle time spent waiting for copies out of
+                               // slots
   double tail = 1;             // time of a slow read relative to the median
-  double ahead = 0;            // copies in flight after the batch that was handed out
-  std::size_t worker_cap = 0;  // limit if workers = automatic; 0: their number is fixed
+  double ahead = 0;            // copies in flight after the batch that the loop is using
+  std::size_t worker_cap = 0;  // limit if workers = automatic, or 0 if their number is fixed
   bool is_fed = false;
   std::uint64_t depth = 0;   // depth of the feed
   ahead_stats told;          // the prefetch hints
-  bool runs_inline = false;  // the step is the loop's body, and idle between two batches
+  bool runs_inline = false;  // the step is the loop's body, and no step runs between two batches
 };
 
 [[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
   return std::chrono::duration<double>(time).count();
 }
-/// Returns a batch's part of `time`; 0 if there are no batches.
+/// Returns the part of `time` per batch, or 0 without batches.
 [[nodiscard]] inline double share_of(std::chrono::nanoseconds time,
                                      std::uint64_t batches) noexcept {
   return batches == 0 ? 0 : seconds(time) / static_cast<double>(batches);
 }
 
-/// Returns the mean number of active workers: inactive workers sleep all the time.
+/// Returns the mean number of active workers. Inactive workers sleep all the time.
 [[nodiscard]] inline std::size_t active_worker_count(const loader_stats& loader) noexcept {
   if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
   const auto spared = std::llround(seconds(loader.wait_while_inactive.time) / seconds(loader.age));
   return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
 }
 
-/// Adds the reads of the loader below a loop of `batches` batches.
+/// Adds the reads of the loader that feeds a loop of `batches` batches.
 inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64_t batches) {
   times.known.workers = active_worker_count(loader);
   times.worker_cap = loader.workers_are_automatic ? loader.workers : 0;
@@ -172,7 +173,8 @@ inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64
   times.tail = median > 0 ? seconds(loader.read.times.quantile(0.99)) / median : 1;
 }
 
-/// Adds the time that the loop's thread spends on the run queue, as a part of its own work.
+/// Adds the time that the loop's thread spends on the run queue, which is a part of the body's
+/// time.
 inline void add_run_queue(loop_times& times, const step_stats& step) {
   const double work = times.body + (times.known.workers == 0 ? times.reading : 0);
   times.no_core = (std::min)(work, share_of(step.run_queue, step.batches));
@@ -207,7 +209,7 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   times.for_leases = share_of(stats.wait_for_slot.time, batches);
   times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
   add_run_queue(times, stats.step);
-  if (stats.results) {  // the loop has waited within its body
+  if (stats.results) {  // the loop waited within its body
     times.for_results = (std::min)(times.body, share_of(stats.results->waited, batches));
     times.body -= times.for_results;
     times.consuming = share_of(stats.results->consuming, batches);
@@ -223,7 +225,7 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   return times;
 }
 
-/// Returns the predicted time of a batch with `workers` workers, at least 1. This is the slowest of
+/// Predicts the time of a batch with `workers` workers, at least 1. This is the slowest of four:
 /// the body, reading on free cores, all computation shared by the cores, and handing a batch from
 /// one thread to another (6 to 8 us).
 [[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
@@ -245,7 +247,8 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   return workers;
 }
 
-/// Finds the diagnosis, in the order of the usual questions: does the loop wait, for what, and why.
+/// Finds the diagnosis by answering the usual questions in order: whether the loop waits, for what,
+/// and why.
 class judge {
  public:
   judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
@@ -288,10 +291,10 @@ class judge {
     diagnosis_.waiting = diagnosis_.for_batches + diagnosis_.for_copies + diagnosis_.for_leases +
                          diagnosis_.for_results;
     diagnosis_.throttled =
-        (std::min)(1.0, times_.throttled / times_.all);  // the sum over all cores
+        (std::min)(1.0, times_.throttled / times_.all);  // the time is summed over all cores
     diagnosis_.busy_workers = times_.reading / times_.all;
     diagnosis_.cores = cores_;
-    // A body may wait for a device, so the sum can exceed the number of cores.
+    // A body may wait for a device, so the sum could exceed the number of cores.
     diagnosis_.busy_cores =
         (std::min)((times_.computing + times_.body - times_.no_core) / times_.all,
                    static_cast<double>(cores_));
@@ -301,7 +304,8 @@ class judge {
         times_.reading > 0 ? enough_workers(times_, cores_) : diagnosis_.workers;
   }
 
-  /// Sets the diagnosis and a remedy with the predicted `time` per batch in seconds; 0: unknown.
+  /// Sets the diagnosis and a remedy. `time` is the predicted time per batch in seconds with the
+  /// remedy, or 0 if unknown.
   void say(bottleneck limit, const std::string& sentence, const std::string& remedy,
            double time = 0) {
     diagnosis_.limit = limit;
@@ -309,7 +313,8 @@ class judge {
     diagnosis_.remedy = remedy;
     if (diagnosis_.floor > 0) {
       diagnosis_.sentence += "; " + percent(diagnosis_.above_floor) + " above the floor";
-      time = time > 0 ? (std::max)(time, diagnosis_.floor) : 0;  // no remedy makes the step faster
+      time = time > 0 ? (std::max)(time, diagnosis_.floor) : 0;  // no remedy makes the step itself
+                                                                 // faster
     }
     diagnosis_.gain = time > 0 ? (std::max)(0.0, times_.all / time - 1) : 0;
     if (diagnosis_.gain >= 0.01) diagnosis_.remedy += ": expected +" + percent(diagnosis_.gain);
@@ -323,7 +328,8 @@ class judge {
         "Raise the quota, or take fewer workers (" + workers_option() + ")");
   }
 
-  /// Returns true if the cores are taken by threads that neither read nor run the loop's body.
+  /// Returns true if the cores are busy with threads other than those that read or run the loop's
+  /// body.
   [[nodiscard]] bool others_have_cores() const noexcept {
     return diagnosis_.busy_cores < 0.8 * static_cast<double>(cores_);
   }
@@ -346,7 +352,7 @@ class judge {
         fewer_programs);
   }
 
-  /// Returns the share of time in which the device has no step to run, as far as known.
+  /// Returns the share of time in which the device has no step to run, as far as this is known.
   [[nodiscard]] double device_idles() const noexcept {
     const double all = diagnosis_.device_idle + diagnosis_.device_step;
     return all > 0 ? diagnosis_.device_idle / all : 0;
@@ -361,7 +367,7 @@ class judge {
     return true;
   }
 
-  /// Sets the diagnosis if the host does not wait, but the device is idle.
+  /// Sets the diagnosis if the host does not wait but the device is idle.
   void idle_device() {
     const std::string waits = "the device has no step to run for " + percent(device_idles()) +
                               " of the time although batches are ready";
@@ -425,7 +431,7 @@ class judge {
         "the loop waits " + percent(diagnosis_.for_copies) + " of the time for copies";
     if (times_.ahead < 0.5) {
       const std::string none = "copy-bound: " + waits + ", and no copy runs ahead";
-      // Nothing was copied during the body: no slot was free, or no batch was ready.
+      // Nothing was copied during the body, because no slot was free or no batch was ready.
       if (diagnosis_.workers == 0)
         return say(bottleneck::depth, none, "Read in a worker: .workers = 1");
       if (times_.depth < 3) {
@@ -440,7 +446,7 @@ class judge {
   }
 
   void batches() {
-    // If all workers are busy, the loop waits for the copy of a batch that came late.
+    // If all workers are busy, the loop waits for the copy of a batch that was read late.
     const std::string waits = "the loop waits " +
                               percent(diagnosis_.for_batches + diagnosis_.for_copies) +
                               " of the time for batches";
@@ -461,8 +467,8 @@ class judge {
     if (busy_share() < 0.8) return idle_workers(waits);
     const double better = time_with(times_, diagnosis_.wanted_workers, cores_);
     const auto cores = static_cast<double>(cores_);
-    // Some kernels do not report run-queue time. Workers of a loop that uses all cores do not wait
-    // for I/O.
+    // Some kernels do not report run-queue time. If the loop uses all cores, its workers are not
+    // waiting for I/O.
     const double blocked = diagnosis_.busy_cores > 0.9 * cores ? 0 : 1 - computes - queues;
     const bool is_storage = blocked > 0.5;
     if (diagnosis_.wanted_workers > diagnosis_.workers && times_.all / better > 1.03) {
@@ -561,11 +567,10 @@ class judge {
 
 }  // namespace detail
 
-/// Finds the part that limits a loop from two snapshots of `loader::stats()` or
-/// `transfer::stats()`, between which the loop ran. The diagnosis follows from which thread waits
-/// for which, not from utilization. `cores` is the number of cores that the process may use; 0 uses
-/// the limits of affinity and cgroup. Throws `stats_mismatch` if the snapshots do not belong
-/// together.
+/// Finds the bottleneck of a loop from two snapshots of `loader::stats()` or `transfer::stats()`,
+/// between which the loop ran. The diagnosis follows from which thread waits for which, not from
+/// utilization. `cores` is the number of cores that the process may use; 0 uses the limits of
+/// affinity and cgroup. Throws `stats_mismatch` if the snapshots do not belong together.
 ///
 ///     const auto before = feed.stats();
 ///     for (auto& batch : feed.epoch(0)) ...
@@ -577,8 +582,9 @@ template <class Stats>
   return detail::judge{times, cores == 0 ? detail::usable_cpus() : cores}.decide();
 }
 
-/// Explains a diagnosis, one line per question: loader, copy, step, processor; the device if it was
-/// timed, and the distance to the floor after a replay. The diagnosis comes last.
+/// Explains a diagnosis with one line each for the loader, the copy, the step and the processor.
+/// The device has a line if it was timed, and a replay adds the distance to the floor. The
+/// diagnosis comes last.
 [[nodiscard]] inline std::string to_string(const diagnosis& result) {
   using detail::percent;
   using detail::tenths;

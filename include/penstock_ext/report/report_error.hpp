@@ -12,11 +12,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Statistics or a trace could not be written: the folder is missing or not writable, or the disk
-/// is full. A previous file with this path is unchanged.
+/// Thrown if statistics or a trace cannot be written because the folder is missing or not writable,
+/// or the disk is full. A previous file with this path is unchanged.
 class [[gnu::visibility("default")]] report_error : public error {
  public:
-  /// `what` is "the trace" or similar; `number` is the system's error number.
+  /// `what` is a description such as "the trace"; `number` is the system's error number.
   report_error(std::string path, std::string_view what, int number)
       : error(path + ": " + std::string{what} +
               " cannot be written: " + std::system_category().message(number)),
@@ -24,7 +24,7 @@ class [[gnu::visibility("default")]] report_error : public error {
         number_(number) {}
   /// Returns the path of the file.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Returns the system's reason, a value of `errno`: ENOSPC, EACCES.
+  /// Returns the system's reason, an `errno` value such as ENOSPC or EACCES.
   [[nodiscard]] int number() const noexcept { return number_; }
 
  private:
@@ -34,7 +34,8 @@ class [[gnu::visibility("default")]] report_error : public error {
 
 namespace detail {
 
-/// Writes `text` to a file, whole or not at all. Throws a `report_error` that names it `what`.
+/// Writes all of `text` to a file, or nothing. Throws a `report_error` whose message calls the text
+/// `what`.
 inline void write_report(const std::string& path, std::string_view what, std::string_view text) {
   if (const int wrong = write_whole_file(path, text)) throw report_error(path, what, wrong);
 }

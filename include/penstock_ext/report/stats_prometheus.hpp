@@ -23,7 +23,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns seconds with all nine decimal places, independent of the locale.
+/// Formats a time in seconds with all nine decimal places, independent of the locale.
 [[nodiscard]] inline std::string seconds_text(std::chrono::nanoseconds time) {
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t whole = time.count() < 0 ? 0 : time.count();
@@ -33,8 +33,8 @@ namespace detail {
   return text.data();
 }
 
-/// Writes Prometheus' text format: the samples of a family follow its HELP and TYPE, which appear
-/// once, for any number of loaders.
+/// Writes Prometheus's text format. Each family's HELP and TYPE appear once, followed by its
+/// samples, for any number of loaders.
 class prometheus_writer {
  public:
   /// Sets the prefix of the families and the labels of the following samples. `labels` is the text
@@ -56,7 +56,8 @@ class prometheus_writer {
     family(name, "gauge", help);
     sample("", "", value);
   }
-  /// Writes a summary without quantiles, which could not be added up: the count and the sum.
+  /// Writes a summary as its count and sum. Quantiles are left out because they cannot be
+  /// aggregated.
   void summary(std::string_view name, std::string_view help, const std::string& sum,
                std::uint64_t count) {
     family(name, "summary", help);
@@ -69,7 +70,7 @@ class prometheus_writer {
   void summary(std::string_view name, std::string_view help, const depth_stats& depth) {
     summary(name, help, std::to_string(depth.sum), depth.looks);
   }
-  /// Writes the batches that the loop got, and the time of its body.
+  /// Writes the number of batches that the loop received, and the time of its body.
   void step(const step_stats& step) {
     counter("taken_batches_total", "Batches that the loop took.", step.batches);
     counter("taken_samples_total", "Samples of those batches.", step.samples);
@@ -83,7 +84,7 @@ class prometheus_writer {
     family("wait_seconds_total", "counter", "Time waited by all threads, by kind.");
     for (const auto& [name, wait] : stages) sample("", name, seconds_text(wait.time));
   }
-  /// Writes several values of a number, with the label `kind`.
+  /// Writes several samples of a family, distinguished by the label `kind`.
   void kinds(std::string_view name, std::string_view help,
              std::initializer_list<std::pair<std::string_view, std::uint64_t>> values) {
     family(name, "counter", help);
@@ -120,26 +121,26 @@ class prometheus_writer {
 
   std::string prefix_;
   std::string labels_;
-  std::vector<family_text> families_;  // in the order of their first use
+  std::vector<family_text> families_;  // in the order of first use
   std::size_t family_ = 0;             // index of the current family
 };
 
 }  // namespace detail
 
-/// A page of the statistics of several loaders and transfers, in Prometheus' text format:
+/// A page of the statistics of several loaders and transfers, in Prometheus's text format:
 ///
 ///     ps::prometheus_page page;
 ///     page.add(train.stats(), "train").add(valid.stats(), "valid");
 ///     ps::write_prometheus(page, "/var/lib/node_exporter/training.prom");
 ///
-/// Each family has its HELP and TYPE once. Use it for snapshots, not for differences of snapshots:
-/// Prometheus itself subtracts.
+/// Each family has its HELP and TYPE once. Add snapshots, not differences of snapshots, because
+/// Prometheus itself computes differences.
 class prometheus_page {
  public:
   /// Adds counters of samples, bytes and seconds since the loader's construction. The label
-  /// `loader` is a long number that is unique in the process, made of the loader's address and the
-  /// time; it differs in the next run. A `name` becomes the label `name`. Does nothing if the
-  /// loader is on the page already.
+  /// `loader` is a long number made of the loader's address and the time. The number is unique in
+  /// the process, and differs in the next run. `name` is written as the label `name`. Does nothing
+  /// if the loader is on the page already.
   prometheus_page& add(const loader_stats& stats, std::string_view name = {}) {
     const std::string label = "loader=\"" + std::to_string(stats.loader) + '"';
     if (!begin("penstock_loader_", label, name)) return *this;
@@ -193,8 +194,9 @@ class prometheus_page {
     return *this;
   }
 
-  /// Adds a transfer's statistics and then those of its loader, if its source is a loader. The
-  /// label `transfer` is a number like `loader`; the label `loader` is set if there is a loader.
+  /// Adds a transfer's statistics, and then those of its loader if its source is a loader. The
+  /// label `transfer` is a number of the same form as the label `loader`, which is added if there
+  /// is a loader.
   prometheus_page& add(const transfer_stats& stats, std::string_view name = {}) {
     std::string labels = "transfer=\"" + std::to_string(stats.transfer) + '"';
     if (stats.loader) labels += ",loader=\"" + std::to_string(stats.loader->loader) + '"';
@@ -249,26 +251,26 @@ class prometheus_page {
   std::set<std::string> added_;
 };
 
-/// Returns a page of a loader, see `prometheus_page::add`.
+/// Returns a page with the statistics of one loader, see `prometheus_page::add`.
 [[nodiscard]] inline std::string to_prometheus(const loader_stats& stats) {
   return prometheus_page{}.add(stats).text();
 }
-/// Returns a page of a transfer and its loader.
+/// Returns a page with the statistics of a transfer and its loader.
 [[nodiscard]] inline std::string to_prometheus(const transfer_stats& stats) {
   return prometheus_page{}.add(stats).text();
 }
 
-/// Writes `to_prometheus(stats)` to a file, for a collector that reads files such as that of
-/// node_exporter, whose files end in ".prom":
+/// Writes `to_prometheus(stats)` to a file. Collectors such as node_exporter read such files, whose
+/// names end in ".prom":
 ///
 ///     ps::write_prometheus(feed.stats(), "/var/lib/node_exporter/train.prom");
 ///
-/// A series may be in one file only, and the file of a transfer also has its loader's series.
-/// Several loaders and transfers share a file as a `prometheus_page`. A reader sees the previous
-/// file or the new file, never a part: the text is written to a file in the same folder, which is
-/// then renamed. The new file may not be on the disk yet when this returns. Takes some system
-/// calls: call it occasionally, not for each batch. Thread-safe, also for the same path. Throws
-/// `report_error`.
+/// A series may be in one file only, and the file of a transfer also contains its loader's series.
+/// To put several loaders and transfers into one file, use a `prometheus_page`. A reader sees
+/// either the previous file or the complete new file, because the text is written to another file
+/// in the same folder, which is then renamed. The new file may not be on the disk yet when the
+/// function returns. Takes some system calls, so call it occasionally and not for each batch.
+/// Thread-safe, also for the same path. Throws `report_error`.
 inline void write_prometheus(const loader_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));
 }

@@ -16,12 +16,12 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns a time with about three digits in a suitable unit: "12.3 us".
+/// Formats a time with about three digits in a suitable unit: "12.3 us".
 [[nodiscard]] inline std::string short_text(std::chrono::nanoseconds time) {
   constexpr std::array<const char*, 4> units{"ns", "us", "ms", "s"};
   auto value = static_cast<double>(time.count());
   std::size_t unit = 0;
-  // At 999.5 and above, three digits would be 1000.
+  // A value of 999.5 or more would be rounded to 1000.
   for (; value >= 999.5 && unit + 1 < units.size(); ++unit) value /= 1000;
   std::array<char, 48> text{};
   std::snprintf(text.data(), text.size(), value < 999.5 ? "%.3g %s" : "%.0f %s", value,
@@ -29,7 +29,7 @@ namespace detail {
   return text.data();
 }
 
-/// Returns a number with three digits: "0.125".
+/// Formats a number with three digits: "0.125".
 [[nodiscard]] inline std::string short_text(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g", value);
@@ -76,8 +76,8 @@ class stats_table {
 
 }  // namespace detail
 
-/// Returns the statistics as a table for people. Each line is a stage with its count, its time, and
-/// its share of the covered time. The threads of a stage are added up.
+/// Formats the statistics as a table for people. Each line is a stage with its count, its time, and
+/// its share of the measured time. A stage's line is the sum over its threads.
 [[nodiscard]] inline std::string to_text(const loader_stats& stats) {
   using detail::short_text;
   detail::stats_table table{stats.age};
@@ -126,8 +126,7 @@ class stats_table {
   return table.text();
 }
 
-/// Returns a transfer's statistics as a table, followed by the table of its loader, if it has a
-/// loader.
+/// Formats a transfer's statistics as a table, followed by the table of its loader if it has one.
 [[nodiscard]] inline std::string to_text(const transfer_stats& stats) {
   using detail::short_text;
   detail::stats_table table{stats.age};
@@ -163,7 +162,7 @@ inline std::ostream& operator<<(std::ostream& out, const transfer_stats& stats) 
 
 namespace detail {
 
-/// Writes a JSON object: numbers, times as whole nanoseconds, nested objects and lists.
+/// Writes a JSON object of numbers, times as whole nanoseconds, nested objects and lists.
 class json_object {
  public:
   json_object& add(std::string_view name, const std::string& value) {
@@ -270,8 +269,8 @@ class json_object {
       .text();
 }
 
-/// Returns a transfer's statistics as a JSON object. The member "loader" has those of its loader;
-/// it is null for a source that is not a loader.
+/// Returns a transfer's statistics as a JSON object. The member "loader" contains its loader's
+/// statistics, or null if the source is not a loader.
 [[nodiscard]] inline std::string to_json(const transfer_stats& stats) {
   return detail::json_object{}
       .add("penstock_transfer_stats", std::uint64_t{1})

@@ -23,10 +23,10 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns a number that links the events of a batch and is unique to the batch.
+/// Returns a number that is unique to a batch and links the events of the batch.
 [[nodiscard]] inline std::uint64_t flow_of(const trace_track& track,
                                            const batch_position& batch) noexcept {
-  // Distinguishes epochs and batches of 28 bits, and loaders of 8.
+  // Distinguishes 2^28 epochs, 2^28 batches of an epoch, and 2^8 loaders.
   return ((track.flow << 56) ^ (batch.epoch << 28) ^ batch.batch) + 1;
 }
 
@@ -53,7 +53,7 @@ class chrome_text {
     ((text += phase) += R"(", "name": ")") += name;
     return text + R"(", "pid": )" + process_ + R"(, "tid": )" + std::to_string(thread_);
   }
-  /// Returns the events in the form that viewers need: sorted by begin, and each event ends no
+  /// Returns the events in the form that viewers need: sorted by begin, with each event ending no
   /// later than the event that encloses it.
   [[nodiscard]] static std::vector<trace_event> nested(const trace_track& track) {
     std::vector<trace_event> events{track.events.begin(), track.events.end()};
@@ -116,13 +116,13 @@ class chrome_text {
 /// slices of a batch. Takes about 170 bytes per slice, first in memory.
 ///
 /// The file is written under another name in the folder of `path` and renamed when it is whole, so
-/// that no reader sees a partial file. If `path` is not an ordinary file, for example a pipe, it is
-/// written to directly. Throws `report_error` and std::bad_alloc. Thread-safe; no loop waits for
-/// it.
+/// that no reader sees a partial file. If `path` is not a regular file, for example a pipe, the
+/// text is written to it directly. Throws `report_error` and std::bad_alloc. Thread-safe; no loop
+/// waits for it.
 inline void write_chrome_trace(const trace_snapshot& trace, const std::string& path) {
   detail::write_report(path, "the trace", detail::chrome_text{trace}.text());
 }
-/// Writes the current contents of a recorder. Throws the same errors.
+/// Writes the current contents of a recorder. Throws what the overload above throws.
 inline void write_chrome_trace(const trace_recorder& recorder, const std::string& path) {
   write_chrome_trace(recorder.snapshot(), path);
 }

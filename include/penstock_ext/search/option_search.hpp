@@ -25,8 +25,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Options that affect the speed of a loop but not its results, and the batch size. Options that
-/// were searched have a value; the others are empty. See `option_search`.
+/// Options that affect the speed of a loop but not its results, and the batch size. An option has a
+/// value if it was searched, and otherwise is empty. See `option_search`.
 struct tuned_options {
   /// Value for `loader_options::workers`.
   std::optional<std::size_t> workers = {};
@@ -59,7 +59,7 @@ struct tuned_options {
 
 namespace detail {
 
-/// A separate alias, because nvcc generates a declaration of the type for which g++ warns.
+/// A separate alias, because for the type itself nvcc generates a declaration that makes g++ warn.
 using tuned_place = std::optional<std::size_t> tuned_options::*;
 
 struct tuned_member {
@@ -79,8 +79,8 @@ inline constexpr std::array<tuned_member, 6> tuned_members{
 }  // namespace detail
 
 /// The values from which an `option_search` chooses, for each option of a loop. An option without
-/// values stays unchanged. If 0 has a special meaning for an option (`workers`, `chunk`,
-/// `prefetch`), 0 is allowed too. At most 65,536 combinations.
+/// values stays unchanged. The value 0 is allowed for options to which it has a special meaning
+/// (`workers`, `chunk`, `prefetch`). The space may have at most 65,536 combinations.
 struct search_space {
   /// Values for `loader_options::workers`.
   std::vector<std::size_t> workers = {};
@@ -93,8 +93,7 @@ struct search_space {
   /// Values for `loader_options::pinned`, 0 and 1.
   std::vector<std::size_t> pinned = {};
   /// Values for `loader_options::batch_size`, each at least 1. The batch size affects the results.
-  /// Therefore the cost must be measured for each sample, or for the training that reaches a given
-  /// goal.
+  /// Therefore measure the cost per sample, or the cost of training until a given goal is reached.
   std::vector<std::size_t> batch_size = {};
 };
 
@@ -108,8 +107,8 @@ struct expected_value {
 };
 
 /// Gaussian process regression of a noisy function at points of the unit cube. The kernel is Matérn
-/// 5/2, with a length for each dimension. The kernel allows for kinks, which the throughput of a
-/// process has where another stage becomes the slowest. Lengths and noise are chosen from a few
+/// 5/2, with a length for each dimension. The kernel allows for kinks, which throughput has at
+/// points at which another stage becomes the slowest. Lengths and noise are chosen from a few
 /// values each, by the highest posterior density.
 ///
 /// Source: C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006,
@@ -178,7 +177,7 @@ class gaussian_process {
         if (i != j) {
           factor_[i * count + j] = sum / factor_[j * count + j];
         } else {
-          // The nugget keeps the pivot above zero, except for rounding.
+          // The nugget keeps the pivot above zero unless rounding errors are large.
           const double pivot = std::sqrt((std::max)(sum, 1e-12));
           factor_[i * count + i] = pivot;
           logarithms += std::log(pivot);
@@ -194,8 +193,9 @@ class gaussian_process {
     return -0.5 * static_cast<double>(count) * std::log(variance_) - logarithms + prior();
   }
 
-  /// Returns the log prior density. A few points cannot distinguish a length from noise. Without
-  /// points, a length is about 0.8, and the noise is a thirtieth of the variation.
+  /// Returns the log prior density, which is needed because a few points cannot distinguish a
+  /// length from noise. The prior expects a length of about 0.8, and noise of a thirtieth of the
+  /// variation.
   [[nodiscard]] double prior() const noexcept {
     const auto bell = [](double value, double centre, double width) {
       const double apart = std::log(value / centre) / width;
@@ -206,7 +206,7 @@ class gaussian_process {
     return sum;
   }
 
-  /// Sets each parameter in succession to the best of its values, in two sweeps.
+  /// Sets each parameter in turn to the best of its values, in two sweeps.
   void choose() {
     double best = fit();
     const auto try_all = [&](double& parameter, std::span<const double> candidates) {
@@ -267,8 +267,8 @@ class gaussian_process {
 
 /// All combinations of a `search_space`, numbered, with their coordinates in the unit cube. The
 /// coordinate of a value is its logarithm, scaled between the smallest and the largest value. The
-/// value 0 is not a small number but selects another mode. The coordinate of 0 is in the middle,
-/// and an additional dimension is 1 for the value 0.
+/// value 0 is not a small number but selects another mode. Therefore its coordinate is in the
+/// middle, and an additional coordinate is 1 for the value 0.
 class search_grid {
  public:
   /// Numbers the combinations of `space`. Throws `option_error` if a value is out of range, or if
@@ -385,14 +385,14 @@ struct search_options {
   std::uint64_t seed = 0;
   /// Maximum number of trials, at least 1.
   std::size_t trials = 40;
-  /// Maximum time for the search in seconds since construction; 0 means no limit. No trial is
-  /// proposed afterwards.
+  /// Maximum time for the search in seconds since construction, after which no trial is proposed. 0
+  /// means no limit.
   std::chrono::duration<double> budget{0};
-  /// The search ends when another trial is expected to lower the cost by less than this share.
+  /// The search ends when another trial is expected to lower the cost by less than this fraction.
   double min_gain = 0.002;
 };
 
-/// Options that were tried, and the cost of a loop with them.
+/// A set of options that was tried, and the cost of a loop with these options.
 struct trial {
   tuned_options options;  ///< The options that were tried.
   double cost = 0;        ///< Above 0. Lower is better.
@@ -400,17 +400,16 @@ struct trial {
   friend bool operator==(const trial&, const trial&) = default;
 };
 
-/// Finds the fastest options of a loop in few trials, by Bayesian optimization. Uses a Gaussian
-/// process of the logarithm of the cost, and expected improvement. The cost may be noisy: a trial
-/// is proposed again if that is worthwhile.
+/// Finds the fastest options of a loop in few trials, by Bayesian optimization. Models the
+/// logarithm of the cost as a Gaussian process, and maximizes the expected improvement. The cost
+/// may be noisy: a trial is proposed again if that is worthwhile.
 ///
 ///     ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2, 3, 4}}, {.seed = 1}};
 ///     while (const auto options = search.next()) search.note(*options, seconds_with(*options));
 ///     std::cout << ps::to_text(search.best());  // penstock_ext/search/tuned_text.hpp
 ///
-/// The proposals are a function of the space, the seed and the previous trials in their order. A
-/// new search therefore continues an earlier search if `note` records the earlier trials in it. Not
-/// thread-safe.
+/// The proposals depend only on the space, the seed and the order of previous trials. A new search
+/// therefore continues an earlier search if its trials are recorded with `note`. Not thread-safe.
 class option_search {
  public:
   /// Creates a search over `space`. Throws `option_error` if the space or an option is invalid.
@@ -421,7 +420,7 @@ class option_search {
     if (!(options.min_gain >= 0)) throw option_error("min_gain", "must not be negative");
   }
 
-  /// Returns the options to try next, or `std::nullopt` when the search is over. The search is over
+  /// Returns the options to try next, or `std::nullopt` when the search is over. The search ends
   /// when the trials or the budget are used up, no combination is left, or no trial is expected to
   /// gain enough.
   [[nodiscard]] std::optional<tuned_options> next() const {
@@ -444,14 +443,14 @@ class option_search {
     trials_.push_back({options, cost});
   }
 
-  /// Excludes `options` from further proposals, because they cannot work; for example, their slots
-  /// exceed the memory budget.
+  /// Excludes `options` from further proposals, for example because their slots would exceed the
+  /// memory budget.
   void exclude(const tuned_options& options) { excluded_[require(options)] = true; }
 
   /// Returns all recorded trials, in their order.
   [[nodiscard]] const std::vector<trial>& trials() const noexcept { return trials_; }
 
-  /// Returns the tried options with the lowest expected cost, which excludes noise. Throws
+  /// Returns the tried options with the lowest expected cost, without noise. Throws
   /// `std::logic_error` before the first trial.
   [[nodiscard]] const tuned_options& best() const {
     if (trials_.empty()) throw std::logic_error("option_search: no trial has finished");
@@ -479,8 +478,8 @@ class option_search {
     return !excluded_[point] && std::find(points_.begin(), points_.end(), point) == points_.end();
   }
 
-  /// Returns an untried combination whose values occurred in few trials. The values of each option
-  /// are used in a random order, a value in each trial, as in a Latin hypercube.
+  /// Returns an untried combination whose values occurred in few trials. As in a Latin hypercube,
+  /// the values of each option are used in a random order, one per trial.
   [[nodiscard]] std::optional<std::size_t> spread() const {
     const std::uint64_t number = trials_.size();
     const std::size_t wanted = grid_.where([&](std::size_t option) -> std::size_t {

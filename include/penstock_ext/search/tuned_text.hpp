@@ -25,8 +25,8 @@ namespace detail {
   throw text_error("tuned options", offset, expected, found);
 }
 
-/// Returns the options of an object that begins at byte `begin` and, if `has_cost` is true, the
-/// cost.
+/// Returns the options of an object that begins at byte `begin`, and the cost if `has_cost` is
+/// true.
 [[nodiscard]] inline trial trial_of(const nlohmann::json& object, std::size_t begin,
                                     bool has_cost) {
   trial read;
@@ -50,7 +50,7 @@ namespace detail {
   return read;
 }
 
-/// Returns the options that have a value as JSON, with the cost if it is above 0.
+/// Returns the options that have a value as JSON, and the cost if it is above 0.
 [[nodiscard]] inline std::string tuned_json(const tuned_options& options, double cost) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (const tuned_member& one : tuned_members) {
@@ -89,7 +89,7 @@ namespace detail {
   return detail::tuned_json(options, 0);
 }
 
-/// Returns trials as a JSON list, one on each line. A search can be continued from them.
+/// Returns trials as a JSON list with one trial on each line, from which a search can be continued.
 [[nodiscard]] inline std::string to_json(std::span<const trial> trials) {
   std::string text = "[";
   std::string_view between = "\n";

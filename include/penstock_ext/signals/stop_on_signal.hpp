@@ -34,15 +34,18 @@ namespace penstock::per_process {
 /// State that signal handlers share with the threads that wait for signals. The object is
 /// constant-initialized and never destroyed, so a handler that runs late can still use it.
 ///
-/// A handler may use lock-free atomics, and wake a thread by a system call.
+/// State that a signal handler accesses only by lock-free atomics and a system call that wakes a
+/// thread.
 struct signal_board {
-  // Invariant: the handler of a claimed signal sets its bit before it advances `changes`. The bit
-  // is cleared when the claim of the signal begins. Bit n - 1 represents signal number n, here and
-  // below.
+  // Invariant: the handler of a claimed signal sets the signal's bit before it advances `changes`.
+  // A new claim of the signal clears the bit. Everywhere in this file, bit n - 1 represents signal
+  // number n.
   std::atomic<std::uint64_t> arrived{0};
-  // Invariant: the `signal_claim` that owns a signal has set the bit of the signal, and clears it.
+  // Invariant: the `signal_claim` that owns a signal has set the signal's bit, and clears it at the
+  // end.
   std::atomic<std::uint64_t> taken{0};
-  // Advances after each arrival, and when a waiter must end. Threads sleep on it in the kernel.
+  // Advances after each signal, and when a waiting thread must end. Threads sleep on it in the
+  // kernel.
   std::atomic<std::uint32_t> changes{0};
   // Held while an action is checked and changed. No handler locks it.
   std::mutex actions;
@@ -72,12 +75,12 @@ struct signal_board {
 // Visible, like the handler, so that all libraries of a program share the board.
 [[gnu::visibility("default")]] inline constinit signal_board the_signals;
 
-/// The signal handler. When its first statement runs, SA_RESETHAND has already reset the action.
+/// The signal handler. SA_RESETHAND has already reset the action when its first statement runs.
 [[gnu::visibility("default")]] inline void record_signal(int number) noexcept {
   const int kept = errno;
   the_signals.arrived.fetch_or(std::uint64_t{1} << static_cast<unsigned>(number - 1),
                                std::memory_order_relaxed);
-  the_signals.advance();  // seq_cst: a thread that sees it sees the bit
+  the_signals.advance();  // seq_cst: a thread that sees the change also sees the bit
   errno = kept;
 }
 
@@ -107,36 +110,38 @@ void for_each_signal(signal_mask set, Use use) {
   }
 }
 
-/// Installs our handler for some signals during its lifetime. The kernel restores the default
-/// action of the first signal that arrives.
+/// Installs this header's handler for some signals during its lifetime. The kernel restores the
+/// default action of the first signal that arrives.
 class signal_handlers {
  public:
   explicit signal_handlers(signal_mask set) noexcept : set_(set) {
     struct sigaction ours {};
     ours.sa_handler = &record_signal;
     ours.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
-    // While a handler runs, the other signals wait: each arrives after its own action is set.
+    // While a handler runs, the other signals are held back, so that each arrives after its own
+    // action is set.
     for_each_signal(set, [&](int number) { ::sigaddset(&ours.sa_mask, number); });
-    // A `reset` runs after the loop, even if the first signal has already arrived.
+    // Holds the lock, so that a `reset` runs after the loop even if the first signal has already
+    // arrived.
     const std::lock_guard lock{the_signals.actions};
     for_each_signal(set, [&](int number) {
       ::sigaction(number, &ours, &former_[static_cast<std::size_t>(number)]);
     });
   }
   signal_handlers(signal_handlers&&) = delete;
-  /// Restores the former handler of each signal whose action is still ours, or the default action
-  /// to which the kernel has reset it.
+  /// Restores the former handler of each signal whose action this object still controls. The kernel
+  /// may have reset such an action to the default.
   ~signal_handlers() {
-    // In a child made by fork(), a thread that does not exist there may hold the mutex, and no
-    // other thread can.
+    // In a child made by fork(), a thread that does not exist there may hold the mutex. The child
+    // has no other threads, so it needs no lock.
     std::unique_lock lock{the_signals.actions, std::defer_lock};
     if (!process_.is_in_child()) lock.lock();
     const bool has_come = (the_signals.arrived.load(std::memory_order_relaxed) & set_) != 0;
     for_each_signal(set_, [&](int number) {
       struct sigaction now {};
       ::sigaction(number, nullptr, &now);
-      // On another thread a signal may be on its way to our handler: the kernel has reset the
-      // action and kept the flags, but the handler has not recorded the signal yet.
+      // On another thread a signal may have reached the handler: the kernel has reset the action
+      // and kept the flags, but the handler has not recorded the signal yet.
       const bool is_coming = (now.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
       const bool is_default = now.sa_handler == SIG_DFL;
       if (now.sa_handler != &record_signal && !(is_default && (has_come || is_coming))) return;
@@ -144,7 +149,7 @@ class signal_handlers {
     });
   }
 
-  /// Restores the default action of the signals of a set whose handler is ours.
+  /// Restores the default action of those signals whose handler is `record_signal`.
   static void reset(signal_mask set) noexcept {
     const std::lock_guard lock{the_signals.actions};
     for_each_signal(set, [](int number) {
@@ -160,13 +165,14 @@ class signal_handlers {
   std::array<struct sigaction, max_signal + 1> former_{};
 };
 
-/// A thread that requests a stop when one of some signals has arrived. The thread then ends. The
-/// destructor also ends the thread, except in a child made by fork(), which does not have it.
+/// A thread that requests a stop when one of a set of signals arrives, and then ends. The
+/// destructor ends the thread too, except in a child made by fork(), in which the thread does not
+/// exist.
 class signal_waiter {
  public:
-  /// Throws `std::system_error` if the system refuses the thread.
+  /// Throws `std::system_error` if the thread cannot be created.
   explicit signal_waiter(signal_mask set) : set_(set) {
-    // The thread inherits the mask: the program's handlers, and ours, run on other threads.
+    // The thread inherits the signal mask, so that all handlers run on other threads.
     const signals_blocked while_it_starts;
     thread_ = std::thread{[this] { work(); }};
   }
@@ -193,8 +199,8 @@ class signal_waiter {
         [this] { return is_over_.load(std::memory_order_relaxed) || (come() & set_) != 0; });
     const signal_mask here = come() & set_;
     if (here == 0) return;
-    // Before the stop request: code that sees the request may rely on the action of the next
-    // signal.
+    // Before the stop request, because code that sees the request may rely on the action of the
+    // next signal.
     signal_handlers::reset(set_);
     received_.store(std::countr_zero(here) + 1, std::memory_order_release);
     stop_.request_stop();
@@ -204,7 +210,7 @@ class signal_waiter {
   signal_mask set_;
   const fork_guard process_{true};
   std::stop_source stop_;
-  std::atomic<int> received_{0};      // 0: none. Written once, before the stop request
+  std::atomic<int> received_{0};      // 0 means none; written once, before the stop request
   std::atomic<bool> is_over_{false};  // written before a change of the board, read after it
   std::thread thread_;
 };
@@ -214,13 +220,13 @@ class signal_waiter {
 /// Thrown if another live `stop_on_signal` of this process waits for the signal.
 class [[gnu::visibility("default")]] signal_in_use : public error {
  public:
-  /// Reports this signal.
+  /// Creates the error for signal `number`.
   explicit signal_in_use(int number)
       : error("stop_on_signal: signal " + std::to_string(number) +
               " is already handled by another stop_on_signal: destroy that one first, or share its "
               "token"),
         number_(number) {}
-  /// The signal's number.
+  /// Returns the signal's number.
   [[nodiscard]] int number() const noexcept { return number_; }
 
  private:
@@ -229,15 +235,15 @@ class [[gnu::visibility("default")]] signal_in_use : public error {
 
 namespace detail {
 
-/// The exclusive right of the process to wait for some signals.
+/// The exclusive right of this object to wait for some signals in this process.
 class signal_claim {
  public:
   explicit signal_claim(std::initializer_list<int> numbers) {
     if (numbers.size() == 0) throw option_error("stop_on_signal", "must name at least one signal");
     signal_mask wanted = 0;
     for (const int number : numbers) wanted |= mask_of(checked(number));
-    // Claims all signals in a single step: if two threads want the same signal, one thread gets all
-    // its signals.
+    // Claims all signals in a single step. If two threads want the same signal, one of them gets
+    // all its signals.
     signal_mask taken = the_signals.taken.load(std::memory_order_relaxed);
     do {
       if ((taken & wanted) != 0) throw signal_in_use(std::countr_zero(taken & wanted) + 1);
@@ -248,7 +254,7 @@ class signal_claim {
                                                                        // claim
   }
   signal_claim(signal_claim&&) = delete;
-  // Release: the next thread that claims the signals sees the restored handlers.
+  // Release, so that the next thread that claims the signals sees the restored handlers.
   ~signal_claim() { the_signals.taken.fetch_and(~mask_, std::memory_order_release); }
 
   [[nodiscard]] signal_mask mask() const noexcept { return mask_; }
@@ -284,36 +290,35 @@ class signal_claim {
 /// The first of the signals requests the stop. The next signal, of any kind, has its default
 /// action: a second Ctrl-C ends the program. The handler records the number and wakes a thread of
 /// this object, which requests the stop. Callbacks of the token run on that thread, and may do work
-/// that a handler may not. So the object also works if threads were started earlier that do not
-/// block the signals.
+/// that a handler may not. The object also works if earlier threads do not block the signals.
 ///
-/// During the lifetime of the object, the signals have its handlers, even signals that were
-/// ignored. Calls that a signal interrupts are resumed (SA_RESTART). The destructor restores the
-/// former handlers, but does not replace handlers that were installed later, and ends its thread.
-/// The token may outlive the object. Any thread may use the object.
+/// During the object's lifetime, its handler replaces the handlers of the signals, even of signals
+/// that were ignored. Calls that a signal interrupts are resumed (SA_RESTART). The destructor
+/// restores the former handlers, but does not replace handlers that were installed later, and ends
+/// its thread. The token may outlive the object. Any thread may use the object.
 ///
-/// A child made by fork() has the handlers, but not the thread. There the first signal is lost, and
-/// the second signal ends the child. The destructor restores the former handlers there too, and
-/// does not wait.
+/// A child made by fork() has the handlers, but not the thread. In the child, the first signal is
+/// lost, and the second signal ends the child. The destructor restores the former handlers in the
+/// child too, and does not wait.
 class stop_on_signal {
  public:
   /// Starts to wait for these signals. Throws `option_error` if the list is empty, or if a signal
   /// can't be handled or reports a fault of the program. Throws `signal_in_use`, and
-  /// `std::system_error` if no thread can be started. After an exception the signals have their
-  /// former handlers.
+  /// `std::system_error` if no thread can be started. If it throws, the former handlers stay
+  /// installed.
   stop_on_signal(std::initializer_list<int> numbers)
       : claim_(numbers), waiter_(claim_.mask()), handlers_(claim_.mask()) {}
   /// Waits for one signal.
   explicit stop_on_signal(int number) : stop_on_signal({number}) {}
   stop_on_signal(stop_on_signal&&) = delete;  // the thread refers to the object
 
-  /// Returns the token on which the first of the signals requests a stop.
+  /// Returns the token, which the first of the signals requests to stop.
   [[nodiscard]] std::stop_token token() const noexcept { return waiter_.token(); }
-  /// Returns the signal that has requested the stop, or `std::nullopt`. Any thread may call this.
+  /// Returns the signal that requested the stop, or `std::nullopt`. Any thread may call this.
   [[nodiscard]] std::optional<int> received() const noexcept { return waiter_.received(); }
 
  private:
-  // Destroyed in reverse order: first the handlers, then the thread, then the right to the signals.
+  // Destroyed in reverse order: first the handlers, then the thread, then the claim.
   detail::signal_claim claim_;
   detail::signal_waiter waiter_;
   detail::signal_handlers handlers_;

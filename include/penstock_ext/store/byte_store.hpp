@@ -41,8 +41,8 @@ struct upcoming_range {
 ///     };
 ///
 /// Objects must not change while a store is in use. Several threads may call both members
-/// concurrently. Each call blocks until it has its result. Errors derive from `file_error`: their
-/// path is the object, and their offset is the offset of the range.
+/// concurrently. Each call blocks until it has its result. Errors derive from `file_error`, with
+/// the object as path and the offset of the range as offset.
 template <class S>
 concept byte_store = requires(const S& store, std::string_view object, const byte_range& range) {
   { store.size_of(object) } -> std::convertible_to<std::uint64_t>;
@@ -67,12 +67,12 @@ concept versioned_store = byte_store<S> && requires(const S& store, std::string_
   { store.state_of(object) } -> std::convertible_to<object_state>;
 };
 
-/// A store that keeps many reads of a caller in flight. Slow disks and networks need this to reach
-/// their full throughput:
+/// A store that keeps many reads of one caller in flight. Slow disks and networks reach their full
+/// throughput only with many reads in flight:
 ///
 ///     void read_many(std::span<const byte_range> ranges) const;  // all of them, or it throws
 ///
-/// `read_many` reads all ranges or throws. After an exception the contents of all ranges are
+/// `read_many` reads all ranges or throws. If it throws, the contents of all ranges are
 /// indeterminate, and the store no longer writes to any of them.
 template <class S>
 concept batching_store =
@@ -88,8 +88,8 @@ concept batching_store =
 /// `announce_reads` appends `ranges` to the reads announced so far. Each range will be read once.
 /// The call fetches nothing. `retract` withdraws everything that the same `who` has announced;
 /// `who` is an address that identifies the caller. Announcements are hints: an announced read may
-/// never happen, and a read may happen without an announcement. `plan_capacity` returns the number
-/// of bytes that is useful to announce, or 0 if announcements have no effect.
+/// never happen, and a read may happen without an announcement. `plan_capacity` returns how many
+/// bytes are worth announcing, or 0 if announcements have no effect.
 ///
 /// Several threads may call these members concurrently, also during reads. The calls return
 /// quickly, and they affect only performance.
@@ -119,14 +119,15 @@ concept borrowable_store = byte_store<S> && requires(const S& store, const upcom
   { store.try_borrow(range) } -> std::convertible_to<std::optional<borrowed_bytes>>;
 };
 
-/// A store that may hold ranges nearby, so that no thread has to read them in advance:
+/// A store that may have ranges nearby, in which case no thread has to read them in advance:
 ///
 ///     bool warm(const upcoming_range& range) const;
 ///
 /// `warm` returns true if a read of `range` will not block for long. Either the range is in memory,
-/// and the store then treats it as just used. Or the range is on a local disk, and the operating
-/// system starts to read it in the background. Several threads may call `warm` concurrently, also
-/// during reads. The call returns quickly, and it does not throw if a file is missing.
+/// in which case the store treats it as just used, or the range is on a local disk, and the
+/// operating system starts to read it in the background. Several threads may call `warm`
+/// concurrently, also during reads. The call returns quickly, and does not throw if a file is
+/// missing.
 template <class S>
 concept warmable_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
   { store.warm(range) } -> std::convertible_to<bool>;
@@ -155,7 +156,7 @@ class [[gnu::visibility("default")]] store_unreachable : public file_unreadable 
   using file_unreadable::file_unreadable;
 };
 
-/// The server's response does not match the request. Examples are a different range, a page without
+/// The server's response does not match the request. For example, a different range, a page without
 /// range support, too many redirects, an invalid listing, or two contradictory responses.
 class [[gnu::visibility("default")]] bad_response : public file_format_error {
  public:
@@ -190,8 +191,8 @@ void require_inside(const byte_range& range, std::uint64_t size, const Path& pat
                        "an object of " + std::to_string(size) + " bytes");
 }
 
-/// Deleter for an object that owns threads, such as a `blob_read_ahead`. In a child made by fork()
-/// it does nothing, because those threads do not exist there and cannot be joined.
+/// Deleter for an object that owns threads, such as a `blob_read_ahead`. Does nothing in a child
+/// made by fork(), because the threads do not exist there and cannot be joined.
 struct delete_unless_forked {
   template <class T>
   void operator()(T* one) const noexcept {
@@ -199,8 +200,8 @@ struct delete_unless_forked {
   }
 };
 
-/// The member type that keeps a store passed as `Store`: an lvalue is referenced, an rvalue is
-/// moved in.
+/// The member type that holds a store passed as `Store`. References an lvalue store, and moves an
+/// rvalue store in.
 template <class Store>
 using kept_store =
     std::conditional_t<std::is_lvalue_reference_v<Store>, const std::remove_cvref_t<Store>&,

@@ -46,7 +46,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A read of a file, from its request to its end. The caller owns the descriptor and the memory.
+/// A read from a file, from its request to its completion. The caller owns the descriptor and the
+/// memory.
 struct file_read {
   int file = -1;
   std::uint64_t offset = 0;
@@ -54,7 +55,7 @@ struct file_read {
   std::size_t size = 0;
   std::size_t enough = 0;  ///< Number of bytes that must be read. The file may end after them.
   std::size_t done = 0;    ///< Number of bytes read so far.
-  int error = 0;           ///< The errno value of a failure. 0 also at the end of the file.
+  int error = 0;           ///< The errno value of a failure, or 0. Also 0 at the end of the file.
 
   /// Returns true if all required bytes have been read.
   [[nodiscard]] bool is_whole() const noexcept { return done >= enough; }
@@ -156,7 +157,7 @@ class open_files {
       const auto known = entries_.find(name);
       if (known != entries_.end() && known->second.opened) return use(known->second);
     }
-    // Without the lock, so that a slow file system does not block access to the open files.
+    // Opens without the lock, so that a slow file system does not block access to the open files.
     auto opened = std::make_shared<open_file_pair>(open_pair(name));
     std::list<entry*> place(1);  // allocated before anything is changed
     const std::lock_guard lock{mutex_};
@@ -216,7 +217,7 @@ class open_files {
   [[nodiscard]] open_file_pair open_pair(std::string_view name) {
     open_file_pair pair{root_.open(name), descriptor{-1}, {}};
     pair.stamp = stamp_of(name, pair.cached);
-    // Relaxed, here and below: these are only counters.
+    // Relaxed, here and in other functions, because these are only counters.
     opened_.fetch_add(1, std::memory_order_relaxed);
     if (!direct_) return pair;
     // EINVAL: the file system does not support direct reads.
@@ -240,9 +241,9 @@ class open_files {
   std::list<entry*> last_used_;  // the open files, most recently used first
 };
 
-/// Threads that read files for callers; the callers read too. The threads start on first use, with
-/// the program's signals blocked. Any thread may call this object, also in a child made by fork().
-/// The child starts new threads.
+/// Threads that read files for callers, which read too. The threads start when they are first
+/// needed, with the program's signals blocked. Any thread may use this object, even in a child made
+/// by fork(), which starts its own threads.
 class read_threads {
  public:
   /// Uses up to `max` threads.
@@ -267,9 +268,9 @@ class read_threads {
     std::condition_variable ended = {};
   };
 
-  // Invariant, under the mutex: a job is in `jobs` while it has reads that no thread has taken. A
-  // caller leaves only after all its reads are taken and finished, so no thread can find a job
-  // whose caller has left.
+  // Invariant while the mutex is not held: a job is in `jobs` as long as it has reads that no
+  // thread has taken. A caller leaves only after all its reads are taken and finished, so no thread
+  // can find a job whose caller has left.
   struct pool {
     const ::pid_t process = ::getpid();
     std::mutex mutex = {};  // guards the members below; not held during a read
@@ -304,7 +305,7 @@ class read_threads {
       try {
         while (threads.size() < count) threads.emplace_back([this] { work(); });
       } catch (const std::system_error&) {
-        refused = true;  // fewer threads do the same work
+        refused = true;  // fewer threads do all the work
       }
     }
 
@@ -355,7 +356,7 @@ class read_threads {
 ///
 /// Two rings of indices are in memory shared with the kernel. User space advances the tail of the
 /// submissions and the head of the results. The kernel advances the other two indices. A release
-/// store on one side and an acquire load on the other order the entries between head and tail: an
+/// store on one side and an acquire load on the other order the entries between head and tail. An
 /// entry is written before the tail passes it, and read before the head passes it.
 ///
 /// Invariant: the number of reads queued and in flight never exceeds the size of the submission
@@ -410,8 +411,8 @@ class read_ring {
   /// Returns true if this process created the ring. After fork(), the ring belongs to the parent.
   [[nodiscard]] bool is_ours() const noexcept { return process_ == ::getpid(); }
 
-  /// Reads all of `reads`, and returns after the last read has finished. A read that failed for any
-  /// reason is not whole afterwards, and the caller may retry it in another way.
+  /// Reads all of `reads`, and returns after the last read has finished. A read that failed is not
+  /// whole afterwards, in which case the caller may retry it in another way.
   void read(std::span<file_read> reads) noexcept {
     std::size_t next = 0;
     while (true) {
@@ -421,7 +422,7 @@ class read_ring {
       }
       const unsigned all = queued_ + under_way_;
       if (all == 0) return;
-      // Wakes up for a quarter of the reads at a time, and once for the last reads.
+      // Wakes up when a quarter of the reads is complete, and once for the last reads.
       submit(next < reads.size() ? (std::max)(all / 4, 1U) : all);
       reap();
     }
@@ -470,16 +471,16 @@ class read_ring {
       return;
     }
     if (entered == -EINTR) return;
-    // EAGAIN and EBUSY: the kernel has no memory for more reads at the moment. After any other
-    // error the ring is unusable. Submitted reads still write into the callers' memory, so the ring
-    // must wait for them.
+    // EAGAIN and EBUSY mean that the kernel temporarily has no memory for more reads. After any
+    // other error the ring is unusable. Submitted reads still write into the callers' memory, so
+    // the ring must wait for them.
     if (entered != -EAGAIN && entered != -EBUSY) problem_ = -entered;
     take_back();
     if (under_way_ > 0) calls_.wait(ring_);
   }
 
-  // Removes the reads that the kernel has not taken from the queue. The kernel reads the tail only
-  // in `enter`.
+  // Removes from the queue the reads that the kernel has not taken. The kernel reads the tail only
+  // in `enter`, so this is safe.
   void take_back() noexcept {
     const unsigned head = shared{*submitted_.head}.load(std::memory_order_acquire);
     const unsigned taken = queued_ - (*submitted_.tail - head);
@@ -499,7 +500,7 @@ class read_ring {
       ++head;
       shared{*ended_.head}.store(head, std::memory_order_release);
       --under_way_;
-      // 0 is the end of the file. An error is left to the next engine, which reports it.
+      // 0 is the end of the file. The next engine retries and reports an error.
       if (count <= 0) continue;
       read.done += static_cast<std::size_t>(count);
       if (!read.is_whole() && problem_ == 0) queue(read);
@@ -540,11 +541,11 @@ struct local_store_options {
   /// Bypasses the page cache (O_DIRECT). A read whose memory, offset or size is not a multiple of
   /// 4,096 bytes goes through an aligned staging buffer of the store, which takes 2 to 8 MiB for
   /// each call in flight. Intended for files that exceed the memory and are read once an epoch. If
-  /// a file system has no direct reads, its files are read through the page cache;
+  /// a file system does not support direct reads, its files are read through the page cache, and
   /// `stats().direct_refused` counts them.
   bool direct = false;
   /// Number of files that stay open, at least 1. With `direct` each file takes two descriptors. A
-  /// call in flight keeps the files that it reads open too, even if others have been used more
+  /// call in flight also keeps the files that it reads open, even if other files were used more
   /// recently. Therefore n threads hold up to (n + 1) times `max_open` files open.
   std::size_t max_open = 256;
   /// Number of reads that a call keeps in flight with io_uring, from 1 to 4,096.
@@ -569,7 +570,7 @@ struct local_store_stats {
 
 namespace detail {
 
-/// A part of a range, at most 1 MiB, that is read on its own.
+/// A part of a range, at most 1 MiB, that is read separately.
 struct local_piece {
   const open_file_pair* from;
   std::size_t range;  ///< Index of the range.
@@ -589,8 +590,7 @@ class piece_reader {
     if (engine == read_engine::uring) ring_.emplace(depth_, calls_);
   }
 
-  /// Returns the errno value if the system refused a ring. Returns 0 if it did not, or if the
-  /// engine needs no ring.
+  /// Returns the errno value if the system refused a ring, otherwise 0.
   [[nodiscard]] int ring_problem() const noexcept { return ring_ ? ring_->problem() : 0; }
 
   /// Reads `pieces`, and returns after the last read has finished. A piece that is not whole
@@ -662,7 +662,7 @@ class piece_reader {
   }
 
   void read_cold(bool is_alone, local_store_stats& counts) {
-    // A single read has nothing to overlap with.
+    // A single read cannot overlap with other reads.
     const bool is_single = is_alone || reads_.size() < 2;
     if (!is_single && ring_) {
       if (!ring_->is_ours()) ring_.emplace(depth_, calls_);
@@ -687,7 +687,7 @@ class piece_reader {
   void finish(local_piece& piece, file_read& read, local_store_stats& counts) {
     const bool had_all = read.is_whole();
     if (!had_all && piece.from->direct.get() >= 0) read_rest(read);
-    // Bytes that the wider, aligned read has before the piece.
+    // Bytes that the wider, aligned read has before the start of the piece.
     const auto skipped = static_cast<std::size_t>(piece.read.offset - read.offset);
     const std::size_t got = read.done - (std::min)(read.done, skipped);
     piece.read.done = (std::min)(got, piece.read.size);
@@ -696,7 +696,7 @@ class piece_reader {
     }
     if (had_all) return;
     ++counts.by_pread;
-    // Through the page cache, because a direct read cannot read an unaligned rest.
+    // Reads through the page cache, because a direct read cannot read an unaligned rest.
     read_rest(piece.read);
   }
 
@@ -759,7 +759,7 @@ class basic_local_store {
   /// extends beyond the end of its file. After an exception the store no longer writes to any
   /// range.
   void read_many(std::span<const byte_range> ranges) const {
-    // In groups of `max_open`, so that a call never has more files open.
+    // Reads in groups of `max_open` files, so that a call never has more files open.
     const std::size_t max = state_->options.max_open;
     for (; !ranges.empty(); ranges = ranges.subspan((std::min)(max, ranges.size()))) {
       state_->read(ranges.first((std::min)(max, ranges.size())), false);
@@ -861,7 +861,7 @@ class basic_local_store {
       if (wrong) std::rethrow_exception(wrong);
     }
 
-    // Cuts at multiples of `max` in the file, so that direct reads don't overlap.
+    // Cuts a range at multiples of `max` in the file, so that direct reads do not overlap.
     static void cut(const byte_range& range, std::size_t number, const detail::open_file_pair& file,
                     std::vector<detail::local_piece>& pieces) {
       constexpr std::uint64_t max = std::uint64_t{1} << 20;

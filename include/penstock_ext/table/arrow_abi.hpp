@@ -9,8 +9,8 @@
 /// The structures of Arrow's C data interface and C stream interface
 /// (https://arrow.apache.org/docs/format/CDataInterface.html). Table libraries such as pyarrow,
 /// DuckDB, polars, nanoarrow and arrow-rs use them to exchange columns without a copy. This header
-/// declares them itself, so that penstock needs no Arrow library. They are outside of any namespace
-/// and under the include guards that the specification names, so that another library's
+/// declares them itself, so that penstock needs no Arrow library. The structures are outside of any
+/// namespace and use the include guards from the specification, so that another library's
 /// declarations in the same source file do not conflict.
 
 /// @cond specification
@@ -24,7 +24,7 @@
 
 extern "C" {
 
-/// The type of a column, or, with children, of a table.
+/// The type of a column. With children, the type of a table.
 struct ArrowSchema {
   const char* format;                    ///< the type, as a short code
   const char* name;                      ///< the column's name; may be null
@@ -37,7 +37,7 @@ struct ArrowSchema {
   void* private_data;                    ///< data of the producer
 };
 
-/// The values of a column, or, with children, the rows of a table.
+/// The values of a column. With children, the rows of a table.
 struct ArrowArray {
   std::int64_t length;                  ///< number of values
   std::int64_t null_count;              ///< number of nulls; -1 if unknown
@@ -46,7 +46,7 @@ struct ArrowArray {
   std::int64_t n_children;              ///< number of child arrays
   const void** buffers;                 ///< memory; the ABI has no sizes
   struct ArrowArray** children;         ///< the child arrays
-  struct ArrowArray* dictionary;        ///< the values if the array stores indices; else null
+  struct ArrowArray* dictionary;        ///< the values if the array stores indices, otherwise null
   void (*release)(struct ArrowArray*);  ///< frees the array; null after the call
   void* private_data;                   ///< data of the producer
 };
@@ -66,7 +66,7 @@ struct ArrowArrayStream {
   int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
   /// Writes the next batch. After the last batch it writes an array whose `release` is null.
   int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);
-  /// Returns the reason why the last call failed, or null. The text is valid until the next call.
+  /// Returns the reason for the last failure, or null. The text is valid until the next call.
   const char* (*get_last_error)(struct ArrowArrayStream*);
   void (*release)(struct ArrowArrayStream*);  ///< frees the stream; null after the call
   void* private_data;                         ///< data of the producer

@@ -24,16 +24,17 @@ struct arrow_blobs_options {
   /// "image.bytes" is the member `bytes` of the structs in column `image`, the layout of Hugging
   /// Face datasets.
   std::string blob = {};
-  /// The column of labels, integers of any size or bool. With "", all labels are 0.
+  /// The column of labels, which are integers of any size or bool. If "", all labels are 0.
   std::string label = {};
-  /// The column of keys for people, utf8 or large_utf8. With "", a key is "row 17".
+  /// The column of keys for people, of type utf8 or large_utf8. If "", the key of row 17 is "row
+  /// 17".
   std::string key = {};
-  /// The action on a null. With `value_initialised`, it is an empty blob, the label 0 or the key
-  /// "".
+  /// The action on a null. With `value_initialised`, a null is an empty blob, the label 0 or the
+  /// key "".
   null_values null = null_values::refuse;
 };
 
-/// A `blob_source` over a column of byte strings, for encoded images and for texts. Returns the
+/// A `blob_source` over a column of byte strings, such as encoded images or texts. Returns the
 /// bytes in the table's memory, without a copy.
 ///
 ///     ps::arrow_blobs photos{ps::arrow_stream{&stream}, {.blob = "image.bytes", .label = "label"}};
@@ -43,7 +44,7 @@ struct arrow_blobs_options {
 /// `arrow_table`. Reading is thread-safe, and takes O(log batches) to find a row.
 class arrow_blobs {
  public:
-  /// Takes a table, or an `arrow_stream`. Throws `option_error` without a `.blob`;
+  /// Takes a table, or an `arrow_stream`. Throws `option_error` if `.blob` is empty;
   /// `missing_column`, `column_type_mismatch` and `null_in_column`; and `arrow_invalid` if the
   /// Arrow structures are invalid.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options)
@@ -73,7 +74,7 @@ class arrow_blobs {
     return {reinterpret_cast<const char*>(text.data()), text.size()};
   }
 
-  /// Prefetches the first bytes of row `index` into the cache. Does nothing for an index out of
+  /// Prefetches the first bytes of row `index` into the cache. Does nothing if the index is out of
   /// range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
@@ -85,7 +86,7 @@ class arrow_blobs {
  private:
   friend class parquet_blobs;
 
-  // Takes a part of the table `where`. Messages count its rows from `first_row`.
+  // Takes a part of the table `where`. Row numbers in messages start at `first_row`.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options, std::string_view where,
               std::uint64_t first_row)
       : table_(std::move(table)) {

@@ -67,17 +67,17 @@ class arrow_dataset {
     }
   }
 
-  /// Prefetches sample `index` into the cache. Does nothing for an index out of range.
+  /// Prefetches sample `index` into the cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size()) rows_.prefetch(index);
   }
 
-  /// Returns messages for a log that name the columns that are slow to decode.
+  /// Returns messages for a log about columns that are slow to decode.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
  private:
-  // By reference: the order in which arguments are evaluated is unspecified, and the schema must be
-  // read before the value is moved from.
+  // Takes the table by reference, because the schema must be read before the table is moved from,
+  // and the order in which arguments are evaluated is unspecified.
   arrow_dataset(arrow_table&& table, detail::table_columns columns)
       : rows_(std::move(table), columns, 0),
         layout_(detail::extents_of_columns<Record>(columns), 1),

@@ -23,14 +23,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Owns one of Arrow's structures and calls its `release` once: `arrow_schema`, `arrow_array` and
-/// `arrow_stream`. Move-only. Stores the structure itself: the specification allows a copy to
+/// `arrow_stream`. Move-only. Stores the structure itself. The specification allows copying it to
 /// another address if only one copy stays in use.
 template <class Struct>
 class arrow_owner {
  public:
-  /// Owns nothing. A producer can then write to `address()`.
+  /// Creates an owner of nothing. A producer can write a structure to `address()`.
   arrow_owner() noexcept = default;
-  /// Takes what `*given` owns, and marks `*given` as released, so that the caller can free its
+  /// Takes ownership of `*given`, and marks `*given` as released, so that the caller can free its
   /// memory. Owns nothing if `given` is null or was released.
   explicit arrow_owner(Struct* given) noexcept {
     if (given == nullptr) return;
@@ -50,12 +50,12 @@ class arrow_owner {
 
   /// Returns true if it owns a structure.
   [[nodiscard]] explicit operator bool() const noexcept { return value_.release != nullptr; }
-  /// Returns the structure, to read.
+  /// Returns the structure for reading.
   [[nodiscard]] const Struct& operator*() const noexcept { return value_; }
-  /// Gives access to the members of the structure, to read.
+  /// Gives access to the members of the structure for reading.
   [[nodiscard]] const Struct* operator->() const noexcept { return &value_; }
-  /// Returns the structure's address, for calls of the C interface. Takes ownership of the
-  /// structure that is written there, so it must own nothing before.
+  /// Returns the structure's address, which a call to the C interface may write to. This object
+  /// must be empty before, and owns the structure that is written.
   [[nodiscard]] Struct* address() noexcept { return &value_; }
   /// Gives up ownership and returns the structure. The caller must release it.
   [[nodiscard]] Struct release() noexcept {
@@ -110,8 +110,8 @@ struct arrow_type {
   std::string words = {};  // name for people: "float32"
 };
 
-/// Returns the number after the colon of "w:784". Returns 0 if `digits` is not a positive number or
-/// does not fit in 31 bits.
+/// Returns the number in the digits after a colon, as in "w:784". Returns 0 if `digits` is not a
+/// positive number or does not fit in 31 bits.
 [[nodiscard]] inline std::uint64_t arrow_length(std::string_view digits) noexcept {
   std::int32_t number = 0;
   const auto read_to = std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -119,7 +119,7 @@ struct arrow_type {
   return is_all && number > 0 ? static_cast<std::uint64_t>(number) : 0;
 }
 
-/// Returns the type of a format string. An unknown format is `other`, with the format as its name.
+/// Parses a format string. An unknown format has the kind `other`, with the format as its name.
 [[nodiscard]] inline arrow_type arrow_type_of(std::string_view format) {
   using kind = arrow_kind;
   struct row {
@@ -189,7 +189,7 @@ struct arrow_type {
   return node.name == nullptr ? "" : node.name;
 }
 
-/// Returns the type of `node` for people: "fixed_size_list<uint8>[784]". `require_schema` must have
+/// Formats the type of `node` for people: "fixed_size_list<uint8>[784]". `require_schema` must have
 /// checked the schema.
 [[nodiscard]] inline std::string arrow_words(const ArrowSchema& node) {
   const arrow_type type = arrow_type_of(node.format);
@@ -208,7 +208,7 @@ struct arrow_type {
   return all + ">";
 }
 
-/// Returns the columns of a table for people: "label: int64, image: fixed_size_list<uint8>[784]".
+/// Formats the columns of a table for people: "label: int64, image: fixed_size_list<uint8>[784]".
 [[nodiscard]] inline std::string arrow_columns(const ArrowSchema& table) {
   std::string all = arrow_words(table).substr(std::string_view{"struct<"}.size());
   all.pop_back();
@@ -217,12 +217,12 @@ struct arrow_type {
 
 }  // namespace detail
 
-/// A table does not match its expected form. Holds the table, the column, what was expected and
-/// what was found. The derived types name the kind of problem.
+/// Thrown if a table does not have the expected form. Contains the table, the column, what was
+/// expected and what was found. The derived types distinguish the problems.
 class [[gnu::visibility("default")]] table_error : public error {
  public:
-  /// `where` is a file or the object that was to be made of the table. `column` is "" if the
-  /// problem is not in one column. `advice` is the remedy.
+  /// `where` is a file, or the object that is created from the table. `column` is "" if the problem
+  /// is not in one column. `advice` is the remedy.
   table_error(std::string where, std::string column, std::string expected, std::string found,
               const std::string& advice = {})
       : error(where + ": " + (column.empty() ? "" : "column \"" + column + "\": ") + "expected " +
@@ -232,7 +232,7 @@ class [[gnu::visibility("default")]] table_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// Returns the file, or the object that was to be made of the table.
+  /// Returns the file, or the object that is created from the table.
   [[nodiscard]] const std::string& where() const noexcept { return where_; }
   /// Returns the column's name, or "".
   [[nodiscard]] const std::string& column() const noexcept { return column_; }
@@ -248,13 +248,14 @@ class [[gnu::visibility("default")]] table_error : public error {
   std::string found_;
 };
 
-/// There is no column of this name, or there are several; `found()` lists all columns.
+/// The table has no column of this name, or has several. `found()` lists all columns.
 class [[gnu::visibility("default")]] missing_column : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// There are columns that no field reads, and `extra_columns::refuse` is set; `found()` lists them.
+/// The table has columns that no field reads, although `extra_columns::refuse` is set. `found()`
+/// lists them.
 class [[gnu::visibility("default")]] extra_column : public table_error {
  public:
   using table_error::table_error;
@@ -272,7 +273,7 @@ class [[gnu::visibility("default")]] column_shape_mismatch : public table_error 
   using table_error::table_error;
 };
 
-/// A value is null, and `null_values::refuse` is set, as it is by default.
+/// A value is null, although `null_values::refuse` is set, which is the default.
 class [[gnu::visibility("default")]] null_in_column : public table_error {
  public:
   /// `row` counts from 0 over the whole table.
@@ -372,7 +373,7 @@ class arrow_check {
   }
 
   /// Checks that an array has these numbers of buffers and children, and the values [`begin`,
-  /// `begin + count`). The bitmap of nulls may be missing only if there are no nulls.
+  /// `begin + count`). The bitmap of nulls may be missing only if no value is null.
   void require_array(const ArrowArray& array, std::int64_t buffers, std::int64_t children,
                      std::uint64_t begin, std::uint64_t count) const {
     if (array.release == nullptr) refuse("an array", "a released array");
@@ -415,8 +416,8 @@ class arrow_check {
     return static_cast<const std::byte*>(array.buffers[index]);
   }
 
-  /// Returns the `count + 1` offsets of an array that start at number `begin`. Throws
-  /// `arrow_invalid` if the first is negative or if an offset is below its predecessor.
+  /// Returns the `count + 1` offsets of an array that start at index `begin`. Throws
+  /// `arrow_invalid` if the first offset is negative, or if an offset is less than its predecessor.
   [[nodiscard]] arrow_offsets require_offsets(const ArrowArray& array, bool is_large,
                                               std::uint64_t begin, std::uint64_t count) const {
     const arrow_offsets all{require_buffer(array, 1), is_large, begin};
@@ -431,15 +432,15 @@ class arrow_check {
   }
 
  private:
-  // The limit keeps sums of a few such numbers from wrapping. Products with sizes are checked at
-  // their own places.
+  // The limit keeps sums of a few such numbers from overflowing. Products with sizes are checked
+  // separately.
   static constexpr std::int64_t max = std::int64_t{1} << 40;
 
   std::string_view where_;
   std::string_view column_;
 };
 
-/// Returns bit `index` in Arrow's order: from the lowest bit of the first byte.
+/// Returns bit `index` in Arrow's order, which starts at the lowest bit of the first byte.
 [[nodiscard]] inline bool bit_at(const std::byte* bits, std::uint64_t index) noexcept {
   return (std::to_integer<unsigned>(bits[index / 8]) >> (index % 8) & 1U) != 0;
 }
@@ -468,7 +469,7 @@ class arrow_check {
 
 /// The action on a value that is null.
 enum class null_values : std::uint8_t {
-  refuse,            ///< throws `null_in_column` with column and row when the table is opened
+  refuse,            ///< throws `null_in_column` with column and row when the values are checked
   value_initialised  ///< reads 0, an empty byte string or a list of zeros
 };
 
@@ -496,9 +497,9 @@ struct table_options {
 ///     ps::arrow_table table{ps::arrow_stream{&stream}};   // an ArrowArrayStream of pyarrow's
 ///     ps::arrow_dataset<digit> digits{table};
 ///
-/// Copies share the batches. The last copy releases them on the thread that destroys it: a
-/// producer's `release` acquires Python's interpreter lock itself if it needs it. The memory must
-/// not change while the table exists. Reading is thread-safe.
+/// Copies share the batches. The last copy releases them on the thread that destroys it. A
+/// producer's `release` must acquire Python's interpreter lock itself if it needs it. The memory
+/// must not change while the table exists. Reading is thread-safe.
 class arrow_table {
  public:
   /// Reads all batches of `stream`, and keeps them. Throws `arrow_stream_failed` if the producer
@@ -506,15 +507,15 @@ class arrow_table {
   /// released in any case.
   arrow_table(arrow_stream stream)  // NOLINT: implicit, so that a dataset takes a stream
       : content_(read(std::move(stream))) {}
-  /// Takes batches that are structs of the type `schema`. Throws `arrow_invalid`, and releases all
-  /// batches then.
+  /// Takes batches that are structs of the type `schema`. Throws `arrow_invalid`, in which case all
+  /// batches are released.
   arrow_table(arrow_schema schema, std::vector<arrow_array> batches)
       : content_(std::make_shared<content>()) {
     content_->schema = std::move(schema);
     require_table(*content_);
     for (arrow_array& batch : batches) add(*content_, std::move(batch));
   }
-  /// Takes a table of one batch. Throws as the constructor for several batches does.
+  /// Takes a table of one batch. Throws what the constructor for several batches throws.
   arrow_table(arrow_schema schema, arrow_array batch)
       : arrow_table(std::move(schema), std::vector<arrow_array>{}) {
     add(*content_, std::move(batch));
@@ -536,7 +537,8 @@ class arrow_table {
   [[nodiscard]] std::uint64_t first_row(std::size_t number) const noexcept {
     return number == 0 ? 0 : content_->ends[number - 1];
   }
-  /// Returns the batch of row `index`, which must be below `size()`. O(log batches).
+  /// Returns the batch that contains row `index`, which must be below `size()`. Takes O(log
+  /// batches) time.
   [[nodiscard]] std::size_t batch_of(std::uint64_t index) const noexcept {
     const auto after = std::upper_bound(content_->ends.begin(), content_->ends.end(), index);
     return static_cast<std::size_t>(after - content_->ends.begin());
@@ -546,7 +548,7 @@ class arrow_table {
   struct content {
     arrow_schema schema;
     std::vector<arrow_array> batches;  // only batches with rows
-    std::vector<std::uint64_t> ends;   // the row after the last row of each batch
+    std::vector<std::uint64_t> ends;   // one past the last row of each batch
   };
 
   static constexpr std::string_view name{"arrow_table"};  // name in messages

@@ -27,9 +27,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The start of a file of lengths, followed by `count` lengths of 4 bytes. Numbers have the byte
-/// order of the machine that wrote the file; a machine with another byte order reads a count that
-/// is too large.
+/// The header of a file of lengths, which is followed by `count` lengths of 4 bytes. Numbers have
+/// the byte order of the machine that wrote the file. On a machine with another byte order, the
+/// count is too large and is refused.
 struct lengths_header {
   char magic[8] = {'p', 's', 'L', 'E', 'N', 'G', 'T', '1'};
   std::uint64_t sum = 0;          ///< checksum of all bytes after it
@@ -45,7 +45,7 @@ static_assert(sizeof(lengths_header) == 32);
   return sum.value();
 }
 
-/// Returns the header of a file with these bytes; messages name `path`. Throws `file_truncated`,
+/// Parses the header of a file of lengths. `path` is used for messages. Throws `file_truncated`,
 /// `file_format_error` and `file_corrupt`.
 [[nodiscard]] inline lengths_header lengths_header_of(std::span<const std::byte> bytes,
                                                       const std::string& path) {
@@ -70,9 +70,9 @@ static_assert(sizeof(lengths_header) == 32);
 
 }  // namespace detail
 
-/// The lengths of a dataset's samples, in a file that `keep_lengths` has made: 32 bytes and 4 per
-/// sample. For data that must be read to find their lengths. With the file, the orders `by_tokens`
-/// and `bucketed` and the `length` of a dataset only read memory.
+/// The lengths of a dataset's samples, in a file that `keep_lengths` has made, of 32 bytes plus 4
+/// bytes per sample. Use it for data that must be read to find their lengths. With the file, the
+/// orders `by_tokens` and `bucketed` and the `length` of a dataset only read memory.
 ///
 ///     const ps::length_cache lengths = ps::keep_lengths(
 ///         "texts.lengths", texts.size(),
@@ -81,7 +81,7 @@ static_assert(sizeof(lengths_header) == 32);
 ///     ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 16'384}};
 ///
 /// The file is mapped, so the processes of a machine share its memory. The file must not change
-/// while it is open: truncating it ends the process. Movable, not copyable. Any number of threads
+/// while it is open: truncating it kills the process. Movable, not copyable. Any number of threads
 /// may read.
 class length_cache {
  public:
@@ -91,8 +91,8 @@ class length_cache {
       : file_(std::move(path)), head_(detail::lengths_header_of(file_.bytes(), file_.path())) {}
 
   /// Opens a file of the lengths of `count` samples of the dataset with this fingerprint. Throws
-  /// the errors of the other constructor, `length_mismatch`, and `file_format_error` for another
-  /// fingerprint.
+  /// what the other constructor throws, `length_mismatch`, and `file_format_error` if the
+  /// fingerprint differs.
   length_cache(std::string path, std::uint64_t count, std::uint64_t fingerprint)
       : length_cache(std::move(path)) {
     if (count != size()) {
@@ -113,14 +113,14 @@ class length_cache {
 
   /// Returns the number of samples.
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(head_.count); }
-  /// Returns the lengths, by sample. They belong to the mapped file: valid as long as this object,
-  /// or the object that it is moved to.
+  /// Returns the lengths, indexed by sample. The memory is valid as long as this object, or the
+  /// object to which it is moved.
   [[nodiscard]] const std::uint32_t* begin() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(file_.bytes().data() + sizeof head_);
   }
   /// Returns the end of the lengths.
   [[nodiscard]] const std::uint32_t* end() const noexcept { return begin() + size(); }
-  /// Returns the length of sample `index` < size().
+  /// Returns the length of sample `index`, which must be below size().
   [[nodiscard]] std::uint32_t operator[](std::uint64_t index) const noexcept {
     return begin()[index];
   }
@@ -136,20 +136,20 @@ class length_cache {
 struct keep_lengths_options {
   /// A number that changes with the dataset, such as a hash of its files' names, sizes and times.
   std::uint64_t fingerprint = 0;
-  /// Threads that query lengths, at least 1, including the caller's thread.
+  /// Number of threads that query lengths, including the calling thread. At least 1.
   std::size_t workers = 1;
 };
 
-/// Opens the lengths in the file `path`, or makes the file: calls `length(index)` for all `count`
-/// samples, from `workers` threads at once, or from fewer if the system refuses threads, and writes
-/// the results. The file appears whole or not at all, even if the process is killed: it is written
-/// next to its path and renamed. After a power cut it may be damaged, which its checksum detects.
-/// If several processes make it at once, each writes the same.
+/// Opens the file of lengths `path`. If it does not exist, creates it by calling `length(index)`
+/// for all `count` samples, on `workers` threads, or fewer if the system refuses threads. The file
+/// appears whole or not at all, even if the process is killed, because it is written under another
+/// name and renamed. After a power failure it may be damaged, which its checksum detects. If
+/// several processes create it at once, each writes the same content.
 ///
-/// Memory during construction: 4 bytes per sample. Throws what opening throws, also for a file of
-/// another dataset; the first exception of `length`; and `option_error` for 0 workers, more than
-/// 2^60 samples, or a length above 2^32 - 1. Throws `file_unwritable` if the file cannot be
-/// written; if its folder already shows this, no length is queried.
+/// Takes 4 bytes of memory per sample during construction. Throws what opening the file throws,
+/// also if it belongs to another dataset; the first exception of `length`; and `option_error` for 0
+/// workers, more than 2^60 samples, or a length above 2^32 - 1. Throws `file_unwritable` if the
+/// file cannot be written. If the folder is not writable, throws before any length is queried.
 template <class Length>
   requires std::convertible_to<std::invoke_result_t<const Length&, std::uint64_t>, std::uint64_t>
 [[nodiscard]] length_cache keep_lengths(const std::string& path, std::uint64_t count,
@@ -162,7 +162,7 @@ template <class Length>
   if (options.workers == 0) detail::refuse_option("workers", {"must be at least 1, but is 0"});
   constexpr std::uint64_t max = std::uint64_t{1} << 60;
   if (count > max) detail::refuse_option("count", {"expected at most 2^60, found ", count});
-  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "": the current folder
+  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" means the current folder
   if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
   if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
     fail_to_write(errno);

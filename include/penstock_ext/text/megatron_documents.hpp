@@ -34,13 +34,13 @@ namespace detail {
 ///                       that each document ends at the start of the next document
 ///     i8[sequences]     modes, in some files
 ///
-/// The arrays start at byte 34, so numbers are unaligned. Refers to the file's bytes and reads only
-/// the requested entries.
+/// The arrays start at byte 34, so the numbers are unaligned. Refers to the file's bytes and reads
+/// only the requested entries.
 class megatron_index {
  public:
-  /// Checks the index in `bytes`; messages name `path`. Throws `file_truncated`,
+  /// Checks the index in `bytes`. `path` is used for messages. Throws `file_truncated`,
   /// `file_format_error` if the file is not such an index or has the wrong length, and
-  /// `file_corrupt` if its documents have other sequences.
+  /// `file_corrupt` if the documents do not cover the sequences.
   megatron_index(std::span<const std::byte> bytes, std::string path)
       : bytes_(bytes), path_(std::move(path)) {
     constexpr std::string_view magic{"MMIDIDX\0\0", 9};
@@ -71,7 +71,7 @@ class megatron_index {
     const std::uint64_t starts = number<8>(26);
     if (starts == 0) throw file_format_error(path_, 26, "1 or more starts of documents", "0");
     documents_ = starts - 1;
-    // Division, since products could overflow.
+    // Divides, because products could overflow.
     const std::uint64_t left = bytes.size() - arrays;
     const bool fits = sequences_ <= left / 12 && starts <= (left - 12 * sequences_) / 8;
     const std::uint64_t rest = fits ? left - 12 * sequences_ - 8 * starts : 0;
@@ -89,11 +89,11 @@ class megatron_index {
 
   /// Returns the number of documents.
   [[nodiscard]] std::uint64_t documents() const noexcept { return documents_; }
-  /// Returns the bytes of a token.
+  /// Returns the size of a token in bytes.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return token_bytes_; }
 
-  /// Returns the end of the last sequence in the .bin file, which is the length of a whole file.
-  /// Damaged numbers give a length that no file has.
+  /// Returns the end of the last sequence in the .bin file, which should be the length of that
+  /// file. If the numbers are damaged, returns a length that no file has.
   [[nodiscard]] std::uint64_t end() const noexcept {
     if (sequences_ == 0) return 0;
     std::uint64_t end = 0;
@@ -112,7 +112,7 @@ class megatron_index {
   /// Returns the location of document `index` in [0, documents()) in a .bin file of `total` bytes,
   /// which must be the same in each call. The location covers all its sequences, which must be
   /// contiguous. The sequences of a document with many sequences are checked only once. Throws
-  /// `file_corrupt` if they are not contiguous, or exceed the file.
+  /// `file_corrupt` if they are not contiguous or extend beyond the file.
   [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
     const std::uint64_t first = number<8>(start_at(index));
     const std::uint64_t last = number<8>(start_at(index + 1));
@@ -151,15 +151,15 @@ class megatron_index {
     return found;
   }
 
-  /// Returns the start of document `index` in the .bin file, unchecked. All bits are set if it has
-  /// no sequence.
+  /// Returns the start of document `index` in the .bin file, without checking it. Returns a number
+  /// with all bits set if the document has no sequence.
   [[nodiscard]] std::uint64_t begin_of(std::uint64_t index) const noexcept {
     const std::uint64_t first = first_of(index);
     return first < sequences_ ? number<8>(begin_at(first)) : nowhere;
   }
 
-  /// Prefetches the index entries of `document_of(one)` for all `places` into the cache, so that
-  /// their misses overlap.
+  /// Prefetches into the cache the index entries that `document_of(one)` returns for all `places`,
+  /// so that their misses overlap.
   template <class Place, class DocumentOf>
   void prefetch(std::span<Place> places, const DocumentOf& document_of) const noexcept {
     for (Place& one : places) {
@@ -179,9 +179,9 @@ class megatron_index {
  private:
   static constexpr std::uint64_t arrays = 34;
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
-  static constexpr std::uint64_t many = 256;  // sequences; a map lookup is faster
+  static constexpr std::uint64_t many = 256;  // sequences; for this many, a map lookup is faster
 
-  // Locations of documents of `many` sequences or more. An index can have only few such documents.
+  // Locations of documents with `many` or more sequences, of which an index can have only few.
   struct long_documents_found {
     std::mutex mutex;
     std::unordered_map<std::uint64_t, place> places;
@@ -221,8 +221,9 @@ class megatron_index {
 
 /// The options of `megatron_documents`.
 struct megatron_options {
-  /// Refuses a .bin file whose length differs from the end of the last sequence in the index.
-  /// Without it, an index of only some of a file's sequences, or in another order, is accepted.
+  /// Refuses a .bin file whose length differs from the end of the last sequence in the index. If
+  /// false, the index may contain only some of the file's sequences, or contain them in another
+  /// order.
   bool check_size = true;
 };
 
@@ -234,15 +235,15 @@ struct megatron_options {
 ///
 /// Both files are memory-mapped, so opening takes the same time for any size, and index entries are
 /// checked when they are used. The files must not change while they are open: truncating a file
-/// ends the process. Tokens need not be aligned. For windows over all documents use
-/// `token_windows{"PREFIX.bin"}`, for rows of whole documents `pack_documents`. Movable, not
+/// kills the process. Tokens need not be aligned. For windows over all documents use
+/// `token_windows{"PREFIX.bin"}`. For rows of whole documents use `pack_documents`. Movable, not
 /// copyable. Reading is thread-safe.
 class megatron_documents {
  public:
   /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated` if a file is
-  /// too short, `file_format_error` if the index is not of version 1, is of floats, or has the
-  /// wrong length, `file_corrupt` if its numbers contradict each other, and `length_mismatch` if
-  /// the .bin file is longer than in the index.
+  /// too short, `file_format_error` if the index does not have version 1, has tokens that are
+  /// floats, or has the wrong length, `file_corrupt` if its numbers contradict each other, and
+  /// `length_mismatch` if the .bin file is longer than the index states.
   explicit megatron_documents(std::string prefix, const megatron_options& options = {})
       : prefix_(std::move(prefix)),
         index_file_(prefix_ + ".idx"),
@@ -256,7 +257,7 @@ class megatron_documents {
 
   /// Returns the number of documents.
   [[nodiscard]] std::uint64_t size() const noexcept { return index_.documents(); }
-  /// Returns the bytes of a token: 1, 2, 4 or 8.
+  /// Returns the size of a token in bytes: 1, 2, 4 or 8.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
 
   /// Returns the number of tokens of document `index`, from the index file alone. Throws what
@@ -265,16 +266,17 @@ class megatron_documents {
     return place_of(index).size / index_.token_bytes();
   }
 
-  /// Returns the tokens of document `index` in the mapping; the buffer is not used. Throws
-  /// `index_error`, and `file_corrupt` if the document exceeds the .bin file or is not contiguous.
+  /// Returns the tokens of document `index` in the mapped file, without using the buffer. Throws
+  /// `index_error`, and `file_corrupt` if the document extends beyond the .bin file or is not
+  /// contiguous.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer&) const {
     const auto place = place_of(index);
     return tokens_.bytes().subspan(static_cast<std::size_t>(place.begin),
                                    static_cast<std::size_t>(place.size));
   }
 
-  /// Sets `lengths[i]` to `length(indices[i])`. Faster than single calls, since cache misses in the
-  /// index overlap. Throws what `bytes` throws.
+  /// Sets `lengths[i]` to `length(indices[i])`. Faster than single calls, because cache misses in
+  /// the index overlap. Throws what `bytes` throws.
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const {
     constexpr std::size_t max = 64;
     for (std::size_t i = 0; i < indices.size(); i += max) {
@@ -284,8 +286,8 @@ class megatron_documents {
     }
   }
 
-  /// Prefetches parts of documents that are read next into the cache. Ignores parts that are out of
-  /// range.
+  /// Prefetches parts of documents that will be read next into the cache. Ignores parts that are
+  /// out of range.
   void prefetch(std::span<const document_part> parts) const noexcept {
     const auto document_of = [](const document_part& part) { return part.document; };
     index_.prefetch(parts, document_of);
@@ -302,7 +304,7 @@ class megatron_documents {
     asm volatile("");
   }
 
-  /// Returns 0, as documents have no labels. Throws `index_error`.
+  /// Returns 0, because documents have no labels. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
     return 0;

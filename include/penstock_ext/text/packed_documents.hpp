@@ -42,13 +42,14 @@ enum class long_documents {
 
 /// The options of `pack_documents`.
 struct packing_options {
-  /// Tokens per row; 1 to 2^31 - 2.
+  /// Number of tokens per row, from 1 to 2^31 - 2.
   std::size_t length = 2048;
   /// Determines the packing, together with the lengths. Another seed gives another packing and
-  /// order of rows; change it to repack for an epoch.
+  /// order of rows. Change it to repack for an epoch.
   std::uint64_t seed = 0;
-  /// Documents per window, 1 to 2^24. An incomplete last window is merged with the previous window.
-  /// Larger windows fill rows better, but take more memory and more time per window.
+  /// Number of documents per window, from 1 to 2^24. An incomplete last window is merged with the
+  /// previous window. Larger windows fill rows better, but take more memory and more time per
+  /// window.
   std::size_t window = 4096;
   /// The maximum number of documents or parts in a row; 0 means length / 8, at least 1. Determines
   /// the extent of "cu_seqlens".
@@ -60,8 +61,8 @@ struct packing_options {
   /// The label of tokens without a successor: the default `ignore_index` of PyTorch's
   /// cross_entropy.
   std::int32_t no_label = -100;
-  /// Packed windows in memory, at least 1, at about 20 bytes per document. If there are fewer
-  /// windows than workers that read different windows, the workers wait for each other.
+  /// Number of packed windows kept in memory, at least 1. Each takes about 20 bytes per document.
+  /// If workers read more windows at once than are kept, they wait for each other.
   std::size_t kept_windows = 16;
 };
 
@@ -129,15 +130,16 @@ class number_set {
   std::size_t bound_;
 };
 
-/// Packs lengths into rows of equal capacity by best-fit decreasing: the longest first, equal
-/// lengths in order. Each goes into the row with the least sufficient room; ties go to the most
-/// recently changed row. Uses integers only, so that every machine packs alike.
+/// Packs lengths into rows of equal capacity by best-fit decreasing: longest first, and equal
+/// lengths in their order. Each length is put into the row with the least sufficient room. Ties go
+/// to the most recently changed row. Uses only integers, so that the packing is the same on every
+/// machine.
 ///
-/// O(n log n) time for n lengths. Source: Johnson, Demers, Ullman, Garey, Graham, "Worst-case
+/// Takes O(n log n) time for n lengths. Source: Johnson, Demers, Ullman, Garey, Graham, "Worst-case
 /// performance bounds for simple one-dimensional packing algorithms", 1974. Not thread-safe.
 class best_fit {
  public:
-  /// Rows of `capacity` >= 1, each of at most `max` >= 1 lengths.
+  /// Packs into rows of `capacity` >= 1, each with at most `max` >= 1 lengths.
   best_fit(std::size_t capacity, std::size_t max)
       : capacity_(capacity), max_(max), rooms_(capacity + 1), last_(capacity + 1, none) {}
 
@@ -166,11 +168,11 @@ class best_fit {
 
   // A row that may take more lengths is in a list of rows with equal room.
   struct row {
-    std::uint32_t before = none;  // the next row of its list
+    std::uint32_t before = none;  // the next row in its list
     std::uint32_t lengths = 0;
   };
 
-  // Writes the lengths to `sorted_`: the longest first, equal lengths in their order.
+  // Sorts the lengths into `sorted_`: longest first, and equal lengths in their order.
   void sort(std::span<const std::uint32_t> lengths) {
     sorted_.resize(lengths.size());
     if (capacity_ / 4 > lengths.size()) {  // counting sort would take longer
@@ -208,7 +210,7 @@ class best_fit {
     return number;
   }
 
-  // Adds a length to the row, which has `room` left.
+  // Adds a length to the row, after which `room` is left.
   void put(std::uint32_t number, std::size_t room) noexcept {
     row& one = rows_[number];
     if (++one.lengths == max_ || room == 0) return;
@@ -219,7 +221,7 @@ class best_fit {
 
   std::size_t capacity_;
   std::size_t max_;
-  number_set rooms_;                 // rooms that some rows have
+  number_set rooms_;                 // the amounts of room that rows have
   std::vector<std::uint32_t> last_;  // by room: the last row of the list
   std::vector<row> rows_;
   std::vector<std::uint32_t> sorted_;  // indices of lengths, the longest first
@@ -235,8 +237,8 @@ struct packed_piece {
   std::size_t tokens = 0;      ///< number of tokens of the piece
 };
 
-/// The rows of a window of documents, in random order. Takes memory per document of the window, but
-/// none for rows that a single document fills. Reading is thread-safe.
+/// The rows of a window of documents, in random order. Takes memory for each document of the
+/// window, but none for rows that a single document fills. Reading is thread-safe.
 class packed_window {
  public:
   /// Returns the number of rows.
@@ -292,13 +294,14 @@ class packed_window {
   std::optional<permutation> order_;      // empty without rows
 };
 
-/// Packs windows of documents: a pure function of their lengths, the options and the window's
-/// number. Window w has the documents at w * window and the following positions of a shuffle by the
-/// seed. Refers to the documents. Not thread-safe: make a separate packer for each thread.
+/// Packs windows of documents. The result depends only on the documents' lengths, the options and
+/// the window's number. Window w contains the documents at positions w * window and following of a
+/// shuffle by the seed. Refers to the documents. Not thread-safe, so create a separate packer for
+/// each thread.
 template <token_documents Documents>
 class window_packer {
  public:
-  /// Packs `documents`, which must outlive it; `options` must have been checked.
+  /// Packs `documents`, which must outlive the packer. `options` must have been checked.
   window_packer(const Documents& documents, const packing_options& options)
       : documents_(&documents),
         options_(options),
@@ -313,8 +316,8 @@ class window_packer {
     return size == 0 ? 0 : (std::max)(size / window, std::uint64_t{1});
   }
 
-  /// Packs window `number`. Throws `document_error` if a document is too long, and the errors of
-  /// the documents.
+  /// Packs window `number`. Throws `document_error` if a document is too long, and what the
+  /// documents throw.
   [[nodiscard]] packed_window pack(std::uint64_t number) {
     packed_window made;
     made.row_length_ = options_.length;
@@ -328,10 +331,10 @@ class window_packer {
  private:
   static constexpr std::uint64_t documents_order = 1;
   static constexpr std::uint64_t rows_order = 2;
-  // More than any file, and small enough for sums over a window.
+  // More than any file has, and small enough for sums over a window.
   static constexpr std::uint64_t max_tokens = std::uint64_t{1} << 38U;
 
-  // The orders use other keys than a sampler with the same seed.
+  // The orders use other keys than a sampler with the same seed does.
   [[nodiscard]] std::uint64_t seed_of(std::uint64_t order) const noexcept {
     return word_hash{}.add_all({options_.seed, order}).value();
   }
@@ -384,7 +387,7 @@ class window_packer {
     }
   }
 
-  // Lists the remainders row by row, within a row in the documents' order.
+  // Lists the remainders row by row, and within a row in the order of the documents.
   void sort_by_row(packed_window& made) const {
     made.begins_.assign(std::size_t{made.shared_rows_} + 1, 0);
     for (const std::uint32_t row : row_of_) ++made.begins_[row + 1];
@@ -399,7 +402,7 @@ class window_packer {
   const Documents* documents_;
   packing_options options_;
   std::uint64_t size_;
-  std::optional<permutation> order_;  // order of all documents; empty without documents
+  std::optional<permutation> order_;  // order of all documents; empty if there are none
   best_fit fit_;
   std::vector<std::uint64_t> indices_;  // indices of the window's documents
   std::vector<std::uint64_t> told_;     // lengths of those documents
@@ -426,11 +429,11 @@ using packed_record =
 
 namespace detail {
 
-/// Writes a row, piece by piece.
+/// Writes a row piece by piece.
 template <class Token>
 class packed_row {
  public:
-  /// Writes to `out`.
+  /// Writes the row to `out`.
   packed_row(const sample<packed_record<Token>>& out, const packing_options& options)
       : options_(&options),
         tokens_(out.template get<"tokens">().data()),
@@ -476,7 +479,7 @@ class packed_row {
   }
 
  private:
-  // Writes the labels and positions of `count` tokens; the label of the last token is `next`.
+  // Writes the labels and positions of `count` tokens. The label of the last token is `next`.
   // Returns false if a token does not fit into a label.
   [[nodiscard]] bool fill_labels(const Token* tokens, std::size_t count, Token next) noexcept {
     std::int32_t* const labels = labels_ + used_;
@@ -485,7 +488,7 @@ class packed_row {
     std::int32_t all = static_cast<std::int32_t>(tokens[0]) | static_cast<std::int32_t>(next);
     if (followed >= block) {
       all |= fill_blocks(tokens, labels, positions, 0, followed);
-      // The remainder, by an overlapping last block, which rewrites equal values.
+      // Writes the remainder as an overlapping last block, which rewrites some values unchanged.
       const std::size_t last = followed - block;
       all |= fill_blocks(tokens + last, labels + last, positions + last, last, block);
     } else {
@@ -502,10 +505,10 @@ class packed_row {
 
   static constexpr std::size_t block = 16;
 
-  // Writes the labels and positions of the whole blocks among the `count` tokens; positions start
-  // at `first`. Returns the union of the labels' bits. Without a remainder and aliasing, compilers
-  // vectorize this single loop even at -O2. A nested loop over the tokens of a block would be
-  // unrolled first, and then vectorized badly.
+  // Writes the labels and positions of the whole blocks among the `count` tokens. Positions start
+  // at `first`. Returns the bitwise OR of the labels. Compilers vectorize this single loop even at
+  // -O2, because it has no remainder and no aliasing. They would unroll a nested loop over the
+  // tokens of a block first, and then vectorize it badly.
   [[nodiscard]] static std::int32_t fill_blocks(const Token* __restrict tokens,
                                                 std::int32_t* __restrict labels,
                                                 std::int32_t* __restrict positions,
@@ -532,18 +535,19 @@ class packed_row {
   std::size_t pieces_ = 0;  // number of documents or parts
 };
 
-/// Gives prefetch hints for the pieces of the next rows to documents that accept them.
+/// Prefetches the pieces of the next rows if the documents accept hints.
 ///
-/// First hints a token of many pieces, so that their lookups overlap. Then hints each whole piece
-/// while the previous piece is written: a processor can have only a few cache lines in flight, so
-/// hinting all pieces at once would stall. Refers to the documents. Not thread-safe.
+/// First prefetches one token of each of many pieces, so that their lookups overlap. Then
+/// prefetches each whole piece while the previous piece is written. Prefetching all pieces at once
+/// would stall, because a processor can have only a few cache lines in flight. Refers to the
+/// documents. Not thread-safe.
 template <class Documents>
 class piece_hints {
  public:
-  /// Hints pieces of `documents`, which must outlive it.
+  /// Gives hints to `documents`, which must outlive this object.
   explicit piece_hints(const Documents& documents) noexcept : documents_(&documents) {}
 
-  /// Takes the pieces of the rows `indices` that are in `window`, while there is room. `first` is
+  /// Takes the pieces of those rows `indices` that are in `window`, while there is room. `first` is
   /// the index of the window's first row. Returns the number of rows taken.
   std::size_t take(const packed_window& window, std::uint64_t first,
                    std::span<const std::uint64_t> indices) {
@@ -569,7 +573,7 @@ class piece_hints {
     }
   }
 
-  /// Hints the next piece. Call it before each piece is read.
+  /// Prefetches the next piece. Call it before each piece is read.
   void advance() noexcept {
     if constexpr (is_used) {
       ++at_;
@@ -595,21 +599,22 @@ class piece_hints {
 
 }  // namespace detail
 
-/// A dataset of rows of S tokens, filled with whole documents, made by `pack_documents`. For models
-/// that limit attention to documents by "cu_seqlens".
+/// A dataset of rows of S tokens, filled with whole documents, which `pack_documents` creates. Use
+/// it for models that limit attention to documents by "cu_seqlens".
 ///
-/// Documents are shuffled by the seed and packed window by window, by best-fit decreasing; the rows
-/// of a window come in random order. The contents of row k depend only on the lengths, the seed and
+/// Documents are shuffled by the seed and packed window by window, by best-fit decreasing. The rows
+/// of a window are in random order. The contents of row k depend only on the lengths, the seed and
 /// the options. Therefore workers, ranks and resumed trainings agree, and each token of each
 /// document is in exactly one row. A document longer than a row is split into whole rows and a
 /// remainder that is packed like other documents.
 ///
 /// Construction queries the length of each document and packs each window once, keeping 16 bytes
 /// per window. Reading packs a window again, with allocations, unless it is among the last
-/// `kept_windows`. A thread that needs another window waits until the last reader of a kept window
-/// has finished. Therefore use `sequential`, or `block_shuffled` with blocks of `window_rows()`;
-/// documents are already shuffled. `shuffled` is correct, but packs a window for nearly every row.
-/// `fingerprint()` identifies the packing, so that a loader refuses a state of another packing.
+/// `kept_windows`. If readers use all kept windows, a thread that needs another window waits until
+/// one is no longer used. Therefore use `sequential`, or `block_shuffled` with blocks of
+/// `window_rows()`. The documents are already shuffled. `shuffled` is correct, but packs a window
+/// for nearly every row. `fingerprint()` identifies the packing, so that a loader refuses a state
+/// of another packing.
 ///
 /// Movable. Reading is thread-safe. @see examples/14_packed_tokens.cpp
 template <token_documents Documents, std::integral Token>
@@ -620,8 +625,8 @@ class packed_documents {
   static constexpr bool borrows = std::is_reference_v<Documents> || detail::borrows<Documents>;
 
   /// Packs `documents`. Throws `option_error` for invalid options and if the token size differs
-  /// from that of `Token`; `document_error` for a refused document; and the errors of the
-  /// documents' `length`.
+  /// from that of `Token`; `document_error` if a document is refused; and what the documents'
+  /// `length` throws.
   explicit packed_documents(Documents documents, const packing_options& options = {})
       : options_(detail::resolved_packing(options)),
         lengths_(extents_for(options_)),
@@ -655,7 +660,8 @@ class packed_documents {
 
   /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// Returns the extents of a row's fields: the length three times, then `max_documents` + 1.
+  /// Returns the extents of a row's fields: the length for each of the first three, then
+  /// `max_documents` + 1.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
   /// Returns the number of tokens of all documents.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
@@ -664,7 +670,7 @@ class packed_documents {
   [[nodiscard]] std::uint64_t window_rows() const noexcept {
     return ends_.empty() ? 1 : (std::max)(size() / ends_.size(), std::uint64_t{1});
   }
-  /// Returns the share of the rows that is not padding, 0 to 1; 1 without rows.
+  /// Returns the fraction of all tokens in rows that is not padding, or 1 without rows.
   [[nodiscard]] double fill() const noexcept {
     if (size() == 0) return 1;
     return static_cast<double>(tokens_) / static_cast<double>(options_.length) /
@@ -680,9 +686,9 @@ class packed_documents {
     return hash.add_all(ends_).add_all(hashes_).value();
   }
 
-  /// Writes the rows `indices` to `out`. Throws `index_error`, the errors of the documents, and
-  /// `documents_changed`. Throws `document_error` for a document whose length has changed, or with
-  /// a token that is not a valid label: negative, or 2^31 or more.
+  /// Writes the rows `indices` to `out`. Throws `index_error`, what the documents throw, and
+  /// `documents_changed`. Throws `document_error` if a document's length has changed, or if a token
+  /// is not a valid label because it is negative, or 2^31 or more.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     blob_buffer buffer;
@@ -764,8 +770,8 @@ class packed_documents {
 ///     block_shuffled order{.seed = 1, .block = rows.window_rows()};
 ///     loader feed{rows, order, {.batch_size = 8}};
 ///
-/// Refers to an lvalue, which must outlive the rows. `Token` is the type of the documents' tokens:
-/// an integer of 1, 2 or 4 bytes. Throws what the constructor throws.
+/// If `documents` is an lvalue, it is referenced and must outlive the rows. `Token` is the type of
+/// the documents' tokens: an integer of 1, 2 or 4 bytes. Throws what the constructor throws.
 template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {

@@ -13,7 +13,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Some tokens of a document.
+/// A range of tokens of a document.
 struct document_part {
   std::uint64_t document = 0;  ///< index of the document
   std::uint64_t begin = 0;     ///< the first token
@@ -28,7 +28,7 @@ struct document_part {
 ///       std::uint64_t length(std::uint64_t index) const;  // tokens of a document; 0 is allowed
 ///     };
 ///
-/// and optionally, for faster packing,
+/// and optionally, to make packing faster,
 ///
 ///     // lengths[i] = length(indices[i]), for many documents at once
 ///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
@@ -36,18 +36,19 @@ struct document_part {
 ///     void prefetch(std::span<const document_part> parts) const noexcept;
 ///
 /// `bytes(index, buffer)` returns `length(index) * token_bytes()` bytes, in this machine's byte
-/// order, with any alignment. Both are constant while the source is in use, and called from several
-/// threads.
+/// order, with any alignment. Both are constant while the source is in use. Several threads may
+/// call the members concurrently.
 template <class S>
 concept token_documents = blob_source<S> && requires(const S& source, std::uint64_t index) {
   { source.token_bytes() } -> std::convertible_to<std::size_t>;
   { source.length(index) } -> std::convertible_to<std::uint64_t>;
 };
 
-/// A document is unusable. The message names the document, what was expected and what was found.
+/// Thrown if a document cannot be used. The message contains the document, what was expected and
+/// what was found.
 class [[gnu::visibility("default")]] document_error : public error {
  public:
-  /// Messages name the document by `key`.
+  /// `key` identifies the document in the message.
   document_error(const std::string& key, std::uint64_t document, const std::string& expected,
                  const std::string& found)
       : error("document " + std::to_string(document) + " (" + key + "): expected " + expected +

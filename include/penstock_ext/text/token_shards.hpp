@@ -27,33 +27,34 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The start of a token file, before its tokens.
+/// Describes the header of a token file.
 struct token_header {
   /// The number of bytes before the first token.
   std::uint64_t bytes = 0;
-  /// The number of bytes of a token: 2 (`uint16`) or 4 (`uint32`, or `int32` without negative
-  /// values). If `is_llmc`, the file specifies it.
+  /// The size of a token in bytes: 2 (`uint16`) or 4 (`uint32`, or `int32` without negative
+  /// values). If `is_llmc` is set, the file specifies it.
   std::size_t token_bytes = 2;
   /// True for the header of llm.c, which starts with three 32-bit numbers: the magic number, the
   /// version and the count of tokens.
   bool is_llmc = false;
 };
 
-/// The header of the files of llm.c and modded-nanogpt, of 1024 bytes. Accepts the tokens of GPT-2
-/// (magic number 20240520, version 1, `uint16`) and of Llama 3 (20240801, version 7, `uint32`).
+/// The header of llm.c's and modded-nanogpt's files, which is 1024 bytes long. Accepts the tokens
+/// of GPT-2 (magic number 20240520, version 1, `uint16`) and of Llama 3 (20240801, version 7,
+/// `uint32`).
 inline constexpr token_header llmc_header{.bytes = 1024, .token_bytes = 0, .is_llmc = true};
 
 /// The options of `token_shards`.
 struct token_shards_options {
-  /// The number of tokens of `x`, and of `y`; at least 1.
+  /// The number of tokens in `x`, and in `y`. At least 1.
   std::size_t length = 1024;
   /// The header of each file.
   token_header header = {};
   /// The number of windows of a step: the batch size times the number of ranks. As in llm.c, a
-  /// shard has only whole steps: the windows after its last whole step are left out, so that no
-  /// step has windows of two shards. With 1, no window is left out.
+  /// shard contains only whole steps. The windows after the last whole step are left out, so that
+  /// no step has windows from two shards. With 1, no window is left out.
   std::uint64_t whole_steps = 1;
-  /// Refuse a file that has no header of llm.c and starts like a known format: npy, gzip, Parquet
+  /// Refuses a file that has no header of llm.c and starts like a known format: npy, gzip, Parquet
   /// and others.
   bool check_format = true;
 };
@@ -67,9 +68,9 @@ struct stored_tokens {
 };
 
 /// Finds the tokens in `bytes`, the contents of the file `path`. Throws `file_truncated` if the
-/// file ends within its header or within a token, and `file_format_error` for another magic number
-/// or version. Throws `length_mismatch` if the header specifies another number of tokens, and
-/// `option_error` for a header with tokens of an unknown size.
+/// file ends within its header or within a token, and `file_format_error` if it has another magic
+/// number or version. Throws `length_mismatch` if the header specifies another number of tokens,
+/// and `option_error` if the size of a token is unknown.
 [[nodiscard]] inline stored_tokens stored_tokens_of(std::span<const std::byte> bytes,
                                                     const std::string& path,
                                                     const token_header& header) {
@@ -127,7 +128,7 @@ class token_shard {
     }
     tokens_ = stored_tokens_of(file_.bytes(), file_.path(), options.header);
     const std::uint64_t tokens = tokens_.bytes.size() / tokens_.token_bytes;
-    // A window needs the token after it, which is the first token of the next window.
+    // A window also needs the token after it, which is the first token of the next window.
     const std::uint64_t windows = tokens == 0 ? 0 : (tokens - 1) / length_;
     size_ = windows / options.whole_steps * options.whole_steps;
     if (size_ != 0) return;
@@ -153,11 +154,11 @@ class token_shard {
       copy<4>(index, x, y);
     }
   }
-  /// Starts to load the window into the processor's cache. Does nothing for an index out of range.
+  /// Prefetches the window into the processor's cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size_) prefetch_row(first_of(index), window_bytes());
   }
-  /// Makes the system read the windows that are not in memory.
+  /// Starts background reads of the windows that are not in memory.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     read_soon pages;
     for (const std::uint64_t index : indices) {
@@ -179,8 +180,8 @@ class token_shard {
   void copy(std::uint64_t index, std::span<Token> x, std::span<Token> y) const {
     constexpr auto limit = static_cast<std::uint64_t>((std::numeric_limits<Token>::max)());
     const std::byte* const first = first_of(index);
-    // The bits of all tokens. The limit has all bits that a token may have. 32 bits suffice, and
-    // make the loop faster than 64.
+    // The bitwise OR of all tokens. The limit has all bits that a token may have. 32 bits suffice,
+    // and make the loop faster than 64.
     std::uint32_t bits = 0;
     for (std::size_t i = 0; i < length_; ++i) {
       const auto token = static_cast<std::uint32_t>(little_endian<Width>(first + i * Width));
@@ -222,8 +223,8 @@ template <std::integral Token>
 
 }  // namespace detail
 
-/// A dataset of windows over a list of token files, cut as llm.c does. The tokens are 16 or 32 bits
-/// in the files, little-endian, and of any integer type in a batch:
+/// A dataset of windows over a list of token files, cut as in llm.c. The tokens have 16 or 32 bits
+/// in the files, little-endian, and any integer type in a batch:
 ///
 ///     ps::token_shards<int> train{
 ///         ps::glob("fineweb/train_*.bin"),
@@ -231,12 +232,12 @@ template <std::integral Token>
 ///     ps::sharded order{ps::sequential{}, {.rank = r, .world = 8, .global_batch = 512}};
 ///
 /// A window starts at every `length`-th token of a shard, and never spans two shards. The fields
-/// `x` and `y` have `length` tokens each; `y` starts one token after `x`. With `whole_steps` equal
-/// to the global batch, `sequential` and `sharded` give each rank of each step the windows that
-/// llm.c's data loader gives it without shuffling. `shuffled` mixes the windows of all shards.
+/// `x` and `y` have `length` tokens each, and `y` starts one token after `x`. If `whole_steps`
+/// equals the global batch size, `sequential` and `sharded` give each rank in each step the same
+/// windows as llm.c's data loader without shuffling. `shuffled` mixes the windows of all shards.
 ///
 /// All files are opened and checked at construction. Files are memory-mapped, so opening takes the
-/// same time for any size. Truncating a file while it is in use ends the process. The origin of a
+/// same time for any size. Truncating a file while it is in use kills the process. The origin of a
 /// sample (`origin_of`) has the number of its file in the list. Movable, not copyable. Reading is
 /// thread-safe, and throws `element_type_mismatch`, with the token's place in the file, if a token
 /// does not fit into `Token`.

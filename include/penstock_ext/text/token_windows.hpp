@@ -22,18 +22,18 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A window of a text: `x` has all tokens except the last, `y` all except the first.
+/// A window of a text. `x` contains all its tokens except the last, and `y` all except the first.
 template <class Token>
 using window_record = record<field<"x", Token, dyn>, field<"y", Token, dyn>>;
 
 /// The options of `token_windows`.
 struct token_windows_options {
-  /// Tokens of `x`, and of `y`; at least 1.
+  /// Number of tokens in `x`, and in `y`. At least 1.
   std::size_t length = 1024;
-  /// Tokens between the starts of consecutive windows. With 0, the stride is `length`, so that each
+  /// Number of tokens between the starts of consecutive windows. 0 means `length`, so that each
   /// token is in one `x`. With 1, a window starts at each token.
   std::uint64_t stride = 0;
-  /// Bytes to skip before the first token; 1024 for the files of llm.c and modded-nanogpt.
+  /// Bytes to skip before the first token. Use 1024 for the files of llm.c and modded-nanogpt.
   std::uint64_t header = 0;
   /// Refuses a file that starts like a known format: npy, gzip, Parquet and others.
   bool check_format = true;
@@ -46,7 +46,7 @@ struct token_windows_options {
 ///     token_windows<std::uint32_t> large{"train.bin", {.length = 4096}};
 ///
 /// Tokens after the last whole window are ignored. The file is memory-mapped, so opening takes the
-/// same time for any size. It must not change while it is open: truncating it ends the process.
+/// same time for any size. It must not change while it is open: truncating it kills the process.
 /// Movable, not copyable. Reading is thread-safe.
 template <std::unsigned_integral Token = std::uint16_t>
 class token_windows : public detail::mapped_rows<window_record<Token>> {
@@ -55,9 +55,9 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
  public:
   using record_type = window_record<Token>;
 
-  /// Opens the file `path`. Throws `file_unreadable`; `file_format_error` for a file of a known
-  /// format (`check_format`); `file_truncated` if it ends within a token or within the first
-  /// window; `length_mismatch` if a header of llm.c has another number of tokens; and
+  /// Opens the file `path`. Throws `file_unreadable`; `file_format_error` if `check_format` is set
+  /// and the file has a known format; `file_truncated` if it ends within a token or within the
+  /// first window; `length_mismatch` if a header of llm.c has another number of tokens; and
   /// `option_error` for a length of 0.
   explicit token_windows(const std::string& path, const token_windows_options& options = {})
       : token_windows(mapped_file{path}, options) {}
@@ -65,7 +65,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
   token_windows(token_windows&&) = default;
   token_windows& operator=(token_windows&&) = delete;
 
-  /// Returns the bytes of a window in the file.
+  /// Returns the number of bytes of a window in the file.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const noexcept {
     return rows::storage_size() / 2;  // both fields have the same tokens
   }
@@ -99,7 +99,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
     const std::uint64_t windows = (tokens - options.length - 1) / stride + 1;
     const batch_layout<record_type> layout{{{options.length}, {options.length}}, 1};
     const std::byte* const first = text.data();
-    // With at most one window the stride does not matter.
+    // The stride does not matter if there is at most one window.
     const std::uint64_t bytes = windows < 2 ? 0 : stride * sizeof(Token);
     return {"token_windows", layout, windows,
             std::array{detail::mapped_field{first, bytes, false},

@@ -31,12 +31,12 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A column of MDS shards, which holds a value of each sample.
+/// A column of MDS shards, with one value for each sample.
 struct mds_column {
   /// Name of the column.
   std::string name = {};
-  /// Encoding of the values, named as in Mosaic's MDSWriter: "bytes", "str", "jpeg", "png", "int",
-  /// "uint8" to "float64", "str_int", "ndarray:float32:3,4" and similar.
+  /// Encoding of the values, with the name that Mosaic's MDSWriter uses: "bytes", "str", "jpeg",
+  /// "png", "int", "uint8" to "float64", "str_int", "ndarray:float32:3,4" and similar.
   std::string encoding = {};
   /// Size of each value in bytes, or 0 if it differs between samples.
   std::uint64_t size = 0;
@@ -49,11 +49,11 @@ namespace detail {
 /// The properties of an encoding of an MDS column.
 struct mds_encoding {
   enum class kind : std::uint8_t {
-    bytes,    ///< Used unchanged: bytes, str, pictures, JSON, arrays.
+    bytes,    ///< Used unchanged: bytes, str, images, JSON, arrays.
     integer,  ///< An integer of `size` bytes, little-endian.
     digits,   ///< An integer as text.
     real,     ///< A floating-point number of `size` bytes.
-    pickle,   ///< Python's pickle, which may run any code when read.
+    pickle,   ///< Python's pickle, which can execute arbitrary code when it is read.
     unknown   ///< An encoding that only the reader understands.
   };
   kind is = kind::unknown;
@@ -73,9 +73,9 @@ struct mds_encoding {
   return 0;
 }
 
-/// Returns the size of an array in bytes. `text` has the form "type:3,224,224". Returns 0 if `text`
-/// has no shape, so that the size differs between samples. Returns nothing if `text` is invalid or
-/// the array exceeds 2^32 bytes.
+/// Returns the size of an array in bytes, where `text` has the form "type:3,224,224". Returns 0 if
+/// `text` has no shape, in which case the size differs between samples. Returns nothing if `text`
+/// is invalid or the array exceeds 2^32 bytes.
 [[nodiscard]] inline std::optional<std::uint64_t> mds_array_bytes(std::string_view text) noexcept {
   const std::size_t colon = text.find(':');
   std::uint64_t bytes = mds_number_bytes(text.substr(0, colon));
@@ -140,8 +140,8 @@ struct mds_place {
   std::uint64_t size = 0;
 };
 
-/// Returns the number of bytes of sizes at the start of a sample: 4 for each column whose values
-/// differ in size.
+/// Returns the size in bytes of the table of sizes at the start of a sample: 4 for each column
+/// whose values differ in size.
 [[nodiscard]] inline std::uint64_t mds_head_bytes(std::span<const mds_column> columns) noexcept {
   return 4 *
          static_cast<std::uint64_t>(std::count_if(
@@ -252,7 +252,8 @@ class mds_summer {
 }
 
 /// Compares the file with the fastest supported checksum of `sums`. Throws `file_corrupt` if the
-/// checksums differ, `file_format_error` if none is supported, and the errors of reading.
+/// checksums differ, `file_format_error` if none is supported, and what reading the file
+/// throws.
 inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
                         const std::string& remedy) {
   const mds_sum* const expected = comparable_sum(sums);
@@ -292,10 +293,11 @@ struct mds_shard_entry {
   std::vector<mds_sum> zipped_sums = {};  ///< Checksums of the compressed file.
 };
 
-/// Upper limit for the number of columns, larger than in any data set.
+/// Maximum number of columns, more than any real data set has.
 inline constexpr std::size_t max_mds_columns = 1000;
 
-/// The content of an index.json of MDS shards, version 2. All shards have the same columns.
+/// The content of the index.json of a set of MDS shards, version 2. All shards have the same
+/// columns.
 struct mds_index {
   std::vector<mds_column> columns = {};
   std::vector<mds_shard_entry> shards = {};
@@ -307,8 +309,8 @@ class mds_index_reader {
   /// Parses `text`, the content of the file `path`.
   mds_index_reader(std::string_view text, std::string path) : text_(text), path_(std::move(path)) {}
 
-  /// Returns the index. Throws `file_format_error`, with the position at which the JSON is invalid,
-  /// or the position of the shard that is invalid.
+  /// Returns the index. Throws `file_format_error`, with the position of the invalid JSON or of the
+  /// invalid shard.
   [[nodiscard]] mds_index read() {
     const auto refuse_at = [this](std::size_t offset, const std::string& expected,
                                   const std::string& found) {
@@ -338,13 +340,13 @@ class mds_index_reader {
     throw file_format_error(path_, at_, expected, found);
   }
 
-  // Returns true if the next value must be read. In a list that is too long for columns, only
-  // enough values are read to detect that.
+  // Returns true if the next value must be read. In a list with too many columns, reads only enough
+  // values to detect that.
   [[nodiscard]] static bool is_read(const std::vector<open_json>& around) {
     const std::string& key = around.back().key;
     const std::size_t before = around.back().value.size();
     switch (around.size()) {
-      case 1:  // a member of the whole, or an element if the text is an array
+      case 1:  // a member of the outermost object, or an element if the text is an array
         return key == "shards" || key == "version";
       case 2:  // a shard; in an invalid value only the first element, for the message
         return before == 0;
@@ -361,7 +363,7 @@ class mds_index_reader {
     }
   }
 
-  // For messages.
+  // Returns `value` as text for messages.
   [[nodiscard]] static std::string shown(const json& value) {
     return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40);
   }
@@ -431,7 +433,7 @@ class mds_index_reader {
     for (const auto& [sum, digits] : hashes->items()) sums.push_back({sum, text(digits, sum)});
   }
 
-  // Returns true if a relative path leads to a file below its base folder.
+  // Returns true if a relative path stays below its base folder.
   [[nodiscard]] static bool lies_below(std::string_view path) noexcept {
     if (path.find('\0') != path.npos) return false;
     while (true) {

@@ -61,7 +61,7 @@ template <archive_bytes Source>
     throw length_mismatch(file.path(), 0, std::to_string(samples) + " samples, as in index.json",
                           std::to_string(found));
   }
-  // Before memory is allocated, because a file may claim any size.
+  // Checked before memory is allocated, because a file may claim any size.
   const std::uint64_t table = 4 * (samples + 2);
   if (file.size() < table) truncated("a table of " + std::to_string(samples + 1) + " offsets");
   std::vector<std::uint32_t> offsets(static_cast<std::size_t>(samples) + 1);
@@ -97,9 +97,11 @@ inline void require_bytes(const shard_file& file, std::uint64_t expected) {
 
 /// An open shard.
 struct mds_shard {
-  std::string path;  ///< Path in the folder of its index, even if read elsewhere.
+  std::string path;  ///< Path in the folder of its index, even if the shard is read from another
+                     ///< folder.
   shard_file file;
-  std::vector<std::uint32_t> offsets;  ///< Offsets of the samples, and of the end.
+  std::vector<std::uint32_t> offsets;  ///< Offsets of the samples, followed by the offset of the
+                                       ///< end.
 
   /// Returns the location of sample `index`.
   [[nodiscard]] mds_place sample(std::size_t index) const noexcept {
@@ -120,8 +122,8 @@ struct mds_shard {
   return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
 }
 
-/// A temporary file next to its target, written piece by piece, which becomes the target or is
-/// removed. Not thread-safe. Several threads or processes may make the same target with separate
+/// A temporary file next to its target, written piece by piece, and finally renamed to the target
+/// or removed. Not thread-safe. Several threads or processes may make the same target with separate
 /// objects.
 class part_file {
  public:
@@ -142,9 +144,9 @@ class part_file {
     size_ += bytes.size();
   }
 
-  /// Waits until the bytes are on the disk, and then gives the file its name. If another process
-  /// has made a file of the same name and length, that file stays, because it may be open. Throws
-  /// `report_error`.
+  /// Waits until the bytes are on the disk, and then renames the file to its target. If another
+  /// process has already made a target of the same length, that target stays, because it may be
+  /// open. Throws `report_error`.
   void finish() {
     if (const int problem = sync_descriptor(file_.get()); problem != 0) fail(problem);
     if (::link(part_.c_str(), target_.c_str()) == 0) return;
@@ -154,7 +156,7 @@ class part_file {
         static_cast<std::uint64_t>(status.st_size) == size_) {
       return;
     }
-    // The target is a file of another length, or the file system has no links.
+    // The target exists with another length, or the file system does not support links.
     if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
   }
 
@@ -170,7 +172,7 @@ class part_file {
 
 }  // namespace detail
 
-/// A compression of whole files, such as `zstd` of `penstock_ext/files/zstd/zstd.hpp`.
+/// A codec that compresses whole files, such as `zstd` in `penstock_ext/files/zstd/zstd.hpp`.
 /// `codec(path)` opens a file as a `byte_source` of its content. `family()` returns Mosaic's name
 /// of the compression, such as "zstd". Any thread may call both.
 template <class C>
@@ -179,8 +181,8 @@ concept file_codec = requires(const C& codec, const std::string& path) {
   { codec.family() } -> std::convertible_to<std::string>;
 };
 
-/// The compression of shards: any `file_codec`, or no compression. An option type of `mds_shards`,
-/// so that `mds_shards` itself depends on no compression library. Copies share the codec.
+/// The compression of shards: any `file_codec`, or none. The type keeps `mds_shards` independent of
+/// compression libraries. Copies share the codec.
 class mds_compression {
  public:
   /// Fills its argument with the next bytes of a file's content. Returns fewer only at the end.
@@ -203,8 +205,7 @@ class mds_compression {
   explicit operator bool() const noexcept { return static_cast<bool>(open_); }
   /// Returns Mosaic's name of the compression, or "" without compression.
   [[nodiscard]] const std::string& family() const noexcept { return family_; }
-  /// Opens a compressed file. A compression must be set. Throws what the source that the
-  /// codec returns throws.
+  /// Opens a compressed file. A compression must be set. Throws what the codec's source throws.
   [[nodiscard]] reader open(const std::string& path) const { return open_(path); }
 
  private:
@@ -215,45 +216,45 @@ class mds_compression {
 /// Options of `mds_shards`.
 struct mds_shards_options {
   /// Name of the column with the sample's blob. If empty, the only column whose values differ in
-  /// size.
+  /// size is used.
   std::string blob = {};
   /// Name of the column with the label, an integer. If empty, all labels are 0.
   std::string label = {};
-  /// Maximum size of a sample with all its columns, in bytes. A larger sample throws
-  /// `file_format_error`, before memory is allocated.
+  /// Maximum size of a sample with all its columns, in bytes. For a larger sample,
+  /// `file_format_error` is thrown before memory is allocated.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
-  /// Compression with which compressed shards are unpacked at construction, such as `zstd{}` of
-  /// `penstock_ext/files/zstd/zstd.hpp`. Without it, compressed shards are refused unless the
+  /// The codec that unpacks compressed shards at construction, such as `zstd{}` from
+  /// `penstock_ext/files/zstd/zstd.hpp`. Without it, a compressed shard is rejected unless the
   /// unpacked file is in the same folder.
   mds_compression compression = {};
   /// Folder for the unpacked shards, created if missing. Nothing is written elsewhere. Files that
-  /// are already in the folder are reused, also by other processes.
+  /// are already in the folder are reused, even if another process wrote them.
   std::string unpacked = {};
   /// Maximum total size of unpacked shards in that folder, in bytes. If exceeded, `option_error` is
   /// thrown before a shard is written.
   std::uint64_t max_unpacked = std::uint64_t{1} << 40;
-  /// The action on a shard that appears twice in index.json, also through a link. `keep` reads it
+  /// The action if a shard appears twice in index.json, possibly through a link. `keep` reads it
   /// twice.
   duplicate_action duplicates = duplicate_action::refuse;
-  /// Reads all shards at construction, and compares them with their checksums in index.json: xxh64,
-  /// sha1 or sha256.
+  /// If true, the constructor reads all shards and compares them with their checksums in
+  /// index.json: xxh64, sha1 or sha256.
   bool verify = false;
   /// Number of threads that unpack, verify and open shards at construction. The threads end before
   /// the constructor returns.
   std::size_t threads = 8;
-  /// Number of shards that stay open. Each read of a further shard opens its file and checks it.
+  /// Number of shards that stay open. Each read from any other shard opens and checks its file.
   std::size_t max_open = 512;
 };
 
 namespace detail {
 
-/// Finds the files of an index's shards: in its own folder, or unpacked in the folder of the
-/// options.
+/// Finds the files of an index's shards, either in the index's folder or unpacked in the folder
+/// that the options specify.
 ///
 /// The name of an unpacked shard contains a hash of the properties that identify its compressed
 /// file: its entry in index.json and the time of its last change. Data sets may therefore share a
-/// folder, and a replaced shard is unpacked again. Concurrent processes start at different shards,
-/// and skip shards that are already unpacked.
+/// folder, and a replaced shard is unpacked again. Concurrent processes start with different
+/// shards, and skip shards that are already unpacked.
 class unpacked_shards {
  public:
   /// Handles the shards `entries` of the index in `folder`. All arguments must outlive this object.
@@ -261,8 +262,8 @@ class unpacked_shards {
                   const mds_shards_options& options)
       : folder_(folder), entries_(entries), options_(options) {}
 
-  /// Unpacks missing shards, and returns the path of each shard. Throws the errors that the
-  /// constructor of `mds_shards` documents.
+  /// Unpacks missing shards, and returns the path of each shard. Throws what the constructor of
+  /// `mds_shards` documents.
   [[nodiscard]] std::vector<std::string> paths() const {
     std::vector<std::string> all;
     std::vector<std::size_t> zipped;
@@ -420,8 +421,8 @@ inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_
   entries = std::move(kept);
 }
 
-/// Opens the shards of the index in `folder`. Throws the errors that the constructor of
-/// `mds_shards` documents.
+/// Opens the shards of the index in `folder`. Throws what the constructor of `mds_shards`
+/// documents.
 [[nodiscard]] inline std::vector<mds_shard> open_mds_shards(
     const std::string& folder, std::span<const mds_shard_entry> entries,
     const mds_shards_options& options) {
@@ -439,21 +440,22 @@ inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_
 
 }  // namespace detail
 
-/// A `blob_source` with random access to the samples of a folder of MDS shards, as Mosaic's
-/// MDSWriter writes them:
+/// A `blob_source` with random access to the samples in a folder of MDS shards, as written by
+/// Mosaic's MDSWriter:
 ///
 ///     mds_shards photos{"imagenet/train", {.blob = "image", .label = "label"}};
 ///     mds_shards texts{"c4/train"};                    // the one column of bytes or text
 ///
-/// index.json lists the shards, whose order is the order of the samples. The constructor reads
-/// their tables of offsets, which take 4 bytes for each sample. A value is returned as stored:
-/// pictures as files of their format, arrays in C order, and unknown encodings such as "jpeg_array"
-/// unchanged. Pickled values are refused. Compressed shards have no random access, so they are read
-/// unpacked: from the same folder, or from the folder `unpacked`, which the constructor fills.
+/// index.json lists the shards in the order of their samples. The constructor reads the offset
+/// table of each shard, which takes 4 bytes for each sample. Values are returned as stored: images
+/// as encoded files, arrays in C order, and unknown encodings such as "jpeg_array" unchanged.
+/// Pickled values are rejected. Compressed shards have no random access, so they are read unpacked:
+/// from the same folder, or from the folder `unpacked`, which the constructor fills.
 ///
-/// Shards must not change after they were opened, as with `tar_shards`. A shard that is written to
-/// throws `file_changed`, and so does a replaced shard beyond `max_open`. Names in index.json can
-/// refer only to files in the folder or below it. Movable, not copyable. Reading is thread-safe.
+/// Shards must not change after they were opened, as with `tar_shards`. Reading from a shard that
+/// was written to throws `file_changed`, and so does reading from a replaced shard beyond
+/// `max_open`. Names in index.json can refer only to files in the folder or below it. Movable, not
+/// copyable. Reading is thread-safe.
 class mds_shards {
  public:
   /// Opens the shards listed in `folder`/index.json. Throws:
@@ -509,16 +511,16 @@ class mds_shards {
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
   /// Returns the columns in the order in which samples contain them.
   [[nodiscard]] std::span<const mds_column> columns() const noexcept { return columns_; }
-  /// Returns messages for the user. The messages report shards without a checksum that `verify`
-  /// could compare, in which a flipped bit would go unnoticed, and shards that were left out for
-  /// later shards. `loader::footprint` contains them too.
+  /// Returns messages for the user about shards without a checksum that `verify` can compare, in
+  /// which a flipped bit would go unnoticed, and about shards that were left out because a later
+  /// shard replaces them. `loader::footprint` contains the messages too.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
   /// Returns the number of shards.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
 
   /// Returns the blob of sample `index`, read into `buffer`. Throws `index_error`,
   /// `file_unreadable`, `file_changed`, `file_corrupt` if the columns do not fill the sample, and
-  /// `file_format_error` above `max_bytes`.
+  /// `file_format_error` if the sample exceeds `max_bytes`.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     return value(find(index), blob_, buffer);
   }
@@ -530,8 +532,8 @@ class mds_shards {
     return value(find(index), readable_column(name, "name"), buffer);
   }
 
-  /// Returns the label of sample `index`. Throws what `bytes` throws, and `file_format_error` if
-  /// the label is not an integer that fits into 64 bits with its sign.
+  /// Returns the label of sample `index`. Throws what `bytes` throws, and `file_format_error`
+  /// if the label is not an integer that fits into a signed 64-bit integer.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);
     if (!label_) return 0;
@@ -563,8 +565,8 @@ class mds_shards {
     return at.shard->path + ':' + std::to_string(at.number);
   }
 
-  /// Starts a background read of the sample by posix_fadvise. Does nothing if the index is out of
-  /// range, or for shards beyond `max_open`.
+  /// Starts a background read of the sample with posix_fadvise. Does nothing if the index is out of
+  /// range or the shard is beyond `max_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const place at = place_at(index);
@@ -635,7 +637,7 @@ class mds_shards {
                        std::to_string(at.sample.size));
   }
 
-  // Returns the location of a value in its sample, which starts with `head`.
+  // Returns the location of a value in its sample. `head` contains the first bytes of the sample.
   [[nodiscard]] detail::mds_place place_of(const place& at, std::size_t which,
                                            std::span<const std::byte> head) const {
     return detail::mds_value(columns_, which, head.first(head_bytes_), at.sample.size,
@@ -663,7 +665,7 @@ class mds_shards {
   std::size_t blob_ = 0;
   std::optional<std::size_t> label_;
   std::vector<detail::mds_shard> shards_;
-  std::vector<std::uint64_t> ends_;  // end of each shard, in samples
+  std::vector<std::uint64_t> ends_;  // end of each shard, counted in samples
   std::vector<std::string> warnings_;
 };
 

@@ -63,19 +63,20 @@ struct blob_place {
 /// writer does not block.
 [[nodiscard]] inline descriptor open_blob(const blob_place& place) noexcept {
   descriptor file = open_at(place.base, place.name, O_NONBLOCK | O_NOCTTY);
-  // A file server may hold a lease on a regular file; a blocking open waits for it.
+  // A file server may hold a lease on a regular file. A blocking open waits for the lease to end.
   if (file.get() < 0 && errno == EWOULDBLOCK) file = open_at(place.base, place.name, O_NOCTTY);
   return file;
 }
 
-/// Does nothing between two steps of `read_blob`. A test substitutes a write to the file.
+/// Does nothing between the two halves of `read_blob`. Tests substitute a write to the file.
 struct no_pause {
   void operator()() const noexcept {}
 };
 
-/// Reads the whole file into `buffer`. Throws `file_unreadable`, also if it is not a regular file.
-/// Throws `file_format_error` above `max_bytes`, before memory is allocated. Throws `file_changed`
-/// if the size or the time of the last change is different after the read.
+/// Reads the whole file into `buffer`. Throws `file_unreadable` if the file cannot be read or is
+/// not a regular file. Throws `file_format_error` before it allocates memory if the file exceeds
+/// `max_bytes`. Throws `file_changed` if the file's size or modification time is different after
+/// the read.
 template <class Pause = no_pause>
 [[nodiscard]] std::span<const std::byte> read_blob(const blob_place& place, std::uint64_t max_bytes,
                                                    blob_buffer& buffer, const Pause& pause = {}) {
@@ -110,14 +111,14 @@ template <class Pause = no_pause>
   return out;
 }
 
-/// Starts a background read of the file. Errors are ignored.
+/// Starts a background read of the file. Ignores errors.
 inline void prefetch_blob(const blob_place& place) noexcept {
   const descriptor file = open_blob(place);
   if (file.get() >= 0) static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_WILLNEED));
 }
 
-/// Random access to the bytes of an archive. `read_at(offset, out)` fills `out`, and reads less
-/// only at the end.
+/// Random access to the bytes of an archive. `read_at(offset, out)` fills `out`, or reads less at
+/// the end of the archive.
 template <class S>
 concept archive_bytes = requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
   { source.read_at(offset, out) } -> std::same_as<std::size_t>;
@@ -125,11 +126,11 @@ concept archive_bytes = requires(const S& source, std::uint64_t offset, std::spa
   { source.path() } -> std::convertible_to<const std::string&>;
 };
 
-/// A shard's file. Detects changes since the construction. Movable. Reading is thread-safe.
+/// A shard's file. Detects changes to the file since construction. Movable. Reading is thread-safe.
 class shard_file {
  public:
-  /// Opens the regular file `path`. Throws `file_unreadable`. If too many files are open, the
-  /// message contains `advice`, which must outlive this object.
+  /// Opens the regular file `path`. Throws `file_unreadable`. If the process has too many open
+  /// files, the message contains `advice`, which must outlive this object.
   explicit shard_file(std::string path, std::string_view advice = "lower max_open")
       : path_(std::move(path)), advice_(advice), file_(open()) {
     struct ::stat status {};
@@ -145,17 +146,17 @@ class shard_file {
   /// Returns the stamp that identifies the file and its last change.
   [[nodiscard]] const file_stamp& stamp() const noexcept { return stamp_; }
 
-  /// Closes the file. Later reads open it for each read.
+  /// Closes the file. Each later read opens the file again.
   void close() noexcept { file_ = descriptor{-1}; }
 
-  /// Reads from `offset` into `out`, and reads less only at the end. Does not detect changes.
-  /// Throws `file_unreadable`. Must not be called after `close`.
+  /// Reads into `out`, starting at `offset`. Reads less than `out` only at the end of the file.
+  /// Does not detect changes. Throws `file_unreadable`. Must not be called after `close`.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const {
     return read(file_.get(), offset, out);
   }
 
-  /// Reads all of `out`, starting at `offset`. Throws `file_unreadable`, and `file_changed` if the
-  /// file was replaced or written to.
+  /// Fills `out`, starting at `offset`. Throws `file_unreadable`, and `file_changed` if the file
+  /// was replaced or written to.
   void read_unchanged(std::uint64_t offset, std::span<std::byte> out) const {
     const descriptor opened = file_.get() < 0 ? open() : descriptor{-1};
     const int file = file_.get() < 0 ? opened.get() : file_.get();
@@ -167,7 +168,7 @@ class shard_file {
   /// Throws `file_changed` if the file was written to. Must not be called after `close`.
   void require_unchanged() const { require_unchanged(file_.get()); }
 
-  /// Starts a background read if the file is open. Errors are ignored.
+  /// Starts a background read if the file is open. Ignores errors.
   void prefetch(std::uint64_t offset, std::uint64_t bytes) const noexcept {
     if (file_.get() < 0) return;
     static_cast<void>(::posix_fadvise(file_.get(), static_cast<off_t>(offset),
@@ -212,7 +213,7 @@ static_assert(archive_bytes<shard_file>);
 
 /// Finds entries that refer to the same file, even under different names. `stamp_of` returns an
 /// entry's `file_stamp` or nothing, and `path_of` returns its path. If `action` is `refuse`, throws
-/// `duplicate_entry`. Otherwise removes all entries of the file except the last.
+/// `duplicate_entry`. Otherwise removes all entries of the same file except the last.
 template <class Entry, class StampOf, class PathOf>
 void resolve_repeated_files(std::vector<Entry>& entries, duplicate_action action,
                             const StampOf& stamp_of, const PathOf& path_of) {
@@ -235,7 +236,7 @@ void resolve_repeated_files(std::vector<Entry>& entries, duplicate_action action
   }
 }
 
-/// Finds shards that are the same file. Each shard has a member `file`, a `shard_file`.
+/// Finds shards that share the same file. Each shard has a member `file`, a `shard_file`.
 template <class Shard>
 void resolve_repeated_files(std::vector<Shard>& shards, duplicate_action action) {
   resolve_repeated_files(
@@ -243,8 +244,8 @@ void resolve_repeated_files(std::vector<Shard>& shards, duplicate_action action)
       [](const Shard& shard) { return shard.file.path(); });
 }
 
-/// Returns `paths` without repeated files, unless `action` is `keep`. A path that cannot be
-/// examined stays in the list and fails when it is opened.
+/// Returns `paths` without repeated files, or unchanged if `action` is `keep`. A path that cannot
+/// be examined stays in the list, and opening it fails later.
 [[nodiscard]] inline std::vector<std::string> resolve_repeated_paths(std::vector<std::string> paths,
                                                                      duplicate_action action) {
   if (action == duplicate_action::keep) return paths;

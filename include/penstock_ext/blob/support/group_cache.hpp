@@ -19,13 +19,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A cache of decoded groups of rows that threads share, bounded in bytes. A single thread makes
+/// A cache, limited in bytes, of decoded groups of rows that threads share. A single thread makes
 /// each group, while other threads that need the group wait. To make room, the cache evicts the
 /// least recently requested group without a lease.
 ///
 /// A thread may hold at most one lease when it requests another group. Threads that wait for room
-/// therefore wait only for threads that read or decode, and never for themselves. All members are
-/// thread-safe.
+/// therefore wait only for threads that read or decode, and never for each other.
 template <class Group>
 class group_cache {
   struct entry {
@@ -55,12 +54,12 @@ class group_cache {
     entry* entry_;
   };
 
-  /// Holds groups of up to `limit` bytes.
+  /// Creates a cache of up to `limit` bytes.
   explicit group_cache(std::uint64_t limit) noexcept : limit_(limit) {}
 
   /// Returns a lease on group `number`, and calls `make()` if the group is not cached. The group
-  /// has `bytes` bytes, at most `limit`. An exception of `make` is rethrown, and the next request
-  /// tries again.
+  /// takes `bytes` bytes, at most `limit`. If `make` throws, the exception propagates, and the next
+  /// request tries again.
   template <class Make>
   [[nodiscard]] lease get(std::size_t number, std::uint64_t bytes, const Make& make) {
     return *find(number, bytes, make, true);
@@ -72,11 +71,11 @@ class group_cache {
     return find(number, bytes, make, false);
   }
 
-  /// Calls `use(part, group)` for the group of each of `parts`. A part has the members `group`, a
-  /// number, and `bytes`. If a group is not cached, `make(part)` makes it. Groups that other
+  /// Calls `use(part, group)` for the group of each of `parts`. A part has the members `group` (a
+  /// number) and `bytes`. If a group is not cached, `make(part)` makes it. Groups that other
   /// threads are making come last, so that this thread can make another group in the meantime.
-  /// `begin(part)` is called before each lookup. Throws the exception of the first part that fails,
-  /// independent of other threads.
+  /// `begin(part)` is called before each lookup. Throws the exception of the first part in the list
+  /// that fails, regardless of other threads.
   template <class Parts, class Begin, class Make, class Use>
   void get_each(const Parts& parts, const Begin& begin, const Make& make, const Use& use) {
     std::vector<const typename Parts::value_type*> late;
@@ -161,7 +160,7 @@ class group_cache {
   // Evicts groups until there is room for `bytes`. Returns false if the remaining groups are in
   // use.
   bool make_room(std::uint64_t bytes) {
-    while (held_ > limit_ - bytes) {  // avoids overflow of a sum
+    while (held_ > limit_ - bytes) {  // written so that the sum cannot overflow
       auto oldest = entries_.end();
       for (auto one = entries_.begin(); one != entries_.end(); ++one) {
         if (one->second.leases > 0) continue;
@@ -181,7 +180,8 @@ class group_cache {
 
   const std::uint64_t limit_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;       // a group was made, a group failed, or a lease ended
+  std::condition_variable changed_;       // notified when a group was made or failed, and when a
+                                          // lease ended
   std::map<std::size_t, entry> entries_;  // addresses are stable
   std::uint64_t held_ = 0;
   std::uint64_t clock_ = 0;

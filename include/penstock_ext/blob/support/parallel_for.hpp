@@ -19,12 +19,13 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Calls `call(number)` for all numbers below `count`, on up to `threads` threads including the
-/// caller's thread. If the system refuses threads, uses fewer. If calls throw, rethrows the
-/// exception of the lowest number.
+/// calling thread. Uses fewer threads if the system cannot create more. If calls throw, rethrows
+/// the exception of the lowest number.
 template <class Call>
 void parallel_for(std::size_t count, std::size_t threads, const Call& call) {
-  // Relaxed: it distributes numbers in order, and the joins order everything else. A failure stops
-  // the distribution. All lower numbers were distributed before, so the lowest failure is known.
+  // Relaxed, because it only hands out numbers in order, and the joins order everything else. After
+  // a failure no more numbers are handed out. All lower numbers have been handed out by then, so
+  // the lowest failure is always found.
   std::atomic<std::size_t> next{0};
   std::mutex guard;
   std::size_t failed = count;
@@ -50,15 +51,15 @@ void parallel_for(std::size_t count, std::size_t threads, const Call& call) {
     try {
       for (std::size_t i = 1; i < (std::min)(threads, count); ++i) others.emplace_back(work);
     } catch (const std::system_error&) {
-      // Fewer threads do the same work.
+      // The threads that exist do all the work.
     }
     work();
   }
   if (problem) std::rethrow_exception(problem);
 }
 
-/// Returns the results of `open(number)` for all numbers below `count`. Uses `parallel_for`,
-/// so that the headers of several shards are read from storage concurrently.
+/// Returns the results of `open(number)` for all numbers below `count`. The calls run concurrently
+/// by `parallel_for`, for example to read the headers of several shards at once.
 template <class Open>
 [[nodiscard]] auto open_in_parallel(std::size_t count, std::size_t threads, const Open& open) {
   using shard = decltype(open(count));

@@ -34,9 +34,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A sample of a tar archive does not have the required files. Contains the archive, the position
-/// of the first file, and the key of the sample. The derived types distinguish the kinds of
-/// problems.
+/// A sample of a tar archive does not have the required files. Names the archive, the position of
+/// the sample's first file, and the key of the sample. The derived types distinguish the problems.
 class [[gnu::visibility("default")]] shard_sample_error : public file_format_error {
  public:
   /// `key` is the key of the sample: the path of its files up to the extension.
@@ -73,12 +72,12 @@ struct component_name {
   std::string_view extension;  ///< The part after that dot.
   bool has_dot = false;        ///< If false, the file belongs to no sample.
 
-  /// Returns true if the file name starts with a dot. Such a file is not listed.
+  /// Returns true if the file name starts with a dot. Such a file is left out.
   [[nodiscard]] bool is_hidden() const noexcept { return key.empty() || key.back() == '/'; }
 };
 
-/// Splits a path. Without a dot, the key is the path without its last character, and the extension
-/// is the path, as in the index files of NVIDIA's wds2idx.
+/// Splits a path. In a path without a dot, the key is the path without its last character, and the
+/// extension is the whole path, as in the index files of NVIDIA's wds2idx.
 [[nodiscard]] inline component_name split_component(std::string_view path) noexcept {
   const std::size_t slash = path.rfind('/');
   const std::size_t dot = path.find('.', slash == std::string_view::npos ? 0 : slash + 1);
@@ -88,7 +87,7 @@ struct component_name {
   return {path.substr(0, dot), path.substr(dot + 1), true};
 }
 
-/// Returns true if a file describes the shard and belongs to no sample. By WebDataset's rule its
+/// Returns true if a file describes the shard instead of a sample. WebDataset's rule is that its
 /// path starts with a part such as `__meta__`.
 [[nodiscard]] constexpr bool is_shard_metadata(std::string_view path) noexcept {
   while (path.starts_with("./")) path.remove_prefix(2);
@@ -97,7 +96,7 @@ struct component_name {
 }
 
 /// Returns the normalized, relative form of the sample key `key`, as tar extracts it: "./a", "/a"
-/// and "b/.//a" become "a", "a" and "b/a". Different spellings of the same path then compare equal.
+/// and "b/.//a" become "a", "a" and "b/a". This way, different spellings of a path compare equal.
 [[nodiscard]] inline std::string plain_key(std::string_view key) {
   key.remove_prefix((std::min)(key.find_first_not_of('/'), key.size()));
   const bool is_plain = !key.starts_with("./") && !key.starts_with("../") &&
@@ -125,7 +124,7 @@ static_assert(sizeof(shard_sample) == 24, "what tar_shards says that a sample ta
 struct shard_wishes {
   std::vector<std::string> blob;  ///< Up to 255 extensions in lower case, preferred first.
   std::string label;              ///< An extension in lower case, or "" for none.
-  bool leaves_out = false;        ///< Skips incomplete samples instead of throwing.
+  bool leaves_out = false;        ///< Skips incomplete samples instead of throwing an exception.
   duplicate_action duplicates = duplicate_action::refuse;
 };
 
@@ -137,10 +136,9 @@ class shard_listing {
   shard_listing(std::string path, const shard_wishes& wishes)
       : path_(std::move(path)), wishes_(&wishes) {}
 
-  /// Adds the next file. Returns true if a sample starts with the file, as counted by wds2idx.
-  /// Returns nothing if the file is not listed. Throws `missing_component` and
-  /// `duplicate_component` for the previous sample, and `file_format_error` if the shard is too
-  /// large.
+  /// Adds the next file. Returns true if wds2idx would start a new sample with the file. Returns
+  /// nothing if the file is left out. Throws `missing_component` and `duplicate_component` for the
+  /// previous sample, and `file_format_error` if the shard is too large.
   std::optional<bool> add(const tar_member& file) {
     const component_name name = split_component(file.name);
     const bool is_no_sample = is_hidden_path(file.name) || is_shard_metadata(file.name);
@@ -151,7 +149,7 @@ class shard_listing {
       line_key_ = name.key;
       ++lines_;
     }
-    if (!name.has_dot || is_no_sample) return is_first;  // belongs to no sample, and separates none
+    if (!name.has_dot || is_no_sample) return is_first;  // belongs to no sample
     if (wishes_->duplicates == duplicate_action::take_last) {
       files_.push_back({std::string{file.name}, plain_key(name.key), file});
     } else {
@@ -160,8 +158,8 @@ class shard_listing {
     return is_first;
   }
 
-  /// Records that the archive has a link, for messages. A link has no bytes, so it cannot be a file
-  /// of a sample.
+  /// Records that the archive has a link, which is mentioned in messages. A link has no data, so it
+  /// cannot be a file of a sample.
   void pass_link() noexcept { has_links_ = true; }
 
   /// Ends the last sample. Throws what `add` throws.
@@ -172,18 +170,18 @@ class shard_listing {
 
   /// Returns the number of samples as counted by wds2idx, including samples that are left out here.
   [[nodiscard]] std::uint64_t lines() const noexcept { return lines_; }
-  /// Returns the number of files that were left out for later files with the same path.
+  /// Returns the number of files that were left out because a later file has the same path.
   [[nodiscard]] std::uint64_t replaced() const noexcept { return replaced_; }
   /// Returns the files that were left out because of their names.
   [[nodiscard]] hidden_entries& hidden() noexcept { return hidden_; }
-  /// Returns the samples of a finished listing, for the caller to move from. Includes incomplete
-  /// samples, which are marked `left_out`.
+  /// Returns the samples of a finished listing, which the caller may move from. Incomplete samples
+  /// are included and marked `left_out`.
   [[nodiscard]] std::vector<shard_sample>& samples() noexcept { return samples_; }
   /// Returns the keys of the samples, one after the other, each followed by a NUL.
   [[nodiscard]] std::string& keys() noexcept { return keys_; }
 
  private:
-  /// A file that is kept until all files are known.
+  /// A file that is stored until all files are known.
   struct kept_file {
     std::string name;
     std::string key;  // by `plain_key`
@@ -207,8 +205,8 @@ class shard_listing {
                                         [](char x, char y) { return lowered(x) < lowered(y); });
   }
 
-  // Selects the files that tar would extract: of files with the same path the last. Groups all
-  // files with the same key, at the position of the last of them.
+  // Selects the files that tar would extract: the last of all files with the same path. Groups all
+  // files with the same key at the position of the last of them.
   void take_extracted() {
     std::sort(files_.begin(), files_.end(), [](const kept_file& a, const kept_file& b) {
       if (a.key != b.key) return a.key < b.key;
@@ -244,7 +242,7 @@ class shard_listing {
   // Adds a file to its sample.
   void take(const component_name& name, const tar_member& file) {
     if (name.key != key_) {
-      // Only `take_extracted` groups files that spell the same key in two ways.
+      // Only `take_extracted` groups files whose keys are spelled differently.
       const bool is_same = !run_.empty() && wishes_->duplicates == duplicate_action::take_last;
       if (!is_same) end_sample();
       next_.is_usual = !is_same;
@@ -266,7 +264,7 @@ class shard_listing {
     }
     for (std::size_t i = 0; i < wishes_->blob.size(); ++i) {
       if (!is_in_any_case(name.extension, wishes_->blob[i])) continue;
-      if (next_.blob_block != 0 && next_.extension < i) break;  // a better extension was found
+      if (next_.blob_block != 0 && next_.extension < i) break;  // has a better extension
       next_.blob_block = static_cast<std::uint32_t>(block);
       next_.blob_size = file.size;
       next_.extension = static_cast<std::uint8_t>(i);
@@ -279,7 +277,7 @@ class shard_listing {
     return std::string_view{found_}.substr(file.begin, file.length);
   }
 
-  // Throws if the sample has an extension twice.
+  // Throws if two files of the sample have the same extension.
   void require_distinct() {
     std::sort(run_.begin(), run_.end(), [this](const found_file& a, const found_file& b) {
       if (comes_before(extension(a), extension(b))) return true;
@@ -351,7 +349,7 @@ class shard_listing {
 };
 
 /// Returns the path of the index of the shard `path`, in the shard's folder or in `folder`. The
-/// name is that of wds2idx: the file name up to its first dot, then ".idx".
+/// file name is that of wds2idx: the shard's file name up to its first dot, plus ".idx".
 [[nodiscard]] inline std::string shard_index_path(const std::string& path,
                                                   const std::string& folder) {
   const std::size_t slash = path.rfind('/');
@@ -361,13 +359,14 @@ class shard_listing {
   return folder + (folder.back() == '/' ? "" : "/") + stem.substr(name);
 }
 
-/// Returns the paths of the indexes of the shards `paths`, in their order. A path is "" if several
-/// shards would share the index.
+/// Returns the paths of the indexes of the shards `paths`, in the same order. A path is "" if
+/// several shards would share the index.
 [[nodiscard]] inline std::vector<std::string> shard_index_paths(
     const std::vector<std::string>& paths, const std::string& folder) {
   std::vector<std::string> indexes;
   indexes.reserve(paths.size());
-  std::unordered_map<std::string, std::string> path_of;  // from an index; "" if several
+  std::unordered_map<std::string, std::string> path_of;  // path of the shard for each index; "" if
+                                                         // several
   for (const std::string& path : paths) {
     const auto place = path_of.emplace(shard_index_path(path, folder), path).first;
     if (place->second != path) place->second.clear();
@@ -384,8 +383,8 @@ class shard_listing {
 ///     v1.2 SAMPLES
 ///     EXTENSION OFFSET SIZE PATH EXTENSION OFFSET SIZE PATH ...     for each sample
 ///
-/// Offsets and sizes are those of the bytes of the files. The format has no quoting, so a path must
-/// not contain a blank.
+/// Offsets and sizes refer to the data of each file. The format has no quoting, so a path must not
+/// contain a blank.
 class shard_index_text {
  public:
   /// The start of the first line.
@@ -401,7 +400,7 @@ class shard_index_text {
     lines_ += file.name;
   }
 
-  /// Returns the reason why these files have no index, or "" if they have one.
+  /// Returns the reason why these files cannot have an index, or "" if they can.
   [[nodiscard]] std::string_view problem() const noexcept {
     if (lines_.empty()) return "the archive has no sample";
     if (has_blank_) return "a path contains a space, which the format cannot represent";
@@ -409,7 +408,7 @@ class shard_index_text {
     return {};
   }
 
-  /// Returns the text for `samples` samples.
+  /// Returns the text of an index with `samples` samples.
   [[nodiscard]] std::string text(std::uint64_t samples) const {
     return std::string{version} + std::to_string(samples) + '\n' + lines_ + '\n';
   }
@@ -423,7 +422,7 @@ class shard_index_text {
   bool is_usual_ = true;
 };
 
-/// Iterates over the files in an index. The text is not trusted, and is checked as far as possible
+/// Iterates over the files in an index. The text is untrusted, and is checked as far as possible
 /// without the archive. Refers to the text.
 class shard_index_words {
  public:
@@ -468,9 +467,9 @@ class shard_index_words {
 
   /// Returns the file to which `next` advanced.
   [[nodiscard]] const tar_member& file() const noexcept { return file_; }
-  /// Returns true if a line starts with the file.
+  /// Returns true if the file is the first of its line.
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }
-  /// Returns the problem of the text, or "".
+  /// Returns a description of the error in the text, or "".
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
   /// Returns the first block after the last file.
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
@@ -490,7 +489,7 @@ class shard_index_words {
     return value;
   }
 
-  // Files must be in order, inside the archive, and each must follow its own header.
+  // Files must be in order and inside the archive, with room for a header before each file.
   [[nodiscard]] bool file_is_right(std::string_view extension) {
     const component_name name = split_component(file_.name);
     if (file_.name.empty() || name.is_hidden() || name.extension != extension) {
@@ -515,7 +514,7 @@ class shard_index_words {
 };
 
 /// Lists the samples of an archive by reading all its headers. If `index` is not null, it receives
-/// the text of the index. Throws what `tar_walk` and `shard_listing` throws.
+/// the text of the index. Throws what `tar_walk` and `shard_listing` throw.
 template <archive_bytes Source>
 void list_by_headers(const Source& archive, shard_listing& into, shard_index_text* index) {
   tar_walk walk{archive};
@@ -530,8 +529,8 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
 }
 
 /// Lists the samples of an archive from the text of its index. Returns the problem of the text, or
-/// "". Without a problem, each listed file fits into the archive, and no files follow them. The
-/// content is checked when it is read. Throws what `tar_walk` and `shard_listing` throws.
+/// "". If the result is "", each listed file fits into the archive, and no other files follow. The
+/// content is checked when it is read. Throws what `tar_walk` and `shard_listing` throw.
 template <archive_bytes Source>
 [[nodiscard]] std::string list_by_index(const Source& archive, std::string_view text,
                                         shard_listing& into) {
@@ -564,7 +563,7 @@ struct open_shard {
 
   /// Opens and lists the shard `path`. `index` is the path of its index, or "" for none. An
   /// existing index is read. If no index can be used and `keep` is set, an index is written. Throws
-  /// `file_unreadable`, the errors of `tar_walk` and `shard_listing`, and `file_changed` if the
+  /// `file_unreadable`, what `tar_walk` and `shard_listing` throw, and `file_changed` if the
   /// archive was written to during the call.
   [[nodiscard]] static open_shard list(std::string path, const shard_wishes& wishes,
                                        const std::string& index, bool keep) {
@@ -604,7 +603,7 @@ struct open_shard {
     try {
       wrong = list_by(index, status, wishes);
     } catch (const file_error& error) {
-      wrong = error.what();  // if the archive is the cause, reading it throws again
+      wrong = error.what();  // if the archive is at fault, reading it throws again
     }
     is_from_index = wrong.empty();
     if (!is_from_index) add_problem(index, "not used: " + wrong);
@@ -629,7 +628,7 @@ struct open_shard {
     return wrong;
   }
 
-  /// Returns true if writing destroys nothing: the file is missing, empty, or an index.
+  /// Returns true if the index may be overwritten: it is missing, empty, or indeed an index.
   [[nodiscard]] static bool may_write(const std::string& index) {
     struct ::stat status {};
     if (::stat(index.c_str(), &status) != 0) return errno == ENOENT;
@@ -652,7 +651,8 @@ struct open_shard {
       if (errno != 0) wrong = system_reason();
     }
     if (!wrong.empty()) return add_problem(index, "not written: " + wrong);
-    // The time of the archive when it was listed, so that a later change makes the index older.
+    // Uses the archive's time from before it was listed, so that a change since then makes the
+    // index older.
     const file_stamp& stamp = file.stamp();
     const ::timespec time{stamp.seconds, stamp.nanoseconds};
     const ::timespec times[] = {time, time};
@@ -662,7 +662,7 @@ struct open_shard {
 
 /// Finds samples with the same key, in one shard or in two. If `action` is `refuse`, throws
 /// `duplicate_entry` for the first of them. With `take_last`, marks all but the last of them
-/// `left_out`. Temporarily takes 8 bytes for each sample, and the keys that are found.
+/// `left_out`. Temporarily takes 8 bytes for each sample, plus the duplicate keys.
 inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
   const auto key_of = [](const open_shard& shard, const shard_sample& sample) {
     return std::string_view{shard.keys.c_str() + sample.key_begin};
@@ -716,8 +716,8 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
 
 /// Expands a pattern in WebDataset's notation: "train-{000..146}.tar" becomes 147 paths. The
 /// numbers have as many digits as the first number. With several ranges, the last range counts
-/// fastest. Braces without a range stay unchanged. Throws `option_error` for a descending range,
-/// and for more than a million paths.
+/// fastest. Braces without a range stay unchanged. Throws `option_error` if a range is descending
+/// or there are more than a million paths.
 [[nodiscard]] inline std::vector<std::string> shard_paths(std::string_view pattern) {
   constexpr std::uint64_t max = 1'000'000;
   std::vector<std::string> paths{""};
@@ -765,38 +765,40 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
 
 /// The use of index files by `tar_shards`.
 enum class shard_index {
-  ignore,  ///< No index is read; all headers are read instead.
-  use,     ///< A matching index is read. No index is written.
-  keep     ///< As `use`, but a missing or unsuitable index is written.
+  ignore,  ///< Reads no index; reads all headers instead.
+  use,     ///< Reads a matching index. Writes no index.
+  keep     ///< Like `use`, but also writes a missing or unsuitable index.
 };
 
 /// Options of `tar_shards`.
 struct tar_shards_options {
   /// Extensions of the file with the sample's blob, in order of preference, without regard to case.
-  /// An extension is everything after the first dot of the file name. 1 to 255 extensions.
+  /// An extension is everything after the first dot of the file name. The list must have 1 to 255
+  /// extensions.
   std::vector<std::string> blob = {"jpg", "jpeg", "png", "webp"};
   /// Extension of the file with the label as a decimal number. If empty, all labels are 0.
   std::string label = "cls";
-  /// Leaves out and counts samples without a blob or a label. Otherwise `missing_component` is
+  /// Leaves out and counts samples without a blob or a label. If false, `missing_component` is
   /// thrown for the first of them.
   bool skip_incomplete = false;
-  /// The action on two samples with the same key, two files of a sample with the same path, and a
-  /// repeated shard. `keep` treats samples with the same key as different samples, for shards that
-  /// each count from 0.
+  /// The action if two samples have the same key, two files of a sample have the same path, or a
+  /// shard is repeated. `keep` treats samples with the same key as different samples, which suits
+  /// shards that each count from 0.
   duplicate_action duplicates = duplicate_action::refuse;
-  /// The use of index files in the wds2idx format of DALI, as `name.idx` for `name.tar`. Shards
-  /// whose names agree up to the first dot would share an index file, so no index is used for them.
+  /// Selects the use of index files, which are `name.idx` for `name.tar` and have the wds2idx
+  /// format of DALI. Shards whose names are equal up to the first dot would share an index file, so
+  /// no index is used for them.
   shard_index index = shard_index::use;
-  /// Folder of the index files, for shards with different names. If empty, the folder of each
-  /// shard.
+  /// Folder of the index files of all shards, whose names must differ. If empty, each index is in
+  /// the folder of its shard.
   std::string index_folder = {};
   /// Maximum size of a blob in bytes. `bytes` throws `file_format_error` for a larger blob, before
   /// it allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   /// Number of threads that list the shards at construction, so that several headers are read from
-  /// a disk concurrently. The threads end before the constructor returns.
+  /// disk concurrently. The threads end before the constructor returns.
   std::size_t threads = 8;
-  /// Number of shards that stay open. Each read of a further shard opens its file and checks it.
+  /// Number of shards that stay open. Each read from any other shard opens and checks its file.
   std::size_t max_open = 512;
 };
 
@@ -836,28 +838,28 @@ namespace detail {
 /// files without a dot belong to no sample. Samples are numbered across all shards in their order,
 /// so any sampler shuffles over all of them. Each key belongs to a single sample, see `duplicates`.
 ///
-/// The samples are listed from the headers of an archive, or from an index file. The index is used
-/// if it is not older than the archive, its entries are possible, and it contains the last file.
+/// The samples are listed from the headers of an archive, or from an index file. An index is used
+/// if it is not older than the archive, its entries are plausible, and it contains the last file.
 /// Otherwise all headers are read. Each read checks the header of its file. A wrong index therefore
 /// causes an error, and never returns bytes of another size or path. The check ignores paths that
-/// are not ASCII or have more than 100 characters, because these need not be in that header.
+/// are not ASCII or have more than 100 characters, because the header need not contain them.
 ///
-/// Shards must not change after they were opened. The descriptor stays open, so a file that
-/// replaces the shard is not noticed. A shard that is written to throws `file_changed`, and so does
-/// a replaced shard beyond `max_open`. Names in an archive are used only as keys; nothing is ever
-/// written under them.
+/// Shards must not change after they were opened. The descriptor stays open, so replacing an open
+/// shard's file has no effect. Reading from a shard that was written to throws `file_changed`, and
+/// so does reading from a replaced shard beyond `max_open`. Names in an archive are used only as
+/// keys; nothing is ever written under them.
 ///
 /// Each sample takes 24 bytes plus its key. Movable, not copyable. Reading is thread-safe.
 class tar_shards {
  public:
-  /// Opens and lists the shards of `pattern`, see `shard_paths`. Throws what the
-  /// constructor below throws, and `option_error` if the pattern results in no path.
+  /// Opens and lists the shards of `pattern`, see `shard_paths`. Throws what the constructor
+  /// below throws, and `option_error` if the pattern yields no path.
   template <std::convertible_to<std::string> Pattern>
   explicit tar_shards(const Pattern& pattern, const tar_shards_options& options = {})
       : tar_shards(shard_paths(std::string(pattern)), options) {}
 
-  /// Opens and lists the shards `paths`. An index that cannot be used or written is not an error:
-  /// `index_problems()`. Throws, in the order of the shards:
+  /// Opens and lists the shards `paths`. An index that cannot be used or written is not an error,
+  /// see `index_problems()`. Throws, in the order of the shards:
   /// - `file_unreadable` if a file cannot be read
   /// - `file_truncated` if an archive ends too early
   /// - `file_corrupt` if a header is damaged
@@ -906,8 +908,8 @@ class tar_shards {
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
   /// Returns the blob of sample `index`, read into `buffer`. Throws `index_error`,
-  /// `file_unreadable`, `file_changed`. Throws `file_format_error` above `max_bytes`, and if the
-  /// header before the bytes differs from the index.
+  /// `file_unreadable`, `file_changed`. Throws `file_format_error` if the blob exceeds `max_bytes`,
+  /// or its header in the archive differs from the index.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const place at = find(index);
     const std::uint64_t size = at.sample->blob_size;
@@ -918,9 +920,9 @@ class tar_shards {
     return room.subspan(detail::tar_block);
   }
 
-  /// Returns the label of sample `index`: the number in its label file, which blanks may surround.
-  /// Throws `index_error`, `file_unreadable`, `file_changed`, and `file_format_error` if the label
-  /// is not a 64-bit integer.
+  /// Returns the label of sample `index`: the number in its label file, which may have blanks
+  /// around it. Throws `index_error`, `file_unreadable`, `file_changed`, and `file_format_error` if
+  /// the label is not a 64-bit integer.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);
     if (at.sample->label_block == detail::shard_sample::no_label) return 0;
@@ -942,15 +944,15 @@ class tar_shards {
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);
   }
 
-  /// Starts a background read of the blob and its label by posix_fadvise. Does nothing if the index
-  /// is out of range, or for shards beyond `max_open`.
+  /// Starts a background read of the blob and its label with posix_fadvise. Does nothing if the
+  /// index is out of range or the shard is beyond `max_open`.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
     const place at = place_of(index);
     const detail::shard_sample& one = *at.sample;
     std::uint64_t begin = one.blob_block - std::uint64_t{1};
     std::uint64_t end = one.blob_block + one.blob_size / detail::tar_block + 1;
-    // The label usually follows the blob, and takes a block or two.
+    // The label usually follows the blob, and takes one or two blocks.
     constexpr std::uint64_t near_by = 128;
     if (one.label_block != detail::shard_sample::no_label && one.label_block + near_by > begin &&
         one.label_block < end + near_by) {
@@ -973,8 +975,8 @@ class tar_shards {
         std::count_if(shards_.begin(), shards_.end(),
                       [](const detail::open_shard& shard) { return shard.is_from_index; }));
   }
-  /// Returns the reasons why indexes were not used or not written, for a log. Each affected shard
-  /// has a line. The listing is correct in any case.
+  /// Returns the reasons why indexes were not used or not written, for a log. There is one line for
+  /// each affected shard. The listing is correct in any case.
   [[nodiscard]] std::vector<std::string> index_problems() const {
     std::vector<std::string> all;
     for (const auto& shard : shards_) {
@@ -986,8 +988,8 @@ class tar_shards {
   [[nodiscard]] std::uint64_t left_out() const noexcept {
     return sum_of(&detail::open_shard::left_out);
   }
-  /// Returns the number of files and samples that `duplicate_action::take_last` left out for later
-  /// duplicates.
+  /// Returns the number of files and samples that `duplicate_action::take_last` left out because of
+  /// later duplicates.
   [[nodiscard]] std::uint64_t replaced() const noexcept {
     return sum_of(&detail::open_shard::replaced);
   }
@@ -995,8 +997,8 @@ class tar_shards {
   /// (`is_hidden_path`), and files of the shard as a whole, below `__meta__/` and similar. An index
   /// does not list files whose names start with a dot.
   [[nodiscard]] std::uint64_t hidden() const { return hidden_entries().count; }
-  /// Returns messages for the user if files were left out because of their names or for later
-  /// files, or if no sample was found. `loader::footprint` contains them too.
+  /// Returns messages for the user if files were left out because of their names or because of
+  /// later duplicates, or if no sample was found. `loader::footprint` contains the messages too.
   [[nodiscard]] std::vector<std::string> warnings() const {
     const std::string where =
         shards_.front().file.path() + (shards() == 1 ? "" : " and the shards after it");
@@ -1083,7 +1085,7 @@ class tar_shards {
   std::uint64_t max_bytes_;
   detail::shard_wishes wishes_;
   std::vector<detail::open_shard> shards_;
-  std::vector<std::uint64_t> ends_;  // end of each shard, in samples from the first shard
+  std::vector<std::uint64_t> ends_;  // end of each shard, counted in samples from the first shard
 };
 
 static_assert(blob_source<tar_shards>);

@@ -30,14 +30,15 @@ inline namespace PENSTOCK_ABI {
 struct safetensor {
   std::string name = {};                  ///< unique in its file
   std::string dtype = {};                 ///< "F32", "BF16", "I64" and so on
-  std::vector<std::uint64_t> shape = {};  ///< empty: one element
-  std::uint64_t offset = 0;               ///< the first byte, counted from the first tensor
+  std::vector<std::uint64_t> shape = {};  ///< if empty, there is one element
+  std::uint64_t offset = 0;               ///< position of its first byte, counted from the first
+                                          ///< byte of all tensors
   std::uint64_t bytes = 0;                ///< the number of bytes
 };
 
 namespace detail {
 
-/// Returns the number of bits of an element of this type, or 0 for an unknown type.
+/// Returns the number of bits in an element of this type, or 0 if the type is unknown.
 [[nodiscard]] inline std::uint64_t safetensors_bits(std::string_view dtype) noexcept {
   struct known {
     std::string_view name;
@@ -57,8 +58,8 @@ namespace detail {
 /// number does not fit in 64 bits or is not a whole number. The type must be known.
 [[nodiscard]] inline std::optional<std::uint64_t> safetensors_bytes(
     std::string_view dtype, std::span<const std::uint64_t> shape) noexcept {
-  // Multiplies in the order of the shape, as the format's own library does: [0, n, n] has no
-  // element for any n, and [n, n, 0] is refused if n * n is too large.
+  // Multiplies in the order of the shape, as the safetensors library does: [0, n, n] has no
+  // elements for any n, but [n, n, 0] is refused if n * n overflows.
   std::uint64_t bits = 1;
   for (const std::uint64_t length : shape) {
     if (__builtin_mul_overflow(bits, length, &bits)) return {};
@@ -71,17 +72,17 @@ namespace detail {
 ///
 ///     u64 n, little-endian; n bytes of JSON; the tensors' bytes
 ///
-/// The member "__metadata__" of the JSON has texts or is null. Each other member is a tensor, with
-/// "dtype", "shape" and "data_offsets". "data_offsets" has the first byte of the tensor and its
-/// end, both counted from the end of the JSON. The tensors cover all bytes, without holes.
+/// The member "__metadata__" of the JSON is an object of strings, or null. Each other member is a
+/// tensor with "dtype", "shape" and "data_offsets", which are the positions of the tensor's first
+/// byte and its end, counted from the end of the JSON. The tensors cover all bytes without gaps.
 struct safetensors_header {
   std::vector<safetensor> tensors;  ///< sorted by `offset`
   std::map<std::string, std::string> metadata;
 };
 
-/// The text at the start of a header that has a sum of its file, up to the digits. A program that
-/// saves the file again, with this metadata and other tensors, does not write the space after the
-/// brace.
+/// The start of a header that contains a sum of its file, up to the digits of the sum. A program
+/// that saves the file again, with this metadata and other tensors, does not write the space after
+/// the brace.
 inline constexpr std::string_view safetensors_sum_begin =
     R"({ "__metadata__":{"penstock.crc64nvme":")";
 inline constexpr std::size_t safetensors_sum_digits = 16;
@@ -94,8 +95,8 @@ class safetensors_parser {
   safetensors_parser(std::string_view text, std::string path, std::uint64_t data)
       : text_(text), path_(std::move(path)), data_(data) {}
 
-  /// Throws `file_format_error` and its children, and `file_truncated` if tensors extend beyond the
-  /// end of the file.
+  /// Throws `file_format_error` or a derived type, and `file_truncated` if tensors extend beyond
+  /// the end of the file.
   [[nodiscard]] safetensors_header read() {
     const std::size_t first = (std::min)(text_.find_first_not_of(" \t\n\r"), text_.size());
     if (first == text_.size() || text_[first] != '{') {
@@ -118,7 +119,7 @@ class safetensors_parser {
           } else {
             read_tensor(name, value, begin);
           }
-          return false;  // do not store it
+          return false;  // not stored
         },
         [](const std::vector<open_json>& around) {
           if (around.size() < 2) return true;
@@ -241,7 +242,8 @@ class safetensors_parser {
 }  // namespace detail
 
 /// The tensors of a safetensors file, for uploads. The constructor reads and checks the header, but
-/// no tensor. The file stays open: a file that gets the same name later does not mix with it.
+/// reads no tensor. The file stays open, so replacing it under its path has no effect on this
+/// object.
 ///
 ///     const ps::safetensors_file file{"model.safetensors"};
 ///     auto loading = ps::upload(device, stream, weights, file.all());
@@ -249,8 +251,8 @@ class safetensors_parser {
 /// Movable. Thread-safe.
 class safetensors_file {
  public:
-  /// Opens `path`. Throws `file_unreadable`, `file_truncated`, and `file_format_error` with its
-  /// children for an invalid header.
+  /// Opens `path`. Throws `file_unreadable`, `file_truncated`, and if the header is invalid,
+  /// `file_format_error` or a derived type.
   explicit safetensors_file(std::string path) : path_(std::move(path)), file_(path_) {
     std::array<std::byte, 8> start{};
     if (file_.size() < start.size()) {
@@ -290,7 +292,7 @@ class safetensors_file {
 
   /// The tensors, in the order of the file.
   [[nodiscard]] const std::vector<safetensor>& tensors() const noexcept { return header_.tensors; }
-  /// The texts of "__metadata__".
+  /// The strings in "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
     return header_.metadata;
   }
@@ -298,9 +300,9 @@ class safetensors_file {
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return tensors().empty() ? 0 : tensors().back().offset + tensors().back().bytes;
   }
-  /// Returns true if the file has a sum, as files of `safetensors_sink` have.
+  /// Returns true if the file contains its sum, as files that `safetensors_sink` writes do.
   [[nodiscard]] bool has_sum() const noexcept { return sum_.has_value(); }
-  /// Returns the tensor of that name. Throws `file_format_error` if the file does not have it.
+  /// Returns the tensor `name`. Throws `file_format_error` if the file does not have it.
   [[nodiscard]] const safetensor& at(std::string_view name) const {
     const auto found = std::ranges::find(tensors(), name, &safetensor::name);
     if (found != tensors().end()) return *found;
@@ -309,8 +311,8 @@ class safetensors_file {
   }
 
   /// Returns a source of all tensors, in the order of `tensors`, for an upload to one range per
-  /// tensor. If `verify`, the upload compares the file with its sum, if it has a sum, and throws
-  /// `file_corrupt` at the end.
+  /// tensor. If `verify` is set and the file contains a sum, the upload verifies the sum and throws
+  /// `file_corrupt` at the end if it differs.
   [[nodiscard]] bulk_file_source all(bool verify = true) const {
     bulk_file_options options{.offset = begin_, .size = bytes()};
     if (!verify || !sum_) return {file_, options};
@@ -319,8 +321,8 @@ class safetensors_file {
     head->add(0, std::as_bytes(std::span{head_}));
     return {file_, options, std::move(head)};
   }
-  /// Returns a source of one tensor, which is not compared with a sum. Throws `file_format_error`
-  /// if the file does not have the tensor.
+  /// Returns a source of one tensor, without verifying a sum. Throws `file_format_error` if the
+  /// file does not have the tensor.
   [[nodiscard]] bulk_file_source only(std::string_view name) const {
     const safetensor& one = at(name);
     return {file_, {.offset = begin_ + one.offset, .size = one.bytes}};
@@ -337,12 +339,13 @@ class safetensors_file {
 
 /// A `bulk_sink` that writes a safetensors file, which appears complete or not at all, see
 /// `bulk_file_sink`. The entry "penstock.crc64nvme" of the header's metadata is the CRC-64/NVME of
-/// the file with zeros in place of these 16 digits. Other readers ignore the entry.
+/// the file, computed with zeros in place of its 16 digits. Other readers ignore the entry.
 class safetensors_sink {
  public:
   /// Creates the file `path` with these tensors, one after the other, and ignores their `offset`
   /// and `bytes`. Throws `file_unwritable`, and `option_error` for a duplicate name, an unknown
-  /// type, a shape that does not make whole bytes, or a header of more than 100,000,000 bytes.
+  /// type, a shape whose size is not a whole number of bytes, or a header of more than 100,000,000
+  /// bytes.
   safetensors_sink(std::string path, std::vector<safetensor> tensors,
                    const std::map<std::string, std::string>& metadata = {})
       : safetensors_sink(std::move(path), header_of(std::move(tensors), metadata)) {}

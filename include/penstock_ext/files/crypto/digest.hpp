@@ -23,12 +23,12 @@ namespace detail {
 /// Computes a message digest incrementally, using libcrypto. Not thread-safe.
 class digest {
  public:
-  /// Returns a digest for SHA-1, for checksums in existing files. Detects corruption, not
-  /// tampering. Throws `error` if libcrypto is configured without SHA-1.
+  /// Returns a digest that computes SHA-1, which existing files use as a checksum. Detects
+  /// corruption, not tampering. Throws `error` if libcrypto is configured without SHA-1.
   [[nodiscard]] static digest sha1() { return digest{::EVP_sha1(), "SHA-1"}; }
 
-  /// Returns a digest for SHA-256, for signatures and for checksums from servers and indexes.
-  /// Throws `error` if libcrypto is configured without SHA-256.
+  /// Returns a digest that computes SHA-256, which signatures, servers and indexes use. Throws
+  /// `error` if libcrypto is configured without SHA-256.
   [[nodiscard]] static digest sha256() { return digest{::EVP_sha256(), "SHA-256"}; }
 
   /// Appends `bytes`.

@@ -20,13 +20,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `byte_source` that unpacks a gzip file (RFC 1952) with one or more members while it is read.
-/// The checksum and the length are verified at the end of each member. Requires zlib: the CMake
-/// target `penstock::gzip`. Not thread-safe.
+/// A `byte_source` that unpacks a gzip file (RFC 1952) with one or more members as it reads. The
+/// checksum and the length are verified at the end of each member. Requires zlib: the CMake target
+/// `penstock::gzip`. Not thread-safe.
 ///
 /// Throws `file_format_error` if the file is not a gzip file, `file_truncated` if the compressed
-/// stream ends too early, and `file_corrupt` if it is damaged or other data follows. The offset in
-/// these errors counts bytes of the compressed file.
+/// stream ends too early, and `file_corrupt` if the stream is damaged or followed by other data.
+/// The offset in these errors counts bytes of the compressed file.
 class gzip_source {
  public:
   /// Opens the file `path`.
@@ -39,7 +39,7 @@ class gzip_source {
       throw file_format_error(this->path(), 0, "a gzip file, which starts with 0x1f 0x8b",
                               next_bytes() + ": open a plain file without penstock::gzip");
     }
-    // 15 bits of window, plus 16 to accept only the gzip format.
+    // Selects 15 bits of window. Adding 16 accepts only the gzip format.
     if (::inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
   }
   gzip_source(const gzip_source&) = delete;
@@ -104,12 +104,12 @@ class gzip_source {
     read_ += stream_.avail_in;
   }
 
-  // Compares two bytes, or a single byte if the buffer ends between them.
+  // Compares two bytes, or one byte if the buffer ends after the first.
   [[nodiscard]] bool at_magic() const noexcept {
     return stream_.next_in[0] == 0x1f && (stream_.avail_in < 2 || stream_.next_in[1] == 0x8b);
   }
 
-  // At most two bytes of the stream in hexadecimal, for messages.
+  // Returns up to two bytes of the stream in hexadecimal, for messages.
   [[nodiscard]] std::string next_bytes() const {
     const std::string first = detail::hex(stream_.next_in[0]);
     return stream_.avail_in < 2 ? first : first + ' ' + detail::hex(stream_.next_in[1]);
@@ -139,7 +139,7 @@ struct gzip_opener {
 };
 }  // namespace detail
 
-/// Selects gzip compression where files are opened: `idx_dataset{gzip,
+/// Opens gzip files wherever an opener is expected: `idx_dataset{gzip,
 /// "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
 inline constexpr detail::gzip_opener gzip{};
 

@@ -20,16 +20,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An object or array of a JSON text that has started and not yet ended.
+/// An object or array of a JSON text whose end has not been reached.
 struct open_json {
-  nlohmann::json value = {};           ///< The content so far.
+  nlohmann::json value = {};           ///< The content so far, without unwanted values.
   std::size_t begin = 0;               ///< Position of its brace or bracket in bytes.
   bool is_wanted = true;               ///< True if the value is kept.
   std::string key = {};                ///< Key of the current member, or "" in an array.
   std::set<std::string> members = {};  ///< Keys of the wanted members so far.
 };
 
-/// Event handler that nlohmann-json calls for `parsed_json` while it reads the text `in`. Takes O(n
+/// Event handler that nlohmann-json calls for `parsed_json` as it parses the text `in`. Takes O(n
 /// log n) time for n bytes. In contrast, nlohmann-json's own parser with a callback visits all
 /// values of an object or array each time an object in it ends.
 template <class Refuse, class Ended, class Wanted>
@@ -49,7 +49,7 @@ struct json_events {
   bool number_unsigned(std::uint64_t value) { return add(value, last_read()); }
   bool number_float(double value, const std::string&) { return add(value, last_read()); }
   bool string(std::string& value) { return add(std::move(value), last_read()); }
-  bool binary(json::binary_t&) { return false; }  // not in a text
+  bool binary(json::binary_t&) { return false; }  // only in binary formats
   bool start_object(std::size_t) { return start(json::object()); }
   bool start_array(std::size_t) { return start(json::array()); }
   bool end_object() { return end(); }
@@ -107,7 +107,7 @@ struct json_events {
   }
 };
 
-/// Wants every value, see `parsed_json`.
+/// Accepts every value, see `parsed_json`.
 struct all_wanted {
   bool operator()(const std::vector<open_json>&) const noexcept { return true; }
 };
@@ -116,10 +116,11 @@ struct all_wanted {
 ///
 /// - `ended(value, begin, around)` is called with each complete object, and with each other value
 ///   that is a member of the outermost object. `begin` is the position at which an object or array
-///   begins; for another value it is a position up to its end. `around` contains the enclosing
-///   values, outermost first. If `ended` returns false, the value is left out of the result.
-/// - `wanted(around)` returns true if the next value is kept. A value that is not kept takes no
-///   memory. Such a value and its content are not passed to `ended`, and are not checked for
+///   begins; for any other value it is a position not after the value's end. `around` contains the
+///   enclosing values, outermost first. If `ended` returns false, the value is left out of the
+///   result.
+/// - `wanted(around)` returns true if the next value is to be kept. A value that is not kept takes
+///   no memory. Such a value and its content are not passed to `ended`, and are not checked for
 ///   duplicate members.
 /// - `refuse(offset, expected, found)` must throw. The parser calls it if the text is not JSON, has
 ///   a duplicate member, or is nested deeper than 64 levels.

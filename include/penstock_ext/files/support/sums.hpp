@@ -16,10 +16,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A reflected cyclic redundancy check: the initial value has all bits set, and the result is
-/// inverted. `Polynomial` has its lowest power in the highest bit. Processes eight bytes in a step
-/// with eight tables. Source: M. E. Kounavis, F. L. Berry, "Novel Table Lookup-Based Algorithms for
-/// High-Performance CRC Generation", IEEE Transactions on Computers 57 (2008).
+/// A reflected cyclic redundancy check. The initial value has all bits set, and the result is
+/// inverted. In `Polynomial`, the highest bit is the coefficient of the lowest power. Processes
+/// eight bytes per step with eight tables. Source: M. E. Kounavis, F. L. Berry, "Novel Table
+/// Lookup-Based Algorithms for High-Performance CRC Generation", IEEE Transactions on Computers 57
+/// (2008).
 template <std::unsigned_integral Word, Word Polynomial>
 class crc {
  public:
@@ -54,8 +55,8 @@ class crc {
  private:
   using table_set = std::array<std::array<Word, 256>, 8>;
 
-  // Table k contains the state after a byte and k zero bytes. The tables are inside the function,
-  // so that a program that only names the class does not compile them.
+  // Table k contains the states after a byte followed by k zero bytes. The tables are inside the
+  // function so that a program that only names the class does not compile them.
   [[nodiscard]] static const table_set& tables() noexcept {
     static constexpr table_set made = [] {
       table_set all{};
@@ -80,11 +81,11 @@ class crc {
   Word state_ = (std::numeric_limits<Word>::max)();
 };
 
-using crc32_sum = crc<std::uint32_t, 0xedb88320U>;              ///< For zlib, PNG and Ethernet.
-using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;             ///< Castagnoli's CRC for iSCSI.
-using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< For NVM Express.
+using crc32_sum = crc<std::uint32_t, 0xedb88320U>;              ///< As in zlib, PNG and Ethernet.
+using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;             ///< Castagnoli's CRC, as in iSCSI.
+using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< As in NVM Express.
 
-/// Formats bytes as hexadecimal digits in lower case, two for each byte.
+/// Formats bytes as lower-case hexadecimal digits, two for each byte.
 [[nodiscard]] inline std::string hex_digits(std::span<const std::uint8_t> bytes) {
   constexpr const char* digits = "0123456789abcdef";
   std::string text;

@@ -39,14 +39,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Formats a byte for the messages of file errors.
+/// Formats a byte for error messages.
 inline std::string hex(std::uint8_t byte) {
   constexpr char digits[] = "0123456789abcdef";
   return std::string{"0x"} + digits[byte >> 4U] + digits[byte & 0xfU];
 }
 
-/// Parses all of `text` as a decimal number in the range of `Number`: only digits, with a leading
-/// '-' allowed if `Number` is signed. Returns nothing if that fails.
+/// Parses all of `text` as a decimal number in the range of `Number`. Accepts only digits, with a
+/// leading '-' if `Number` is signed. Returns nothing if parsing fails.
 template <class Number = std::uint64_t>
 [[nodiscard]] std::optional<Number> whole_number(std::string_view text) noexcept {
   Number value = 0;
@@ -56,9 +56,9 @@ template <class Number = std::uint64_t>
   return value;
 }
 
-/// Appends up to `count` bytes of `source` to `bytes`, and fewer only at the end of the content.
-/// Returns their number. Memory grows with the available data, not with `count`, because a file may
-/// claim any size.
+/// Appends up to `count` bytes of `source` to `bytes`; fewer only at the end of the content.
+/// Returns the number of appended bytes. Memory grows with the available data, not with `count`,
+/// because a file may claim any size.
 template <byte_source Source>
 std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::uint64_t count) {
   constexpr std::uint64_t step = std::uint64_t{1} << 20;
@@ -77,7 +77,7 @@ std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::u
 }
 
 /// Returns the whole content of `source`. Throws `file_format_error` if it is longer than
-/// `max_bytes`, and the errors of the source.
+/// `max_bytes`, and what the source throws.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_bytes(
     Source& source, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
@@ -100,9 +100,9 @@ template <byte_source Source>
   return read_bytes(source, max_bytes);
 }
 
-/// Reads from `offset` of the open file into `out`, and reads less only at the end of the file.
-/// Returns the number of bytes. If byte `at` cannot be read, sets `errno` and calls `fail(at)`,
-/// which throws.
+/// Reads from the open file into `out`, starting at `offset`, and reads less only at the end of the
+/// file. Returns the number of bytes. If byte `at` cannot be read, sets `errno` and calls
+/// `fail(at)`, which must throw.
 template <class Fail>
 [[nodiscard]] std::size_t read_from(int file, std::uint64_t offset, std::span<std::byte> out,
                                     const Fail& fail) {
@@ -118,9 +118,9 @@ template <class Fail>
   return filled;
 }
 
-/// Writes all of `bytes` to the open file, starting at `offset`. If the last `left` bytes can't be
-/// written, at byte `at` of the file, it sets `errno` to the reason and calls `fail(at, left)`,
-/// which throws.
+/// Writes all of `bytes` to the open file, starting at `offset`. If the last `left` bytes cannot be
+/// written, at byte `at` of the file, sets `errno` to the reason and calls `fail(at, left)`, which
+/// must throw.
 template <class Fail>
 void write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes, const Fail& fail) {
   while (!bytes.empty()) {
@@ -135,23 +135,23 @@ void write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes, 
   }
 }
 
-/// Returns the name of an open file of the program for error messages.
+/// Returns a name for the program's open file `file`, for error messages.
 [[nodiscard]] inline std::string name_of_descriptor(int file) {
   return "file descriptor " + std::to_string(file);
 }
 
-/// Duplicates a descriptor of the program. If that fails, the result is below 0 and `errno` is set.
+/// Duplicates a descriptor of the program. On failure, the result is negative and `errno` is set.
 [[nodiscard]] inline descriptor duplicate_of(int file) noexcept {
   return descriptor{::fcntl(file, F_DUPFD_CLOEXEC, 0)};
 }
 
 /// Memory for reads that bypass the page cache (O_DIRECT), in huge pages if available. A disk
-/// request has a segment for each contiguous piece of memory; with few segments, reading was 2.4
-/// times as fast. Not thread-safe.
+/// request has a segment for each contiguous piece of memory. Reading was 2.4 times as fast with
+/// few segments. Not thread-safe.
 class direct_memory {
  public:
-  /// Alignment that devices with blocks of up to 4 KiB require of an address, a file offset and a
-  /// size.
+  /// The alignment of addresses, file offsets and sizes that devices with blocks of up to 4 KiB
+  /// require.
   static constexpr std::size_t alignment = 4096;
 
   /// Returns memory for `bytes` bytes. The previous content may be lost.
@@ -180,7 +180,7 @@ class direct_memory {
   std::size_t bytes_ = 0;
 };
 
-/// Identifies a file and its state: device and inode, size, and time of the last write.
+/// Identifies a file and its version: device and inode, size, and time of the last write.
 struct file_stamp {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -218,14 +218,14 @@ void require_regular(const struct ::stat& status, const Path& path) {
   return value;
 }
 
-/// The unsigned number of `Size` bytes, if `Size` is 2, 4 or 8; a number of 8 bytes otherwise.
+/// An unsigned integer of `Size` bytes if `Size` is 2, 4 or 8; otherwise an integer of 8 bytes.
 template <std::size_t Size>
 using word_of_bytes =
     std::conditional_t<Size == 2, std::uint16_t,
                        std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
 
-/// Decodes `Size` bytes as a little-endian number: a single load on a little-endian machine, which
-/// compilers vectorize in a loop if `Size` is 2, 4 or 8.
+/// Decodes `Size` bytes as a little-endian number. If `Size` is 2, 4 or 8, this is a single load on
+/// a little-endian machine, and compilers vectorize loops of it.
 template <std::size_t Size>
   requires(Size <= sizeof(std::uint64_t))
 [[nodiscard]] inline std::uint64_t little_endian(const std::byte* bytes) noexcept {
@@ -238,8 +238,8 @@ template <std::size_t Size>
   }
 }
 
-/// Reverses the bytes of each element of `Size` bytes in place. `Size` is 2, 4 or 8. For other
-/// sizes the function does nothing.
+/// Reverses the bytes of each `Size`-byte element in place. Does nothing unless `Size` is 2, 4 or
+/// 8.
 template <std::size_t Size>
 void swap_bytes(std::span<std::byte> elements) noexcept {
   using word = word_of_bytes<Size>;
@@ -253,7 +253,7 @@ void swap_bytes(std::span<std::byte> elements) noexcept {
   }
 }
 
-/// Requests background reads of mapped bytes that are not in memory. Ranges are added in order, and
+/// Requests background reads of mapped bytes that are not in memory. Add ranges in order, so that
 /// adjacent ranges share a system call. The destructor requests the last range.
 class read_soon {
  public:
@@ -285,7 +285,7 @@ class read_soon {
   }
 
   std::uintptr_t page_ = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  std::uintptr_t begin_ = 0;  // first byte not yet requested, aligned to a page
+  std::uintptr_t begin_ = 0;  // first byte not requested so far, aligned to a page
   std::uintptr_t end_ = 0;
 };
 
@@ -301,8 +301,8 @@ class read_soon {
   return 0;
 }
 
-/// Flushes the data of the open file to the disk. Returns 0, or the errno value of a failure. Also
-/// returns 0 if the file system does not support the call.
+/// Flushes the data of the open file to the disk. Returns 0, or the errno value of a failure.
+/// Returns 0 if the file system does not support the call.
 [[nodiscard]] inline int sync_descriptor(int file) noexcept {
   while (::fsync(file) != 0) {
     if (errno == EINVAL || errno == ENOTSUP) return 0;
@@ -311,15 +311,15 @@ class read_soon {
   return 0;
 }
 
-/// Returns a name for a temporary file that will become `target`: TARGET.part-PROCESS-NUMBER. Names
-/// are unique among running threads. Any thread may call this.
+/// Returns a name for a temporary file that will be renamed to `target`:
+/// TARGET.part-PROCESS-NUMBER. The name is unique among running threads. Any thread may call this.
 [[nodiscard]] inline std::string part_name(const std::string& target) {
   static std::atomic<unsigned> files{0};  // relaxed: only a counter
   return target + ".part-" + std::to_string(::getpid()) + '-' +
          std::to_string(files.fetch_add(1, std::memory_order_relaxed));
 }
 
-/// Returns true if `path` is a name of the open file.
+/// Returns true if `path` refers to the open file.
 [[nodiscard]] inline bool is_name_of(const std::string& path, int file) noexcept {
   struct ::stat named {};
   struct ::stat open {};
@@ -328,9 +328,9 @@ class read_soon {
 }
 
 /// Creates a temporary file next to `target`, open for writing, and stores its name in `part`. On
-/// failure the descriptor is negative and `errno` is set. The file is locked until it is closed,
-/// see `remove_dead_parts`. Does not use mkstemp, whose files are accessible only to this user. Any
-/// thread may call this.
+/// failure, the descriptor is negative and `errno` is set. The file is locked until it is closed,
+/// see `remove_dead_parts`. Does not use mkstemp, because only this user could access its files.
+/// Any thread may call this.
 [[nodiscard]] inline descriptor open_part(const std::string& target, std::string& part,
                                           ::mode_t mode = 0666) {
   for (int tries = 0; tries < 1000; ++tries) {  // a dead process with this id may have left files
@@ -347,9 +347,9 @@ class read_soon {
   return descriptor{-1};
 }
 
-/// Removes the files that `open_part` created for `target` in processes that were killed since. The
-/// locks of such files ended with their processes. Files that are being written are locked, and
-/// stay. If the file system has no locks, all files stay.
+/// Removes the files that `open_part` created for `target` in processes that have been killed
+/// since. The locks of such files ended with their processes. Files that are being written are
+/// locked and therefore stay. If the file system does not support locks, all files stay.
 inline void remove_dead_parts(const std::string& target) {
   const std::size_t name = target.rfind('/') + 1;
   const std::string folder = name == 0 ? "." : target.substr(0, name);
@@ -374,7 +374,7 @@ inline void remove_dead_parts(const std::string& target) {
 }
 
 /// Flushes the directory entry of the file `target` to the disk. A file system without such a call
-/// stores the entry immediately. Errors are ignored.
+/// stores the entry immediately. Ignores errors.
 inline void sync_name(const std::string& target) {
   const std::size_t slash = target.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : target.substr(0, slash + 1);
@@ -382,8 +382,8 @@ inline void sync_name(const std::string& target) {
   if (in.get() >= 0) static_cast<void>(sync_descriptor(in.get()));
 }
 
-/// Returns the file to which `path` links. Returns `path` itself if it is not a link or is a
-/// dangling link.
+/// Returns the file that the link `path` points to. Returns `path` itself if it is not a link or
+/// its target does not exist.
 [[nodiscard]] inline std::string linked_file(std::string path) {
   struct ::stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) return path;
@@ -393,12 +393,11 @@ inline void sync_name(const std::string& target) {
   return path;
 }
 
-/// Replaces the content of the file `path` by `bytes`, or leaves the file unchanged on failure. The
-/// bytes are written to a temporary file, which then gets the name and the mode of the old file. A
-/// link is followed to its file. A file that is not regular, such as a pipe, is written directly.
-/// With `is_durable`, the file is also complete after a power failure, and temporary files of
-/// killed processes are removed. Returns 0, or the errno value of a failure. Any thread may call
-/// this.
+/// Replaces the content of the file `path` with `bytes`, or leaves the file unchanged on failure.
+/// The bytes are written to a temporary file, which then gets the name and the mode of the old
+/// file. Follows links. Writes directly to a file that is not regular, such as a pipe. With
+/// `is_durable`, the new content also survives a power failure, and temporary files of killed
+/// processes are removed. Returns 0, or the errno value of a failure. Any thread may call this.
 [[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes,
                                           bool is_durable = false) {
   const std::string target = linked_file(path);

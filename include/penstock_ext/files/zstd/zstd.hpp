@@ -21,14 +21,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `byte_source` that unpacks a zstd file (RFC 8878) with one or more frames while it is read.
-/// Checksums are verified if a frame has one. Requires libzstd: the CMake target `penstock::zstd`.
-/// Not thread-safe. Takes the memory of a frame's window, at most 128 MiB.
+/// A `byte_source` that unpacks a zstd file (RFC 8878) with one or more frames as it reads.
+/// Verifies the checksum of each frame that has one. Requires libzstd: the CMake target
+/// `penstock::zstd`. Not thread-safe. Takes the memory of a frame's window, at most 128 MiB.
 ///
 /// Throws `file_format_error` if the file is not a zstd file or has a larger window,
-/// `file_truncated` if the compressed stream ends too early, and `file_corrupt` if it is damaged or
-/// other data follows. The offset in these errors counts the consumed bytes of the compressed file,
-/// in pieces of up to 256 KiB.
+/// `file_truncated` if the compressed stream ends too early, and `file_corrupt` if the stream is
+/// damaged or followed by other data. The offset in these errors counts the consumed bytes of the
+/// compressed file, in pieces of up to 256 KiB.
 class zstd_source {
  public:
   /// Opens the file `path`.
@@ -74,7 +74,7 @@ class zstd_source {
                          next_bytes());
     }
     const std::size_t before = room.pos;
-    // The suggested size of the next input. 0 after a complete frame.
+    // The suggested size of the next input, or 0 after a complete frame.
     const std::size_t wished = ::ZSTD_decompressStream(unpacker_.get(), &room, &input_);
     if (::ZSTD_isError(wished) != 0U) fail(wished);
     in_frame_ = wished != 0;
@@ -107,8 +107,8 @@ class zstd_source {
     return all.subspan(input_.pos).first((std::min)(input_.size - input_.pos, std::size_t{4}));
   }
 
-  // Compares four bytes, or fewer if the buffer ends among them. A skippable frame starts with 0x50
-  // to 0x5f.
+  // Compares four bytes, or fewer if the buffer ends before. The first byte of a skippable frame is
+  // 0x50 to 0x5f.
   [[nodiscard]] bool at_magic() const noexcept {
     constexpr std::array<unsigned char, 4> frame{0x28, 0xb5, 0x2f, 0xfd};
     constexpr std::array<unsigned char, 4> skipped{0x50, 0x2a, 0x4d, 0x18};
@@ -118,7 +118,7 @@ class zstd_source {
                  : std::equal(bytes.begin(), bytes.end(), frame.begin());
   }
 
-  // For messages: one to four bytes.
+  // Formats one to four bytes for messages.
   [[nodiscard]] std::string next_bytes() const {
     std::string text;
     for (const unsigned char byte : next()) text += (text.empty() ? "" : " ") + detail::hex(byte);
@@ -140,7 +140,7 @@ class zstd_source {
 
 static_assert(byte_source<zstd_source>);
 
-/// Selects zstd compression where files are opened:
+/// Opens zstd files wherever an opener or a codec is expected:
 ///
 ///     idx_dataset digits{zstd{}, "images.zst", "labels.zst"};
 ///     mds_shards texts{"c4/train", {.compression = zstd{}, .unpacked = "/scratch/c4"}};

@@ -20,7 +20,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Maps a result pixel to its source: the x of the source is xx * x + xy * y + x0 of the result.
+/// Maps a result pixel (x, y) to its source, whose x is xx * x + xy * y + x0.
 struct affine_matrix {
   double xx;
   double xy;
@@ -36,8 +36,8 @@ inline double sine_of_half_turns(double x) noexcept {
   return turns <= 1 ? sin_pi(turns) : -sin_pi(turns - 1);
 }
 
-/// Numbers with 16 fractional bits. Pillow uses them for rotations whose coordinates fit in 32
-/// bits.
+/// Fixed-point numbers with 16 fractional bits. Pillow uses them for rotations whose coordinates
+/// fit in 32 bits.
 struct fixed_steps {
   using number = std::int64_t;
   static number from(double value) noexcept {
@@ -49,7 +49,8 @@ struct fixed_steps {
   static std::size_t whole(number at) noexcept { return static_cast<std::size_t>(at >> 16); }
 };
 
-/// Doubles. Pillow uses them if coordinates do not fit in 32 bits, or without rotation and shear.
+/// Doubles. Pillow uses them if coordinates do not fit in 32 bits, or if the image is neither
+/// rotated nor sheared.
 struct double_steps {
   using number = double;
   static number from(double value) noexcept { return value; }
@@ -59,7 +60,7 @@ struct double_steps {
   static std::size_t whole(number at) noexcept { return static_cast<std::size_t>(at); }
 };
 
-/// Returns true if the sources of all corners fit in the 16 integer bits, including the sign.
+/// Returns true if the sources of all corners fit in the 16 integer bits, which include the sign.
 inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept {
   for (const double x : {0.0, static_cast<double>(size.width)}) {
     for (const double y : {0.0, static_cast<double>(size.height)}) {
@@ -71,13 +72,14 @@ inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept 
   return true;
 }
 
-/// Walks over a transformed image, row by row, and takes the pixel that contains the center of each
-/// result pixel. The running sums are Pillow's. A part of the result has the same bits as in the
-/// whole.
+/// Walks over a transformed image, row by row. For each result pixel, takes the source pixel that
+/// contains its center. Running sums are computed as in Pillow. A part of the result has the same
+/// bits as that part of the whole result.
 template <std::size_t Channels, class Steps>
 class nearest_walk {
  public:
-  /// Starts before the first row of `in`, transformed by `m`. Pixels outside are `fill`.
+  /// Starts before the first row of `in`, transformed by `m`. Pixels outside `in` have the value
+  /// `fill`.
   nearest_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in),
         fill_(fill),
@@ -95,7 +97,8 @@ class nearest_walk {
     row_x_ += xy_;
     row_y_ += yy_;
   }
-  /// Skips `count` pixels of the row, step by step, because a product would round differently.
+  /// Skips `count` pixels of the row, one at a time, because a product would be rounded
+  /// differently.
   void skip(std::size_t count) noexcept {
     for (; count > 0; --count, at_x_ += xx_, at_y_ += yx_) {
     }
@@ -129,9 +132,10 @@ class nearest_walk {
   number at_y_ = 0;
 };
 
-/// The two pixels around a point of a row.
+/// The two pixels around a position in a row.
 struct bilinear_taps {
-  static constexpr std::ptrdiff_t before = 0;  // the first tap is the pixel of the point
+  static constexpr std::ptrdiff_t before = 0;  // the first tap is the pixel that contains the
+                                               // position
   static constexpr std::size_t count = 2;
 
   /// Interpolates between `v[0]` and `v[1]`.
@@ -141,7 +145,8 @@ struct bilinear_taps {
   static std::uint8_t to_byte(double value) noexcept { return static_cast<std::uint8_t>(value); }
 };
 
-/// The four pixels around a point of a row: a cubic through the middle two, a = -1.
+/// The four pixels around a position in a row, interpolated by a cubic with a = -1 between the
+/// middle two.
 struct bicubic_taps {
   static constexpr std::ptrdiff_t before = 1;
   static constexpr std::size_t count = 4;
@@ -158,12 +163,13 @@ struct bicubic_taps {
   }
 };
 
-/// Walks over a transformed image as `nearest_walk` does, and weighs the pixels around each point.
-/// Pixels of the edge are repeated.
+/// Walks over a transformed image like `nearest_walk`, but interpolates between the pixels around
+/// each position. Pixels at the edge are repeated.
 template <std::size_t Channels, class Taps>
 class weighed_walk {
  public:
-  /// Starts before the first row of `in`, transformed by `m`. Pixels outside are `fill`.
+  /// Starts before the first row of `in`, transformed by `m`. Pixels outside `in` have the value
+  /// `fill`.
   weighed_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in), m_(m), fill_(fill) {}
 
@@ -194,8 +200,8 @@ class weighed_walk {
  private:
   static constexpr std::size_t taps = Taps::count;
 
-  // Writes the positions of the taps around `at`, which is -0.5 or more, to `places`. Returns the
-  // distance of `at` from the middle tap.
+  // Writes the indices of the taps around the position `at`, which is at least -0.5, to `places`.
+  // Returns the distance of `at` from the middle tap.
   static double place(double at, std::size_t length, std::ptrdiff_t (&places)[taps]) noexcept {
     const std::ptrdiff_t whole = at < 0 ? -1 : static_cast<std::ptrdiff_t>(at);
     const auto last = static_cast<std::ptrdiff_t>(length) - 1;
@@ -239,22 +245,23 @@ struct affine_change {
   double angle = 0;    ///< rotation in degrees, clockwise
   double right = 0;    ///< shift to the right, in pixels
   double down = 0;     ///< shift downwards, in pixels
-  double scale = 1;    ///< more than 0; 2 doubles all lengths
+  double scale = 1;    ///< must be above 0; 2 doubles all lengths
   double shear_x = 0;  ///< horizontal shear in degrees
   double shear_y = 0;  ///< vertical shear in degrees
 };
 
-/// The interpolation of a transformed pixel.
+/// The interpolation of the pixels of a transformed image.
 enum class affine_filter {
   nearest,   ///< the pixel that contains its center
   bilinear,  ///< the 2 x 2 pixels around its center
-  bicubic,   ///< the 4 x 4 pixels around it, by Keys' cubic with a = -1
+  bicubic,   ///< the 4 x 4 pixels around its center, by Keys' cubic with a = -1
 };
 
-/// Options for sampling a transformed image. As in Pillow, an image that shrinks is not smoothed.
+/// Options for sampling a transformed image. As in Pillow, an image that shrinks is not
+/// antialiased.
 struct affine_options {
   affine_filter filter = affine_filter::nearest;  ///< the interpolation
-  std::array<std::uint8_t, 4> fill{};             ///< value of pixels outside, by channel
+  std::array<std::uint8_t, 4> fill{};             ///< value of pixels outside the image, by channel
 };
 
 namespace detail {
@@ -298,7 +305,7 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
           yx, yy, rounded(yx * from_x) + rounded(yy * from_y) + y};
 }
 
-/// Calls `use` with the walk over `in`, transformed by `m`.
+/// Calls `use` with a walk over `in`, transformed by `m`.
 template <std::size_t Channels, class Use>
 void walk_over(const const_pixels& in, const affine_matrix& m, const affine_options& options,
                Use use) {
@@ -316,12 +323,13 @@ void walk_over(const const_pixels& in, const affine_matrix& m, const affine_opti
 
 }  // namespace detail
 
-/// Writes `in`, transformed, to `out`. The images must have the same size and channels, and must
-/// not overlap. The bits are those of Pillow's `transform(size, AFFINE, matrix, filter,
-/// fillcolor=fill)` with the same matrix. The matrix equals torchvision's within 1e-12: sines may
-/// differ in the last bit, so that an interpolated value may differ by 1. No channel is treated as
-/// alpha. Throws std::invalid_argument unless sizes and channels are equal, the channels are 1, 3
-/// or 4, all numbers are finite, scale > 0, and the shears are between -90 and 90 degrees.
+/// Transforms `in` and writes the result to `out`. The images must have the same size and channels,
+/// and must not overlap. The bits equal those of Pillow's `transform(size, AFFINE, matrix, filter,
+/// fillcolor=fill)` with the same matrix. The matrix equals torchvision's within 1e-12. Sines may
+/// differ in the last bit, in which case an interpolated value may differ by 1. No channel is
+/// treated as alpha. Throws std::invalid_argument unless the sizes and channels are equal, the
+/// channels are 1, 3 or 4, all numbers are finite, scale > 0, and the shears are between -90 and 90
+/// degrees.
 inline void affine(const const_pixels& in, const affine_change& change, const pixels& out,
                    const affine_options& options = {}) {
   if (in.size != out.size || in.channels != out.channels ||
@@ -344,11 +352,11 @@ inline void affine(const const_pixels& in, const affine_change& change, const pi
   if (in.channels == 4) detail::walk_over<4>(in, matrix, options, write);
 }
 
-/// The ranges that `random_affine` draws from. A 0, or a scale of 1, disables a change.
+/// The ranges from which `random_affine` draws. Values of 0, and a scale of 1, disable a change.
 struct random_affine_options {
   double degrees = 0;            ///< rotates by -degrees to degrees
-  double translate_x = 0;        ///< shifts by up to this part of the width, either way
-  double translate_y = 0;        ///< shifts by up to this part of the height, either way
+  double translate_x = 0;        ///< shifts left or right by up to this fraction of the width
+  double translate_y = 0;        ///< shifts up or down by up to this fraction of the height
   double scale_low = 1;          ///< the smallest scale
   double scale_high = 1;         ///< the largest scale
   double shear_x = 0;            ///< shears by -shear_x to shear_x degrees
@@ -357,9 +365,9 @@ struct random_affine_options {
 };
 
 /// Transforms an image by a random rotation, shift, scale and shear: torchvision's `RandomAffine`.
-/// By default it takes the nearest pixel and writes zeros outside. Draws the angle, the shift to
-/// the right, the shift downwards, the scale and the shears, in this order, and skips disabled
-/// changes. Shifts are rounded to pixels.
+/// By default it takes the nearest pixel and writes zeros outside. Draws the angle, the horizontal
+/// shift, the vertical shift, the scale and the shears, in this order, and skips disabled changes.
+/// Shifts are rounded to pixels.
 ///
 ///     auto more = photos | penstock::map<photo>([turn = penstock::random_affine{{.degrees = 9}}](
 ///                                auto in, auto out, auto& random) {
@@ -367,7 +375,7 @@ struct random_affine_options {
 ///            penstock::as_pixels(penstock::get<"image">(out)), random);
 ///     });
 ///
-/// Called as const from many threads at once. Every machine draws equal numbers.
+/// May be called from many threads at once. The draws are the same on every machine.
 class random_affine {
  public:
   /// Throws std::invalid_argument unless all numbers are finite and not negative, shifts are at
@@ -398,7 +406,7 @@ class random_affine {
     return change;
   }
 
-  /// Draws a change and writes `in`, transformed, to `out`. Throws what `affine` throws.
+  /// Draws a change and writes the transformed `in` to `out`. Throws what `affine` throws.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const {
     affine(in, draw(in.size, random), out, options_.sampling);
   }

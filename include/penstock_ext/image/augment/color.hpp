@@ -17,10 +17,9 @@
 #include <penstock_ext/image/detail/exact_math.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
-// Color changes of 8-bit RGB images in place. The results have the same bits as Pillow's
-// ImageEnhance and torchvision's functions for Pillow images: values that are floats there are
-// floats here. All functions take images of three channels and throw std::invalid_argument for
-// others.
+// Color changes of 8-bit RGB images in place. The results have the same bits as those of Pillow's
+// ImageEnhance and of torchvision's functions for Pillow images, because the same values are
+// floats. All functions throw std::invalid_argument unless the image has three channels.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -44,7 +43,7 @@ inline float checked_factor(const char* name, double factor) {
   return static_cast<float>(factor);
 }
 
-/// Calls `change` with the first value of each pixel.
+/// Calls `change` with a pointer to the first value of each pixel.
 template <class Change>
 void for_each_pixel(const pixels& picture, Change change) {
   for (std::size_t y = 0; y < picture.size.height; ++y) {
@@ -74,7 +73,7 @@ inline std::uint64_t sum_of_greys(const pixels& picture) {
 }
 
 /// Returns `from + part * (to - from)`, clamped and truncated to a byte. The product is exact as a
-/// double. Therefore it is rounded to a float only once, even if the compiler fuses operations.
+/// double, so it is rounded to a float only once, even if the compiler fuses operations.
 inline std::uint8_t blended(int from, int to, float part) noexcept {
   const auto step = static_cast<float>(double{part} * (to - from));
   const float value = static_cast<float>(from) + step;
@@ -83,7 +82,7 @@ inline std::uint8_t blended(int from, int to, float part) noexcept {
                         : static_cast<std::uint8_t>(value);
 }
 
-/// Returns the table of all values, each blended with `from`.
+/// Returns a table of all 256 values, each blended with `from`.
 inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) noexcept {
   std::array<std::uint8_t, 256> table;
   for (int value = 0; value < 256; ++value) {
@@ -92,7 +91,7 @@ inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) 
   return table;
 }
 
-/// Replaces each value by its entry in `table`.
+/// Replaces each value with its entry in `table`.
 inline void look_up(const pixels& picture, const std::array<std::uint8_t, 256>& table) {
   for_each_pixel(picture, [&table](std::uint8_t* rgb) {
     for (int c = 0; c < 3; ++c) rgb[c] = table[rgb[c]];
@@ -112,7 +111,7 @@ inline void make_grey(const pixels& picture) {
   for_each_pixel(picture, [](std::uint8_t* rgb) { std::fill_n(rgb, 3, grey_of(rgb)); });
 }
 
-/// Converts colors to hue, saturation and value of a byte each, and back.
+/// Converts colors to hue, saturation and value, a byte each, and back.
 class hue_table {
  public:
   hue_table() noexcept {
@@ -127,7 +126,7 @@ class hue_table {
   void turn(std::uint8_t* rgb, int steps) const noexcept {
     const int max = (std::max)({rgb[0], rgb[1], rgb[2]});
     const int min = (std::min)({rgb[0], rgb[1], rgb[2]});
-    if (max == min) return;  // gray: no saturation
+    if (max == min) return;  // gray has no saturation
     const auto range = static_cast<float>(max - min);
     const auto saturation = static_cast<int>(double{range / static_cast<float>(max)} * 255);
     const int hue = static_cast<int>(double{hue_of(rgb, max, range)} * 255);
@@ -220,17 +219,18 @@ inline void adjust_hue(const pixels& picture, double turn) {
 }
 
 /// Converts an image to gray with three equal channels: (19595 R + 38470 G + 7471 B) / 2^16,
-/// rounded. Use it as `photos | map(on_image<"image">(grayscale{}))`. torchvision: `Grayscale(3)`.
+/// rounded. Use it as `photos | map(on_image<"image">(grayscale{}))`. Equals torchvision's
+/// `Grayscale(3)`.
 class grayscale {
  public:
-  /// Changes `picture` in place. Throws std::invalid_argument unless it has three channels.
+  /// Converts `picture` in place. Throws std::invalid_argument unless it has three channels.
   void operator()(const pixels& picture) const {
     detail::check_colours("grayscale", picture);
     detail::make_grey(picture);
   }
 };
 
-/// The property of an image's colors that is changed.
+/// The property that a color change changes.
 enum class color_property {
   brightness,  ///< changed by `adjust_brightness`
   contrast,    ///< changed by `adjust_contrast`
@@ -246,11 +246,11 @@ struct color_change {
 
 /// Consecutive color changes, at most one per property.
 struct color_changes {
-  std::array<color_change, 4> each{};  ///< the changes; only the first `count` are in use
+  std::array<color_change, 4> each{};  ///< the changes, of which the first `count` are in use
   std::size_t count = 0;               ///< number of changes
 };
 
-/// The ranges that `color_jitter` draws from; 0 disables a property.
+/// The ranges from which `color_jitter` draws. A value of 0 disables a property.
 struct color_jitter_options {
   double brightness = 0;  ///< factors from max(0, 1 - brightness) to 1 + brightness
   double contrast = 0;    ///< factors from max(0, 1 - contrast) to 1 + contrast
@@ -264,7 +264,7 @@ struct color_jitter_options {
 ///
 ///     auto train = photos | ps::map(ps::on_image<"image">(ps::color_jitter{{.brightness = 0.4}}));
 ///
-/// Called as const from many threads at once, each with its own image and random bits.
+/// May be called from many threads at once, each with its own image and generator.
 class color_jitter {
  public:
   /// Throws std::invalid_argument unless all numbers are finite and not negative, hue is at most
@@ -332,7 +332,7 @@ class image_change {
   /// Stores the change.
   explicit image_change(Change change) : change_(std::move(change)) {}
 
-  /// Changes the field of `sample`, with the random bits if the change takes them.
+  /// Changes the field of `sample`, and passes the generator if the change takes it.
   template <class Sample, std::same_as<sample_generator>... Random>
     requires std::invocable<const Change&, const pixels&, Random&...>
   void operator()(const Sample& sample, Random&... random) const {
@@ -345,7 +345,7 @@ class image_change {
 
 }  // namespace detail
 
-/// Returns a function for `map`. It passes the 8-bit image (H x W x C or H x W) in the field
+/// Returns a function for `map` that passes the 8-bit image (H x W x C or H x W) in the field
 /// `Field` of a sample to `change(pixels)` or `change(pixels, sample_generator&)`, which is called
 /// as const.
 template <name Field, class Change>

@@ -38,8 +38,8 @@ class color_step {
     if (of_ == color_property::hue) steps_ = static_cast<int>(change.by * 255);
   }
 
-  /// Returns true if the change depends on the whole image. Then `set_mean` must be called before
-  /// the first part.
+  /// Returns true if the change depends on the whole image, in which case `set_mean` must be called
+  /// before the first part.
   [[nodiscard]] bool needs_mean() const noexcept {
     return !makes_grey_ && of_ == color_property::contrast;
   }
@@ -67,8 +67,7 @@ class color_step {
   std::array<std::uint8_t, 256> table_{};
 };
 
-/// Walks over an image of three channels that is not transformed, with the interface of
-/// `nearest_walk`.
+/// Walks over an untransformed image of three channels. Has the interface of `nearest_walk`.
 class copy_walk {
  public:
   /// Starts before the first row of `in`.
@@ -87,7 +86,7 @@ class copy_walk {
   const std::uint8_t* at_ = nullptr;
 };
 
-/// Number of pixels of a row that are processed together, while they are in the L1 cache.
+/// Number of pixels of a row that are processed together so that they stay in the L1 cache.
 inline constexpr std::size_t max_stripe = 512;
 
 /// Applies `plan`, which does not resize, to the image of `walk`, and calls `use(stripe, x, y)` for
@@ -133,7 +132,7 @@ struct uncropped {
   [[nodiscard]] image_size size() const noexcept { return {}; }  // unused: the size is the image's
 };
 
-/// The position of a step in `one_pass`, counted from 1; 0 for other types.
+/// The position of a step in `one_pass`, starting at 1, or 0 for other types.
 template <class Step>
 inline constexpr int pass_place = 0;
 template <>
@@ -153,7 +152,8 @@ inline constexpr int pass_place<grayscale> = 3;
 template <>
 inline constexpr int pass_place<to_chw> = 4;
 
-/// Returns true if all types are steps of a pass, in order, and only color steps repeat.
+/// Returns true if all types are steps of a pass in the required order. Only color steps may
+/// repeat.
 template <class... Steps>
 consteval bool is_a_pass() {
   int last = 0;
@@ -165,7 +165,7 @@ consteval bool is_a_pass() {
   return sizeof...(Steps) > 0 && (follows(pass_place<Steps>) && ...);
 }
 
-/// The largest number of color changes of a step.
+/// The maximum number of color changes in a step.
 template <class Step>
 inline constexpr std::size_t max_changes = 0;
 template <>
@@ -177,10 +177,10 @@ inline constexpr std::size_t max_changes<grayscale> = 1;
 template <std::size_t MostChanges>
 struct drawn_pass {
   image_plan plan;                       ///< plan for the transformed image
-  const random_affine* turns = nullptr;  ///< the affine step; null without
+  const random_affine* turns = nullptr;  ///< the affine step, or null if there is none
   affine_change turn = {};               ///< the change that `turns` drew
   std::array<color_step, MostChanges> colors = {};
-  std::size_t changes = 0;  ///< number of entries of `colors` in use
+  std::size_t changes = 0;  ///< number of entries in use in `colors`
 
   void draw(const random_affine& step, sample_generator& random) {
     turns = &step;
@@ -202,8 +202,8 @@ struct drawn_pass {
 }  // namespace detail
 
 /// Transforms, crops, mirrors, changes colors and converts to floats in stripes of 512 pixels,
-/// without an intermediate image between the steps. Pixels outside the crop are not computed. The
-/// result and the draws have the same bits as the separate steps, with a crop by `resizer`.
+/// without intermediate images. Does not compute pixels outside the crop. The draws and the bits of
+/// the result equal those of the separate steps with a crop by `resizer`.
 ///
 ///     const ps::one_pass augment{ps::random_affine{{.degrees = 15}},
 ///                                ps::random_crop{224} | ps::random_flip{},
@@ -215,8 +215,8 @@ struct drawn_pass {
 /// Each step is optional, but the order is fixed: `random_affine`; `center_crop` or `random_crop`,
 /// with or without `random_flip`, or `random_flip` alone; any number of `color_jitter` and
 /// `grayscale`; `to_chw`. Another order does not compile. A change of contrast needs the mean of
-/// all pixels, so the steps after it take another pass over `out`. Allocates nothing. Called as
-/// const from many threads at once.
+/// all pixels, so the steps after it take another pass over `out`. Allocates no memory. May be
+/// called from many threads at once.
 template <class... Steps>
 class one_pass {
   static_assert(detail::is_a_pass<Steps...>(),
@@ -257,9 +257,10 @@ class one_pass {
     const image_size size = drawn.plan.size();
     to_chw::require_planes(size, 3, out);
     const std::size_t plane = size.width * size.height;
-    // Bytes that wait for a mean are stored in the last quarter of the memory of the floats. The
-    // floats never overwrite them: with n pixels, the floats of pixel i end at byte 8 n + 4 (i + 1)
-    // at most, and the waiting bytes of pixel i + 1 begin at byte 9 n + 3 (i + 1).
+    // Bytes that wait for a mean are stored in the last quarter of the memory of the floats, and
+    // are never overwritten before they are read. With n pixels, the floats of pixel i end at or
+    // before byte 8 n + 4 (i + 1), and the waiting bytes of pixel i + 1 begin at byte 9 n + 3 (i +
+    // 1).
     auto* const bytes = reinterpret_cast<std::uint8_t*>(out.data()) + plane * 9;
     const auto place = [&](std::size_t x, std::size_t y) {
       return bytes + (y * size.width + x) * 3;
@@ -282,8 +283,8 @@ class one_pass {
   }
 
   // Applies all color changes. Changes before the first contrast are applied while the image is
-  // read. `place(x, y)` is the position where a stripe waits for the mean. `finish(stripe, x, y)`
-  // takes a stripe after all changes.
+  // read. `place(x, y)` returns the memory in which a stripe waits for the mean. `finish(stripe, x,
+  // y)` receives each stripe after all changes.
   template <class Place, class Finish>
   void run(const const_pixels& in, drawn_pass& drawn, Place place, Finish finish) const {
     const image_size size = drawn.plan.size();
@@ -315,7 +316,8 @@ class one_pass {
     }
   }
 
-  // Returns the first change, starting at `first`, that needs a mean, or the number of changes.
+  // Returns the index of the first change that needs a mean, starting at `first`, or the number of
+  // changes if there is none.
   [[nodiscard]] static std::size_t next_mean(const drawn_pass& drawn, std::size_t first) noexcept {
     while (first < drawn.changes && !drawn.colors[first].needs_mean()) ++first;
     return first;

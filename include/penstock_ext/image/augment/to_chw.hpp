@@ -16,7 +16,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The mean and standard deviation of each channel, for values from 0 to 1. For ImageNet: {.mean =
+/// The mean and standard deviation of each channel, for values from 0 to 1. ImageNet uses {.mean =
 /// {0.485f, 0.456f, 0.406f}, .stddev = {0.229f, 0.224f, 0.225f}}.
 struct channel_scale {
   std::array<float, 3> mean{0, 0, 0};    ///< for red, green and blue
@@ -24,16 +24,16 @@ struct channel_scale {
 };
 
 /// Converts an 8-bit RGB image, H x W x C, to planes of floats, C x H x W: (value / 255 - mean) /
-/// stddev, with the same bits as torchvision's `ToTensor` and `Normalize` on a CPU. For models that
-/// are fed from host memory. For a GPU use `on_device`, which converts there and transfers a
-/// quarter of the bytes.
+/// stddev, with the same bits as torchvision's `ToTensor` and `Normalize` on a CPU. Use it for
+/// models that read host memory. For a GPU, use `on_device`, which converts on the GPU and
+/// transfers a quarter of the bytes.
 ///
 ///     using out = penstock::record<penstock::field<"x", float, 3, 224, 224>>;
 ///     auto floats = photos | penstock::map<out>([planes = penstock::to_chw{}](auto in, auto x) {
 ///       planes(penstock::as_pixels(penstock::get<"image">(in)), penstock::get<"x">(x));
 ///     });
 ///
-/// Looks up each value in a table of 3 x 256 floats. Called as const from many threads at once.
+/// Looks up each value in a table of 3 x 256 floats. May be called from many threads at once.
 class to_chw {
  public:
   /// Throws std::invalid_argument unless all numbers are finite and no `stddev` is 0.
@@ -63,8 +63,8 @@ class to_chw {
     }
   }
 
-  /// Writes `count` pixels that start at `rgb`. Red goes to `red`, green to `plane` floats after
-  /// it, and blue to twice `plane` floats after it.
+  /// Converts `count` pixels that start at `rgb`. Writes red to `red`, green to `red + plane`, and
+  /// blue to `red + 2 * plane`.
   void write(const std::uint8_t* rgb, std::size_t count, float* red,
              std::size_t plane) const noexcept {
     float* const green = red + plane;

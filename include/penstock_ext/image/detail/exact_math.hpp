@@ -7,15 +7,15 @@
 #include <penstock/core/version.hpp>
 
 // Arithmetic that gives the same bits with every compiler, set of flags and standard library,
-// except with flags that disable IEEE arithmetic. The operations +, -, *, / and the square root are
-// exactly rounded everywhere. But a compiler may fuse a product with a sum, and libraries differ in
-// the last bit of other functions.
+// unless flags disable IEEE arithmetic. The operations +, -, *, / and the square root are correctly
+// rounded everywhere. But a compiler may fuse a product with a sum, and other functions differ
+// between libraries in the last bit.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns `product`, rounded to a double, so that no compiler fuses it with a sum.
+/// Returns `product` as a double that no compiler fuses with a sum.
 inline double rounded(double product) noexcept {
 #if defined(__x86_64__)
   asm("" : "+x"(product));
@@ -54,7 +54,7 @@ inline double sin_pi(double x) noexcept {
   return t * polynomial(c, rounded(t * t));
 }
 
-/// Returns e to the power of `x`, |x| < 700, within two units of the last place. Reduces `x` by
+/// Returns e to the power of `x` for |x| < 700, within two units in the last place. Reduces `x` by
 /// multiples of log 2 and then uses Taylor's series up to the 14th power. log 2 is split so that
 /// the first product is exact.
 inline double exact_exp(double x) noexcept {
@@ -80,7 +80,7 @@ inline double exact_exp(double x) noexcept {
   return std::ldexp(polynomial(c, r), static_cast<int>(n));
 }
 
-/// Returns the natural logarithm of a normal `x` > 0, within a few units of the last place. Removes
+/// Returns the natural logarithm of a normal `x` > 0, within a few units in the last place. Removes
 /// powers of two and then uses the series of the inverse hyperbolic tangent up to the 21st power.
 inline double exact_log(double x) noexcept {
   int exponent = 0;

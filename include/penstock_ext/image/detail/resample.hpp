@@ -21,11 +21,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Number of fractional bits of a coefficient. The 32 bits of a sum also hold the 8 bits of the
-/// result and the sign. Another bit is for partial sums of weights that exceed 1 before negative
-/// weights reduce them.
+/// Number of fractional bits of a coefficient. The 32 bits of a sum must also hold the 8 bits of
+/// the result, the sign, and another bit for partial sums that exceed 1 before negative weights
+/// reduce them.
 inline constexpr int coefficient_bits = 22;
-/// Start value of every sum of products, so that the sum is rounded and not truncated.
+/// Start value of every sum of products, which makes truncating the sum round it.
 inline constexpr std::int32_t coefficient_half = 1 << (coefficient_bits - 1);
 
 /// A resize along one axis, of `length` pixels to `scaled` pixels. Only the `count` pixels starting
@@ -46,12 +46,12 @@ struct resample_window {
   std::uint32_t taps = 0;
 };
 
-/// The windows and coefficients of an axis, which are kept until the span changes.
+/// The windows and coefficients of an axis, which are reused until the span changes.
 /// `coefficients(i)` are the 4 * groups() coefficients of the i-th result pixel, with zeros after
 /// the last tap.
 class resample_table {
  public:
-  /// Returns true if this is the table of `span`.
+  /// Returns true if the table was computed for `span`.
   [[nodiscard]] bool is_for(const resample_span& span) const noexcept { return span == span_; }
 
   /// Computes the table of `span`, with the weights that `weight` returns.
@@ -64,7 +64,7 @@ class resample_table {
     const double inverse = 1 / filter_scale;
     const auto max = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
     weights_.resize((std::max)(weights_.size(), max));
-    reserve(span, (max + 3) / 4);  // nothing below throws
+    reserve(span, (max + 3) / 4);  // nothing below this line throws
     const auto length = static_cast<std::int64_t>(span.length);
     for (std::size_t i = 0; i < span.count; ++i) {
       const std::size_t at = span.first + (span.reversed ? span.count - 1 - i : i);
@@ -87,8 +87,8 @@ class resample_table {
     }
   }
 
-  /// Makes the table of a `span` that copies its pixels. It is used for images that are mirrored
-  /// but not resized.
+  /// Computes a table of `span` that copies its pixels, for images that are mirrored but not
+  /// resized.
   void make_identity(const resample_span& span) {
     reserve(span, 1);
     for (std::size_t i = 0; i < span.count; ++i) {
@@ -113,12 +113,12 @@ class resample_table {
   [[nodiscard]] std::int32_t* coefficients(std::size_t i) noexcept {
     return coefficients_.data() + i * 4 * groups_;
   }
-  /// Returns the first source pixel of all windows. Both ends of the windows are monotonic, so that
-  /// the first or the last window contains it.
+  /// Returns the first source pixel of all windows. Both ends of the windows are monotonic, so the
+  /// first or the last window contains it.
   [[nodiscard]] std::size_t begin() const noexcept {
     return windows_[span_.reversed ? span_.count - 1 : 0].start;
   }
-  /// Returns the number after the last source pixel of all windows.
+  /// Returns one past the last source pixel of all windows.
   [[nodiscard]] std::size_t end() const noexcept {
     const resample_window& last = windows_[span_.reversed ? 0 : span_.count - 1];
     return std::size_t{last.start} + last.taps;
@@ -149,12 +149,12 @@ class resample_table {
 
 // Both passes with 256-bit vectors. A coefficient c is split into 16-bit halves, c = high * 2^12 +
 // low, so that a single instruction multiplies sixteen values and adds them in pairs. The sums are
-// 32-bit integers that wrap, so their order does not matter and the bits equal those of the plain
-// loops.
+// 32-bit integers that wrap around, so their order does not matter, and the bits equal those of the
+// plain loops.
 
 inline constexpr int coefficient_low_bits = 12;
 
-/// Replaces each group of four coefficients by their four low halves and their four high halves.
+/// Replaces each group of four coefficients with their four low halves and their four high halves.
 [[gnu::target("avx2")]] inline void split_coefficients_avx2(resample_table& table) {
   const std::size_t groups = table.size() * table.groups();
   std::int32_t* at = table.coefficients(0);
@@ -184,8 +184,8 @@ inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) no
   }
 }
 
-/// Computes the pixels of the table for four rows at a time. `in` and `out` point to the starts of
-/// the rows. Reads up to 15 bytes after a row's last pixel; writes nothing after it.
+/// Computes the pixels of the table for four rows at a time. `in` and `out` contain the starts of
+/// the rows. Reads up to 15 bytes after a row's last pixel, and writes nothing after it.
 template <std::size_t Channels>
 [[gnu::target("avx2")]] inline void four_rows_avx2(const resample_table& table,
                                                    const std::uint8_t* const (&in)[4],
@@ -245,7 +245,8 @@ template <std::size_t Channels>
     const __m128i even = _mm256_castsi256_si128(bytes);
     const __m128i odd = _mm256_extracti128_si256(bytes, 1);
     const std::size_t to = i * Channels;
-    const std::size_t size = i + 1 < count ? 4 : Channels;  // a fourth byte is overwritten next
+    const std::size_t size = i + 1 < count ? 4 : Channels;  // the next pixel overwrites the fourth
+                                                            // byte
     store_avx2(out_0 + to, _mm_cvtsi128_si32(even), size);
     store_avx2(out_1 + to, _mm_cvtsi128_si32(odd), size);
     store_avx2(out_2 + to, _mm_extract_epi32(even, 1), size);
@@ -280,7 +281,7 @@ template <>
       sum_b =
           _mm256_add_epi32(sum_b, _mm256_madd_epi16(_mm256_shuffle_epi8(b, widen), coefficients));
     }
-    // Low, high of rows 0 and 2 | 1 and 3.
+    // Low and high sums of rows 0 and 2 | 1 and 3.
     const __m256i halves = _mm256_hadd_epi32(sum_a, sum_b);
     const __m128i x = _mm256_castsi256_si128(halves);
     const __m128i y = _mm256_extracti128_si256(halves, 1);
@@ -308,7 +309,7 @@ struct column_sums_avx2 {
   __m256i high;
 };
 
-/// Adds two rows, which alternate in `pixels`.
+/// Adds two rows, whose pixels alternate in `pixels`.
 [[gnu::target("avx2"), gnu::always_inline]] inline void add_rows_avx2(column_sums_avx2& sums,
                                                                       __m256i pixels, __m256i low,
                                                                       __m256i high) {
@@ -366,8 +367,8 @@ struct column_sums_avx2 {
 
 #elif defined(__aarch64__)
 
-// Both passes with the 128-bit vectors that every 64-bit Arm has: 32-bit products, as in the plain
-// loops.
+// Both passes with the 128-bit vectors that every 64-bit Arm processor has. Products have 32 bits,
+// as in the plain loops.
 
 /// Returns four bytes as a vector of four 32-bit values.
 inline int32x4_t four_bytes_neon(const std::uint8_t* from) noexcept {
@@ -383,8 +384,8 @@ inline std::uint32_t clipped_neon(int32x4_t sums) noexcept {
   return vget_lane_u32(vreinterpret_u32_u8(vqmovun_s16(vcombine_s16(words, words))), 0);
 }
 
-/// Computes the pixels of the table for four rows at a time. `in` and `out` point to the starts of
-/// the rows. Reads a byte after a row's last pixel; writes nothing after it.
+/// Computes the pixels of the table for four rows at a time. `in` and `out` contain the starts of
+/// the rows. Reads one byte after a row's last pixel, and writes nothing after it.
 template <std::size_t Channels>
 inline void four_rows_neon(const resample_table& table, const std::uint8_t* const (&in)[4],
                            std::uint8_t* const (&out)[4]) {
@@ -400,7 +401,8 @@ inline void four_rows_neon(const resample_table& table, const std::uint8_t* cons
         sums[row] = vmlaq_n_s32(sums[row], four_bytes_neon(in[row] + at), k[tap]);
       }
     }
-    // Writes four bytes even for three channels: the next pixel overwrites the fourth byte.
+    // Writes four bytes even if there are three channels. The next pixel overwrites the fourth
+    // byte.
     for (std::size_t row = 0; row < 4; ++row) {
       const std::uint32_t pixel = clipped_neon(sums[row]);
       if (i + 1 < count) {

@@ -31,8 +31,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The change that turns a stored image upright, by EXIF's number from 1 to 8. First swaps rows and
-/// columns (5 to 8), then left and right (2, 3, 6, 7), then top and bottom (3, 4, 7, 8).
+/// The transformation that turns a stored image upright, given by EXIF's number from 1 to 8. First
+/// swaps rows and columns (5 to 8), then left and right (2, 3, 6, 7), then top and bottom (3, 4, 7,
+/// 8).
 class decode_orientation {
  public:
   /// `number` must be from 1 to 8.
@@ -64,7 +65,8 @@ class decode_orientation {
     return box;
   }
 
-  /// Writes the stored pixels `in` upright to `out`, which must have the size `turned(in.size)`.
+  /// Turns the stored pixels `in` upright and writes them to `out`, which must have the size
+  /// `turned(in.size)`.
   constexpr void turn(const const_pixels& in, const pixels& out) const noexcept {
     for (std::size_t y = 0; y < out.size.height; ++y) {
       std::uint8_t* to = out.row(y);
@@ -84,9 +86,9 @@ class decode_orientation {
   bool top_bottom_;
 };
 
-/// Returns the orientation in an EXIF block, from 1 to 8. The first byte is that of its TIFF
-/// header. Returns 1 if the block has no orientation, or an invalid orientation. Never reads
-/// outside of `tiff`, even for damaged content.
+/// Returns the orientation in an EXIF block, from 1 to 8. `tiff` starts at the block's TIFF header.
+/// Returns 1 if the block has no orientation or an invalid one. Never reads outside of `tiff`, even
+/// if the content is damaged.
 [[nodiscard]] inline int tiff_orientation(std::span<const std::byte> tiff) noexcept {
   if (tiff.size() < 8) return 1;
   const bool is_big = has_text(tiff, 0, "MM");
@@ -98,7 +100,7 @@ class decode_orientation {
   if (at > tiff.size() - 2) return 1;
   const std::size_t entries = number(at, 2);
   at += 2;
-  // An entry: tag, type, count, and the value itself if it is short.
+  // An entry consists of a tag, a type, a count, and the value itself if it is short.
   for (std::size_t i = 0; i < entries && tiff.size() - at >= 12; ++i, at += 12) {
     if (number(at, 2) != 0x0112) continue;
     const std::size_t type = number(at + 2, 2);
@@ -137,7 +139,7 @@ class decode_orientation {
   return 1;
 }
 
-/// Causes of a failure in libjpeg.
+/// The reasons for a failure in libjpeg.
 enum class jpeg_failure : std::uint8_t {
   none,
   truncated,
@@ -165,7 +167,7 @@ enum class jpeg_failure : std::uint8_t {
     case JERR_CCIR601_NOTIMPL:
     case JERR_COMPONENT_COUNT:
     case JERR_CONVERSION_NOTIMPL:
-    case JERR_EMPTY_IMAGE:  // no rows, until a marker after the first scan has their number
+    case JERR_EMPTY_IMAGE:  // no rows, because a marker after the first scan has their number
     case JERR_FRACT_SAMPLE_NOTIMPL:
     case JERR_NOTIMPL:
     case JERR_NOT_COMPILED:
@@ -185,25 +187,25 @@ enum class jpeg_failure : std::uint8_t {
 
 /// An image in libjpeg: its objects, its callbacks and their jump target.
 ///
-/// All members are trivial, and no function that a longjmp leaves has an object with a destructor,
-/// so that a longjmp skips no destructor. Nothing here throws. The session contains pointers to
-/// itself while it is open.
+/// All members are trivial, and no function that a longjmp leaves has an object with a destructor.
+/// Therefore a longjmp never skips a destructor. No function here throws. The session contains
+/// pointers to itself while it is open.
 struct jpeg_session {
   ::jpeg_decompress_struct info;
   ::jpeg_error_mgr errors;
   ::jpeg_source_mgr source;
   ::jpeg_progress_mgr progress;
   std::jmp_buf escape;
-  std::size_t bytes;     // size of the encoded image
-  int max_scans;         // limit of scans; set after `open`
-  bool strict;           // warnings about the pixels are failures; set after `open`
-  bool one_scan;         // true while the only scan is decoded
-  bool ended;            // the input has ended, and the session added an end marker
-  jpeg_failure failure;  // cause of the last failure
+  std::size_t bytes;     // size of the encoded image in bytes
+  int max_scans;         // maximum number of scans; set after `open`
+  bool strict;           // treats warnings about the pixels as failures; set after `open`
+  bool one_scan;         // true while the image's only scan is decoded
+  bool ended;            // the input was exhausted, and the session added an end marker
+  jpeg_failure failure;  // reason for the last failure
   char message[JMSG_LENGTH_MAX];
 
-  /// Runs `Step` on the session. Returns false if libjpeg fails in it, and stores the reason in
-  /// `failure` and `message`.
+  /// Runs `Step` on the session. If libjpeg fails, stores the reason in `failure` and `message` and
+  /// returns false.
   template <void (*Step)(jpeg_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
     if (setjmp(escape) != 0) return false;
@@ -212,7 +214,7 @@ struct jpeg_session {
   }
 
   /// Creates the objects for the image in `input`, which must stay valid. `max_bytes` limits
-  /// libjpeg's memory for coefficients. Call `close` afterwards, even if this returns false.
+  /// libjpeg's memory for coefficients. Call `close` afterwards, even if `open` returns false.
   [[nodiscard]] bool open(std::span<const std::byte> input, long max_bytes) noexcept {
     *this = {};
     bytes = input.size();
@@ -263,7 +265,7 @@ struct jpeg_session {
     session.fail(jpeg_failure_of(common->err->msg_code));
   }
 
-  // Level -1 is a warning; the other levels are traces.
+  // Level -1 is a warning. Other levels are traces.
   static void on_message(::j_common_ptr common, int level) {
     if (level >= 0) return;
     ++common->err->num_warnings;
@@ -274,8 +276,8 @@ struct jpeg_session {
     }
   }
 
-  // Extra bytes between markers are harmless. Extra bytes among the rows mean that the rows decoded
-  // before are wrong: in the only scan, and before a restart marker.
+  // Extra bytes between markers are harmless. Extra bytes in the only scan or before a restart
+  // marker mean that the rows decoded before are wrong.
   static bool is_harmless(const jpeg_session& session, const ::jpeg_error_mgr& warning) noexcept {
     const bool among_rows = warning.msg_code == JWRN_EXTRANEOUS_DATA &&
                             (session.one_scan || (warning.msg_parm.i[1] & 0xf8) == 0xd0);
@@ -285,8 +287,8 @@ struct jpeg_session {
   static void on_output(::j_common_ptr) {}
   static void on_source(::j_decompress_ptr) {}
 
-  // The input is exhausted. In the only scan, the decoder may read more than it needs. It then gets
-  // an end-of-image marker, and libjpeg warns if it needs more bytes after all.
+  // Called when the input is exhausted. In the only scan, the decoder may read ahead further than
+  // it needs. It then gets an end-of-image marker, and libjpeg warns if it really needs more bytes.
   static boolean on_empty(::j_decompress_ptr common) {
     static constexpr JOCTET end_of_image[] = {0xff, JPEG_EOI};
     jpeg_session& session = of(common->client_data);
@@ -321,12 +323,12 @@ struct jpeg_session {
 
 /// A part of an image in libjpeg. The decoded values equal the same part of the whole image.
 ///
-/// Color is interpolated from neighbors if it is stored at less than full resolution. Therefore two
-/// more columns on each side and two more rows above are decoded and dropped. Rows are skipped only
-/// from the first row of the image up to the start of a row group, because libjpeg-turbo 2.1.5 has
-/// bugs with other skips.
+/// If color is stored at less than full resolution, it is interpolated from neighbors. Therefore
+/// two more columns on each side and two more rows above are decoded and dropped. Rows are skipped
+/// only from the first row of the image to the start of a row group, because libjpeg-turbo 2.1.5
+/// has bugs in other skips.
 ///
-/// Trivial like the session: `jpeg_session::run` runs its steps.
+/// Trivial like the session, whose `run` executes its steps.
 struct jpeg_region {
   jpeg_session session;
   image_box box;         // part of the scaled image
@@ -334,7 +336,7 @@ struct jpeg_region {
   pixels out;
   std::uint8_t* line;       // memory for a row of `line_values` values
   std::size_t line_values;  // set by `start`
-  std::size_t line_left;    // the image column at the start of a row
+  std::size_t line_left;    // the image column at which a decoded row starts
 
   static constexpr std::size_t margin = 2;
 
@@ -365,7 +367,7 @@ struct jpeg_region {
         std::size_t{info.output_width} * static_cast<std::size_t>(info.output_components);
   }
 
-  /// Decodes the rows of the region, into `line` if `goes_straight()` is false.
+  /// Decodes the rows of the region, through `line` if `goes_straight()` is false.
   static void read_rows(jpeg_session& session) {
     jpeg_region& region = of(session);
     ::jpeg_decompress_struct& info = session.info;
@@ -380,8 +382,8 @@ struct jpeg_region {
     }
   }
 
-  /// Returns true if libjpeg's rows equal the region's rows, so that they need no copy. Rows above
-  /// the region still need `line`.
+  /// Returns true if libjpeg's rows have exactly the columns of the region, so that they can be
+  /// decoded in place. Rows above the region still need `line`.
   [[nodiscard]] bool goes_straight() const noexcept {
     return session.info.output_components == 3 && session.info.output_width == box.size.width;
   }
@@ -392,8 +394,8 @@ struct jpeg_region {
     return reinterpret_cast<jpeg_region&>(session);
   }
 
-  // Returns true if libjpeg smooths an incomplete progressive image. Smoothing needs more neighbors
-  // than the part has, so the whole image is decoded.
+  // Returns true if libjpeg smooths an incomplete progressive image, in which case the whole image
+  // is decoded, because smoothing needs more neighbors than a part has.
   static bool smooths(const ::jpeg_decompress_struct& info) noexcept {
     if (info.progressive_mode == 0 || info.coef_bits == nullptr) return false;
     for (int component = 0; component < info.num_components; ++component) {
@@ -403,7 +405,7 @@ struct jpeg_region {
     return false;
   }
 
-  // Returns true if libjpeg-turbo 2.1.5 would assume a wrong, smaller width of a component after
+  // Returns true if libjpeg-turbo 2.1.5 would compute too small a width for a component after
   // columns are cropped. The bug affects a component that is decoded at a larger scale than the
   // others, as happens at denominators above 1, and then interpolated.
   static bool miscounts_columns(const ::jpeg_decompress_struct& info) noexcept {
@@ -425,7 +427,7 @@ struct jpeg_region {
   void crop_columns() {
     if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
-    // libjpeg-turbo interpolates differently if a component keeps less than two columns.
+    // libjpeg-turbo interpolates differently if fewer than two columns of a component remain.
     const std::size_t min = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
     if (width <= min) return;
     const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - min);
@@ -454,8 +456,8 @@ struct jpeg_region {
     }
   }
 
-  // Adobe stores inverted values: 255 means no ink. As Pillow does, treats every CMYK image as
-  // inverted.
+  // Adobe stores inverted values, in which 255 means no ink. Like Pillow, treats every CMYK image
+  // as inverted.
   static void cmyk_to_rgb(const std::uint8_t* from, std::uint8_t* to, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i, from += 4, to += 3) {
       const unsigned light = from[3];
@@ -474,36 +476,37 @@ static_assert(std::is_standard_layout_v<jpeg_region>, "the session stands for it
 
 /// Options and limits of a `jpeg_decoder`.
 struct jpeg_options {
-  /// Throws an error for damage among the decoded rows. If false, fills damaged rows as libjpeg and
-  /// Pillow do, so that the pixels after the damage are wrong. A truncated image is always an
-  /// error. Arithmetic coding has no invalid bits, so damage in it is not detected in either case.
+  /// Throws an error if the decoded rows are damaged. If false, fills damaged rows as libjpeg and
+  /// Pillow do, in which case the pixels after the damage are wrong. A truncated image is always an
+  /// error. Damage in arithmetic coding is never detected, because every sequence of its bits is
+  /// valid.
   bool strict = true;
-  /// Turns images upright by their EXIF orientation. If false, decodes them as stored, like
-  /// torchvision.
+  /// Turns images upright according to their EXIF orientation. If false, decodes them as stored,
+  /// like torchvision.
   bool orientation = false;
-  /// Limit of pixels. Checked before memory is allocated. Each pixel takes three bytes.
+  /// Maximum number of pixels, checked before memory is allocated. Each pixel takes three bytes.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
-  /// Limit of the bytes of a progressive image's coefficients.
+  /// Maximum number of bytes for a progressive image's coefficients.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
-  /// Limit of the scans of a progressive image, because each scan processes the whole image.
+  /// Maximum number of scans in a progressive image. Each scan processes the whole image.
   int max_scans = 500;
 };
 
-/// Decodes JPEG images, or parts of them, to 8-bit RGB by libjpeg-turbo (2.1 or newer; the CMake
+/// Decodes JPEG images, or parts of them, to 8-bit RGB with libjpeg-turbo (2.1 or newer; the CMake
 /// target `penstock::jpeg`). An `image_decoder`.
 ///
 /// Reads baseline, extended, progressive and arithmetic-coded images of 8 bits: gray, YCbCr, RGB,
 /// and CMYK and YCCK as Adobe stores them. Converts CMYK to RGB as Pillow's `convert("RGB")` does.
-/// Decodes only the rows and columns that a box needs. The values in a box equal those of the whole
-/// image, decoded by the same libjpeg with its default settings: the exact inverse transform and
-/// interpolated color.
+/// Decodes only the rows and columns that a box needs. The values in a box equal those that the
+/// same libjpeg decodes from the whole image with its default settings: the exact inverse transform
+/// and interpolated color.
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported` or `image_too_large`;
 /// std::invalid_argument for a box outside the image; and std::bad_alloc. Bytes that libjpeg skips
 /// between markers are not an error. A missing end marker is not an error if the image has a single
 /// Huffman-coded scan with all its rows. Damage after the last row of a box is not detected.
 ///
-/// Not thread-safe: use one decoder per thread. Each image uses fresh libjpeg objects, so that an
+/// Not thread-safe, so use one decoder per thread. Each image gets new libjpeg objects, so that an
 /// image without tables never uses the tables of an earlier image.
 class jpeg_decoder {
  public:
@@ -536,7 +539,7 @@ class jpeg_decoder {
     decode(bytes, key, box, out, 1);
   }
 
-  /// Decodes a part of the image at 1 / `denominator` of its width and height, rounded up.
+  /// Decodes a part of the image at 1/`denominator` of its width and height, rounded up.
   /// `denominator` must be 1, 2, 4 or 8. `box` is in pixels of the smaller image.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out, unsigned denominator) {
@@ -560,7 +563,7 @@ class jpeg_decoder {
     orientation.turn(scratch, out);
   }
 
-  /// Returns the options of the constructor.
+  /// Returns the options that were passed to the constructor.
   [[nodiscard]] const jpeg_options& options() const noexcept { return options_; }
 
  private:
@@ -568,7 +571,7 @@ class jpeg_decoder {
     void operator()(detail::jpeg_session* session) const noexcept { session->close(); }
   };
 
-  // Opens a session and reads the header. The result closes the session.
+  // Opens a session and reads the header. The returned pointer closes the session.
   [[nodiscard]] std::unique_ptr<detail::jpeg_session, close_session> opened(
       std::span<const std::byte> bytes, std::string_view key) {
     detail::jpeg_session& session = region_.session;
@@ -617,7 +620,7 @@ class jpeg_decoder {
           "at most " + std::to_string(options_.max_pixels) + " pixels (jpeg_options::max_pixels)",
           detail::to_text(size));
     }
-    // A block of at most 32 x 32 pixels takes at least a bit in Huffman coding.
+    // Huffman coding takes at least one bit for a block of at most 32 x 32 pixels.
     constexpr std::uint64_t max_pixels_a_byte = std::uint64_t{8} * 32 * 32;
     if (info.arith_code == 0 && count / max_pixels_a_byte > bytes.size()) {
       throw image_truncated(std::string{key}, bytes.size(),
@@ -627,7 +630,7 @@ class jpeg_decoder {
     }
   }
 
-  // Throws the failure of a step, unless `fine`.
+  // Throws the error of a failed step. Does nothing if `fine`.
   void check(bool fine, std::span<const std::byte> bytes, std::string_view key) const {
     if (fine) return;
     const detail::jpeg_session& session = region_.session;

@@ -30,26 +30,28 @@ inline namespace PENSTOCK_ABI {
 
 /// The back ends of nvImageCodec, in the order in which an `nvimgcodec_batch` tries them.
 enum class nvimgcodec_backend : std::uint8_t {
-  any,     ///< the first of the others that succeeds
-  gpu,     ///< on the GPU only: its JPEG engine if it has one, or kernels
-  hybrid,  ///< partly on the CPU, such as Huffman decoding, the rest on the GPU
-  cpu,     ///< on the CPU; nvImageCodec copies the pixels if they go to a GPU
+  any,     ///< the first of the following that succeeds
+  gpu,     ///< only on the GPU, by its JPEG engine if it has one, or by kernels
+  hybrid,  ///< partly on the CPU, such as Huffman decoding, and the rest on the GPU
+  cpu,     ///< on the CPU; nvImageCodec copies the pixels if their destination is a GPU
 };
 
 /// Options and limits of an `nvimgcodec_batch`.
 struct nvimgcodec_batch_options {
-  /// The ordinal of the CUDA device that the pixels are written to. If empty, the CPU decodes to
-  /// host memory, and neither a GPU nor a driver is needed.
+  /// The ordinal of the CUDA device to which the pixels are written. If empty, the CPU decodes to
+  /// host memory, which requires neither a GPU nor a driver.
   std::optional<int> device = std::nullopt;
-  /// The back end that decodes. An image that it cannot decode fails. `any` tries all back ends.
+  /// The back end that decodes. Decoding an image that the back end cannot decode fails. `any`
+  /// tries all back ends.
   nvimgcodec_backend backend = nvimgcodec_backend::any;
   /// Number of nvImageCodec's own threads that decode in addition to the calling thread. 0 selects
   /// the maximum, the number of cores minus one.
   int threads = 0;
-  /// Limit of pixels per image. Checked before memory is allocated.
+  /// Maximum number of pixels per image, checked before memory is allocated.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
-  /// Limit of nvImageCodec's memory in bytes, separately for device memory and page-locked memory.
-  /// Applies if the decoder uses the program's device. An image that needs more fails.
+  /// Maximum memory that nvImageCodec allocates, in bytes, separately for device memory and
+  /// page-locked memory. Applies only if the decoder was constructed with a device of the program.
+  /// An image that needs more memory fails.
   std::uint64_t max_memory = (std::numeric_limits<std::uint64_t>::max)();
 };
 
@@ -63,10 +65,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// An image of a batch and the destination of its pixels. Refers to memory of the caller.
+/// An image of a batch and the destination of its pixels. Refers to memory that the caller owns.
 struct nvimgcodec_picture {
   std::span<const std::byte> bytes;  ///< the encoded image, in host memory, page-locked or not
-  std::string_view key;              ///< name in errors
+  std::string_view key;              ///< name of the image in errors
   image_box box;                     ///< the part to decode
   pixels out;  ///< has the box's size and three channels, on the batch's device
 };
@@ -80,37 +82,37 @@ struct nvimgcodec_result {
   std::exception_ptr failure;
 };
 
-/// Decodes the images of a batch in a single call to 8-bit RGB, in GPU memory or host memory. It
-/// belongs on the copy side of a pipeline, so that encoded bytes are transferred. Uses nvImageCodec
-/// (0.9 or newer; the CMake target `penstock::nvimgcodec`) and reads the formats of
-/// `nvimgcodec_decoder`. Formats other than JPEG and PNG are only for trusted files.
+/// Decodes the images of a batch to 8-bit RGB in a single call, to GPU memory or host memory. Use
+/// it after the copy to the device, so that the encoded bytes are transferred. Requires
+/// nvImageCodec (0.9 or newer; the CMake target `penstock::nvimgcodec`) and reads the formats of
+/// `nvimgcodec_decoder`. Decode formats other than JPEG and PNG only from trusted files.
 ///
 ///     nvimgcodec_batch decoder{{.device = 0}};
 ///     decoder.decode(pictures, stream);       // a cudaStream_t
 ///     decoder.backend();                      // the back end that decoded them
 ///
-/// If it is constructed with a device of the program, nvImageCodec uses memory of that device,
-/// which is kept for the next batches: `nvimgcodec_batch decoder{cuda_device{}}`.
+/// If the decoder is constructed with a device of the program, nvImageCodec uses memory of that
+/// device, which is kept for later batches: `nvimgcodec_batch decoder{cuda_device{}}`.
 ///
 /// Each back end is a separate decoder of nvImageCodec and gets the images that the previous back
-/// ends could not decode. Therefore `results` knows the back end of each image. The constructor
-/// creates the first back end. Another back end, with its own threads, is created when the first
-/// image is left for it, so that batch takes longer. Back ends differ in the last bits of a pixel.
-/// The pixels of the CPU back end equal those of `nvimgcodec_decoder`.
+/// ends could not decode. Therefore `results` contains the back end of each image. The constructor
+/// creates the first back end. Each other back end, with its own threads, is created when the first
+/// image is left for it, which makes that batch slower. Back ends differ in the last bits of a
+/// pixel. The pixels of the CPU back end equal those of `nvimgcodec_decoder`.
 ///
-/// An object is for one thread at a time. It does not own the memory that it writes to.
+/// Only one thread at a time may use a decoder. A decoder does not own the memory to which it
+/// writes.
 class nvimgcodec_batch {
  public:
   /// Loads nvImageCodec and creates the first available back end. Throws `nvimgcodec_unavailable`
-  /// if the GPU or back end does not exist, `nvimgcodec_error` if the library does not start, and
-  /// `option_error` for a negative number.
+  /// if the GPU or back end does not exist, `nvimgcodec_error` if the library fails to start, and
+  /// `option_error` if a number is negative.
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(options, std::unique_ptr<detail::nvimgcodec_memory>{}) {}
 
-  /// Lets nvImageCodec allocate memory from `device`, at most `options.max_memory`, which is kept.
-  /// Images are also written to `device` if it has an ordinal and the options have no device.
-  /// Throws `option_error` if the options have another device, and the errors of the other
-  /// constructor.
+  /// Makes nvImageCodec allocate at most `options.max_memory` from `device`, and keep it. If
+  /// `device` has an ordinal and the options have no device, images are written to `device`. Throws
+  /// `option_error` if the options have another device, and what the other constructor throws.
   template <device Device>
   explicit nvimgcodec_batch(const Device& device, const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(on(device, options),
@@ -119,8 +121,8 @@ class nvimgcodec_batch {
   nvimgcodec_batch(nvimgcodec_batch&&) noexcept = default;
   nvimgcodec_batch& operator=(nvimgcodec_batch&&) = delete;
 
-  /// Decodes into host memory, and returns when all images are decoded. Throws std::logic_error if
-  /// the decoder writes to a GPU, which needs a stream, and the errors of the other overload.
+  /// Decodes to host memory, and returns when all images are decoded. Throws std::logic_error if
+  /// the decoder writes to a GPU, which requires a stream, and what the other overload throws.
   std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures) {
     if (options_.device) {
       throw std::logic_error(
@@ -130,16 +132,16 @@ class nvimgcodec_batch {
     return decode(pictures, nullptr);
   }
 
-  /// Decodes each image into its `out`, ordered before later work on `stream`, which must be a
-  /// stream of the decoder's device. Returns when the CPU's part is done. The encoded bytes and
+  /// Decodes each image to its `out`. Later work on `stream`, which must be a stream of the
+  /// decoder's device, sees the pixels. Returns when the CPU's part is done. The encoded bytes and
   /// `out` must stay valid and unchanged until the stream has finished this work. The decoder must
   /// stay alive too, because it keeps nvImageCodec's objects of a batch until the next batch is
   /// decoded. The results are in the order of the images, and are valid until the next call.
   ///
   /// Tries all images, and then throws the failure of the first image that failed. `results`
-  /// contains the other failures; an image without a failure there is decoded. A box outside its
-  /// image is such a failure too, std::invalid_argument. If the library fails for the whole batch,
-  /// throws an `nvimgcodec_error` and clears the results.
+  /// contains all failures, and every image without a failure is decoded. A box outside its image
+  /// is also a failure, std::invalid_argument. If the library fails for the whole batch, throws an
+  /// `nvimgcodec_error` and clears the results.
   std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures,
                                             cudaStream_t stream) {
     results_.assign(pictures.size(), {});
@@ -183,8 +185,8 @@ class nvimgcodec_batch {
   /// Returns the results of the last call, in the order of its images.
   [[nodiscard]] std::span<const nvimgcodec_result> results() const noexcept { return results_; }
 
-  /// Returns the back end that decoded all decoded images of the last call. Returns `any` if there
-  /// were several, or if no image was decoded.
+  /// Returns the back end that decoded the images of the last call. Returns `any` if several back
+  /// ends decoded images, or none did.
   [[nodiscard]] nvimgcodec_backend backend() const noexcept {
     nvimgcodec_backend found = nvimgcodec_backend::any;
     for (const nvimgcodec_result& result : results_) {
@@ -195,7 +197,7 @@ class nvimgcodec_batch {
     return found;
   }
 
-  /// Returns the options of the constructor.
+  /// Returns the options that were passed to the constructor.
   [[nodiscard]] const nvimgcodec_batch_options& options() const noexcept { return options_; }
 
   /// Returns the bytes of device memory that nvImageCodec has allocated from its device so far.
@@ -267,7 +269,7 @@ class nvimgcodec_batch {
     return options;
   }
 
-  // nvImageCodec gives negative numbers special meanings: the current device, no device.
+  // nvImageCodec gives negative numbers special meanings, such as the current device or no device.
   [[nodiscard]] static const nvimgcodec_batch_options& checked(
       const nvimgcodec_batch_options& options) {
     if (options.device && *options.device < 0) {
@@ -309,7 +311,7 @@ class nvimgcodec_batch {
     return {index, std::move(whole), std::move(target)};
   }
 
-  // Keeps in `waiting` the images that this back end has not decoded.
+  // Decodes images with this back end, and leaves those that fail in `waiting`.
   void run(const stage& with, std::vector<task*>& waiting) {
     std::vector<nvimgcodecCodeStream_t> streams;
     std::vector<nvimgcodecImage_t> images;
@@ -330,7 +332,7 @@ class nvimgcodec_batch {
   }
 
   nvimgcodec_batch_options options_;
-  // These two must outlive the passes, which use them.
+  // The passes use the next two members, which must outlive them.
   std::unique_ptr<detail::nvimgcodec_memory> memory_;
   std::shared_ptr<nvimgcodecInstance> instance_;
   std::vector<task> under_way_;  // images that the device may still write

@@ -21,28 +21,28 @@ inline namespace PENSTOCK_ABI {
 
 /// Limits of an `nvimgcodec_decoder`.
 struct nvimgcodec_options {
-  /// Limit of pixels per image. Checked before memory is allocated.
+  /// Maximum number of pixels per image, checked before memory is allocated.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
 };
 
-/// Decodes images, or parts of them, to 8-bit RGB by the CPU back ends of nvImageCodec (0.9 or
-/// newer; the CMake target `penstock::nvimgcodec`): JPEG, PNG, WebP, TIFF, JPEG 2000, BMP and PPM.
-/// Needs no GPU and no driver. An `image_decoder`.
+/// Decodes images, or parts of them, to 8-bit RGB with the CPU back ends of nvImageCodec (0.9 or
+/// newer; the CMake target `penstock::nvimgcodec`). Reads JPEG, PNG, WebP, TIFF, JPEG 2000, BMP and
+/// PPM. Needs no GPU and no driver. An `image_decoder`.
 ///
 /// Decodes on the calling thread, without applying the EXIF orientation. Throws `image_truncated`,
 /// `image_corrupt`, `image_unsupported` or `image_too_large`, with offset 0 if the position is
 /// unknown; std::invalid_argument for a box outside the image; std::bad_alloc; and
 /// `nvimgcodec_error` if the library fails. Truncated JPEG, PNG, WebP and BMP images are detected
-/// before decoding, by end markers and lengths. Damage within a JPEG image is filled as libjpeg
-/// does, without an error; `jpeg_decoder` reports it. The libraries below print their own messages
-/// to standard error.
+/// before decoding, by end markers and lengths. Damage within a JPEG image is filled as in libjpeg
+/// without an error, whereas `jpeg_decoder` reports it. The libraries that nvImageCodec uses print
+/// their own messages to standard error.
 ///
-/// Formats other than JPEG and PNG are only for trusted files: nvImageCodec's own decoders for them
-/// are not hardened, and a malicious file may make them read and write out of bounds. A TIFF image
-/// of two channels, of signed values or of floats throws `image_unsupported`.
+/// Decode formats other than JPEG and PNG only from trusted files. nvImageCodec's own decoders for
+/// them are not hardened, and a malicious file may make them read and write out of bounds. A TIFF
+/// image of two channels, of signed values or of floats throws `image_unsupported`.
 ///
-/// An object is for one thread at a time. Copies share the loaded nvImageCodec and have separate
-/// decoders. The objects of an image are created for every image.
+/// Only one thread at a time may use a decoder. Copies share the loaded nvImageCodec and have
+/// separate decoders. The objects of an image are created for each image.
 class nvimgcodec_decoder {
  public:
   /// Loads nvImageCodec. Throws `nvimgcodec_error` if that fails.
@@ -88,7 +88,7 @@ class nvimgcodec_decoder {
     }
   }
 
-  /// Returns the options of the constructor.
+  /// Returns the options that were passed to the constructor.
   [[nodiscard]] const nvimgcodec_options& options() const noexcept { return options_; }
 
  private:

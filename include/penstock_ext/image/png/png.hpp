@@ -23,15 +23,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Causes of a failure in libpng.
+/// The reasons for a failure in libpng.
 enum class png_failure : std::uint8_t { none, truncated, corrupt, no_memory };
 
 /// A part of an image in libpng: its objects, its callbacks, their jump target, and the part to
 /// decode.
 ///
-/// All members are trivial, and no function that a longjmp leaves has an object with a destructor,
-/// so that a longjmp skips no destructor. Nothing here throws. The session contains pointers to
-/// itself while it is open.
+/// All members are trivial, and no function that a longjmp leaves has an object with a destructor.
+/// Therefore a longjmp never skips a destructor. No function here throws. The session contains
+/// pointers to itself while it is open.
 struct png_session {
   ::png_structp png;
   ::png_infop info;
@@ -39,21 +39,21 @@ struct png_session {
   std::size_t size;      // size of the input
   std::size_t position;  // position in the input
   std::jmp_buf escape;
-  png_failure failure;  // cause of the last failure
+  png_failure failure;  // reason for the last failure
   char message[128];
-  // Set after `open`:
-  bool clip_grey;  // `start` keeps 16-bit gray
+  // The following members are set after `open`.
+  bool clip_grey;  // makes `start` keep 16-bit gray
   image_box box;   // the part to decode
   pixels out;      // the destination
   std::size_t line_bytes;
   int passes;           // 1 unless the image is interlaced
-  std::uint8_t* lines;  // memory for `line_bytes`, per row of the box if interlaced
+  std::uint8_t* lines;  // memory for `line_bytes` bytes; if interlaced, for each row of the box
 
   /// Returns true if a row is complete only after the last pass.
   [[nodiscard]] bool is_interlaced() const noexcept { return passes != 1; }
 
-  /// Runs `Step` on the session. Returns false if libpng fails in it, and stores the reason in
-  /// `failure` and `message`.
+  /// Runs `Step` on the session. If libpng fails, stores the reason in `failure` and `message` and
+  /// returns false.
   template <void (*Step)(png_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
     if (setjmp(escape) != 0) return false;
@@ -62,7 +62,7 @@ struct png_session {
   }
 
   /// Creates the objects for the image in `bytes`, which must stay valid. Call `close` afterwards,
-  /// even if this returns false.
+  /// even if `open` returns false.
   [[nodiscard]] bool open(std::span<const std::byte> bytes) noexcept {
     *this = {};
     input = bytes.data();
@@ -73,8 +73,8 @@ struct png_session {
   /// Releases the memory of libpng.
   void close() noexcept { ::png_destroy_read_struct(&png, &info, nullptr); }
 
-  /// Reads up to the pixels, and sets libpng's conversions to 8-bit RGB. Keeps 16-bit gray if
-  /// `clip_grey` is true.
+  /// Reads everything before the pixels, and sets libpng's conversions to 8-bit RGB. Keeps 16-bit
+  /// gray if `clip_grey` is true.
   static void start(png_session& session) {
     ::png_structp png = session.png;
     ::png_read_info(png, session.info);
@@ -117,9 +117,10 @@ struct png_session {
     session.info = ::png_create_info_struct(session.png);
     if (session.info == nullptr) session.fail(png_failure::no_memory);
     ::png_set_read_fn(session.png, &session, on_read);
-    // Ignore chunks that the pixels do not need: texts and profiles can expand to megabytes.
+    // Ignores chunks that the pixels do not need, because texts and profiles can expand to
+    // megabytes.
     ::png_set_keep_unknown_chunks(session.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
-    // Set no limit, because libpng up to 1.6.38 applies it to the bytes of skipped chunks.
+    // Sets no limit, because libpng up to 1.6.38 also applies it to skipped chunks.
     ::png_set_chunk_malloc_max(session.png, 0);
     ::png_set_chunk_cache_max(session.png, 16);
   }
@@ -169,20 +170,20 @@ static_assert(std::is_trivially_destructible_v<png_session>, "a longjmp must ski
 
 /// Options and limits of a `png_decoder`.
 struct png_options {
-  /// Conversion of 16-bit gray. If false, takes the upper byte, as for all other kinds of 16 bits.
-  /// If true, all values above 255 become 255, as in Pillow's `convert("RGB")`.
+  /// Selects how 16-bit gray is converted. If true, all values above 255 become 255, as in Pillow's
+  /// `convert("RGB")`. If false, takes the upper byte, as for all other 16-bit images.
   bool clip_grey = false;
-  /// Limit of pixels. Checked before memory is allocated. Each pixel takes three bytes, or six if
-  /// the image is interlaced.
+  /// Maximum number of pixels, checked before memory is allocated. Each pixel takes three bytes, or
+  /// six if the image is interlaced.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
 };
 
-/// Decodes PNG images, or parts of them, to 8-bit RGB by libpng (1.6; the CMake target
+/// Decodes PNG images, or parts of them, to 8-bit RGB with libpng (1.6; the CMake target
 /// `penstock::png`). An `image_decoder`.
 ///
 /// Reads gray, palette and color images of 1 to 16 bits, interlaced or not, with sides of up to a
 /// million pixels. Keeps the upper 8 of 16 bits, drops alpha and transparent colors, and ignores
-/// gamma and profiles. This equals Pillow's `convert("RGB")`, except for 16-bit gray
+/// gamma and profiles. The result equals that of Pillow's `convert("RGB")`, except for 16-bit gray
 /// (`png_options::clip_grey`). Rows below a box are not decoded, unless the image is interlaced.
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported` or `image_too_large`;
@@ -191,7 +192,7 @@ struct png_options {
 /// detect damage in a chunk after the last row of a box, or a wrong checksum of a chunk that the
 /// pixels do not need.
 ///
-/// An object is for one thread at a time. libpng's own objects are created for every image.
+/// Only one thread at a time may use a decoder. libpng's own objects are created for each image.
 class png_decoder {
  public:
   /// Stores `options`.
@@ -218,7 +219,7 @@ class png_decoder {
       if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG image", found);
       throw image_unsupported(path, 0, "a PNG image", found);
     }
-    // Signature, length and name of the first chunk, its content, its checksum.
+    // The signature, then the length, name, content and checksum of the first chunk.
     if (bytes.size() < 8 + 8 + 13 + 4) {
       throw image_truncated(path, bytes.size(), "a PNG header of 33 bytes", "the end of its bytes");
     }
@@ -274,7 +275,7 @@ class png_decoder {
     if (box.top + box.size.height < header.size.height) check_last_chunk(bytes, key);
   }
 
-  /// Returns the options of the constructor.
+  /// Returns the options that were passed to the constructor.
   [[nodiscard]] const png_options& options() const noexcept { return options_; }
 
  private:
@@ -287,7 +288,7 @@ class png_decoder {
     return colors + ((color_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
   }
 
-  // Throws the failure of a step, unless `fine`.
+  // Throws the error of a failed step. Does nothing if `fine`.
   void check(bool fine, std::string_view key) const {
     if (fine) return;
     const std::uint64_t at = session_.position;
@@ -302,8 +303,8 @@ class png_decoder {
     }
   }
 
-  // Checks the checksum of the chunk that contains the last row, which libpng has read only in
-  // part. libpng would check it at the end of the chunk, after the row was returned.
+  // Verifies the checksum of the chunk that contains the last row, which libpng has read only in
+  // part. libpng itself would verify it only at the end of the chunk.
   void check_last_chunk(std::span<const std::byte> bytes, std::string_view key) const {
     for (std::size_t begin = 8; begin < session_.position;) {
       const std::size_t end = begin + 8 + detail::number_at(bytes, begin, 4, true);

@@ -15,8 +15,9 @@
 #include <penstock_ext/interop/shared_batch.hpp>
 
 /// @file
-/// Tensors of libtorch over batches in host memory; `penstock_ext/interop/torch/torch_cuda.hpp`
-/// provides tensors on GPUs. Needs libtorch, 1.13 or newer: the CMake target `penstock::torch`.
+/// Tensors of libtorch that refer to batches in host memory. For tensors on GPUs include
+/// `penstock_ext/interop/torch/torch_cuda.hpp`. Requires libtorch 1.13 or newer: the CMake target
+/// `penstock::torch`.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -27,20 +28,20 @@ inline constexpr bool is_shared_batch = false;
 template <class Batch>
 inline constexpr bool is_shared_batch<shared_batch<Batch>> = true;
 
-/// A lease of memory on a GPU that has a device number.
+/// A lease of GPU memory whose device has a number.
 template <class Batch>
 concept gpu_lease = requires(const Batch& batch) {
   batch.stream();
   batch.device().ordinal();
 };
 
-/// The location of tensors over a batch, and the ordering of work on them. This definition is for
-/// host memory, where libtorch computes on the calling thread.
+/// The device of the tensors of a batch, and the order of work on them. This definition is for host
+/// memory, where libtorch computes on the calling thread.
 /// `penstock_ext/interop/torch/torch_cuda.hpp` specializes it for GPUs.
 template <class Batch>
 struct torch_side {
-  /// Waits for the batch's copy and returns the device of its tensors. The end of the lease needs
-  /// no such wait: when the last tensor is destroyed, libtorch has done its work.
+  /// Waits for the batch's copy and returns the device of its tensors. Ending the lease needs no
+  /// such wait, because libtorch's work has finished when the last tensor is destroyed.
   static at::Device order([[maybe_unused]] const shared_batch<Batch>& batch) {
     static_assert(!gpu_lease<Batch>,
                   "penstock::torch_tensors: the batch is in GPU memory: include "
@@ -63,9 +64,9 @@ template <class T>
 
 }  // namespace detail
 
-/// The libtorch type of `T`: defined for `bool`, the integers, `float`, `double`, `c10::Half`,
-/// `c10::BFloat16` and all other types of `c10::CppTypeToScalarType`; wider unsigned integers since
-/// libtorch 2.3. `Undefined` otherwise. Specialize it for a type with the same representation:
+/// The libtorch type of `T`. Defined for `bool`, the integers, `float`, `double`, `c10::Half`,
+/// `c10::BFloat16`, all other types of `c10::CppTypeToScalarType`, and since libtorch 2.3 wider
+/// unsigned integers. Otherwise `Undefined`. Specialize it for a type with the same representation:
 ///
 ///     template <> inline constexpr auto penstock::torch_type<__half> = at::ScalarType::Half;
 template <class T>
@@ -73,8 +74,8 @@ inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
 
 namespace detail {
 
-/// Returns the field as a tensor that holds a handle of the batch, whose stream order is already
-/// established. Throws what libtorch throws, and `std::bad_alloc`; then no handle is kept.
+/// Returns the field as a tensor that holds a handle of the batch. Stream order must already be
+/// established. Throws what libtorch throws, and `std::bad_alloc`, in which case no handle is kept.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
   using handle = shared_batch<Batch>;
@@ -124,17 +125,17 @@ template <class Batch>
 ///     }
 ///
 /// `batch` is a lease, which is moved in, or a `shared_batch`, which is copied. The tensors share
-/// the lease: it ends, and the slot is refilled, when the last tensor, view or variable saved by
-/// autograd is gone, on any thread. A program that keeps more batches than there are slots gets
-/// `leases_exhausted` or waits, depending on `on_slots_exhausted`; `tensor.clone()` keeps no slot.
-/// Tensors may outlive feed and loader.
+/// the lease. The lease ends, and the slot can be refilled, when the last tensor, view or variable
+/// saved by autograd is destroyed, on any thread. A program that keeps more batches than slots gets
+/// `leases_exhausted` or waits, depending on `on_slots_exhausted`. The result of `tensor.clone()`
+/// keeps no slot. Tensors may outlive the feed and the loader.
 ///
 /// Shape and element type are those of the record, and strides are contiguous. The memory is that
 /// of the slot, and writable. On the CPU device the call waits for the copy if the feed has a
 /// stream. For GPUs, `penstock_ext/interop/torch/torch_cuda.hpp` establishes stream order.
 ///
-/// Takes one allocation per batch and one per field in addition to libtorch's own. Throws
-/// `std::bad_alloc`, the errors of libtorch, and exceptions of the stream's work.
+/// In addition to libtorch's own allocations, allocates once per batch and once per field. Throws
+/// `std::bad_alloc`, what libtorch throws, and exceptions of the stream's work.
 template <name... Fields, class Batch>
   requires(sizeof...(Fields) > 0)
 [[nodiscard]] auto torch_tensors(Batch&& batch) {

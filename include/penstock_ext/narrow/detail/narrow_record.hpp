@@ -29,7 +29,7 @@ template <name Name, class T, record_type Record, class Byte>
           of.extents().template at<place>().size()};
 }
 
-/// Copies all fields except `Name`; their indices are equal in both records.
+/// Copies all fields except `Name`. The other fields must have the same indices in both records.
 template <name Name, record_type In, record_type Out>
 void copy_others(const const_sample<In>& in, const sample<Out>& out) {
   const auto copy = [&]<std::size_t Index>() {
@@ -68,16 +68,16 @@ inline void write_bytes(std::span<const float> values, const affine_scale& by,
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double place = (static_cast<double>(values[i]) - zero) * steps;
     const double within = place < -128.0 ? -128.0 : place > 127.0 ? 127.0 : place;
-    // Truncation of a non-negative number is a single instruction.
+    // Truncating a non-negative number is a single instruction.
     to[i] = static_cast<std::int8_t>(static_cast<int>(within + 128.5) - 128);
   }
 }
 
-/// Writes the value of each byte.
+/// Writes the value that each byte represents.
 inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& by,
                        std::span<float> to) {
-  // With 16 significant bits the product is exact, so the sum equals that of fma, whose call for
-  // each value would be many times slower.
+  // If the scale has 16 significant bits, the product is exact, so the sum equals that of fma.
+  // Calling fma for each value would be many times slower.
   const bool is_exact = (__builtin_bit_cast(std::uint32_t, by.scale) & 0xffU) == 0;
   if (is_exact) {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -115,8 +115,8 @@ struct bytes_of_field {
   }
 };
 
-/// A function for `map` that stores the field called `Name` as bytes with a scale per sample, in
-/// the last two fields.
+/// A function for `map` that stores the field called `Name` as bytes. The last two fields contain
+/// the scale of each sample.
 template <name Name>
 struct bytes_of_sample {
   static constexpr bool borrows = false;
@@ -138,12 +138,12 @@ struct bytes_of_sample {
   }
 };
 
-/// True if a float may be stored as this type.
+/// True if floats can be narrowed to this type.
 template <class T>
 inline constexpr bool is_narrow =
     std::is_same_v<T, half> || std::is_same_v<T, bfloat16> || std::is_same_v<T, std::int8_t>;
 
-/// Returns the name `of` followed by `suffix`; together at most `name::max_size` characters.
+/// Returns the name `of` followed by `suffix`. The result has at most `name::max_size` characters.
 template <std::size_t Size>
 [[nodiscard]] constexpr name with_suffix(const name& of, const char (&suffix)[Size]) noexcept {
   std::uint64_t words[4] = {of.word0, of.word1, of.word2, of.word3};
@@ -155,7 +155,7 @@ template <std::size_t Size>
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// Returns true if the names of the scale fields of this field fit into `name`.
+/// Returns true if the names of this field's scale fields fit into a `name`.
 [[nodiscard]] constexpr bool has_room_for_suffix(const name& of) {
   return of.size() + 6 <= name::max_size;
 }
@@ -183,7 +183,7 @@ template <record_type Out, record_type In>
   }(std::make_index_sequence<In::size>{});
 }
 
-/// The additional fields of bytes with a scale per sample.
+/// The additional fields for bytes with a scale per sample.
 template <name Name>
 using scale_record = record<field<scale_of(Name), float>, field<zero_of(Name), float>>;
 
@@ -195,7 +195,7 @@ struct narrow_record {
     return same_extents<type, In>(lengths);
   }
 };
-/// Bytes with a scale for each sample.
+/// The record `In` with its field called `Name` stored as bytes with a scale per sample.
 template <record_type In, name Name, class T>
 struct narrow_record<In, Name, T, true> {
   using same = typename retyped_record<In, Name, T>::type;

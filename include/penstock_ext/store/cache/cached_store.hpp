@@ -38,11 +38,11 @@ inline namespace PENSTOCK_ABI {
 /// Options of a `cached_store`: how much it keeps, and where.
 struct cached_store_options {
   /// Size of a block in bytes, from 1 to 2^30. A block starts at a multiple of this size within its
-  /// object, and is read, kept and evicted as a whole. A shorter read makes the store below read
-  /// the whole block.
+  /// object, and is read, kept and evicted as a whole. If a shorter range is read, the whole block
+  /// is read from the underlying store.
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
   /// Maximum number of bytes of blocks in memory; 0 keeps none. In addition, each call in flight
-  /// holds up to 16 MiB, or one block if that is larger. Each lent range also holds its block.
+  /// holds up to 16 MiB (or one block if that is larger), and each lent range holds its block.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
   /// The folder for blocks on disk, created if missing; "" keeps no blocks on disk. Several
   /// processes of a host may share the folder, and later runs reuse its blocks.
@@ -51,8 +51,8 @@ struct cached_store_options {
   /// written a sixteenth of this size. With n processes the total may temporarily exceed the
   /// maximum by n sixteenths.
   std::uint64_t disk_bytes = std::uint64_t{16} << 30;
-  /// Identifies the store below. Blocks in `folder` with a different store name are ignored. If
-  /// empty, the cache uses the store's `root()`, such as a folder path or a URL. A store without
+  /// Identifies the underlying store. Blocks in `folder` with a different store name are ignored.
+  /// If empty, the cache uses the store's `root()`, such as a folder path or a URL. A store without
   /// `root()` cannot be distinguished from other such stores. If the store is not a
   /// `versioned_store` and objects have changed without a change of size, choose a new name.
   std::string store_name = {};
@@ -63,12 +63,13 @@ struct cached_store_stats {
   std::uint64_t from_memory = 0;    ///< Blocks found in memory.
   std::uint64_t from_others = 0;    ///< Blocks that another range or thread was reading.
   std::uint64_t from_disk = 0;      ///< Blocks found on disk.
-  std::uint64_t from_store = 0;     ///< Blocks read from the store below.
+  std::uint64_t from_store = 0;     ///< Blocks read from the underlying store.
   std::uint64_t memory_bytes = 0;   ///< Bytes of blocks in memory now.
   std::uint64_t disk_bytes = 0;     ///< Bytes of files on disk now, as far as is known.
   std::uint64_t planned_uses = 0;   ///< Uses of blocks planned or announced now.
   std::uint64_t written = 0;        ///< Blocks written to the disk.
-  std::uint64_t damaged = 0;        ///< Files removed from the disk: damaged or outdated.
+  std::uint64_t damaged = 0;        ///< Files removed from the disk because they were damaged or
+                                    ///< outdated.
   std::uint64_t disk_failures = 0;  ///< Blocks that could not be written or read.
   std::string disk_problem = {};    ///< The system's reason for the last such failure.
 };
@@ -91,20 +92,20 @@ struct block_piece {
   std::size_t skipped;       ///< Bytes of the block before the part.
   std::span<std::byte> out;  ///< Receives the part.
   bool is_counted = false;   ///< True if counted as a use of the block.
-  bool is_alone = false;     ///< True if the block is on disk and not worth keeping in memory.
+  bool is_alone = false;     ///< True if the block is on disk and is not worth keeping in memory.
   bool waits = true;         ///< True if the piece may wait for another thread.
-  /// The result of reading only this part from the disk.
+  /// The result of an attempt to read only this part from the disk.
   std::optional<block_folder::found> tried = std::nullopt;
   shared_block bytes = nullptr;
   std::shared_ptr<block_flight> awaited = nullptr;
 };
 
-/// Returns true if the part was read into place without its block.
+/// Returns true if the part was read directly to its destination, without its block.
 [[nodiscard]] inline bool is_read_alone(const block_piece& one) noexcept {
   return one.tried == block_folder::found::whole;
 }
 
-/// Copies the parts of `pieces` out of their blocks, which are in memory.
+/// Copies the parts of `pieces` from their blocks, which are in memory.
 inline void copy_out(std::span<const block_piece> pieces) {
   for (const block_piece& one : pieces) {
     if (is_read_alone(one)) continue;
@@ -119,10 +120,10 @@ struct block_claim {
   std::shared_ptr<block_bytes> bytes = nullptr;
   bool is_from_disk = false;
   bool may_be_written = true;  ///< To the disk. False if the file may already exist.
-  std::uint64_t next_use = 0;  ///< As known when the block was published.
+  std::uint64_t next_use = 0;  ///< Next use as known when the block was published.
 };
 
-/// An object of the store below a cache.
+/// An object of the cache's underlying store.
 struct known_object {
   std::string name;
   std::uint64_t number;  ///< From 0, in the order of the first requests.
@@ -146,7 +147,7 @@ class known_objects {
     std::string store = store_name_;
     if (!state.version.empty()) store.append(1, '\0').append(state.version);
     const std::lock_guard lock{mutex_};
-    // If another thread was faster, its entry stays.
+    // If another thread was faster, the entry of that thread stays.
     known_object made{std::string{name}, objects_.size(), state.size, std::move(state.version),
                       std::move(store)};
     return objects_.try_emplace(std::string{name}, std::move(made)).first->second;
@@ -176,7 +177,7 @@ template <class Store>
 
 /// Returns the part of `from` that begins at byte `at`, without a destination.
 ///
-/// The block number does not depend on the object's version. A newer block therefore replaces an
+/// The block number does not depend on the object's version. Therefore a newer block replaces an
 /// older block, and planned uses can be recorded before the version is known.
 [[nodiscard]] inline block_piece piece_at(const known_object& from, std::uint64_t at,
                                           const cached_store_options& options) {
@@ -234,8 +235,8 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
   return one;
 }
 
-/// Reads the parts that need no block from `disk`, and returns how many were found. Two threads may
-/// read the same part, which only copies memory of the page cache twice.
+/// Reads the parts that do not need their whole block from `disk`, and returns how many were found.
+/// If two threads read the same part, memory of the page cache is copied twice, which is harmless.
 inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces) {
   std::uint64_t found = 0;
   for (block_piece& one : pieces) {
@@ -413,7 +414,7 @@ class block_cache {
   // costs less than keeping the block in memory.
   static constexpr std::uint64_t max_lent = 64;
 
-  // Each thread reads and publishes all its claims before it waits for other threads. Therefore two
+  // Each thread reads and publishes all its claims before it waits for other threads, so two
   // threads never wait for each other.
   void read_pieces(std::span<block_piece> pieces) {
     while (!claim_and_read(pieces)) {
@@ -424,8 +425,8 @@ class block_cache {
         if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
         // If the other thread failed, this thread reads the block itself, and gets the error.
-        // Waiting for a third thread is not allowed. Otherwise the last of many threads would wait
-        // for as many failing reads.
+        // Waiting for a third thread is not allowed, because then the last of many threads would
+        // wait for as many failing reads.
         one.bytes = one.awaited->bytes;
         one.waits = one.bytes != nullptr;
       }
@@ -471,7 +472,7 @@ class block_cache {
     }
     auto flying = flights_.find(one.key);
     if (flying != flights_.end() && flying->second->process != ::getpid()) {
-      flights_.erase(flying);  // of a thread of the parent, which does not exist after fork()
+      flights_.erase(flying);  // of a thread that exists only in the parent of fork()
       flying = flights_.end();
     }
     if (flying != flights_.end() && (one.waits || flying->second->bytes)) {
@@ -490,8 +491,8 @@ class block_cache {
     return false;
   }
 
-  // Ends the flights of `mine`. Threads that wait for a block that was not read then try it
-  // themselves.
+  // Ends the flights of `mine`. If a block was not read, the threads that wait for it try to read
+  // it themselves.
   void land(std::span<const block_claim> mine) noexcept {
     if (mine.empty()) return;
     const std::lock_guard lock{mutex_};
@@ -515,7 +516,7 @@ class block_cache {
     landed_.notify_all();
   }
 
-  // Runs after the waiting threads have got their bytes, because it takes time.
+  // Runs after the waiting threads have received their bytes, because it takes time.
   void write(std::span<const block_claim> mine) {
     if (!write_blocks(disk_, mine)) return;
     auto listed = disk_.list();
@@ -544,8 +545,8 @@ class block_cache {
 
 }  // namespace detail
 
-/// A `batching_store` over any store that keeps blocks of objects in memory and on a local disk,
-/// both bounded in bytes:
+/// A `batching_store` over any store. Keeps blocks of objects in memory and on a local disk, both
+/// limited in bytes:
 ///
 ///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
 ///
@@ -553,19 +554,19 @@ class block_cache {
 /// Without such a loader, call `will_use`.
 ///
 /// An lvalue store is referenced and must outlive the cache; an rvalue is moved in. The cache looks
-/// for a block in memory, then on the disk, and then reads it from the store below. If several
-/// threads need the same block, it is read once. The missing blocks of a call are read together, 16
-/// MiB at a time. To make room, the cache evicts the block whose next use is farthest in the future
-/// or unknown (Belady 1966). Among equal blocks it evicts the least recently used.
+/// for a block in memory, then on the disk, and finally reads it from the underlying store. If
+/// several threads need the same block, it is read once. The missing blocks of a call are read
+/// together, 16 MiB at a time. To make room, the cache evicts the block whose next use is farthest
+/// in the future or unknown (Belady 1966). Among equal blocks it evicts the least recently used.
 ///
-/// If a block is on disk and the memory has no room for it, only the needed part is read. A file on
-/// disk contains the block's name, length and checksums. A damaged file is removed, and its block
-/// is read from the store. A full or missing disk makes the cache slower, but no read fails;
-/// `stats()` reports the reason.
+/// If a block is on disk and does not fit in memory, only the needed part is read. A file on disk
+/// contains the block's name, length and checksums. A damaged file is removed, and its block is
+/// read from the underlying store. A full or missing disk makes the cache slower, but no read
+/// fails. `stats()` reports the reason.
 ///
 /// Movable, not copyable. Reading is thread-safe. No lock is held during a read or a write. In a
-/// child made by fork(), blocks that other threads were reading are read again. At the time of the
-/// fork no other thread may wait in the cache or hold its lock.
+/// child made by fork(), blocks that other threads were reading are read again. When fork() is
+/// called, no other thread may be waiting in the cache or holding its lock.
 template <byte_store Store>
 class cached_store {
  public:
@@ -578,14 +579,14 @@ class cached_store {
                         const cached_store_options& options = {})
       : cache_(new detail::block_cache<Store>(std::forward<From>(store), checked(options))) {}
 
-  /// Returns the size of `object` in bytes. The store below is queried once, and the result is
-  /// kept. Throws what the store below throws.
+  /// Returns the size of `object` in bytes. Queries the underlying store once, and keeps the
+  /// result. Throws what the underlying store throws.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return cache_->object(object).size;
   }
 
-  /// Returns the size and the version of `object`, if the store below has versions: see
-  /// `versioned_store`. Throws what the store below throws.
+  /// Returns the size of `object`, and its version if the underlying store is a `versioned_store`.
+  /// Throws what the underlying store throws.
   [[nodiscard]] object_state state_of(std::string_view object) const
     requires versioned_store<Store>
   {
@@ -596,13 +597,13 @@ class cached_store {
   /// Reads a range. Throws what `read_many` throws.
   void read(const byte_range& range) const { cache_->read({&range, 1}); }
 
-  /// Reads all of `ranges`. Throws what the store below throws, and `file_truncated` if a range
-  /// extends beyond the end of its object.
+  /// Reads all of `ranges`. Throws what the underlying store throws, and `file_truncated` if a
+  /// range extends beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 
-  /// Lends a range that lies in a single block, if the block is in memory and the range is at least
-  /// a 64th of it: see `borrowable_store`. The block stays in memory until the last copy of the
-  /// owner is destroyed. A lent block that was evicted does not count towards `memory_bytes`.
+  /// Lends a range if it lies in a single block that is in memory, and is at least a 64th of the
+  /// block: see `borrowable_store`. The block stays in memory until the last copy of the owner is
+  /// destroyed. A lent block that was evicted does not count towards `memory_bytes`.
   [[nodiscard]] std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) const {
     return cache_->try_borrow(range);
   }
@@ -613,29 +614,27 @@ class cached_store {
   [[nodiscard]] bool warm(const upcoming_range& range) const { return cache_->warm(range); }
 
   /// Sets the ranges of all coming reads, in their order, and replaces the previous plan. Blocks
-  /// outside the plan are evicted first; so are blocks after the first 2^24. A wrong order only
-  /// costs cache hits. A range is cut at the end of its object. Each block of a range takes 80
-  /// bytes.
+  /// outside the plan, and blocks after the first 2^24, are evicted first. A wrong order only costs
+  /// cache hits. A range is cut at the end of its object. Each block of a range takes 80 bytes.
   ///
   /// While planned uses remain, they have priority over announced reads. An empty `ranges` clears
   /// the plan. After 2^17 consecutive uses of other blocks the cache drops the plan.
   ///
-  /// For a range of more than 4096 blocks the store below is queried for the size of the object,
-  /// and the errors of that query are thrown. Any thread may call this, preferably between two
-  /// epochs.
+  /// If a range has more than 4096 blocks, queries the underlying store for the size of the object,
+  /// and throws what the query throws. Any thread may call this, preferably between two epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
   /// Appends reads that a reader expects: see `planned_store`. A loader with `lookahead_bytes` over
   /// `stored_blobs` calls this. Announcements are ignored while uses planned by `will_use` remain,
   /// and beyond 2^20 uses of blocks. Each use takes 80 bytes. A use that 2^17 later uses have
   /// overtaken is dropped. If the size of an object is unknown, a range of more than 4096 blocks
-  /// counts as its first block; the store below is not queried.
+  /// counts as its first block. The underlying store is not queried.
   void announce_reads(const void* who, std::span<const upcoming_range> ranges) const {
     cache_->announce_reads(who, ranges);
   }
   /// Withdraws the announcements of `who`.
   void retract(const void* who) const { cache_->retract(who); }
-  /// Returns the number of bytes that is useful to announce: 2^19 blocks.
+  /// Returns how many bytes are worth announcing: 2^19 blocks.
   [[nodiscard]] std::uint64_t plan_capacity() const noexcept {
     return cache_->options().block_bytes << 19U;
   }

@@ -32,9 +32,9 @@ namespace detail {
   return {};
 }
 
-/// Opens files below a folder by relative names, and no files outside it. The system resolves each
-/// name beneath the folder (openat2). If the system has no openat2, each part of the name is opened
-/// separately, and links are refused. Movable and thread-safe.
+/// Opens files below a folder by relative names, and never opens files outside the folder. The
+/// system resolves each name beneath the folder (openat2). If the system has no openat2, each part
+/// of the name is opened separately, and links are refused. Movable and thread-safe.
 class root_folder {
  public:
   /// Opens the folder `path`, which itself may be a link. `has_openat2` specifies whether to try
@@ -63,10 +63,10 @@ class root_folder {
                               std::string{problem});
     }
     const std::string text{name};
-    // O_NONBLOCK: opening a pipe without a writer does not block.
+    // O_NONBLOCK, because opening a pipe without a writer must not block.
     flags |= O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     descriptor file = has_openat2_ ? open_beneath(text, flags) : descriptor{-1};
-    // ENOSYS: a kernel before 5.6; EPERM: a container that refuses calls that it does not know.
+    // ENOSYS means a kernel before 5.6. EPERM means a container that refuses unknown calls.
     if (!has_openat2_ || (file.get() < 0 && (errno == ENOSYS || errno == EPERM))) {
       file = open_by_parts(text, flags);
     }
@@ -94,7 +94,8 @@ class root_folder {
     ::open_how how{};
     how.flags = static_cast<unsigned>(flags);
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-    // EAGAIN: a folder in the path was renamed during the call, so the kernel could not resolve it.
+    // EAGAIN means that a folder in the path was renamed during the call, so the kernel could not
+    // resolve the path.
     for (int tries = 0;; ++tries) {
       const long file = ::syscall(SYS_openat2, folder_.get(), name.c_str(), &how, sizeof how);
       if (file >= 0 || (errno != EINTR && (errno != EAGAIN || tries == 100))) {

@@ -17,8 +17,8 @@ inline namespace PENSTOCK_ABI {
 
 /// Options of the requests of an `http_store`. Invalid values throw `option_error` at construction.
 struct http_options {
-  /// Maximum number of concurrent requests of all callers, at most 4096. Each request in flight
-  /// uses its own connection. Further requests wait.
+  /// Maximum number of concurrent requests for all callers together, from 1 to 4096. Each request
+  /// in flight uses its own connection. Further requests wait.
   std::size_t max_in_flight = 256;
 
   /// Ranges of the same object are merged into one request if the gap between them is at most this
@@ -42,9 +42,9 @@ struct http_options {
 
   /// Timeout for establishing a connection.
   std::chrono::milliseconds connect_timeout{10'000};
-  /// Maximum time of an attempt without a received byte.
+  /// Maximum time during which an attempt receives no byte.
   std::chrono::milliseconds silence_timeout{30'000};
-  /// Maximum time of a call with all its attempts, and of each page of a listing. After that the
+  /// Maximum time for a call with all its attempts, and for each page of a listing. After that the
   /// call throws `store_unreachable`.
   std::chrono::milliseconds deadline{600'000};
 
@@ -68,7 +68,7 @@ struct http_options {
   /// Compares each body with the checksum that the server reports, and retries if they differ. The
   /// checksums are Content-Digest and, for whole objects, Repr-Digest, x-goog-hash and
   /// x-amz-checksum-..., which an `s3_store` requests. The store's thread computes the checksums. A
-  /// CRC is fast; SHA-256 takes several times as long.
+  /// CRC is fast, and SHA-256 takes several times as long.
   bool check_sums = true;
 
   /// File of the trusted certificates; "" uses the certificates of the system.
@@ -133,7 +133,7 @@ struct s3_credentials {
   std::string session_token = {};  ///< AWS_SESSION_TOKEN, or "".
 };
 
-/// The way in which the URL of a request names the bucket.
+/// The form in which the URL of a request contains the bucket.
 enum class s3_addressing {
   usual,         ///< `path` with an endpoint or a dotted bucket name, else `virtual_host`.
   virtual_host,  ///< https://bucket.s3.region.amazonaws.com/key

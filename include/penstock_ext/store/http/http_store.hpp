@@ -33,8 +33,9 @@ inline namespace PENSTOCK_ABI {
 /// store no longer writes to the caller's memory.
 ///
 /// Movable, not copyable. Several threads may call all members concurrently. The destructor ends
-/// the thread; no call may be in progress then. In a child made by fork() each call throws
-/// `std::logic_error`. The constructor calls `curl_global_init`, which libcurl counts and locks.
+/// the thread, and no call may be in progress when it starts. In a child made by fork() each call
+/// throws `std::logic_error`. The constructor calls `curl_global_init`, which counts references and
+/// locks.
 class http_store {
  public:
   /// Creates a store. The URL of an object is `base_url` + '/' + its percent-encoded name. A query
@@ -65,7 +66,7 @@ class http_store {
   /// requests run concurrently. Throws the error of the first request that fails permanently.
   void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
-  /// Returns the URL below which the objects are, without its query.
+  /// Returns the base URL of the objects, without its query.
   [[nodiscard]] std::string root() const { return client_->base().shown(); }
   /// Returns the counters so far.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }

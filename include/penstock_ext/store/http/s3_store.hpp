@@ -28,7 +28,7 @@ namespace detail {
 /// signed, because a proxy may change it.
 class s3_service final : public http_service {
  public:
-  /// If `asks_for_sums` is true, the server should report its stored checksums.
+  /// If `asks_for_sums` is true, requests the checksums that the server stores.
   explicit s3_service(s3_place place, bool asks_for_sums = false)
       : http_service({}), place_(std::move(place)), asks_for_sums_(asks_for_sums) {}
 
@@ -108,7 +108,7 @@ class s3_service final : public http_service {
     return all;
   }
 
-  // Escapes a region name, because it comes from the server.
+  // Escapes a region name, which is untrusted because it comes from the server.
   [[nodiscard]] static std::string safe(const std::string& text) {
     return percent_encoded(text.substr(0, 64), "");
   }
@@ -163,8 +163,8 @@ class s3_store {
   void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
   /// Returns the objects whose keys start with `prefix`, in the order of the server, which sorts
-  /// keys by their bytes. Directory buckets use another order. Sends a request for every thousand
-  /// objects. The sizes are compared with later responses.
+  /// keys by their bytes. Directory buckets use another order. Sends one request per thousand
+  /// objects. Later responses are compared with the listed sizes.
   ///
   /// Throws what `read` throws. Throws `bad_response` if a response is not a listing, does not
   /// continue the order of the previous page, or if more than a thousand pages in a row have no
@@ -211,8 +211,8 @@ class s3_store {
             place.bucket, adapted(options, place),
             std::make_shared<const detail::s3_service>(place, options.check_sums))) {}
 
-  // Disables redirects: a signature is valid for a single host, and no other host may receive the
-  // session token.
+  // Disables redirects, because a signature is valid for a single host, and no other host may
+  // receive the session token.
   [[nodiscard]] static http_options adapted(http_options options, const detail::s3_place& place) {
     options.max_redirects = 0;
     if (options.ca_file.empty()) options.ca_file = place.ca_file;

@@ -33,7 +33,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The requirements of a field on its column.
+/// The column that a field requires.
 struct column_wish {
   std::string column;   // name of the column
   std::string element;  // the element's type for people: "float32"
@@ -45,13 +45,13 @@ struct column_wish {
 /// A list around the elements of a column.
 struct list_level {
   arrow_kind kind = arrow_kind::fixed_list;
-  std::uint64_t length = 0;  // 0: unknown, set to the length of the list in the first row
+  std::uint64_t length = 0;  // 0 if unknown, until the first row sets it
 };
 
-/// A step from a table, or a struct in it, to a member.
+/// A step from a table, or from a struct inside it, to a member.
 struct member_step {
   std::size_t child = 0;     // index of the member
-  std::int64_t members = 0;  // number of members there
+  std::int64_t members = 0;  // number of members at that level
 };
 
 /// The path to a column: from the table, through structs.
@@ -59,14 +59,15 @@ using column_path = std::vector<member_step>;
 
 /// The path to a column in its table, and the structure of its rows.
 struct column_plan {
-  std::string where = {};  // the table for messages: a file, or the object to make of it
+  std::string where = {};  // the table for messages: a file, or the object to create
   std::string name = {};
-  std::string words = {};  // the column's type for people
+  std::string words = {};  // the column's type, for people
   column_path path = {};
   std::vector<list_level> lists = {};  // the outermost first
   arrow_type element = {};             // the type inside the lists
 
-  /// Returns the number of elements of a row, over all lists. Returns 0 if a length is unknown.
+  /// Returns the number of elements of a row in all lists together. Returns 0 if a length is
+  /// unknown.
   [[nodiscard]] std::uint64_t row_elements() const noexcept {
     std::uint64_t all = 1;
     for (const list_level& one : lists) all *= one.length;
@@ -102,7 +103,7 @@ struct column_plan {
 
 /// Finds the child of `table` with the name `name`, or a member of structs in it ("image.bytes"),
 /// and the lists and elements of that column. Throws `missing_column`, and `column_type_mismatch`
-/// for a dictionary. `expected` names the expected type in the message.
+/// for a dictionary. `expected` describes the expected type in messages.
 [[nodiscard]] inline column_plan plan_column(const ArrowSchema& table, std::string_view where,
                                              const std::string& name, std::string expected) {
   column_plan plan{.where = std::string{where}, .name = name};
@@ -111,7 +112,8 @@ struct column_plan {
   while (true) {
     std::string_view part = rest;
     std::vector<std::size_t> found = children_called(*node, part);
-    // Tries shorter and shorter beginnings of the name, up to a dot, until a struct has that name.
+    // Tries shorter and shorter prefixes of the name that end before a dot, until a struct has that
+    // name.
     while (found.empty() && part.rfind('.') != std::string_view::npos) {
       part = part.substr(0, part.rfind('.'));
       found = children_called(*node, part);
@@ -172,7 +174,7 @@ struct column_plan {
 
 /// A bitmap of nulls for the rows of a batch, or for the contents of their lists.
 struct null_level {
-  const std::byte* bits;  // 0: null
+  const std::byte* bits;  // a bit of 0 means null
   std::uint64_t begin;    // the bit of row 0
   std::uint64_t per_row;  // bits per row
   std::size_t bytes;      // bytes of the field per bit
@@ -180,13 +182,14 @@ struct null_level {
 
 /// The rows of a column in a batch. All rows have the same length.
 struct column_rows {
-  const std::byte* first = nullptr;  // the byte of row 0, or the byte that `first_bit` counts from
+  const std::byte* first = nullptr;  // the byte of row 0, or the byte from which `first_bit` counts
   std::uint64_t first_bit = 0;       // the bit of row 0, if values are bits
   std::size_t row_bytes = 0;         // size in the field; each bit becomes a byte
   bool is_bits = false;
   std::vector<null_level> nulls = {};  // empty if no value is null
 
-  /// Copies row `row` to `place`. `bytes` must be equal to `row_bytes`; a constant is fastest.
+  /// Copies row `row` to `place`. `bytes` must equal `row_bytes`. The copy is fastest if `bytes` is
+  /// a constant.
   void copy(std::uint64_t row, std::byte* place, std::size_t bytes) const noexcept {
     if (is_bits) {
       const std::uint64_t begin = first_bit + row * bytes;
@@ -207,7 +210,7 @@ struct column_rows {
     if (!is_bits) prefetch_row(first + row * row_bytes, row_bytes);
   }
 
-  /// Copies the rows `indices`, which count from `first_row`, to consecutive places.
+  /// Copies the rows `indices`, which count from `first_row`, to consecutive memory.
   void gather(std::span<const std::uint64_t> indices, std::uint64_t first_row, std::byte* place,
               std::size_t bytes) const noexcept {
     const std::size_t count = indices.size();
@@ -259,7 +262,7 @@ struct column_rows {
   }
 };
 
-/// The labels of a batch: integers of any size, or bits.
+/// The labels of a batch, which are integers of any size or bits.
 class label_rows {
  public:
   /// Each row of `rows` is a single number.
@@ -302,7 +305,7 @@ class blob_rows {
   blob_rows(const std::byte* data, std::uint64_t size, std::vector<null_level> nulls)
       : data_(data), size_(size), nulls_(std::move(nulls)) {}
 
-  /// Returns the string of row `row` of the batch. Returns an empty span for a null.
+  /// Returns the byte string of row `row` of the batch, or an empty span if it is null.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t row) const noexcept {
     for (const null_level& level : nulls_) {
       if (!bit_at(level.bits, level.begin + row)) return {};
@@ -315,7 +318,7 @@ class blob_rows {
  private:
   const std::byte* data_;
   arrow_offsets offsets_ = {};
-  std::uint64_t size_ = 0;  // 0: use the offsets
+  std::uint64_t size_ = 0;  // if 0, `offsets_` is used
   std::vector<null_level> nulls_;
 };
 
@@ -327,7 +330,7 @@ struct batch_place {
 };
 
 /// Finds the values of a column in a batch. Use an object for a single column and batch. Checks
-/// each array on the way before it is used. Throws `null_in_column` and `arrow_invalid`.
+/// each array before using it. Throws `null_in_column` and `arrow_invalid`.
 class column_walk {
  public:
   /// Keeps references to `plan` and to the batch of `of`.
@@ -363,12 +366,12 @@ class column_walk {
     return found;
   }
 
-  /// Returns the rows of a column of labels. Also throws `table_error` for a number that does not
-  /// fit in a label.
+  /// Returns the rows of a column of labels. Also throws `table_error` if a number does not fit in
+  /// a label.
   [[nodiscard]] label_rows labels() {
     const bool is_signed = plan_.element.kind == arrow_kind::signed_integer;
     label_rows all{rows(), is_signed};
-    // Only 64-bit unsigned integers may not fit.
+    // Only 64-bit unsigned integers can be too large.
     const bool is_wide = !is_signed && plan_.element.size == sizeof(std::int64_t);
     const auto count = static_cast<std::uint64_t>(of_.batch.length);
     for (std::uint64_t row = 0; is_wide && row < count; ++row) {
@@ -406,7 +409,7 @@ class column_walk {
     std::uint64_t count;
   };
 
-  // Follows the enclosing structs down to the column's array.
+  // Follows the path through the enclosing structs to the column's array.
   [[nodiscard]] array_part column() {
     array_part at{&of_.batch, static_cast<std::uint64_t>(of_.batch.offset),
                   static_cast<std::uint64_t>(of_.batch.length)};
@@ -419,14 +422,14 @@ class column_walk {
   }
 
   // Checks an array that has `per_row` values per row, and adds its offset. Throws if a value is
-  // null and nulls are refused; else stores the bitmap of the nulls.
+  // null and nulls are refused. Otherwise stores the bitmap of nulls.
   [[nodiscard]] array_part enter(array_part at, std::int64_t buffers, std::int64_t children,
                                  std::uint64_t per_row) {
     check_.require_array(*at.array, buffers, children, at.begin, at.count);
     at.begin += static_cast<std::uint64_t>(at.array->offset);
     const auto* const bits = static_cast<const std::byte*>(at.array->buffers[0]);
     if (bits == nullptr) return at;
-    // The bitmap decides, not null_count.
+    // The bitmap is decisive, not null_count.
     const std::uint64_t place = first_zero_bit(bits, at.begin, at.count);
     if (place == at.count) return at;
     if (of_.null == null_values::refuse) {
@@ -479,7 +482,7 @@ class column_walk {
   std::vector<null_level> nulls_;  // the stored bitmaps
 };
 
-/// A column as the values of a field. Only these rules apply:
+/// A column as the values of a field. These are all the rules:
 /// - Nested lists are the field's extents, one list per extent, or a single list is all extents.
 /// - Lists of variable length need the same length in all rows; the first row sets a `dyn` extent.
 /// - A fixed_size_binary is the bytes of the whole field in the machine's byte order. The field can
@@ -491,13 +494,13 @@ class field_column {
   field_column(const ArrowSchema& table, std::string_view where, column_wish wish)
       : wish_(std::move(wish)), plan_(plan_column(table, where, wish_.column, expected())) {
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
-    // A bool has two values, but a byte can have any value.
+    // A bool has only two valid values, but a byte can have any value.
     const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
     if (!fits) refuse_type(plan_, expected());
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
-    // A list of variable length has the field's length, if that is fixed.
+    // A list of variable length must have the field's length, if that is fixed.
     for (std::size_t d = 0; d < plan_.lists.size(); ++d) {
       std::uint64_t& length = plan_.lists[d].length;
       if (length > 0) continue;
@@ -510,8 +513,8 @@ class field_column {
     if (is_determined()) (void)extents();
   }
 
-  /// Returns true if all lengths are known. Else the rows of the first batch determine the unknown
-  /// lengths.
+  /// Returns true if all lengths are known. Otherwise the rows of the first batch determine the
+  /// unknown lengths.
   [[nodiscard]] bool is_determined() const noexcept {
     return is_bytes_ || plan_.row_elements() > 0;
   }
@@ -548,7 +551,7 @@ class field_column {
 
   [[nodiscard]] const column_plan& plan() const noexcept { return plan_; }
 
-  /// Returns a message about a column that is slow to decode, and "" for other columns.
+  /// Returns a message if the column is slow to decode, otherwise "".
   [[nodiscard]] std::string warning() const {
     if (plan_.lists.empty() || plan_.element.size != 1) return {};
     const std::string length =
@@ -595,8 +598,8 @@ class field_column {
   bool is_bytes_ = false;
 };
 
-/// Returns the end of the run of samples that starts at number `i` of `indices`. Each sample of the
-/// run is among the `rows` rows that start at `first`. Sample `i` must be among them.
+/// Returns the end of the run of `indices` that starts at position `i` and whose samples are all
+/// among the `rows` rows starting at `first`. Sample `i` must be among them.
 [[nodiscard]] inline std::size_t run_end(std::span<const std::uint64_t> indices, std::size_t i,
                                          std::uint64_t first, std::uint64_t rows) noexcept {
   std::size_t end = i + 1;
@@ -604,7 +607,7 @@ class field_column {
   return end;
 }
 
-/// The columns of a table that are the fields of a record.
+/// The columns of a table that become the fields of a record.
 class table_columns {
  public:
   /// Finds the columns in the table's type. Throws `missing_column`, `column_type_mismatch`,
@@ -633,7 +636,7 @@ class table_columns {
 
   /// Returns the rows of a batch, field by field. `first_row` is the number of the batch's first
   /// row in the table. The first batch also determines the extents that are not in the type. Throws
-  /// the errors of `field_column::rows`.
+  /// what `field_column::rows` throws.
   [[nodiscard]] std::vector<column_rows> rows(const ArrowArray& batch, std::uint64_t first_row) {
     std::vector<column_rows> all;
     all.reserve(fields_.size());
@@ -729,22 +732,22 @@ template <class T>
   }
 }
 
-/// Returns the requirements of a field of type T with these extents on a column called `name`.
+/// Returns what a field of type T with these extents requires of the column `name`.
 template <class T, std::size_t... Extents>
 [[nodiscard]] column_wish wish_of(std::string name, std::type_identity<extents<Extents...>>) {
   static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
   return {std::move(name), element_words<T>(), sizeof(T), &takes_elements<T>, lengths};
 }
 
-/// Returns the requirements of each field of a record on the column that has the field's name.
+/// Returns what each field of a record requires of the column that has its name.
 template <class... Fields>
 [[nodiscard]] std::vector<column_wish> wishes_of(std::type_identity<record<Fields...>>) {
   return {wish_of<typename Fields::value_type>(
       Fields::key.str(), std::type_identity<typename Fields::extents_type>{})...};
 }
 
-/// Returns the extents of the record's fields in the columns. Throws `column_shape_mismatch`, see
-/// `table_columns::extents`.
+/// Returns the extents of the record's fields as the columns determine them. Throws
+/// `column_shape_mismatch`, see `table_columns::extents`.
 template <class Record>
 [[nodiscard]] record_extents<Record> extents_of_columns(const table_columns& columns) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -753,12 +756,12 @@ template <class Record>
   }(std::make_index_sequence<Record::size>{});
 }
 
-/// A table, and the positions of the columns in it that are fields.
+/// A table with the locations of the columns that become fields.
 template <class Record>
 class table_rows {
  public:
-  /// `columns` are the columns of `table`. Messages count its rows from `first_row`. Throws what
-  /// `table_columns::rows` throws.
+  /// `columns` are the columns of `table`. Row numbers in messages start at `first_row`. Throws
+  /// what `table_columns::rows` throws.
   table_rows(arrow_table table, table_columns& columns, std::uint64_t first_row)
       : table_(std::move(table)) {
     for (std::size_t i = 0; i < table_.batches(); ++i) {
@@ -770,10 +773,10 @@ class table_rows {
   /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
 
-  /// Copies sample `i` of `indices` to its place in `out`, and the samples after it that lie in the
+  /// Copies sample `indices[i]` to its place in `out`, and the samples after it that are in the
   /// same batch. Copies column by column, so that the type of a column is checked once per run. The
-  /// first row of the table is sample `first`. Returns the number of the first sample that was not
-  /// copied.
+  /// first row of the table is sample `first`. Returns the position in `indices` of the first
+  /// sample that was not copied.
   std::size_t copy(std::uint64_t first, std::span<const std::uint64_t> indices, std::size_t i,
                    batch_view<Record> out, const chunk_context& context,
                    const batch_layout<Record>& layout) const {

@@ -27,21 +27,21 @@ inline namespace PENSTOCK_ABI {
 struct parquet_blobs_options {
   /// The columns, with the same options as `arrow_blobs`.
   arrow_blobs_options columns = {};
-  /// Limit of the decoded row groups in memory, in bytes; at least the size of the largest row
-  /// group. Sizes are those in the footer, before compression. A value in a dictionary counts once
-  /// in the footer, so a decoded group can be larger.
+  /// Maximum size of the decoded row groups in memory, in bytes, at least the size of the largest
+  /// row group. Sizes are taken from the footer, before compression. A value in a dictionary counts
+  /// once there, so a decoded group can be larger.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
   /// Checks the CRC-32 of each page whenever a row group is decoded, and throws `file_corrupt` for
   /// a damaged page. Off by default, because it about doubles the decoding time of uncompressed
   /// columns. A page without a checksum is not checked: pyarrow writes checksums only with
   /// `write_page_checksum=True`.
   bool verify = false;
-  /// Reads row groups past the page cache (O_DIRECT), for files that do not fit into memory. Takes
-  /// a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file. Nothing is
-  /// prefetched then. On a file system without direct I/O, reads use the page cache.
+  /// Reads row groups without the page cache (O_DIRECT), for files that do not fit into memory.
+  /// Takes a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file.
+  /// Disables prefetching. On a file system without direct I/O, reads use the page cache.
   bool direct = false;
-  /// The action on a file that is listed twice, also through a link: an error, its last position
-  /// only, or its rows at each position.
+  /// The action if a file is listed twice, possibly through a link: an error, reading it only at
+  /// its last position, or reading it at each position.
   duplicate_action duplicates = duplicate_action::refuse;
 };
 
@@ -80,9 +80,9 @@ class parquet_blobs {
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
 
   /// Copies the bytes of row `index` to `buffer` and returns them. Throws `index_error`;
-  /// `file_unreadable`; `file_changed` if the file was written to or cut since it was opened;
-  /// `file_corrupt`; `null_in_column`; and `table_error` for a label of 2^63 or more. Errors count
-  /// rows within the file.
+  /// `file_unreadable`; `file_changed` if the file was written to or truncated since it was opened;
+  /// `file_corrupt`; `null_in_column`; and `table_error` if a label is 2^63 or more. Row numbers in
+  /// errors are relative to the file.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const auto [group, row] = find(index);
     const auto found = (*group).bytes(row, buffer);
@@ -90,12 +90,13 @@ class parquet_blobs {
     std::copy(found.begin(), found.end(), room.begin());
     return room;
   }
-  /// Returns the label of row `index`. Throws the same errors as `bytes`.
+  /// Returns the label of row `index`. Throws what `bytes` throws.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const auto [group, row] = find(index);
     return (*group).label(row);
   }
-  /// Returns the key of row `index`, or the file and its row. Throws the same errors as `bytes`.
+  /// Returns the key of row `index`, or the file and the row's number if there is no column of
+  /// keys. Throws what `bytes` throws.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     if (!shared_->options.columns.key.empty()) {
       const auto [group, row] = find(index);
@@ -108,11 +109,12 @@ class parquet_blobs {
            std::to_string(of.first_row + index - shared_->all.first_row(number));
   }
 
-  /// Advises the system to read the columns in use of row `index`'s row group into the page cache.
-  /// Does nothing if this was already requested since the last read of the group. Decodes nothing.
+  /// Advises the system to read the selected columns of row `index`'s row group into the page
+  /// cache. Does nothing if this was already requested since the last read of the group. Decodes
+  /// nothing.
   void prefetch(std::uint64_t index) const noexcept { shared_->all.prefetch_hint({&index, 1}); }
-  /// Returns the stored bytes of the row group of row `index`, divided by its rows. Returns 0 for
-  /// an index out of range.
+  /// Returns the stored bytes of the row group that contains row `index`, divided by the group's
+  /// rows. Returns 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return shared_->all.storage_size(index);
   }
@@ -133,7 +135,7 @@ class parquet_blobs {
     cache_type cache;
   };
 
-  // Returns the leaves to read, in the file's order. Throws if their types do not fit.
+  // Returns the leaves to read, in the file's order. Throws if their types do not match.
   [[nodiscard]] static std::vector<int> leaves_in(const detail::parquet_file& file,
                                                   const arrow_blobs_options& names) {
     if (names.blob.empty()) detail::refuse_option("blob", {"must name a column"});

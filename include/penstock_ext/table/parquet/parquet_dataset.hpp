@@ -32,38 +32,40 @@ inline namespace PENSTOCK_ABI {
 struct parquet_options {
   /// Maps columns to fields.
   table_options table = {};
-  /// Limit of the decoded row groups in memory, in bytes; at least the size of the largest row
-  /// group. Sizes are those of the fields, without bitmaps of nulls and offsets of lists. Numbers
-  /// that stay in the memory of their pages take up to a quarter more. A group that is being
-  /// decoded also needs memory for its compressed pages.
+  /// Maximum size of the decoded row groups in memory, in bytes, at least the size of the largest
+  /// row group. Sizes are those of the fields, without bitmaps of nulls and offsets of lists.
+  /// Numbers that stay in the memory of their pages take up to a quarter more. A group that is
+  /// being decoded also needs memory for its compressed pages.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
   /// Checks the CRC-32 of each page whenever a row group is decoded, and throws `file_corrupt` for
   /// a damaged page. Off by default, because it about doubles the decoding time of uncompressed
   /// columns. A page without a checksum is not checked: pyarrow writes checksums only with
   /// `write_page_checksum=True`.
   bool verify = false;
-  /// Reads row groups past the page cache (O_DIRECT), for files that do not fit into memory. Takes
-  /// a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file. Nothing is
-  /// prefetched then. On a file system without direct I/O, reads use the page cache.
+  /// Reads row groups without the page cache (O_DIRECT), for files that do not fit into memory.
+  /// Takes a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file.
+  /// Disables prefetching. On a file system without direct I/O, reads use the page cache.
   bool direct = false;
-  /// The action on a file that is listed twice, also through a link: an error, its last position
-  /// only, or its rows at each position.
+  /// The action if a file is listed twice, possibly through a link: an error, reading it only at
+  /// its last position, or reading it at each position.
   duplicate_action duplicates = duplicate_action::refuse;
 };
 
-/// A dataset over Parquet files. Their rows, file after file, are its samples, and columns become
-/// fields by the rules of `arrow_dataset`. The first read of a row decodes its whole row group,
-/// which is cached within `cache_bytes`. Therefore read it in the order `block_shuffled`:
+/// A dataset over Parquet files. Its samples are the rows of all files in their order, and its
+/// fields are read from columns by the rules of `arrow_dataset`. The first read of a row decodes
+/// its whole row group, which is cached within `cache_bytes`. Therefore read it in the order
+/// `block_shuffled`:
 ///
 ///     ps::parquet_dataset<digit> digits{{"train-0.parquet", "train-1.parquet"}};
 ///     ps::loader loader{digits, ps::block_shuffled{.seed = 1, .block = digits.block()}, {...}};
 ///
-/// If a batch has several groups, set `loader_options::tuning.chunk = digits.block()`, so that each
-/// worker decodes another group. With smaller chunks, several workers wait for the same group.
+/// If a batch spans several groups, set `loader_options::tuning.chunk = digits.block()`, so that
+/// each worker decodes a different group. With smaller chunks, several workers wait for the same
+/// group.
 ///
 /// The constructor checks types. Lengths and nulls are checked when a row group is decoded, so such
-/// an error belongs to that batch. Copies share files and row groups. Reading is thread-safe: one
-/// thread decodes a row group. Other threads that need it read the other groups of their chunk
+/// an error is thrown with that batch. Copies share files and row groups. Reading is thread-safe:
+/// one thread decodes a row group. Other threads that need it read the other groups of their chunk
 /// first, and then wait.
 template <penstock::record_type Record>
 class parquet_dataset {
@@ -86,7 +88,7 @@ class parquet_dataset {
                              shared_->all.file_of(one).path()});
     }
   }
-  /// Opens one file. Throws as the constructor for several files does.
+  /// Opens one file. Throws what the constructor for several files throws.
   explicit parquet_dataset(const std::string& path, const parquet_options& options = {})
       : parquet_dataset(std::vector{path}, options) {}
 
@@ -98,7 +100,7 @@ class parquet_dataset {
   [[nodiscard]] std::uint64_t block() const noexcept { return shared_->all.block(); }
   /// Returns the number of row groups.
   [[nodiscard]] std::size_t row_groups() const noexcept { return shared_->all.groups().size(); }
-  /// Returns the number of row groups decoded so far. An epoch decodes each group once, unless the
+  /// Returns the number of row groups decoded so far. An epoch decodes each group once unless the
   /// order alternates between more groups than fit in `cache_bytes`.
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
   /// Returns the bytes of the decoded row groups in memory now.
@@ -109,7 +111,7 @@ class parquet_dataset {
   }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`, `file_corrupt`,
-  /// `null_in_column` and `column_shape_mismatch`. Errors count rows within the file.
+  /// `null_in_column` and `column_shape_mismatch`. Row numbers in errors are relative to the file.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     std::vector<chunk_part> parts;
@@ -128,13 +130,13 @@ class parquet_dataset {
     });
   }
 
-  /// Advises the system to read the columns in use of the row groups of `indices` into the page
-  /// cache, as `loader_options::lookahead_bytes` specifies. Decodes nothing.
+  /// Advises the system to read the selected columns of the row groups of `indices` into the page
+  /// cache. A loader with `loader_options::lookahead_bytes` calls this. Decodes nothing.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     shared_->all.prefetch_hint(indices);
   }
-  /// Returns the stored bytes of the row group of row `index`, divided by its rows. Returns 0 for
-  /// an index out of range.
+  /// Returns the stored bytes of the row group that contains row `index`, divided by the group's
+  /// rows. Returns 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return shared_->all.storage_size(index);
   }
@@ -159,7 +161,7 @@ class parquet_dataset {
       return {schema, detail::wishes_of(std::type_identity<Record>{}), options.table, path};
     }
 
-    // Returns the leaves that the fields read. Throws if their types do not fit.
+    // Returns the leaves that the fields read. Throws if their types do not match.
     [[nodiscard]] std::vector<int> leaves_in(const detail::parquet_file& file) {
       const auto columns = columns_of(file.schema(), file.path());
       for (auto& text : columns.warnings()) warnings.push_back(std::move(text));
@@ -172,8 +174,8 @@ class parquet_dataset {
     detail::group_cache<decoded_group> cache;
   };
 
-  // Returns the extents of each sample. The types of the first file determine them, or else the
-  // first row.
+  // Returns the extents of each sample, which the types in the first file determine, or otherwise
+  // its first row.
   [[nodiscard]] record_extents<Record> extents_in_files() const {
     const detail::parquet_groups& all = shared_->all;
     const detail::parquet_file& file = all.files()[0];

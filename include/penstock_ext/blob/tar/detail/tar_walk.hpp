@@ -26,7 +26,7 @@ inline constexpr std::size_t tar_block = 512;
 /// Maximum length of a path in the header's own name field.
 inline constexpr std::size_t tar_name_length = 100;
 
-/// Smallest size in bytes for which the octal digits of a header are not used.
+/// Lower limit in bytes of the sizes that do not fit into the octal digits of a header.
 inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
 
 /// Parses a number of a header: octal digits between blanks, or big-endian binary if the first bit
@@ -35,7 +35,7 @@ inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
   std::uint64_t value = 0;
   const auto first = static_cast<unsigned char>(field.empty() ? '\0' : field.front());
   if ((first & 0x80U) != 0) {
-    if ((first & 0x7fU) != 0) return std::nullopt;  // negative, or above 64 bits
+    if ((first & 0x7fU) != 0) return std::nullopt;  // negative, or more than 64 bits
     for (const char c : field.substr(1)) {
       if (value >> 56U != 0) return std::nullopt;
       value = value << 8U | static_cast<unsigned char>(c);
@@ -52,10 +52,10 @@ inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
 }
 
 /// A view of the header of a member of a tar archive. Supports POSIX's ustar, GNU's format, and the
-/// format of the seventh edition of Unix, which has no prefix.
+/// format of Version 7 Unix, which has no prefix.
 class tar_header {
  public:
-  /// Refers to a block.
+  /// Refers to a 512-byte block.
   explicit tar_header(std::span<const std::byte> block) noexcept
       : text_(reinterpret_cast<const char*>(block.data()), tar_block) {}
 
@@ -71,9 +71,9 @@ class tar_header {
     if (!stated) return false;
     std::uint32_t sum = 0;
     for (const char c : text_) sum += static_cast<unsigned char>(c);
-    std::uint32_t negative = 0;  // number of bytes for which a signed sum is 256 smaller
+    std::uint32_t negative = 0;  // number of bytes that a signed sum counts as 256 less
     for (const char c : text_) negative += static_cast<unsigned char>(c) >> 7U;
-    // The field itself counts as blanks.
+    // The checksum is computed as if its own field contained blanks.
     for (const char c : text_.substr(sum_begin, sum_length)) {
       sum += static_cast<std::uint32_t>(' ') - static_cast<unsigned char>(c);
       negative -= static_cast<unsigned char>(c) >> 7U;
@@ -82,8 +82,8 @@ class tar_header {
     return *stated == sum || std::cmp_equal(*stated, signed_sum);
   }
 
-  /// Returns the type of the member as POSIX's letter: '0' is a file, even if the letter is a NUL,
-  /// and '5' is a folder.
+  /// Returns the type of the member as a letter of POSIX: '0' is a file, also if the header has a
+  /// NUL, and '5' is a folder.
   [[nodiscard]] char type() const noexcept {
     const char letter = text_[156];
     if (letter != '\0') return letter;
@@ -96,7 +96,7 @@ class tar_header {
     return tar_number(text_.substr(124, 12));
   }
 
-  /// Returns the path, or its part after the prefix.
+  /// Returns the path, or if there is a prefix, the rest of the path.
   [[nodiscard]] std::string_view name() const noexcept { return field(0, tar_name_length); }
 
   /// Returns the part of the path before the name, without the slash between them, or "".
@@ -106,7 +106,7 @@ class tar_header {
     return text_.substr(257, posix.size()) == posix ? field(345, 155) : std::string_view{};
   }
 
-  /// Returns true if the header's own fields contain the path `key`, a dot, and `extension`.
+  /// Returns true if the path in the header's own fields is `key`, a dot, and `extension`.
   /// `extension` must be in lower case; the case in the header does not matter.
   [[nodiscard]] bool is_named(std::string_view key, std::string_view extension) const noexcept {
     const auto is_at = [&](std::size_t place, char said) {
@@ -130,7 +130,7 @@ class tar_header {
   static constexpr std::size_t sum_begin = 148;
   static constexpr std::size_t sum_length = 8;
 
-  // Returns a text field, which ends with a NUL unless it fills the field.
+  // Returns a text field. A field that is not full ends with a NUL.
   [[nodiscard]] std::string_view field(std::size_t begin, std::size_t length) const noexcept {
     const std::string_view all = text_.substr(begin, length);
     return all.substr(0, all.find('\0'));
@@ -139,17 +139,17 @@ class tar_header {
   std::string_view text_;
 };
 
-/// Returns true if every program writes this path into the header's own field. A header with a
-/// different path then belongs to another member.
+/// Returns true if every program writes this path into the header's own fields, in which case a
+/// header with a different path belongs to another member.
 [[nodiscard]] inline bool is_plain_tar_name(std::string_view path) noexcept {
   return path.size() <= tar_name_length && std::all_of(path.begin(), path.end(), [](char c) {
            return static_cast<unsigned char>(c) < 0x80;
          });
 }
 
-/// Checks that `block` is the header of a file with this path, as in `is_named`, and this size.
-/// Returns the problem, or "" if the header fits. A path that some programs store elsewhere is not
-/// compared.
+/// Checks that `block` is the header of a file with this path (see `is_named`) and this size.
+/// Returns the problem, or "" if the header matches. Does not compare a path that some programs
+/// store elsewhere.
 [[nodiscard]] inline std::string foreign_header(std::span<const std::byte> block,
                                                 std::string_view key, std::string_view extension,
                                                 std::uint64_t size) {
@@ -170,8 +170,9 @@ class tar_header {
   return {};
 }
 
-/// A part of an archive in memory, which follows the requested positions. Headers that are close
-/// together need a single read. Between distant headers, few unneeded bytes are read.
+/// A window of an archive in memory, which moves to each requested position. Headers that are close
+/// together take a single read. Between distant headers, the window reads few bytes that are not
+/// needed.
 template <archive_bytes Source>
 class archive_window {
  public:
@@ -197,7 +198,7 @@ class archive_window {
   static constexpr std::size_t longest = std::size_t{1} << 18;
 
  private:
-  // Enough for a label, the next header, and some more.
+  // Enough for a label, the next header, and a little more.
   static constexpr std::size_t shortest = 4096;
 
   const Source* source_;
@@ -207,15 +208,16 @@ class archive_window {
   std::size_t length_ = shortest;
 };
 
-/// The content of an extended header of POSIX's pax format that affects the bytes of later members.
+/// Fields of a POSIX pax extended header that affect how later members are read.
 struct pax_records {
   std::optional<std::string> path;    ///< Replaces the path in the header.
   std::optional<std::uint64_t> size;  ///< Replaces the size in the header, in bytes.
-  bool is_sparse = false;             ///< Holes are left out, in a format of GNU.
+  bool is_sparse = false;             ///< Holes are left out of the data, which is a GNU format.
 
   /// Reads the records of `text`: "LENGTH KEY=VALUE\n". LENGTH counts the whole record, and an
-  /// empty value removes an earlier one. Returns `std::string_view::npos`, or the position of an
-  /// invalid record in `text`. In that case `expected` describes what the record should be.
+  /// empty value removes an earlier one. Returns `std::string_view::npos` if all records are valid.
+  /// Otherwise returns the position of the invalid record in `text`, and sets `expected` to a
+  /// description of a valid record.
   [[nodiscard]] std::size_t read(std::string_view text, std::string_view& expected) {
     std::size_t begin = 0;
     while (begin < text.size()) {
@@ -258,8 +260,8 @@ struct tar_member {
   std::uint64_t size = 0;      ///< Size in bytes.
   bool is_file = false;        ///< True for a regular file.
   bool is_link = false;        ///< True for a hard or symbolic link.
-  /// True if `foreign_header` would accept the member's own header. An extended header must then
-  /// not contradict it where both can store the value.
+  /// True if `foreign_header` would accept the member's own header. If there is an extended header,
+  /// the two must not contradict each other in any value that both can store.
   bool is_usual = true;
 };
 
@@ -276,11 +278,11 @@ class tar_walk {
   /// - `file_truncated` if the file ends before the archive
   /// - `file_corrupt` if a header is invalid
   /// - `file_format_error` if the file is not a tar archive, has sparse members, sets a path for
-  ///   all members by a global header, or continues after the end of the archive
+  ///   all members in a global header, or continues after the end of the archive
   [[nodiscard]] bool next() {
     std::string said;  // extended headers of this member
     std::string long_name;
-    bool is_announced = false;             // by an extended header of its own
+    bool is_announced = false;             // has an extended header of its own
     for (int extended = 0;; ++extended) {  // headers before the member's header
       const std::uint64_t at = offset_;
       const tar_header header = read_header();
@@ -295,7 +297,7 @@ class tar_walk {
       const char type = header.type();
       offset_ = at + tar_block;
       if (std::string_view{"xXgLK"}.find(type) == std::string_view::npos) {
-        // Records of the member take precedence over global records.
+        // The member's records take precedence over global records.
         pax_records own = all_after_;
         std::string_view none;
         static_cast<void>(own.read(said, none));
@@ -320,7 +322,7 @@ class tar_walk {
           throw file_format_error(source_->path(), at, "a global header without a path",
                                   "a path for all members after it: pack the files again");
         }
-      } else {  // a long link, which is not needed
+      } else {  // a long link name, which is not needed
         skip(*stated, "a long link");
       }
     }
@@ -331,7 +333,7 @@ class tar_walk {
 
  private:
   static constexpr std::uint64_t max_text = std::uint64_t{1} << 20;
-  static constexpr int max_extended = 32;  // headers before a member; more than programs write
+  static constexpr int max_extended = 32;  // headers before a member; programs write fewer
 
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found = "the end of the archive") const {
@@ -381,7 +383,7 @@ class tar_walk {
                             "a first block without the checksum of a tar header");
   }
 
-  // Skips `size` bytes at the current position. Throws if they are not in the file.
+  // Skips `size` bytes at the current position. Throws if the file has fewer.
   void skip(std::uint64_t size, const std::string& what) {
     const std::uint64_t total = source_->size();
     if (size > total || offset_ > total - size) {
@@ -441,10 +443,10 @@ class tar_walk {
     }
     member_.name = name_;
     member_.begin = offset_;
-    // Links, devices and folders have no bytes, even if a size is stated.
+    // Links, devices and folders have no data, even if the header states a size.
     if (type < '1' || type > '6') {
       member_.size = records.size.value_or(stated);
-      // A header has no room for a large size. Some programs set it to 0 for other sizes too.
+      // A large size does not fit into a header. Some programs write 0 for other sizes too.
       if (stated != 0 && member_.size != stated && member_.size < tar_octal_end) {
         corrupt(at + 124, "the same size of '" + name_ + "'",
                 std::to_string(stated) + " bytes in its header and " +
@@ -458,7 +460,7 @@ class tar_walk {
     member_.is_link = type == '1' || type == '2';
   }
 
-  // Only zeros may follow the first block of zeros. Another archive there would be lost.
+  // Only zeros may follow the first block of zeros, because another archive there would be ignored.
   void require_end() {
     while (true) {
       const auto rest = window_.at(offset_, window_.longest);

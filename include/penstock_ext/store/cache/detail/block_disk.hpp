@@ -63,14 +63,14 @@ struct block_id {
 /// verified separately.
 inline constexpr std::size_t chunk_bytes = std::size_t{16} << 10;
 
-/// The header of a block's file. The name of the store, the name of the object, the checksums of
-/// the chunks and the bytes of the block follow. Written in the byte order of the machine. On a
-/// machine with another byte order `magic` does not match.
+/// The header of a block's file, which precedes the name of the store, the name of the object, the
+/// checksums of the chunks and the bytes of the block. Written in the byte order of the machine. On
+/// a machine with another byte order, `magic` does not match.
 struct block_header {
   static constexpr std::uint64_t expected_magic = 0x34'4b'4c'42'4b'54'53'50U;  // "PSTKBLK4"
 
   std::uint64_t magic = expected_magic;
-  std::uint64_t header_sum = 0;  ///< Checksum of everything after it, up to the bytes of the block.
+  std::uint64_t header_sum = 0;  ///< Checksum of everything between it and the block's bytes.
   std::uint64_t chunk_size = chunk_bytes;
   std::uint64_t object_size = 0;
   std::uint64_t block_size = 0;
@@ -136,8 +136,8 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
 }
 
 /// Returns true if `bytes` match their checksums in `start`, which is the start of block `id`'s
-/// file. `bytes` are consecutive chunks, starting at chunk `first`. The last chunk has the length
-/// that it has in the block.
+/// file. `bytes` are consecutive chunks, starting at chunk `first`. The last chunk has the same
+/// length as in the block.
 [[nodiscard]] inline bool are_whole(const block_id& id, std::span<const std::byte> start,
                                     std::uint64_t first, std::span<const std::byte> bytes) {
   const auto sums = start.last(static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t)));
@@ -231,11 +231,11 @@ struct listed_block {
 };
 
 /// The files of blocks in a folder, which several processes may share. A file is written under a
-/// temporary name, on which its process holds a lock (flock), and is then renamed. A temporary file
-/// without a lock was left by a process that has ended. Thread-safe, without a mutex.
+/// temporary name while its process holds a lock on it (flock), and is then renamed. A temporary
+/// file without a lock was left by a process that has ended. Thread-safe, without a mutex.
 class block_folder {
  public:
-  /// The result of a read. `unreadable`: the folder's content for this block is unknown.
+  /// The result of a read. `unreadable` means that the block's file could not be opened or read.
   enum class found : std::uint8_t { whole, nothing, damaged, unreadable };
   /// The likely location of data that will be read.
   enum class nearness : std::uint8_t { nothing, in_memory, asked_for };
@@ -260,9 +260,9 @@ class block_folder {
   }
 
   /// Reads a part of block `id` into `out`, which must not be empty. The part starts at byte `from`
-  /// of the block, whose file is `number`. Removes the file if it is damaged there, or belongs to
-  /// another block or to an object of another size. If the file cannot be opened, `wrong` receives
-  /// the errno value.
+  /// of the block, whose file is `number`. Removes the file if that part is damaged, or if the file
+  /// belongs to another block or to an object of another size. If the file cannot be opened,
+  /// `wrong` receives the errno value.
   [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::uint64_t from,
                            std::span<std::byte> out, int& wrong) const {
     const descriptor file = open_at(folder_.get(), name_of(number).data(), O_NOFOLLOW | O_NONBLOCK);
@@ -288,8 +288,8 @@ class block_folder {
     const ::iovec probe{&last, 1};
     const auto place = static_cast<off_t>(start + from + bytes - 1);
     if (::preadv2(file.get(), &probe, 1, place, RWF_NOWAIT) == 1) return nearness::in_memory;
-    // In steps that every device accepts, because the system reads only the beginning of a longer
-    // range. Failures are ignored.
+    // Uses steps that every device accepts, because the system reads only the beginning of a longer
+    // range. Ignores failures.
     constexpr std::uint64_t step = std::uint64_t{128} << 10;
     const auto advise = [&](std::uint64_t begin, std::uint64_t end) {
       for (; begin < end; begin += step) {
@@ -304,19 +304,19 @@ class block_folder {
     return nearness::asked_for;
   }
 
-  /// Writes block `id` as file `number`. Returns 0, or the errno value of a failure, which leaves
-  /// the previous file in place.
+  /// Writes block `id` as file `number`. Returns 0, or the errno value of a failure, in which case
+  /// the previous file stays in place.
   [[nodiscard]] int write(std::uint64_t number, const block_id& id,
                           std::span<const std::byte> bytes) const {
     const std::vector<std::byte> start = block_start(id, bytes);
     const std::string name = name_of(number).data();
-    // Another process that starts at this moment may take the file for a leftover before it is
+    // Another process that starts at this moment may mistake the file for a leftover before it is
     // locked.
     for (int tries = 0;; ++tries) {
       const std::string part = part_name(name);
       const descriptor file =
           open_at(folder_.get(), part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-      // If processes have their own process ids (containers), the name may already be in use.
+      // In containers with their own process ids, the name may already be in use.
       if (file.get() < 0 && errno == EEXIST && tries < max_tries) continue;
       if (file.get() < 0) return errno;
       int wrong = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -400,7 +400,8 @@ class block_folder {
 
 /// Guesses whether files are in the page cache, so that not every file has to be opened to find
 /// out. If the last 32 probed files were in the cache, only every 16th file is probed. After a
-/// wrong guess, a read waits for the disk, or for the store below if the file is gone. Thread-safe.
+/// wrong guess, a read waits for the disk, or for the underlying store if the file is gone.
+/// Thread-safe.
 class page_cache_guess {
  public:
   /// Returns true if the next file should be probed. Otherwise it is assumed to be in the page
@@ -428,9 +429,9 @@ class page_cache_guess {
   std::atomic<std::uint32_t> turn_{0};
 };
 
-/// The blocks on disk, if the cache has a folder: which blocks exist as far as this process knows,
-/// and the order of their eviction. Failures are counted and do not throw. Thread-safe. The mutex
-/// is not held during file operations, and may be locked while the cache's mutex is held.
+/// The blocks on disk, if the cache has a folder. Knows which blocks exist, as far as this process
+/// has seen, and the order of their eviction. Failures are counted and do not throw. Thread-safe.
+/// The mutex is not held during file operations, and may be locked while the cache's mutex is held.
 class block_disk {
  public:
   /// Keeps up to `max` bytes of files in `folder`; "" keeps none. Throws `file_unreadable`.
@@ -460,8 +461,8 @@ class block_disk {
     return found;
   }
 
-  /// Starts a background read of that part of block `id`, which is believed to be on disk. Returns
-  /// true if it is.
+  /// Starts a background read of the part of block `id` that starts at byte `from`. Returns true if
+  /// the block is on disk.
   [[nodiscard]] bool warm(std::uint64_t number, const block_id& id, std::uint64_t from,
                           std::uint64_t bytes) noexcept {
     using nearness = block_folder::nearness;
@@ -472,8 +473,8 @@ class block_disk {
     return seen != nearness::nothing;
   }
 
-  /// Sets the next use of block `id` to `next_use`, if it is on disk. Returns true if it is, as far
-  /// as is known.
+  /// Sets the next use of block `id` to `next_use`, if the block is on disk as far as is known.
+  /// Returns true in that case.
   bool use(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
     const std::lock_guard lock{mutex_};
     if (!order_.holds(number)) return false;
@@ -538,8 +539,8 @@ class block_disk {
 
   /// Returns the files in the folder now. Other processes write to it too.
   [[nodiscard]] std::vector<listed_block> list() const { return folder_->list(); }
-  /// Replaces the known blocks by those listed. `next_use(number)` returns the next use of a block.
-  /// Returns the numbers of the blocks to remove.
+  /// Replaces the known blocks with those listed. `next_use(number)` returns the next use of a
+  /// block. Returns the numbers of the blocks to remove.
   template <class NextUse>
   [[nodiscard]] std::vector<std::uint64_t> look(std::vector<listed_block> listed,
                                                 const NextUse& next_use) {
@@ -548,8 +549,8 @@ class block_disk {
     order_.keep_only([&](std::uint64_t number) {
       return std::ranges::binary_search(listed, number, {}, &listed_block::number);
     });
-    // Blocks of other processes count as older than those used here, and the last written as the
-    // youngest of them.
+    // Blocks of other processes count as older than all blocks used by this process. Among the
+    // former, the last written is the youngest.
     std::ranges::stable_sort(listed, std::greater{}, &listed_block::changed);
     for (const listed_block& one : listed) {
       if (!order_.holds(one.number)) {
@@ -577,8 +578,8 @@ class block_disk {
  private:
   static constexpr std::uint64_t first_skips = 8;
 
-  // Returns the blocks to remove, which no longer count as being on disk. Requires the mutex, as
-  // does `record_failure`.
+  // Returns the blocks to remove, which no longer count as being on disk. The caller of this
+  // function and of `record_failure` holds the mutex.
   [[nodiscard]] std::vector<std::uint64_t> evict() {
     std::vector<std::uint64_t> gone;
     while (order_.bytes() > max_) {

@@ -18,7 +18,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The next use of a block that will not be used again.
+/// The value of a next use that means that a block will not be used again.
 inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)();
 
 /// The held blocks in the order of their eviction. The block whose next use is farthest in the
@@ -28,8 +28,7 @@ inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)
 class eviction_order {
  public:
   /// Holds `block`, of `bytes` bytes, as just used and next used at `next_use`. If the block is
-  /// already held, its next use is updated. If memory runs out, the function throws and the block
-  /// is not held.
+  /// already held, its next use is updated. If memory runs out, throws and does not hold the block.
   void hold(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
     const auto found = held_.find(block);
     if (found == held_.end()) return put({next_use, --age_, block}, bytes);
@@ -94,8 +93,8 @@ class eviction_order {
     order_.insert(std::move(node));
   }
 
-  // Inserts into both containers or into neither: a held block without a place would never be
-  // evicted.
+  // Inserts into both containers or into neither, because a held block without a place would never
+  // be evicted.
   void put(const place& at, std::uint64_t bytes) {
     const auto placed = order_.insert(at).first;
     try {
@@ -132,13 +131,13 @@ struct block_key {
   std::uint64_t object;
   std::uint64_t block;
   friend auto operator<=>(const block_key&, const block_key&) = default;
-  // Written out, because nvcc 13 loses the operator that the line above generates.
+  // Written out, because nvcc 13 loses the operator that `= default` generates.
   friend bool operator==(const block_key& a, const block_key& b) noexcept {
     return a.object == b.object && a.block == b.block;
   }
 };
 
-/// Blocks in memory, bounded in bytes. Not thread-safe.
+/// Blocks in memory, limited in bytes. Not thread-safe.
 class memory_tier {
  public:
   /// Keeps up to `max` bytes.

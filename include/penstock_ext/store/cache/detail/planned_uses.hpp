@@ -21,16 +21,15 @@ namespace detail {
 /// Not thread-safe.
 class announced_uses {
  public:
-  /// Number of later uses that may happen before an announced use is dropped, for example the use
-  /// of a sample that is never read. Equals the number of uses that a reader may be ahead of an
-  /// earlier use.
+  /// Number of later uses that may happen before an announced use is dropped, such as the use of a
+  /// sample that is never read. A reader may be ahead of an earlier use by the same number.
   static constexpr std::size_t max_overtaken = std::size_t{1} << 17U;
 
   /// Holds at most `max` uses, of 80 bytes each. Further uses are ignored.
   explicit announced_uses(std::size_t max = std::size_t{1} << 20U) : max_(max) {}
 
-  /// Appends uses of `blocks` by `who`, in order, after all previous uses. If memory runs out, the
-  /// function throws, and keeps the uses appended so far.
+  /// Appends uses of `blocks` by `who`, in order, after all previous uses. If memory runs out,
+  /// throws and keeps the uses appended so far.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
     for (const std::uint64_t block : blocks) {
       if (uses_.size() >= max_) return;
@@ -44,7 +43,7 @@ class announced_uses {
       }
     }
   }
-  /// Withdraws all uses of `who`. If memory runs out, the function throws and withdraws nothing.
+  /// Withdraws all uses of `who`. If memory runs out, throws and withdraws nothing.
   void retract(const void* who) {
     announced_uses others{max_};
     others.first_ = first_ + uses_.size();
@@ -119,8 +118,8 @@ class announced_uses {
   }
 
   std::size_t max_;
-  // Invariant: `places_` has the first and the last of a block's uses that are not over. `next`
-  // links these uses in the order of their positions.
+  // Invariant: for each block, `places_` contains the first and the last use that are not over.
+  // `next` links these uses in the order of their positions.
   std::deque<one_use> uses_;
   std::uint64_t first_ = 0;  // position of the first element
   std::size_t over_ = 0;     // number of uses in `uses_` that are over
@@ -128,7 +127,7 @@ class announced_uses {
 };
 
 /// The next uses of blocks that a cache knows: the plan of the user, or the announcements of
-/// readers once no planned use remains. The held blocks are updated with their next uses. Not
+/// readers when no planned use remains. Updates the held blocks with their next uses. Not
 /// thread-safe.
 class planned_uses {
  public:

@@ -22,7 +22,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns `text` with the letters A to Z in lower case, since HTTP compares tokens without case.
+/// Returns `text` with the letters A to Z in lower case, because HTTP compares tokens without case.
 [[nodiscard]] inline std::string in_lower_case(std::string_view text) {
   std::string low{text};
   for (char& c : low) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -45,8 +45,8 @@ struct expected_digest {
   }
 
   /// Returns the checksum of the whole object from a header line: Repr-Digest (RFC 9530) with
-  /// SHA-256, S3's x-amz-checksum-..., or Google's x-goog-hash. Returns nothing for MD5, and for a
-  /// checksum of the checksums of an upload's parts.
+  /// SHA-256, S3's x-amz-checksum-..., or Google's x-goog-hash. Returns nothing for MD5, and for an
+  /// upload's checksum that is computed from the checksums of its parts.
   [[nodiscard]] static std::optional<expected_digest> of_object(std::string_view name,
                                                                 std::string_view value) {
     constexpr std::string_view amazon = "x-amz-checksum-";
@@ -109,7 +109,7 @@ class body_sum {
     if (said_.kind == digest_kind::sha_256) counted_ = digest::sha256();
   }
 
-  /// Appends a piece of the body.
+  /// Adds a piece of the body.
   void add(std::span<const std::byte> bytes) {
     std::visit([&](auto& counted) { counted.add(bytes); }, counted_);
   }
@@ -132,7 +132,7 @@ class body_sum {
 /// The value of a Content-Range line (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
 struct content_range {
   std::uint64_t begin = 0;
-  std::uint64_t end = 0;  ///< End of the range, exclusive. Equals `begin` without a range.
+  std::uint64_t end = 0;  ///< End of the range, exclusive. Equals `begin` if the line has no range.
   std::optional<std::uint64_t> total = std::nullopt;  ///< Size of the object, if reported.
 
   friend bool operator==(const content_range&, const content_range&) = default;
@@ -161,7 +161,7 @@ struct content_range {
   }
 };
 
-/// The relevant header lines of a response. After redirects, those of the last response.
+/// The relevant header lines of a response. After redirects, only those of the last response.
 struct http_answer {
   int status = 0;
   std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length.
@@ -176,7 +176,7 @@ struct http_answer {
       std::nullopt;                ///< Encoding of the object as stored by Google.
   bool has_warning = false;        ///< A proxy or server has transformed the body.
   std::string contradiction = {};  ///< Name of a line that appears twice with different values.
-  bool is_chunked = false;         ///< The body marks its own end.
+  bool is_chunked = false;         ///< The body itself marks its end.
   std::optional<expected_digest> body = std::nullopt;    ///< Checksum of the body.
   std::optional<expected_digest> object = std::nullopt;  ///< Checksum of the whole object.
 
@@ -229,7 +229,7 @@ struct http_answer {
   }
 
   /// Returns the checksum that the body must have, or nothing if the server reported none. A
-  /// checksum of the object applies only if the body is the whole object.
+  /// checksum of the object is used only if the body is the whole object.
   [[nodiscard]] std::optional<expected_digest> digest_of_body() const {
     if (body) return body;
     const bool is_whole =
@@ -286,8 +286,8 @@ struct object_version {
     return is_other(modified, other.modified, other);
   }
 
-  /// Adds the properties that only `other` has, and returns true. If `other` is a different
-  /// version, returns false and changes nothing.
+  /// Adds the properties that are known only in `other`, and returns true. If `other` is a
+  /// different version, returns false and changes nothing.
   [[nodiscard]] bool agrees(const object_version& other) {
     if (differs(other)) return false;
     if (!size) size = other.size;

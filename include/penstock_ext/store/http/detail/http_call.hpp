@@ -117,12 +117,12 @@ template <class PathOf>
   return plan;
 }
 
-/// The state shared by the calling thread and the thread that performs its requests. Reference
-/// counted, so that it outlives a caller that has given up.
+/// State shared by the thread that calls the store and the thread that performs its requests.
+/// Reference counted, so that the state outlives a caller that has given up.
 ///
 /// Invariant: the caller's memory is written only under `mutex_` and only while the call is not
-/// over. The caller returns only after it has seen, or set, the end of the call under `mutex_`.
-/// Therefore no write happens after the return.
+/// over. The caller returns only after it has seen or set the end of the call under `mutex_`.
+/// Therefore nothing is written after the caller returns.
 class http_call {
  public:
   /// Creates a call for the requests of `plan`.
@@ -137,9 +137,9 @@ class http_call {
   std::string page = {};
 
   /// Called by the caller. Waits until all requests are done, a request has failed permanently, or
-  /// `limit` has passed. The call is over then. Returns true if all requests are done. Throws the
-  /// exception of a failed request. After `limit`, throws the exception last passed to `note`;
-  /// without such an exception, returns false.
+  /// `limit` has passed. After that the call is over. Returns true if all requests are done. Throws
+  /// the exception of a failed request. After `limit`, throws the exception last passed to `note`,
+  /// or returns false if `note` was not called.
   [[nodiscard]] bool wait_until(deadline limit) {
     std::unique_lock lock{mutex_};
     const bool is_over = over_.wait_until(lock, limit, [this] { return is_over_.load(); });
@@ -198,7 +198,7 @@ class http_call {
   std::size_t open_;          // guarded by mutex_
   std::exception_ptr error_;  // guarded by mutex_
   std::exception_ptr late_;   // guarded by mutex_
-  // Written under mutex_. Read without it if an outdated value only costs time.
+  // Written under mutex_. Read without mutex_ if an outdated value only costs time.
   std::atomic<bool> is_over_{false};
 };
 

@@ -46,9 +46,9 @@ namespace detail {
   return " within the call's deadline of " + std::to_string(limit.count()) + " ms";
 }
 
-/// The delay before a retry: exponential backoff with full jitter, so that requests that failed
-/// together are not retried together. Source: Brooker, "Exponential Backoff And Jitter", AWS
-/// Architecture Blog, 2015.
+/// Computes the delay before a retry. Exponential backoff with full jitter keeps requests that
+/// failed together from being retried together. Source: Brooker, "Exponential Backoff And Jitter",
+/// AWS Architecture Blog, 2015.
 class backoff {
  public:
   using milliseconds = std::chrono::milliseconds;
@@ -147,7 +147,7 @@ class http_transfers {
   /// descriptor for `wake`.
   explicit http_transfers(std::size_t max) : max_(max), multi_(::curl_multi_init()) {
     if (!multi_) throw std::bad_alloc();
-    // Without free descriptors libcurl makes a handle that cannot be woken.
+    // If no descriptor is free, libcurl creates a handle that cannot be woken.
     if (::curl_multi_wakeup(multi_.get()) != CURLM_OK) {
       throw std::system_error(std::make_error_code(std::errc::too_many_files_open),
                               "penstock: no file descriptor is left for a store over HTTP: raise "
@@ -169,8 +169,8 @@ class http_transfers {
   /// Returns attempt number `i`. The order of the attempts changes.
   [[nodiscard]] http_request& operator[](std::size_t i) noexcept { return *active_[i]; }
 
-  /// Starts an attempt for `one`. `has_room` must be true. Throws the errors of
-  /// `http_request::prepare`, and destroys `one` in that case.
+  /// Starts an attempt for `one`. `has_room` must be true. If `http_request::prepare` throws,
+  /// destroys `one` and rethrows.
   void start(request_ptr one, const http_service& service) {
     if (idle_.empty()) {
       one->easy.reset(::curl_easy_init());
@@ -194,7 +194,7 @@ class http_transfers {
     ::curl_multi_remove_handle(multi_.get(), one->easy.get());
     if (has_succeeded) {
       ::curl_easy_reset(one->easy.get());
-      idle_.push_back(std::move(one->easy));  // reserved: as many as were ever active
+      idle_.push_back(std::move(one->easy));  // capacity was reserved for all attempts ever active
     }
     one->easy.reset();
     return one;
@@ -258,7 +258,7 @@ class http_reactor {
         backoff_(options.first_delay, options.max_delay, options.seed),
         transfers_(options.max_in_flight) {
     // The program's signals must not be delivered to this thread. The TLS library may raise
-    // SIGPIPE, which must not be delivered at all.
+    // SIGPIPE, which must not be delivered to any thread.
     const signals_blocked while_it_starts;
     thread_ = std::thread{[this] { run(); }};
   }
@@ -303,7 +303,8 @@ class http_reactor {
 
   void run() noexcept {
     while (take_inbox()) {
-      // Before the silence timeouts are checked, since bytes may have waited for this thread.
+      // Before the silence timeouts are checked, because bytes may have been waiting for this
+      // thread.
       transfers_.advance(
           meters_, [this](request_ptr one, ::CURLcode code) { finish(std::move(one), code); });
       const auto now = clock::now();
@@ -377,7 +378,7 @@ class http_reactor {
     guarded(*one, [&] {
       attempt_result result = one->judge(code, *service_);
       if (result.success || result.error) {
-        // An object that is shorter now no longer has the range.
+        // An object that has become shorter may no longer have the range.
         if (auto problem = changed(*one, result.success)) result.error = std::move(problem);
       }
       if (result.retry_with_get) {
@@ -389,7 +390,7 @@ class http_reactor {
         repeat(std::move(one), result.reason, result.retry_after);
       } else {
         if (one->is_unversioned(one->version())) meters_.take_unversioned();
-        if (one->answered_end() < one->range.end) {  // the server sends what is left on request
+        if (one->answered_end() < one->range.end) {  // the server may send the rest on request
           one->range.begin = one->answered_end();
           one->failures = 0;
           ready_.push_front(std::move(one));
@@ -400,8 +401,8 @@ class http_reactor {
     });
   }
 
-  // Returns an error if the object differs from earlier responses. If `counts` is true, the
-  // properties in this response become known.
+  // Returns an error if the object differs from earlier responses. If `counts` is true, later
+  // responses are compared with the properties in this response too.
   [[nodiscard]] std::exception_ptr changed(const http_request& one, bool counts) {
     const int status = one.answer.status;
     const bool tells = status == 200 || status == 206 || status == 416;
@@ -421,13 +422,13 @@ class http_reactor {
     return at == listed_sizes_.end() ? std::nullopt : std::optional{at->second};
   }
 
-  // Returns the date after which an object without a strong ETag must not have changed, or "" if no
+  // Returns the date since which an object without a strong ETag must not have changed, or "" if no
   // date is known.
   [[nodiscard]] std::string condition_of(const http_request& one) {
     if (one.kind != request_kind::range || !options_.check_modified) return {};
     const auto known = versions_.find(one.object);
     if (known == versions_.end() || known->second.has_strong_etag()) return {};
-    // Text from a server goes into a header, so only a valid date is accepted.
+    // The text comes from a server and is sent in a header, so only a valid date is accepted.
     const std::string& date = known->second.modified;
     const bool is_date =
         std::all_of(date.begin(), date.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
@@ -478,7 +479,7 @@ class http_reactor {
   const std::shared_ptr<const http_service> service_;
   std::mutex mutex_;
   std::vector<request_ptr> inbox_;  // guarded by mutex_
-  // Guarded by mutex_. Keyed by hashes of names, since a listing may have millions.
+  // Guarded by mutex_. Keyed by hashes of names, because a listing may have millions of names.
   std::unordered_map<std::size_t, std::uint64_t> listed_sizes_;
   bool is_ending_ = false;  // guarded by mutex_
   http_meters meters_;
@@ -491,8 +492,8 @@ class http_reactor {
   std::thread thread_;
 };
 
-/// The common part of stores over HTTP: calls that wait for their requests of objects below `base`.
-/// Thread-safe.
+/// The common part of stores over HTTP: calls that wait for their requests for objects below the
+/// URL `base`. Thread-safe.
 class http_client {
  public:
   /// Starts the reactor. Throws `option_error` if an option is invalid, and `std::system_error` if
@@ -552,7 +553,7 @@ class http_client {
 
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  // Returns a plan with a single request that reads no range: for a page, or for the size of an
+  // Returns a plan with a single request that reads no range, used for a page or for the size of an
   // object.
   [[nodiscard]] static request_plan single_plan(std::string_view object) {
     request_plan plan;

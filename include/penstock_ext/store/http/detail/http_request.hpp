@@ -79,7 +79,7 @@ void set(CURL* easy, ::CURLoption option, const Value& value) {
   }
 }
 
-/// Sets an optional setting. Ignores a failure.
+/// Sets an option that is not essential. Ignores a failure.
 template <class Value>
 void set_if_taken(CURL* easy, ::CURLoption option, const Value& value) noexcept {
   static_cast<void>(::curl_easy_setopt(easy, option, value));
@@ -89,9 +89,9 @@ void set_if_taken(CURL* easy, ::CURLoption option, const Value& value) noexcept 
 /// retried if `success` is false and `error` is empty.
 struct attempt_result {
   bool success = false;
-  bool retry_with_get = false;  ///< HEAD gave no result: request the first byte.
+  bool retry_with_get = false;  ///< HEAD gave no result, so request the first byte.
   std::exception_ptr error = {};
-  std::string reason = {};  ///< Reason of a failure that may be retried.
+  std::string reason = {};  ///< Reason for a failure that may be retried.
   std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
 };
 
@@ -136,11 +136,11 @@ enum class request_kind {
   range,   ///< Bytes of an object, for the parts of a plan.
   header,  ///< HEAD: the size of an object.
   probe,   ///< The first byte, for the size in Content-Range if HEAD gave none.
-  page,    ///< A whole body, such as a listing.
+  page,    ///< A whole body, such as a page of a listing.
 };
 
 /// A request with all its attempts: its target, the data received so far, and the evaluation of
-/// each attempt. Only the reactor uses it after it was submitted.
+/// each attempt. After a request is submitted, only the reactor uses it.
 class http_request {
  public:
   static constexpr std::size_t max_page = std::size_t{64} << 20U;
@@ -164,7 +164,8 @@ class http_request {
   std::optional<body_sum> sum = {};  ///< Checksum of the body, if the server reported it.
   std::string error_body = {};       ///< The first bytes of an error body.
   std::exception_ptr refusal = {};   ///< Reason for rejecting the body.
-  bool is_enough = false;            ///< The rest of the body was rejected and is not needed.
+  bool is_enough = false;            ///< True if the rest of the body is not needed and was
+                                     ///< rejected.
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
@@ -217,8 +218,8 @@ class http_request {
       set(handle, CURLOPT_CAINFO, options->ca_file.c_str());
       set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));  // disables the system folder
     }
-    // Separate connections make many concurrent requests fast, and a lost connection costs only one
-    // request.
+    // Many concurrent requests are fast on separate connections, and a lost connection costs only
+    // one request.
     set(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     set(handle, CURLOPT_NOSIGNAL, 1L);
     set(handle, CURLOPT_PATH_AS_IS, 1L);
@@ -294,7 +295,8 @@ class http_request {
 
   /// Returns libcurl's description of the end of a transfer.
   [[nodiscard]] std::string words_of(::CURLcode code) const {
-    // A text about a URL may contain the whole URL, and a text about a proxy its password.
+    // A text about a URL may contain the whole URL, and a text about a proxy may contain its
+    // password.
     const std::string_view said = curl_words.data();
     const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
                            said.starts_with("Unsupported proxy");
@@ -406,7 +408,7 @@ class http_request {
       }
       return {};
     }
-    // The whole object: correct only if the whole object was requested.
+    // The server sent the whole object, which is correct only if the whole object was requested.
     if (range.begin == 0 && answer.length.value_or(range.end) == range.end) return {};
     if (answer.length && *answer.length < range.end) {
       return shorter_object(*answer.length);
@@ -468,7 +470,8 @@ class http_request {
     const auto remedy = [&](const char* usual) {
       return found + ": " + (said.remedy.empty() ? usual : said.remedy);
     };
-    // Some servers have no HEAD, or allow only GET. The reason of a refusal is only in a body.
+    // Some servers do not support HEAD, or allow only GET. Only a body contains the reason for a
+    // refusal.
     if (kind == request_kind::header &&
         (status == 400 || status == 403 || status == 405 || status == 501)) {
       return {.retry_with_get = true};
@@ -498,8 +501,8 @@ class http_request {
                                  : "the server does not support this request"))};
   }
 
-  // Returns true if a refused certificate was trusted, but is for names other than the URL's host.
-  // libcurl has the same code for both; only the texts of its TLS libraries differ.
+  // Returns true if a rejected certificate is trusted but is for names other than the URL's host.
+  // libcurl has the same code for both problems; only the texts of its TLS libraries differ.
   [[nodiscard]] bool is_for_another_host() const {
     const std::string_view said = curl_words.data();
     for (const char* const words : {"target host name", "does not match", "no alternative cert"}) {

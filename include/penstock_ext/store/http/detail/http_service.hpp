@@ -116,11 +116,11 @@ inline void require_object(std::string_view store, std::string_view object, bool
   return {store.origin, store.path + '/' + percent_encoded(object, "/"), store.query};
 }
 
-/// The meaning of an error body for a service.
+/// The meaning that a service gives to an error body.
 struct service_error {
   std::string code = {};      ///< The server's error code, for messages. Never contains a secret.
   std::string remedy = {};    ///< Advice to the user.
-  bool is_transient = false;  ///< A retry may succeed, whatever the status is.
+  bool is_transient = false;  ///< A retry may succeed, regardless of the status.
   bool is_denied = false;     ///< The error is about the credentials.
   bool is_missing = false;    ///< The object does not exist.
 };

@@ -94,9 +94,9 @@ struct parquet_chunk {
   [[nodiscard]] std::uint64_t end() const noexcept { return offset + bytes; }
 };
 
-/// Returns the requests that read `chunks`: chunks that are close together share a request.
+/// Returns the requests that read `chunks`. Chunks that are close together share a request.
 inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks) {
-  // Up to this number of unneeded bytes, one request costs less than two.
+  // Reading up to this number of unneeded bytes costs less than a second request.
   constexpr std::uint64_t max_gap = std::uint64_t{1} << 14U;
   std::sort(chunks.begin(), chunks.end(),
             [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
@@ -112,12 +112,12 @@ inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks)
   return requests;
 }
 
-/// The bytes of a Parquet file. Later changes of the file are detected. Reading is thread-safe.
+/// The bytes of a Parquet file. Detects later changes to the file. Reading is thread-safe.
 class parquet_bytes {
  public:
-  /// Opens the file `path`. With `direct`, opens it a second time for reads past the page cache, if
-  /// its file system has direct I/O. Throws `file_unreadable`, and `file_changed` if the file was
-  /// replaced between the two calls.
+  /// Opens the file `path`. With `direct`, opens it a second time for reads that bypass the page
+  /// cache, if its file system supports direct I/O. Throws `file_unreadable`, and `file_changed` if
+  /// the file was replaced between the two calls.
   parquet_bytes(std::string path, bool direct) : file_(std::move(path), advice) {
     if (!direct) return;
     direct_ = open_at(AT_FDCWD, this->path().c_str(), O_DIRECT | O_NONBLOCK | O_NOCTTY);
@@ -131,17 +131,17 @@ class parquet_bytes {
                        "another file of the same name");
   }
 
-  /// Returns the path that the constructor got.
+  /// Returns the path that was passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
   /// Returns the size in bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return file_.size(); }
 
   /// Fills `out` with the bytes that start at `offset`. Throws `file_unreadable`, and
-  /// `file_changed` if the file was written to or cut.
+  /// `file_changed` if the file was written to or truncated.
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     file_.read_unchanged(offset, out);
   }
-  /// Reads as `read` does, but past the page cache if `is_direct()`. Direct reads use the buffer
+  /// Reads like `read`, but bypasses the page cache if `is_direct()`. Direct reads use the buffer
   /// `memory`.
   void read_pages(std::uint64_t offset, std::span<std::byte> out, direct_memory& memory) const {
     constexpr std::size_t alignment = direct_memory::alignment;
@@ -152,7 +152,7 @@ class parquet_bytes {
       const ssize_t got = ::pread(direct_.get(), room, bytes / alignment * alignment,
                                   static_cast<off_t>(offset - skipped));
       if (got < 0 && errno == EINTR) continue;
-      // Then read through the page cache, which reports the actual error.
+      // Falls through to the page cache, which reports the actual error.
       if (got <= static_cast<ssize_t>(skipped)) break;
       const std::size_t count = (std::min)(static_cast<std::size_t>(got) - skipped, out.size());
       std::memcpy(out.data(), room + skipped, count);
@@ -161,9 +161,9 @@ class parquet_bytes {
     }
     read(offset, out);
   }
-  /// Returns true if pages are read past the page cache.
+  /// Returns true if reads of pages bypass the page cache.
   [[nodiscard]] bool is_direct() const noexcept { return direct_.get() >= 0; }
-  /// Advises the system to read these bytes into the page cache, if it can.
+  /// Advises the system to read these bytes into the page cache, if reads use it.
   void prefetch(const parquet_chunk& request) const noexcept {
     file_.prefetch(request.offset, request.bytes);
   }
@@ -176,17 +176,17 @@ class parquet_bytes {
   descriptor direct_{-1};
 };
 
-/// A file for Arrow. A file that cannot be read, was written to or cut has another error than a
-/// file whose content is damaged. Reads stay within the file, even if its footer is wrong. Several
-/// inputs can share an open file, but an input is for one thread at a time.
+/// A file for Arrow. Distinguishes a file that cannot be read, was written to or was truncated from
+/// a file whose content is damaged. Reads stay within the file, even if its footer is wrong.
+/// Several inputs can share an open file, but only one thread at a time may use an input.
 class parquet_input final : public ::arrow::io::RandomAccessFile {
  public:
-  /// Reads `file`, which is open.
+  /// Reads the open file `file`.
   explicit parquet_input(std::shared_ptr<const parquet_bytes> file) : file_(std::move(file)) {
     set_mode(::arrow::io::FileMode::READ);
   }
 
-  /// Reads `chunks` in few requests, and keeps them for `ReadAt` in place of the previous chunks.
+  /// Reads `chunks` in few requests, and keeps them for `ReadAt` instead of the previous chunks.
   /// Throws what `parquet_bytes::read` throws.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
@@ -199,9 +199,9 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     }
     return ::arrow::Status::OK();
   }
-  /// Releases the chunks that it keeps.
+  /// Releases the kept chunks.
   void drop() noexcept { held_.clear(); }
-  /// Returns the number of bytes that it keeps.
+  /// Returns the number of kept bytes.
   [[nodiscard]] std::int64_t held_bytes() const noexcept {
     std::int64_t all = 0;
     for (const auto& [begin, held] : held_) all += held->size();
@@ -245,7 +245,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     return buffer;
   }
 
-  /// Reads the next bytes at the position.
+  /// Reads the next bytes, starting at the current position.
   ::arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override {
     const auto read = ReadAt(position_, bytes, out);
     if (read.ok()) position_ += *read;
@@ -257,15 +257,15 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     if (read.ok()) position_ += (*read)->size();
     return read;
   }
-  /// Moves the position.
+  /// Sets the current position.
   ::arrow::Status Seek(std::int64_t position) override {
     if (position < 0) return ::arrow::Status::Invalid("a negative position");
     position_ = position;
     return ::arrow::Status::OK();
   }
-  /// Returns the position.
+  /// Returns the current position.
   ::arrow::Result<std::int64_t> Tell() const override { return position_; }
-  /// Does nothing: the destructor closes the file.
+  /// Does nothing, because the destructor closes the file.
   ::arrow::Status Close() override { return ::arrow::Status::OK(); }
   /// Always returns false.
   bool closed() const override { return false; }
@@ -293,12 +293,13 @@ struct parquet_group {
   std::uint64_t first_row;  // in the file
 };
 
-/// Reads columns of numbers of a row group. A column with a null is not read.
+/// Reads columns of numbers of a row group, but no column that contains a null.
 struct number_reader {
   /// The values of a column.
   struct numbers {
-    std::shared_ptr<::arrow::Buffer> values;  // null if a value is null or something is wrong
-    bool is_in_file_pages = false;            // true if they stay in memory that was read
+    std::shared_ptr<::arrow::Buffer> values;  // null if a value is null or an error occurred
+    bool is_in_file_pages = false;            // true if the values stay in memory that was read
+                                              // from the file
   };
 
   parquet::RowGroupReader& group;
@@ -327,10 +328,10 @@ struct number_reader {
   }
 
  private:
-  // PLAIN values have the same layout in a page as in memory. The values of a single page stay in
-  // it. The page is a part of the bytes that were read, or it lies in the buffer that the page
-  // reader reuses for the next decompressed page. There is no next page: the reader stops after as
-  // many values as there are rows.
+  // PLAIN values have the same layout in a page as in memory, so if there is only one page, its
+  // values are used in place. The page is either part of the bytes read, or in the buffer that the
+  // page reader reuses for each decompressed page. Nothing overwrites that buffer here, because the
+  // reader stops after one value per row and decompresses no further page.
   template <class Type>
   [[nodiscard]] numbers read_as(int leaf) {
     const parquet::ColumnDescriptor& column = *group.metadata()->schema()->Column(leaf);
@@ -387,8 +388,8 @@ struct number_reader {
     return filled == rows ? all : numbers{};
   }
 
-  // Size of a value in bytes. The only fixed-length byte array that is read is float16, see
-  // `is_number`.
+  // Size of a value in bytes. The only fixed-length byte array that this reader accepts is float16,
+  // see `is_number`.
   template <class Type>
   static constexpr std::int64_t width =
       std::same_as<Type, parquet::FLBAType> ? 2 : std::int64_t{sizeof(typename Type::c_type)};
@@ -422,13 +423,13 @@ struct number_reader {
     return all;
   }
 
-  // Returns memory for a column, or null if there is not enough.
+  // Returns memory for a column, or null if the allocation fails.
   [[nodiscard]] std::shared_ptr<::arrow::Buffer> memory(std::int64_t bytes) const {
     auto made = ::arrow::AllocateBuffer(rows * bytes);
     return made.ok() ? std::shared_ptr<::arrow::Buffer>{std::move(*made)} : nullptr;
   }
 
-  // Returns the size of a page's levels in bytes. Returns nothing if the levels are invalid or a
+  // Returns the size in bytes of a page's levels. Returns nothing if the levels are invalid or a
   // value is null.
   [[nodiscard]] std::optional<int> levels_of(const parquet::DataPage& page, bool has_levels) {
     const int count = page.num_values();
@@ -457,13 +458,13 @@ struct number_reader {
 };
 
 /// A Parquet file: its type, and its row groups. All members except the constructor are
-/// thread-safe: each decoding uses a separate reader, over a shared descriptor and footer. Readers
-/// are kept for later decodings, as many as were in use at the same time.
+/// thread-safe: each decoding uses a separate reader, with a shared descriptor and footer. Readers
+/// are kept for later decodings.
 class parquet_file {
  public:
   /// Opens the file and reads its footer. With `verify`, decoding checks the checksums of pages.
   /// For `direct`, see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and
-  /// `file_format_error` for a file that is encrypted or of another known format. Throws
+  /// `file_format_error` if the file is encrypted or has another known format. Throws
   /// `file_corrupt` for any other file that is not a Parquet file.
   explicit parquet_file(std::string path, bool verify = false, bool direct = false)
       : file_(std::make_shared<const parquet_bytes>(std::move(path), direct)), verify_(verify) {
@@ -491,8 +492,9 @@ class parquet_file {
     }
   }
 
-  /// Throws `file_format_error` if leaves of row group `number` are valid but cannot be read: they
-  /// are in another file, encrypted, or use a codec or an encoding that Arrow does not have.
+  /// Throws `file_format_error` if leaves of row group `number` are valid but cannot be read,
+  /// because they are in another file, are encrypted, or use a codec or an encoding that this Arrow
+  /// does not support.
   void require_support(int number, const std::vector<int>& leaves) const {
     const auto refuse = [&](int leaf, std::int64_t at, const std::string& found) {
       throw file_format_error(path(), static_cast<std::uint64_t>((std::max)(at, std::int64_t{0})),
@@ -550,7 +552,7 @@ class parquet_file {
     for (const column_path& path : paths) {
       const auto* field = &columns_[path[0].child];
       for (std::size_t i = 1; i < path.size(); ++i) {
-        // Arrow makes an extension type of all of its storage, or not at all.
+        // Arrow creates an extension type from all of its storage or not at all.
         if (field->field->type()->id() == ::arrow::Type::EXTENSION) break;
         field = &field->children[path[i].child];
       }
@@ -559,8 +561,9 @@ class parquet_file {
     return all;
   }
 
-  /// Returns the uncompressed size of leaves of row group `number` in bytes, as in the footer: a
-  /// value in a dictionary counts once. Throws `file_corrupt` if a size is invalid.
+  /// Returns the uncompressed size of leaves of row group `number` in bytes, according to the
+  /// footer, in which a value in a dictionary counts once. Throws `file_corrupt` if a size is
+  /// invalid.
   [[nodiscard]] std::uint64_t bytes(int number, const std::vector<int>& leaves) const {
     std::int64_t all = 0;
     guarded("the columns of " + name_of(number), [&] {
@@ -593,8 +596,8 @@ class parquet_file {
     });
     return all;
   }
-  /// Advises the system to read leaves of row group `number` ahead, if it can. Does nothing if
-  /// pages are read past the page cache.
+  /// Advises the system to read leaves of row group `number` ahead. Does nothing if reads of pages
+  /// bypass the page cache.
   void prefetch(int number, const std::vector<int>& leaves) const {
     if (file_->is_direct()) return;
     for (const parquet_chunk& request : requests_of(chunks(number, leaves))) {
@@ -604,7 +607,7 @@ class parquet_file {
 
   /// Returns the columns of a row group that contain one of `leaves`, each column once. Structs
   /// have only the members in `leaves`. Throws `file_unreadable`, `file_changed` if the file was
-  /// written to or cut since it was opened, and `file_corrupt`, which names the column.
+  /// written to or truncated since it was opened, and `file_corrupt` with the column.
   [[nodiscard]] arrow_table decode(const parquet_group& group,
                                    const std::vector<int>& leaves) const {
     const int number = group.number;
@@ -649,7 +652,7 @@ class parquet_file {
     return encoding < parquet::Encoding::PLAIN || encoding >= parquet::Encoding::UNDEFINED;
   }
 
-  // Throws for a file of another format or with an encrypted footer, which Arrow calls damaged.
+  // Throws if the file has another format or an encrypted footer, which Arrow reports as damaged.
   void require_kind() const {
     constexpr std::uint64_t mark = 4;
     if (file_->size() < 2 * mark) return;
@@ -716,8 +719,8 @@ class parquet_file {
     return {std::move(input), std::move(decoder)};
   }
 
-  // Returns an idle reader, or a new reader. To read the metadata of all columns again would take
-  // longer than a row group.
+  // Returns an idle reader, or a new one. Reading the metadata of all columns again would take
+  // longer than decoding a row group.
   [[nodiscard]] group_reader take_reader() const {
     {
       const std::lock_guard lock{idle_->mutex};
@@ -783,8 +786,8 @@ class parquet_file {
   }
 
   // Reads columns of numbers without nulls, in less than half the time of `read_leaves`. Returns
-  // null if there is another kind of column, a null or an error; `read_leaves` then reports the
-  // error.
+  // null if a column is of another kind or contains a null, or if an error occurs, which
+  // `read_leaves` then reports.
   [[nodiscard]] std::shared_ptr<::arrow::RecordBatch> read_numbers(
       int number, const std::vector<int>& leaves) const {
     ::arrow::FieldVector fields;
@@ -809,8 +812,8 @@ class parquet_file {
         if (columns.back().values == nullptr) return nullptr;
         if (columns.back().is_in_file_pages) kept += columns.back().values->size();
       }
-      // A single kept page keeps all bytes that were read alive. Keep pages only if the rest is
-      // small.
+      // A single page that is kept also keeps all other bytes that were read. Keeps pages only if
+      // those are few.
       const bool keeps = own.input->held_bytes() - kept <= kept / 4;
       std::vector<std::shared_ptr<::arrow::Array>> arrays;
       for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -830,7 +833,8 @@ class parquet_file {
       return nullptr;
     }
   }
-  // Arrow's messages do not name the column of a damaged page, so read the columns one by one.
+  // Reads the columns one by one, because Arrow's messages do not name the column of a damaged
+  // page.
   [[nodiscard]] std::shared_ptr<::arrow::Table> read_leaves(int number,
                                                             const std::vector<int>& leaves) const {
     const auto read = [&](const std::vector<int>& some) {
@@ -880,12 +884,12 @@ class parquet_file {
 };
 
 /// The row groups of several Parquet files, with their rows numbered consecutively, and the columns
-/// to read. A hint about the rows to read next makes the system read their bytes into memory; the
-/// readers still decode them. All members except the constructor are thread-safe.
+/// to read. A hint about the rows to read next makes the system read their bytes into memory, but
+/// does not decode them. All members except the constructor are thread-safe.
 class parquet_groups {
  public:
-  /// Opens the files, see `parquet_options`. When all are open, calls `leaves_of(file)` for each
-  /// file, which returns the leaves to read. Throws `file_unreadable`, `file_corrupt`, and
+  /// Opens the files, see `parquet_options`. When all files are open, calls `leaves_of(file)` for
+  /// each file, which must return the leaves to read. Throws `file_unreadable`, `file_corrupt`, and
   /// `option_error` if `paths` is empty.
   template <class LeavesOf>
   parquet_groups(const std::vector<std::string>& paths, bool verify, bool direct,
@@ -931,7 +935,8 @@ class parquet_groups {
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
   /// Returns the number of rows of the largest group, at least 1.
   [[nodiscard]] std::uint64_t block() const noexcept { return block_; }
-  /// Returns the group of row `index`, which must be below `size()`. O(log groups).
+  /// Returns the group that contains row `index`, which must be below `size()`. Takes O(log groups)
+  /// time.
   [[nodiscard]] std::size_t group_of(std::uint64_t index) const noexcept {
     return static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) -
                                     ends_.begin());
@@ -941,12 +946,12 @@ class parquet_groups {
     return number == 0 ? 0 : ends_[number - 1];
   }
 
-  /// Returns the columns to read of group `number`, see `parquet_file::decode`.
+  /// Returns the selected columns of group `number`, see `parquet_file::decode`.
   [[nodiscard]] arrow_table decode(std::size_t number) const {
     const parquet_group& one = groups_[number];
     return file_of(one).decode(one, leaves_[one.file]);
   }
-  /// Returns the size in bytes of the columns to read of a group, see `parquet_file::bytes`.
+  /// Returns the size in bytes of the selected columns of a group, see `parquet_file::bytes`.
   [[nodiscard]] std::uint64_t bytes(const parquet_group& one) const {
     return file_of(one).bytes(one.number, leaves_[one.file]);
   }
@@ -963,7 +968,7 @@ class parquet_groups {
         const parquet_group& group = groups_[number];
         file_of(group).prefetch(group.number, leaves_[group.file]);
       } catch (...) {
-        // Without memory for the hint, the group is read on demand.
+        // If the hint cannot allocate memory, the group is read on demand.
       }
     }
   }
@@ -973,8 +978,8 @@ class parquet_groups {
       is_requested_[number].store(false, std::memory_order_relaxed);
     }
   }
-  /// Returns the stored bytes of the row group of row `index`, divided by its rows. Returns 0 for
-  /// an index out of range.
+  /// Returns the stored bytes of the row group that contains row `index`, divided by the group's
+  /// rows. Returns 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? row_bytes_[group_of(index)] : 0;
   }

@@ -27,7 +27,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A setting in a file of AWS, or a variable of the environment that replaces it.
+/// A setting in a configuration file of AWS, or an environment variable that overrides it.
 struct aws_setting {
   std::string value = {};  ///< Starts with a line break for a list of indented settings.
   std::string path = {};   ///< Path of the file, or name of the variable.
@@ -45,7 +45,7 @@ struct aws_setting {
 /// Settings by name, in lower case.
 using aws_settings = std::map<std::string, aws_setting, std::less<>>;
 
-/// A section of a file of AWS.
+/// A section of a configuration file of AWS.
 struct aws_section {
   std::string name;  ///< The text between the brackets.
   aws_settings settings = {};
@@ -342,7 +342,8 @@ class aws_profile {
     files_ += (files_.empty() ? "" : " and ") + (path.empty() ? variable : path);
     std::error_code wrong;
     const bool is_there = std::filesystem::exists(path, wrong);
-    // The home folder may belong to another user. Then its files do not exist for this process.
+    // The home folder may belong to another user, in which case its files do not exist for this
+    // process.
     if (wrong && is_named)
       throw file_unreadable(path, 0, "a file of AWS's profiles", wrong.message());
     if (!is_there) return {};

@@ -23,8 +23,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An XML document from S3, parsed by pugixml. To bound the memory, the parser rejects documents
-/// with more depth or markup than any response of S3. Document types and CDATA are rejected too.
+/// An XML document from S3, parsed by pugixml. To limit memory, the parser rejects documents with
+/// more depth or markup than any response of S3 has. Document types and CDATA are rejected too.
 class s3_xml {
  public:
   static constexpr int deepest = 16;
@@ -51,7 +51,7 @@ class s3_xml {
     refusal refused;
     if (!result) {
       problem_ = result.description();
-      // pugixml counts the zero that it puts at the end.
+      // pugixml also counts the zero that it writes at the end.
       offset_ = (std::min)(static_cast<std::size_t>(result.offset), text.size());
     } else if (!document_.traverse(refused)) {
       problem_ = refused.why;

@@ -148,7 +148,7 @@ struct s3_place {
   }
   s3_place place;
 
-  // The endpoint, and its source unless that is `options`.
+  // The configured endpoint and its source, unless `options` specifies the endpoint.
   std::optional<aws_setting> configured;
   const bool is_ignored = enabled("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
                                   profile.find("ignore_configured_endpoint_urls"))
