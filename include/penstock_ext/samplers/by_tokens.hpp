@@ -83,7 +83,7 @@ class batch_packer {
     if (options.max_samples == 0) options_.max_samples = bounds.size();
   }
 
-  /// Returns the minimum number of batches for the budget, rounded up to a multiple of
+  /// Returns about as few batches as the budget allows. The number of batches is a multiple of
   /// `batches_per_step`. No batch exceeds the budget, and no single bound may exceed it. If there
   /// are fewer positions than batches, some batches are empty.
   [[nodiscard]] window_batches packed() const { return options_.padded ? similar() : equal(); }
