@@ -38,8 +38,8 @@ class block_order {
     if (short_size_ != 0) short_begin_ = uniform(gen, std::uint64_t{0}, full_) * block_;
   }
 
-  /// Writes the samples at the positions of the order that start at `first`. Each block in this
-  /// range costs as much as some tens of samples.
+  /// Writes the indices of the samples at position `first` and after. Each block in this range
+  /// costs as much as a few tens of samples.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const auto [which, begin, length] = block_at(first);
@@ -92,8 +92,8 @@ class block_order {
 
 /// Shuffles blocks of `block` consecutive samples, and the samples within each block; every sample
 /// comes once. For storage where sequential reads are faster than single samples (disks, networks,
-/// compressed shards): a block is read while the page cache holds it. The order differs in every
-/// epoch and is reproducible from `seed`.
+/// compressed shards): a block is read while the page cache holds it. The order depends on `seed`
+/// and differs in every epoch.
 ///
 /// Less random than a full shuffle: samples of a block stay within `block` positions of each other,
 /// so a dataset sorted by class gives batches of few classes. A block of several batches and at

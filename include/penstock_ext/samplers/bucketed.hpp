@@ -23,8 +23,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Windows of a shuffled order, each arranged in batches of similar lengths. The last few windows
-/// are cached, since each window serves many batches. Results depend on the arguments alone.
+/// Windows of a shuffled order, each arranged in batches of similar lengths. Caches the last few
+/// windows, because each window has many batches. Results depend only on the arguments.
 /// Thread-safe.
 template <class Lengths>
 class length_windows {
@@ -106,11 +106,11 @@ class length_windows {
 
   Lengths lengths_;
   std::size_t batch_size_;
-  // Guards the members below. Locked while a window is made, so that threads that need it wait.
+  // Guards the members below. Locked while a window is made, so threads that need the window wait.
   std::mutex mutex_;
   std::vector<ranked> ranked_;  // of the window that is being made
-  // The most recently used windows, the latest first. There are more than the batches in flight
-  // use, so that no window is made twice.
+  // The most recently used windows, the latest first. More windows than the batches in flight use,
+  // so that no window is made twice.
   std::array<window, 4> retained_;
 };
 
@@ -139,7 +139,7 @@ class bucketed_order {
 
 }  // namespace detail
 
-/// The options of `bucketed`. Its constructor throws `option_error` for invalid values.
+/// The options of `bucketed`, whose constructor throws `option_error` for invalid values.
 struct bucketed_options {
   /// Determines the order, together with the epoch.
   std::uint64_t seed = 0;
@@ -160,7 +160,7 @@ concept length_function =
       { length(index) } noexcept -> std::convertible_to<std::uint64_t>;
     };
 
-/// Lengths in an array of another owner.
+/// Lengths in an array that something else owns.
 template <std::integral Length>
 class length_array {
  public:
@@ -187,8 +187,7 @@ class length_array {
 }  // namespace detail
 
 /// Shuffles samples into batches of similar lengths, for models that pad a batch to its longest
-/// sample; every sample comes once. The order differs in every epoch and is reproducible from
-/// `seed`.
+/// sample; every sample comes once. The order depends on `seed` and differs in every epoch.
 ///
 ///     std::vector<std::uint32_t> lengths = ...;  // one for each sample
 ///     ps::bucketed order{lengths, {.seed = 1, .batch_size = 64}};
@@ -217,7 +216,7 @@ class length_array {
 template <detail::length_function Lengths>
 class bucketed {
  public:
-  /// The lengths belong to another owner.
+  /// The sampler does not own the lengths.
   static constexpr bool borrows = true;
 
   /// Groups samples by `lengths`.

@@ -26,7 +26,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The options of `by_tokens`. Its constructor throws `option_error` for invalid values.
+/// The options of `by_tokens`, whose constructor throws `option_error` for invalid values.
 struct by_tokens_options {
   /// Determines the batches, together with the epoch.
   std::uint64_t seed = 0;
@@ -83,9 +83,9 @@ class batch_packer {
     if (options.max_samples == 0) options_.max_samples = bounds.size();
   }
 
-  /// Returns as few batches as the budget needs. Their number is a multiple of `batches_per_step`,
-  /// and no batch exceeds the budget, which no bound exceeds. If there are fewer positions than
-  /// batches, some batches are empty.
+  /// Returns about as few batches as the budget allows. The number of batches is a multiple of
+  /// `batches_per_step`. No batch exceeds the budget, and no single bound may exceed it. If there
+  /// are fewer positions than batches, some batches are empty.
   [[nodiscard]] window_batches packed() const { return options_.padded ? similar() : equal(); }
 
  private:
@@ -108,7 +108,7 @@ class batch_packer {
     const std::uint64_t cap = options_.max_samples;
     std::uint64_t batches = whole_steps((std::max)(
         (sum + options_.max_tokens - 1) / options_.max_tokens, (bounds_.size() + cap - 1) / cap));
-    // The loop ends, because all positions fit if each has its own batch.
+    // The loop ends, because everything fits if each position has a batch of its own.
     const std::uint64_t enough = whole_steps(bounds_.size());
     window_batches all;
     while (!pack_equal(batches, all)) {
@@ -272,8 +272,9 @@ struct token_plan {
     std::uint32_t sample = 0;
     for (const std::size_t which : classes) ranked[ends[which + 1]++] = sample++;
     windows = (samples() + options.window - 1) / options.window;
-    // Few samples of a length would always meet the same samples. Therefore up to 64 of them
-    // exchange positions with shorter samples, if this leaves at most a 64th of the budget unused.
+    // If only a few samples have the same length, they would always share a batch with the same
+    // samples. Therefore up to 64 of them exchange positions with shorter samples, if this leaves
+    // at most a 64th of the budget unused.
     const std::uint64_t mixed =
         (std::min)(std::uint64_t{64}, values / 64 / std::max<std::uint64_t>(1, longest));
     const std::uint64_t lightest = (mixed + windows - 1) / windows;  // positions of a stratum
@@ -412,7 +413,7 @@ class by_tokens {
             std::span{lengths}.size(),
             [list = std::span{lengths}](std::size_t index) { return list[index]; }, options) {}
 
-  /// Groups `count` samples by `length(index)`, whose exceptions propagate.
+  /// Groups `count` samples by `length(index)`. Exceptions of `length` propagate.
   template <class Length>
     requires std::convertible_to<std::invoke_result_t<const Length&, std::uint64_t>, std::uint64_t>
   by_tokens(std::uint64_t count, const Length& length, const by_tokens_options& options)
@@ -424,8 +425,8 @@ class by_tokens {
     detail::require_one_each("lengths", n, plan_->samples());
     return batches() * batch_size();
   }
-  /// Returns the batches of an epoch, an `variable_batch_order`. Throws `option_error` unless `n`
-  /// is the number of lengths.
+  /// Returns the batches of an epoch, a `variable_batch_order`. Throws `option_error` unless `n` is
+  /// the number of lengths.
   [[nodiscard]] detail::token_order order(std::uint64_t n, std::uint64_t epoch) const& {
     detail::require_one_each("lengths", n, plan_->samples());
     return {*plan_, epoch};

@@ -21,7 +21,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The action of a `mixture` if all samples of a part have been drawn.
+/// Selects what a `mixture` does when all samples of a part have been drawn.
 enum class exhausted_part_policy {
   repeat,         ///< starts its next epoch, in another order, across epochs of the mixture
   end,            ///< ends the epoch at its next turn; the shortest epoch bounds all epochs
@@ -40,13 +40,13 @@ struct mixture_weights {
   std::vector<std::uint32_t> weights = {};
 };
 
-/// The options of `mixture`. Its constructor throws `option_error` for invalid values.
+/// The options of `mixture`, whose constructor throws `option_error` for invalid values.
 struct mixture_options {
   /// Determines the order of a part, together with the part and its epoch.
   std::uint64_t seed = 0;
   /// The weights in the order of their positions, starting with {0, 0}. Empty means equal weights.
   std::vector<mixture_weights> schedule = {};
-  /// The action at the end of a part.
+  /// Selects what happens at the end of a part.
   exhausted_part_policy on_exhausted = exhausted_part_policy::repeat;
   /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
   /// Needed if steps are counted; 0 if only epochs are counted.
@@ -549,8 +549,8 @@ class mixture {
   }
   const std::uint64_t largest = amounts.empty() ? 0 : (std::ranges::max)(amounts);
   if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});
-  // Uses the functions of the normal numbers, because those of C libraries differ in their last
-  // bits.
+  // Uses the functions for normal numbers, because the functions of different C libraries differ in
+  // their last bits.
   using math = detail::ziggurat;
   std::vector<double> shares(amounts.size());
   for (std::size_t i = 0; i < amounts.size(); ++i) {

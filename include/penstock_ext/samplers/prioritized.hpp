@@ -22,7 +22,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The options of `prioritized`. Its constructor throws `option_error` for invalid values.
+/// The options of `prioritized`, whose constructor throws `option_error` for invalid values.
 struct prioritized_options {
   /// Determines the draws, together with the step.
   std::uint64_t seed = 0;
@@ -192,8 +192,8 @@ class priority_log {
     return {bytes.begin(), bytes.end()};
   }
 
-  /// Loads a state and returns its step. Throws `text_error` and `option_error`, and then changes
-  /// nothing.
+  /// Loads a state and returns its step. Throws `text_error` and `option_error`, in which case
+  /// nothing has changed.
   std::uint64_t load(std::span<const std::byte> bytes) {
     std::vector<std::uint64_t> words(bytes.size() / 8);
     const auto require = [&](bool good, std::size_t at, const std::string& expected) {
@@ -311,7 +311,7 @@ class prioritized_order {
 
 }  // namespace detail
 
-/// Draws with replacement, by weights that the training sets: losses, pass rates.
+/// Draws samples with replacement, by weights that the training sets, such as losses or pass rates.
 ///
 ///     ps::prioritized order{weights, {.seed = 1, .batch_size = 64, .lag = 8}};
 ///     ps::loader loader{data, order, {.batch_size = 64, .instrumentation = {.indices = true}}};
@@ -385,7 +385,7 @@ class prioritized {
 
   /// Loads a state that `save` returned, and returns its position. No loop may be running. Throws
   /// `text_error` for damaged bytes, and `option_error` for the state of other options or of
-  /// another number of weights; then it changes nothing.
+  /// another number of weights. After an exception, nothing has changed.
   training_position load(std::span<const std::byte> state) const {
     const std::uint64_t step = log_->load(state);
     return {step / log_->steps(), step % log_->steps()};

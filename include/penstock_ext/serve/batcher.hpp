@@ -57,24 +57,24 @@ struct batcher_options {
   std::size_t max_batch_size = 32;
 
   /// The maximum time that the first request of a batch waits for others. A batch is handed out
-  /// when it is full, or when a thread requests a batch after this time. With 0, each call gets the
+  /// when it is full, or when a thread requests a batch after this time. If 0, each call gets the
   /// requests that are already there. Triton's `max_queue_delay_microseconds`, TorchServe's
   /// `max_batch_delay`.
   std::chrono::nanoseconds fill = std::chrono::milliseconds{2};
 
   /// The time before the end of `fill` at which a waiting thread starts to spin. Sleeping threads
   /// wake up late: by 50 us if the core is awake, occasionally by a millisecond if it sleeps and is
-  /// virtual. With 0, no thread spins. Otherwise a single thread at a time spins, which costs up to
-  /// this much processor time for each batch that is not full in time.
+  /// virtual. If 0, no thread spins. Otherwise one thread at a time spins, which costs up to this
+  /// much processor time for each batch that is not full in time.
   std::chrono::nanoseconds spin{0};
 
   /// The number of slots for batches in host memory: for the batch being filled, ready batches, and
-  /// batches being copied. `submit` waits while none is free.
+  /// batches being copied. `submit` waits while no slot is free.
   std::size_t depth = 4;
 
   /// Called with the tags of accepted requests that are not served, on the thread that detects it.
-  /// This is the thread that abandons, a thread whose write ends after that, or the thread of the
-  /// feed. Must not throw.
+  /// That thread is the thread that calls `abandon`, a thread whose write ends later, or the feed's
+  /// thread. Must not throw.
   std::function<void(std::span<const std::uint64_t>, unserved)> on_unserved = {};
 
   /// Closes the batcher when a stop is requested; requests submitted before are still served.
@@ -164,21 +164,21 @@ class request_slot {
   std::vector<std::uint64_t> tags_;
   std::vector<std::uint8_t> is_hole_;  // by position: its writer has thrown
   std::size_t count_ = 0;              // number of positions taken
-  std::size_t writing_ = 0;            // number of those that are still being written
+  std::size_t writing_ = 0;            // positions that are still being written
   std::size_t holes_ = 0;
 };
 
 /// Manages the slots of a `batcher`: decides which threads may use which slot, and when.
 ///
-/// A slot has these states: free; open (accepts requests); sealed (accepts no more; some are still
-/// being written); ready; out. After the copy out of it, it is free again, or it is lost. At most
-/// one slot is open.
+/// A slot is in one of these states: free; open (accepts requests); sealed (accepts no more
+/// requests, but some are still being written); ready; out. After the copy out of the slot, it is
+/// free again, or lost. At most one slot is open.
 ///
 /// A single mutex guards everything. No thread holds the mutex while it writes a request, fills
-/// holes, waits for a copy, or runs user code. No wake-up is lost: conditions are checked and
-/// changed under the mutex, and notifications follow the change. A batch that becomes ready wakes
-/// one consumer, since one consumer takes it. The other consumers know the due time of the open
-/// slot, since its opening has woken all of them.
+/// holes, waits for a copy, or runs user code. No wake-up is lost, because conditions are checked
+/// and changed under the mutex, and notifications follow the change. A batch that becomes ready
+/// wakes one consumer, because one consumer takes it. The other consumers know the due time of the
+/// open slot, because opening the slot has woken all of them.
 template <record_type Record, device Device>
 class request_board : public slot_ring<Device, request_board<Record, Device>> {
   using base = slot_ring<Device, request_board<Record, Device>>;
@@ -204,7 +204,7 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
   }
 
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
-  /// The memory of a place.
+  /// Returns the memory of a request's position.
   [[nodiscard]] sample<Record> at(const place& of) const noexcept {
     return {base::data(of.slot), layout_, of.position};
   }
@@ -225,7 +225,7 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
       } else if (const auto now = clock::now(); now >= end) {
         return std::nullopt;
       } else {
-        // The end of a copy wakes no thread, so poll if only that is missing.
+        // The end of a copy wakes no thread, so this thread polls if it waits only for that.
         room_.wait_until(lock, free_.empty() ? end : (std::min)(end, now + look_again));
       }
     }
@@ -264,7 +264,7 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
   /// Returns the tags of a batch that is out, for its holder.
   [[nodiscard]] auto tags(std::uint32_t number) const noexcept { return slots_[number].tags(); }
 
-  /// Ends the lease of a batch, whose slot is returned next.
+  /// Ends the lease of a batch. The caller returns its slot next.
   void close_lease(std::uint32_t, const batch_info&, lease_guard& guard) noexcept { guard.end(); }
   /// Reports that a batch with these tags, which was handed out, has reached no consumer.
   void take_back(std::span<const std::uint64_t> tags) noexcept {
@@ -358,7 +358,8 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
     ++busy_;
     if (!slots_[number].is_being_written()) publish(lock, number);
   }
-  /// Publishes a sealed slot whose requests are all written; the caller has exclusive access.
+  /// Publishes a sealed slot whose requests are all written. The caller has exclusive access to the
+  /// slot.
   void publish(std::unique_lock<std::mutex>& lock, std::uint32_t number) noexcept {
     request_slot& full = slots_[number];
     if (full.has_holes()) {
@@ -376,7 +377,8 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
     --busy_;
     is_closed_ ? changed_.notify_all() : changed_.notify_one();  // all: this may be the last batch
   }
-  /// Returns the requests of an abandoned batch; the caller has exclusive access.
+  /// Returns the requests of an abandoned batch through `on_unserved`. The caller has exclusive
+  /// access to the slot.
   void return_unserved(std::unique_lock<std::mutex>& lock, std::uint32_t number) noexcept {
     stats_.returned += tags(number).size();
     stats_.waiting -= tags(number).size();
@@ -408,7 +410,7 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
     free_.push_back({number, is_copied});  // reserved
     room_.notify_all();
   }
-  /// Called when no slot will be free again: threads that wait for a slot must end.
+  /// Wakes the threads that wait for a slot, because no slot will be free again.
   void wake_after_loss() noexcept {
     const std::lock_guard lock{mutex_};
     room_.notify_all();
@@ -468,8 +470,8 @@ class request_lease : public host_slot_lease<request_board<Record, Device>> {
 
 /// A lease of a batch of requests in host memory, from a `batcher`. A lease can be moved, but not
 /// copied. The destructor returns the slot for new requests. A lease may outlive the batcher and
-/// keeps the memory alive. Only a single thread at a time may use a lease, but any thread may
-/// destroy it.
+/// keeps the memory alive. Only one thread at a time may use a lease, but any thread may destroy
+/// it.
 template <record_type Record, device Device>
 using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 
@@ -482,15 +484,15 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 ///     for (auto& batch : feed.epoch(0)) answer(batch.tags(), model(batch));
 ///
 /// Submitters write their requests directly into the batch, concurrently. A batch is handed out
-/// when it is full, or to a waiting consumer when `fill` has passed since its first request; a
-/// later call gets a fuller batch. Batches are handed out in order of completion. Each request has
-/// a tag chosen by the program; `tags()` of the host batch and the device batch has the tags in the
-/// order of the samples. This is the order of submission, except that the last request replaces a
-/// request whose write has thrown.
+/// when it is full, or to a waiting consumer when `fill` has passed since its first request. If no
+/// consumer is waiting, the batch continues to fill. Batches are handed out in order of completion.
+/// Each request has a tag chosen by the program; `tags()` of the host batch and the device batch
+/// has the tags in the order of the samples. This is the order of submission, except that the last
+/// request replaces a request whose write has thrown.
 ///
 /// `submit` waits while no slot is free. A slot is lost, and never used again, if the device fails
 /// to record the end of the copy out of it and also fails to wait for that copy, which may still
-/// read it. Therefore end no lease while its stream is being captured.
+/// read it. Therefore do not end a lease while its stream is being captured.
 ///
 /// Each request is either handed to a consumer once, or its tag is returned through
 /// `batcher_options::on_unserved`: after `abandon`, or if the feed ended before its consumer got
@@ -530,14 +532,14 @@ class batcher {
   explicit batcher(const Device& device, const batcher_options& options = {})
       : batcher(device, record_extents<Record>{}, options) {}
   batcher(batcher&&) = delete;
-  /// Abandons remaining requests. Calls that are in progress on other threads end, as after
-  /// `abandon`, and none may begin; batches that were handed out stay valid.
+  /// Abandons remaining requests. Calls in progress on other threads end, as after `abandon`. No
+  /// other call may begin. Batches that were handed out stay valid.
   ~batcher() { board_->close(true); }
 
   /// Submits a request: waits for a position, and then calls `write(sample<Record>)` on this
   /// thread. If `write` throws, the exception propagates and nothing is submitted. Throws
-  /// `batcher_closed`, and `leases_exhausted` if all slots are lost, both also from calls that are
-  /// waiting, and the errors of the device.
+  /// `batcher_closed`, `leases_exhausted` if all slots are lost, and the errors of the device.
+  /// Calls that are waiting throw the first two errors too.
   template <std::invocable<sample<Record>> Write>
   void submit(std::uint64_t tag, Write&& write) {
     static_cast<void>(submit_by((detail::deadline::max)(), tag, std::forward<Write>(write)));
@@ -562,13 +564,13 @@ class batcher {
     return submit_by(detail::deadline_at(end), tag, std::forward<Write>(write));
   }
 
-  /// Accepts no further requests. Submitted requests are still served, and then batches end. May be
-  /// called repeatedly.
+  /// Accepts no further requests. Submitted requests are still served, after which the loop over
+  /// batches ends. May be called repeatedly.
   void close() noexcept { board_->close(false); }
-  /// Accepts no further requests. Requests that no consumer or feed has yet are returned through
-  /// `on_unserved`, and requests that are being written are returned when they are complete.
+  /// Accepts no further requests. Requests that no consumer or feed has taken yet are returned
+  /// through `on_unserved`. Requests that are being written are returned when they are complete.
   void abandon() noexcept { board_->close(true); }
-  /// Returns true if it was closed.
+  /// Returns true if the batcher was closed.
   [[nodiscard]] bool was_closed() const noexcept { return board_->was_closed(); }
 
   /// Returns the statistics so far.
@@ -580,18 +582,18 @@ class batcher {
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
   /// The layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }
-  /// Does nothing, since a batcher has no epochs.
+  /// Does nothing, because a batcher has no epochs.
   void start(const batch_position&, std::uint64_t) const noexcept {}
   /// Waits for the next batch and returns it. Returns an empty batch after `close`, when all
   /// batches are handed out.
   [[nodiscard]] batch_type next() { return take(true); }
-  /// Returns the next batch if it is ready, else an empty batch.
+  /// Returns the next batch if it is ready, otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return take(false); }
-  /// Does nothing: remaining requests are for the next feed.
+  /// Does nothing: the next feed gets the remaining requests.
   void stop() const noexcept {}
   /// Returns true if `next` would return an empty batch at once.
   [[nodiscard]] bool at_end() const noexcept { return board_->is_at_end(); }
-  /// Takes back a batch of these requests that was handed to no consumer. Called by a feed.
+  /// Takes back a batch of these requests that no consumer has received. Only a feed calls this.
   void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept {
     board_->take_back(tags);
   }

@@ -62,7 +62,7 @@ class stream_loop {
   /// See `delete_outside_of_work`.
   [[nodiscard]] bool is_in_child() const noexcept { return core_.is_in_child(); }
 
-  /// Returns the next batch. Waits for it if `waits`. Empty at the end.
+  /// Returns the next batch. Waits for the batch if `waits`. Returns an empty batch at the end.
   [[nodiscard]] batch_type take(bool waits) {
     const auto next = core_.next(waits);
     if (!next) return {};
@@ -111,9 +111,9 @@ class stream_loop {
 
 }  // namespace detail
 
-/// A source of batches for records that come one after another, and whose number is known only at
-/// the end: lines of a compressed log, filtered games, messages of a queue. A `batch_source`. Also
-/// usable alone, for batches in host memory.
+/// A source of batches for records that arrive one after another and whose number is known only at
+/// the end: lines of a compressed log, filtered games, messages of a queue. A `batch_source`. Can
+/// also be used alone, for batches in host memory.
 ///
 ///     ps::streamed<game> games{ps::cuda_device{0}, [&](ps::batch_view<game> out) {
 ///       std::size_t n = 0;
@@ -123,29 +123,29 @@ class stream_loop {
 ///     ps::transfer feed{games, stream};
 ///     for (auto& batch : feed.epoch(0)) train_step(ps::get<"board">(batch), stream);
 ///
-/// `fill` is called on a thread of the stream, with memory of a free slot. The samples that it
-/// writes become one batch, so a short batch comes only if `fill` returns fewer samples. After 0
-/// the loop ends, without an exception. `fill` must not return more than `out.size()`, which is a
-/// `source_mismatch`. For a record with ragged fields, `fill` calls `place_sample(out, i, lengths)`
-/// for each sample in order before it writes the sample. If that returns the index of a field, the
-/// batch is full: `fill` keeps the record for the next batch.
+/// `fill` is called on a thread of the stream, with memory of a free slot. The samples that `fill`
+/// writes become one batch, so a batch is short only if `fill` returns fewer samples. If `fill`
+/// returns 0, the loop ends without an exception. `fill` must not return more than `out.size()`,
+/// which is a `source_mismatch`. For a record with ragged fields, `fill` calls `place_sample(out,
+/// i, lengths)` for each sample in order before it writes the sample. If that returns the index of
+/// a field, the batch is full: `fill` keeps the record for the next batch.
 ///
-/// Threads take turns: one after another calls `fill`, and batches are delivered in the order of
-/// their turns. So the order is exact with any number of workers. A `fill` that calls
-/// `stream_turn::pass` after it has taken its records from the stream lets other workers continue,
-/// and decodes concurrently. If several calls are in progress at the end, all their batches are
-/// delivered. An exception of `fill` ends the stream. The consumer gets it after the batches of the
-/// earlier turns. Batches of later turns are dropped.
+/// Threads take turns to call `fill`, and batches are delivered in the order of the turns. So the
+/// order is exact with any number of workers. A `fill` that calls `stream_turn::pass` after it has
+/// taken its records from the stream lets other workers continue, and decodes concurrently. If
+/// several calls are in progress at the end, all their batches are delivered. An exception of
+/// `fill` ends the stream. The consumer gets it after the batches of the earlier turns. Batches of
+/// later turns are dropped.
 ///
-/// A state is the number of batches and the token that `fill` has set for the last of them. If
-/// `fill` takes its records and sets the token during its turn, the state describes exactly the
+/// A state consists of the number of batches and the token that `fill` has set for the last batch.
+/// If `fill` takes its records and sets the token during its turn, the state describes exactly the
 /// records of these batches and no batch that was read ahead. `resume` calls
 /// `streamed_options::seek` with the state.
 ///
-/// A range reads each of its epochs once, after a call of `seek` if there is one. `next` of a
-/// transfer reads one epoch, and then returns an empty batch. Without `seek` a stream can be read
-/// once: another start is a `state_mismatch`. Batches that were read ahead of a loop that is left
-/// are dropped.
+/// A range reads each of its epochs once, after a call of `seek` if it is set. `next` of a transfer
+/// reads one epoch, and returns an empty batch at the end. Without `seek`, a stream can be read
+/// once: another start throws `state_mismatch`. If a loop is left early, batches that were read
+/// ahead are dropped.
 ///
 /// Leaving a loop, and the destructor, wait for the calls of `fill` in progress: see
 /// `stream_turn::stop_token`. Movable, between two ranges. One thread consumes.
@@ -211,7 +211,7 @@ class streamed {
     return {state.epoch, state.batch};
   }
   /// Continues after the batch at which `state` was taken, up to but not including epoch
-  /// `last_epoch`: `seek` gets the state.
+  /// `last_epoch`. Calls `seek` with the state.
   [[nodiscard]] range_type resume(const stream_state& state, std::uint64_t last_epoch) & {
     return batches(position_of(state), until_epoch{last_epoch});
   }
@@ -241,13 +241,13 @@ class streamed {
   void start(const batch_position& from, std::uint64_t last_epoch) {
     core().start(from, last_epoch);
   }
-  /// Waits for the next batch and returns it. Empty at the end. Without `start`, starts at batch 0
-  /// of epoch 0.
+  /// Waits for the next batch and returns it. Returns an empty batch at the end. Without `start`,
+  /// starts at batch 0 of epoch 0.
   [[nodiscard]] batch_type next() {
     if (!core().was_started()) start({}, detail::endless);
     return flow_->take(true);
   }
-  /// Returns the next batch if it is ready, else an empty batch.
+  /// Returns the next batch if it is ready, otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return flow_->take(false); }
   void stop() noexcept { core().stop(); }
   [[nodiscard]] bool at_end() const noexcept { return core().at_end(); }

@@ -15,18 +15,18 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The consumers of a `batcher` sleep on this object until they are notified or a time point is
-/// reached. Since a sleeping thread wakes up late, one consumer spins on the clock for the last
-/// `spin` before that time.
+/// reached. Because a sleeping thread wakes up late, one consumer spins on the clock during the
+/// last `spin` before that time.
 ///
-/// All members are called under the same mutex of the caller, which a wait releases. Wake-ups may
-/// be spurious: the caller checks its condition again.
+/// The caller holds the same mutex in all calls. A wait releases the mutex. Wake-ups may be
+/// spurious, so the caller must check its condition again.
 template <class Clock = std::chrono::steady_clock>
 class consumer_signal {
  public:
   using moment = typename Clock::time_point;
   using lock_type = std::unique_lock<std::mutex>;
 
-  /// Lets one consumer at a time spin for `spin`; 0: all consumers sleep.
+  /// Lets one consumer at a time spin for `spin`. If `spin` is 0, all consumers sleep.
   explicit consumer_signal(std::chrono::nanoseconds spin) noexcept : spin_(spin) {}
 
   void notify_one() noexcept {

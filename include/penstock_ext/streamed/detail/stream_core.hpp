@@ -46,15 +46,15 @@ struct stream_state {
 
   friend bool operator==(const stream_state&, const stream_state&) = default;
 
-  /// Accepts every state: the token is the program's.
+  /// Accepts every state, because the program defines the token.
   friend void require_same_order(const stream_state&, const stream_state&) noexcept {}
 };
 
-/// The options of a `streamed`. Invalid values throw `option_error` at construction.
+/// The options of a `streamed`, whose constructor throws `option_error` for invalid values.
 struct streamed_options {
   /// The largest number of samples in a batch.
   std::size_t batch_size = 1;
-  /// Number of threads that call `fill`, at least 1. More than one makes sense if `fill` calls
+  /// Number of threads that call `fill`, at least 1. More threads help only if `fill` calls
   /// `stream_turn::pass`.
   std::size_t workers = 1;
   /// Number of batches that are read ahead of the consumer, in prefetch + 1 slots. 0 chooses, as
@@ -62,21 +62,22 @@ struct streamed_options {
   std::size_t prefetch = 0;
   /// Places batches in page-locked memory.
   bool pinned = true;
-  /// The action if the consumer requests a batch while leases hold every slot.
+  /// Selects what happens if the consumer requests a batch while leases hold every slot.
   exhausted_action on_slots_exhausted = exhausted_action::fail;
   /// A request through this token ends the stream permanently: the consumer gets `cancelled` at its
   /// next step.
   std::stop_token stop = {};
   /// The amount and the kind of memory for the host slots.
   loader_memory_options memory = {};
-  /// Moves the stream to a position, before a loop continues there. At batch 0 the token is empty:
-  /// the stream starts again. The consumer's thread calls this at the start of each pass, while no
-  /// thread is in `fill`. Without it, the stream can be read once, starting at batch 0.
+  /// Moves the stream to a position, before a loop continues there. If the position is batch 0, the
+  /// token is empty and the stream starts again. The consumer's thread calls this at the start of
+  /// each pass, while no thread is in `fill`. Without it, the stream can be read once, starting at
+  /// batch 0.
   std::function<void(const stream_state&)> seek = {};
 };
 
-/// The turn of a thread that reads a stream. `fill` gets it for each batch. Turns follow one
-/// another, and so do their batches: while a turn lasts, no other thread is in `fill`.
+/// The turn of a thread that reads a stream. `fill` receives it for each batch. No turn begins
+/// before the previous turn has ended, and batches have the order of their turns.
 class stream_turn {
  public:
   /// @cond internal
@@ -86,13 +87,13 @@ class stream_turn {
   stream_turn(stream_turn&&) = delete;
   /// @endcond
 
-  /// Sets the token of this batch: an offset, or the positions of a message queue. A state that is
-  /// taken after the batch has the token.
+  /// Sets the token of this batch, such as an offset or the positions of a message queue. A state
+  /// that is taken after the batch contains the token.
   void set_token(std::string token) noexcept { *token_ = std::move(token); }
 
   /// Ends the turn before `fill` returns. The next turn begins on another thread, which then runs
-  /// `fill` concurrently. Call this after the records of this batch have been taken from the
-  /// stream, and decode them afterwards. A second call has no effect.
+  /// `fill` concurrently. Call this after `fill` has taken the records of this batch from the
+  /// stream and before it decodes them. A second call has no effect.
   void pass() noexcept {
     if (turn_->owns_lock()) turn_->unlock();
   }
@@ -100,8 +101,8 @@ class stream_turn {
   /// The number of the calling thread, in [0, `streamed_options::workers`).
   [[nodiscard]] std::size_t worker() const noexcept { return worker_; }
 
-  /// A stop is requested when the loop has ended and nobody gets the batch. A `fill` that waits for
-  /// data should then return 0.
+  /// A stop is requested when the loop has ended and no consumer gets the batch. In that case a
+  /// `fill` that waits for data should return 0.
   [[nodiscard]] const std::stop_token& stop_token() const noexcept { return stop_; }
 
  private:
@@ -129,7 +130,7 @@ namespace detail {
 /// order of the batches.
 ///
 /// A thread takes a free slot, waits for its turn, and claims the next number (`claims_`). So a
-/// thread with a number has a slot, and the oldest number is always completed. `delivery` brings
+/// thread with a number has a slot, and the oldest number is always completed. `delivery` passes
 /// the slots to the consumer in the order of the numbers. A claim that finds the end, or an error,
 /// closes the pass before it is announced. Claims that were made before are completed and
 /// delivered. The consumer numbers the batches, because the claims at the end may be empty.
@@ -163,8 +164,8 @@ class stream_core {
   stream_core(stream_core&&) = delete;
   ~stream_core() { shut_down(); }
 
-  /// Ends all threads permanently, after the calls of `fill` in progress. A loop that is not at its
-  /// end gets `cancelled`.
+  /// Ends all threads permanently, after the calls of `fill` that are in progress. A loop that is
+  /// not at its end gets `cancelled`.
   void shut_down() noexcept {
     if (!is_in_child()) {
       delivery_.fail({gone_}, loader_phase::ended);
@@ -232,9 +233,9 @@ class stream_core {
     return !range_.is_live() || (next_ == end_ && !has_next_pass());
   }
 
-  /// Returns the next batch, whose slot the caller owns. Waits for it if `waits`. Returns nothing
-  /// at the end. Throws the error of `fill` or `seek`, `leases_exhausted`, `cancelled`, and the
-  /// errors of the device. The range is then over.
+  /// Returns the next batch, whose slot the caller owns. Waits for the batch if `waits`. Returns
+  /// nothing at the end. Throws the error of `fill` or `seek`, `leases_exhausted`, `cancelled`, and
+  /// the errors of the device. An error ends the range.
   [[nodiscard]] std::optional<taken> next(bool waits) {
     try {
       while (!at_end()) {
@@ -257,7 +258,8 @@ class stream_core {
     return std::nullopt;
   }
 
-  /// Ends the range: begins no turn, waits for the turns in progress, and drops their batches.
+  /// Ends the range: begins no further turn, waits for the turns in progress, and drops their
+  /// batches.
   void stop() noexcept {
     if (!range_.end() || is_in_child()) return;
     close_pass();
@@ -364,7 +366,7 @@ class stream_core {
     is_open_ = false;
     opened_.notify_all();  // also for a thread that should end
   }
-  /// Requests a stop of the turns in progress, because nobody gets their batches.
+  /// Requests a stop of the turns in progress, because no consumer gets their batches.
   void end_turns() noexcept {
     std::optional<std::stop_source> turns;
     {
@@ -469,7 +471,7 @@ class stream_core {
   shared_value<batch_position> next_position_;
   shared_value<std::optional<failure>> failure_;
 
-  // Made in advance: a stop must not allocate memory.
+  // Made in advance, because a stop must not allocate memory.
   const std::exception_ptr cancelled_;
   const std::exception_ptr gone_;
   worker_pool<body, waker> pool_;       // the threads use all of the above
