@@ -94,8 +94,8 @@ enum class stream_priority {
 ///   small copies: up to 16 ready batches of up to this many bytes in total share calls;
 /// - `make_stream(stream_priority)`;
 /// - `elapsed(begin, end)`, see `times_work`;
-/// - `reads_host()`, a `host_access`, for `transfer_options::zero_copy`. Without this member the
-///   library assumes that the device reads no host memory;
+/// - `reads_host()`, a `host_access`, for `transfer_options::tuning.zero_copy`. Without this member
+///   the library assumes that the device reads no host memory;
 /// - `host_node`, a `std::optional<int>`: the host's NUMA node that is closest to the device. A
 ///   loader binds its workers to this node, see `loader_options::tuning.affinity`. The library
 ///   finds the node's cores in "/sys", or in `sysfs_root()`, which a device for tests may have;
