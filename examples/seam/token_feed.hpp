@@ -24,11 +24,11 @@ class token_feed {
              cudaStream_t stream);
   ~token_feed();
 
-  token_batch next();         // continues with the next epoch
+  token_batch next();         // goes on into the next epoch
   std::string state() const;  // for a checkpoint
   void resume(const std::string& state);
 
  private:
-  struct parts;  // hides penstock from the rest of the program
+  struct parts;  // the only place that knows penstock
   std::unique_ptr<parts> parts_;
 };
