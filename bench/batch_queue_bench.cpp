@@ -19,8 +19,8 @@
 //
 // round_trip: the floor. A cache line travels back and forth between two threads that spin on it.
 //
-// wake/...: a round trip between two threads, one of which sleeps: it has been idle for 200
-// microseconds when the clock starts. Floor: two atomics with std::atomic's wait and notify_one.
+// wake/...: a round trip between two threads, one of which has been asleep for 200 microseconds
+// when the clock starts. Floor: two atomics with std::atomic's wait and notify_one.
 
 #include <benchmark/benchmark.h>
 

@@ -37,8 +37,8 @@ using clock_type = std::chrono::steady_clock;
 constexpr std::size_t bytes = std::size_t{256} << 20;
 constexpr std::size_t piece = std::size_t{1} << 20;
 
-/// Waits as long as a medium with `rate` bytes per second would take. A late return shortens the
-/// next wait.
+/// Waits as long as a medium with `rate` bytes per second would take. If a wait returns late, the
+/// next wait is shorter.
 void wait_for(std::size_t count, double rate) {
   thread_local std::chrono::nanoseconds late{0};
   thread_local bool is_exact = false;
@@ -51,7 +51,7 @@ void wait_for(std::size_t count, double rate) {
   late = clock_type::now() - until;
 }
 
-/// A source and sink that waits. Rate 0: host memory at its own speed.
+/// A source and sink that waits. A rate of 0 means host memory at its own speed.
 struct medium {
   double rate;
   std::span<std::byte> memory;
@@ -69,7 +69,7 @@ struct medium {
 
 struct point {
   std::int64_t bus;     // MB per second
-  std::int64_t medium;  // MB per second of each thread; 0: host memory
+  std::int64_t medium;  // MB per second of each thread; 0 means host memory
   std::int64_t workers;
 };
 constexpr std::int64_t mega = 1'000'000;
@@ -190,7 +190,7 @@ int main(int argc, char** argv) {
     }
   }
   once(benchmark::RegisterBenchmark("sum", sum));
-  // A default of this program, before the caller's options, because the grid is large.
+  // Sets a default before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());

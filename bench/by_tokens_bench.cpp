@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches that fit a token budget: the cost of planning per sample, the used share of the budget,
-// and the balance between the ranks of a step.
+// Batches that fit a token budget: the cost of planning per sample, the used fraction of the
+// budget, and the balance between the ranks of a step.
 //
 //   build/bench/bench/penstock_by_tokens_bench
 //
-// An iteration of plan/... is a batch: its extent and its samples, in the order of an epoch. The
-// floor shuffled/... is the order of `shuffled` with 64 samples per iteration. An iteration of
-// make/... is the construction for all samples. Items are samples.
+// An iteration of plan/... computes the extent and the samples of a batch, in the order of an
+// epoch. The floor shuffled/... is the order of `shuffled` with 64 samples per iteration. An
+// iteration of make/... is the construction for all samples. Items are samples.
 //
 // Counters: `fill` is the share of the budget that values use. `imbalance` is the cost of the most
 // expensive batch of each step, summed over an epoch, divided by the sum of the mean costs, minus

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the share of a link's bandwidth that is used if each request takes 30 ms before its
-// first byte.
+// Measures what fraction of a link's bandwidth is achieved if each request has 30 ms of latency
+// before its first byte.
 //
 //   build/bench/bench/penstock_http_bench
 //
@@ -15,12 +15,12 @@
 //                       has stored all blocks in memory, or on the disk and thus in the page cache
 // local                 its floor: as many epochs over a `local_store` with the same bytes in the
 //                       page cache
-// cold/disk, cold/local two such epochs each; the files are removed from the page cache before them
+// cold/disk, cold/local two such epochs each, with the files evicted from the page cache first
 //
-// The blobs have 112 KiB and are read in shuffled order from an object of 256 MiB, which takes two
-// seconds at the link's rate. The server runs in this process, with a thread for each connection:
-// it waits 30 ms, then until the link has capacity for the answer. Unlike a remote server it uses
-// this machine's cores.
+// Each blob is 112 KiB. The blobs are read in shuffled order from an object of 256 MiB, which takes
+// two seconds to transfer at the link's rate. The server runs in this process, with a thread for
+// each connection: it waits 30 ms, then until the link has capacity for the answer. Unlike a remote
+// server it uses this machine's cores.
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of pictures on a single core.
+// Measures the cost of processing images on a single core.
 //
 //   build/bench/bench/penstock_image_bench
 //

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Runs a single part of the flow for a given number of batches, so that bench/instructions.sh can
-// count its instructions. Samples have four bytes, so that mostly the library is counted.
+// count its instructions. Samples are only four bytes long, so that most instructions are the
+// library's.
 //
 //   instructions PART BATCH_SIZE BATCHES
 //

@@ -407,7 +407,7 @@ void add_rows() {
   }
 }
 
-// "loader/float/workers:1" must reach 0.90 of "floor_hand_off/float".
+// Requires that "loader/float/workers:1" reach 0.90 of the speed of "floor_hand_off/float".
 bench::goal digits_goal(const std::string& what, std::int64_t workers) {
   return {.name = bench::named("loader/" + what, {{"workers", workers}}),
           .floor = (workers == 0 ? "floor_inline/" : "floor_hand_off/") + what,

@@ -49,8 +49,9 @@ using std::chrono::nanoseconds;
 constexpr std::size_t samples_a_batch = 16;
 constexpr microseconds unit{400};
 
-/// Waits whose total has the intended length: a late return shortens the next waits. If the machine
-/// has stopped the thread for long, the next waits are not shortened. For use by one thread.
+/// Waits whose total has the intended length, because a late return shortens the next waits. If the
+/// machine has stopped the thread for long, the next waits are not shortened. Only one thread may
+/// use an object.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -105,7 +106,7 @@ struct judged {
   ps::diagnosis said;
 };
 
-/// Returns the units of time that a batch takes in an undisturbed loop without slow samples.
+/// Returns the time of a batch in an undisturbed loop without slow samples, in the model's units.
 double modelled(const loop& how) {
   const double load = how.load / static_cast<double>(how.workers);
   if (how.depth == 1) return std::max(load, how.copy + how.body);
@@ -115,7 +116,8 @@ double modelled(const loop& how) {
 judged run_once(const loop& how) {
   const double longest = std::max({how.load, how.copy, how.body});
   const auto batches = static_cast<std::uint64_t>(std::max(60.0, 300 / longest));
-  const std::uint64_t warm = std::max<std::uint64_t>(12, how.prefetch / 2);  // of an empty ring
+  const std::uint64_t warm = std::max<std::uint64_t>(12, how.prefetch / 2);  // starts with an empty
+                                                                             // ring
   const double bytes = samples_a_batch * 64 * sizeof(float);
   const ps::cpu_device device{
       {.copy_bytes_per_second = bytes / std::chrono::duration<double>{of(how.copy)}.count()}};
@@ -144,7 +146,7 @@ judged run_once(const loop& how) {
 }
 
 /// Runs the loop. If the machine stops a thread for long, `diagnose` judges a different loop than
-/// the model's; the run is then repeated, a few times at most.
+/// the model's, so the run is repeated, a few times at most.
 judged run(const loop& how) {
   const double max = (1 + 1.0 / 12) * std::chrono::duration<double>{of(modelled(how))}.count();
   auto found = run_once(how);

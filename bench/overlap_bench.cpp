@@ -12,7 +12,7 @@
 // modeled time, and the next copy starts when its dependencies are complete, even if its thread is
 // late. Load and step are timed waits. A timed wait returns late by a varying amount, and the next
 // wait is shorter by that amount: a stage occupies its thread for exactly n * cost in n batches and
-// never less, so any loss of the flow is visible. All times are taken in the step.
+// never less, so any loss by the library is visible. All times are taken in the step.
 //
 // `wait_alone` is the floor: only the waits of the slowest stage. `plain_wait_alone` is the same
 // without the correction for late returns and shows how late this machine's timers are. The
@@ -90,7 +90,7 @@ double in_microseconds(clock_type::duration span) {
   return std::chrono::duration<double, std::micro>(span).count();
 }
 
-/// Waits whose total has the intended length. For use by one thread.
+/// Waits whose total has the intended length. Only one thread may use an object.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -215,7 +215,8 @@ std::string floor_of(const point& at) {
   return bench::named("wait_alone", {{"us", at.bound().count()}});
 }
 
-// Uses manual time below: the measured unit is a batch among many, not an iteration of the State.
+// Uses manual time, because the measured unit is a batch among many and not an iteration of the
+// State.
 
 void flow(benchmark::State& state, const point& at) {
   for (auto _ : state) {
@@ -283,7 +284,7 @@ int main(int argc, char** argv) {
     once(benchmark::RegisterBenchmark(("plain_wait_alone" + us).c_str(), wait_alone<plain_wait>,
                                       cost));
   }
-  // A default of this program, before the caller's options, because the grid is large.
+  // Sets a default before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());

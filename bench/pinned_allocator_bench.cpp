@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pinned memory of the CPU device: the cost of allocating and freeing it, through a pool too, and
-// of writing to it.
+// Pinned memory of the CPU device: the cost of allocating and freeing it, with and without a pool,
+// and of writing to it.
 //
 //   build/bench/bench/penstock_pinned_allocator_bench
 //   ... --benchmark_filter=write             only the speed of the memory

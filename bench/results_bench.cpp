@@ -51,7 +51,7 @@ constexpr std::array<std::int64_t, 3> costs{1, 3, 10};
 constexpr std::size_t points = costs.size() * costs.size() * costs.size();
 constexpr point point_at(std::size_t i) { return {costs[i % 3], costs[i / 3 % 3], costs[i / 9]}; }
 
-/// Waits whose total has the intended length. For use by one thread.
+/// Waits whose total has the intended length. Only one thread may use an object.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -160,7 +160,7 @@ int main(int argc, char** argv) {
     once(benchmark::RegisterBenchmark(bench::named("wait_alone", {{"units", cost}}).c_str(),
                                       wait_alone, cost));
   }
-  // A default of this program, before the caller's options, because the grid is large.
+  // Sets a default before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());

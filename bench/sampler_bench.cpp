@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The order of samples and their random bits: the cost of an index that is computed from its
-// position in constant memory, and the cost of reading it from a list that was shuffled before.
+// The order of samples and their random bits. Compares the cost of computing an index from its
+// position in constant memory with the cost of reading it from a list that was shuffled in advance.
 //
 //   build/bench/bench/penstock_sampler_bench
 //
@@ -157,7 +157,7 @@ void fill_blocks(benchmark::State& state) {
   count_indices(state, sizeof(order));
 }
 
-// A mixture of parts with a billion samples each, with sixteen changes of weights.
+// A mixture of parts with a billion samples each, whose weights change sixteen times.
 void mixture_blocks(benchmark::State& state) {
   const auto parts = static_cast<std::size_t>(state.range(0));
   ps::mixture_options options{.seed = 1, .schedule = {}, .batch_size = 1024};

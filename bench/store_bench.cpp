@@ -15,7 +15,8 @@
 //                           workers prefetch the run that they read; `ahead`: the loader's
 //                           `lookahead_bytes` also announces later samples; items are blobs
 //
-// The file is in the folder for temporary files (TMPDIR). If that is in memory, nothing is cold.
+// The file is in the folder for temporary files (TMPDIR). If that folder is in memory, no read is
+// cold.
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>

@@ -83,7 +83,7 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
-    /// Records like a loader; the memory is not refilled here.
+    /// Records the release like a loader, but does not refill the memory.
     void release_after(ps::cpu_stream_ref stream) {
       ps::cpu_device{}.record(*drained_, stream);
       data_ = nullptr;
@@ -136,8 +136,9 @@ double thread_nanoseconds() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-/// Times `next_batch()` once per iteration. The first batch comes before the clock starts, and the
-/// flow is never drained: as many copies are in flight at the end as at the start.
+/// Times one call of `next_batch()` per iteration. The first batch is delivered before the clock
+/// starts, and the flow is never drained, so as many copies are in flight at the end as at the
+/// start.
 template <class NextBatch>
 void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
   next_batch();
@@ -256,7 +257,7 @@ int main(int argc, char** argv) {
   add("loader", loader_alone, {});
   add("loader_feed", loader_feed, {3});
 
-  // Defaults of this program, before the caller's options, because there are 84 rows.
+  // Sets defaults before the caller's options, because there are 84 rows.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   std::string brief{"--benchmark_min_time=0.05"};

@@ -164,7 +164,8 @@ std::size_t by_random(const problem& of, std::uint64_t seed) {
   return in_order(of, order, seed);
 }
 
-/// Traverses the grid from a start that depends on the seed, so that no lucky corner decides.
+/// Traverses the grid from a start that depends on the seed, so that no single lucky corner decides
+/// the result.
 std::size_t by_grid(const problem& of, std::uint64_t seed) {
   auto order = grid_order(of);
   const auto start = static_cast<std::ptrdiff_t>(seed * order.size() / 20);
@@ -172,8 +173,8 @@ std::size_t by_grid(const problem& of, std::uint64_t seed) {
   return in_order(of, order, seed);
 }
 
-/// A loop whose reads take long, take long occasionally, or wait. Work is counted in turns instead
-/// of time, because a thread without a core makes no turns.
+/// A loop whose reads always take long, occasionally take long, or wait. Work is counted in
+/// iterations of a busy loop instead of time, because a thread without a core makes no progress.
 struct running_loop {
   const char* name;
   int read = 0;         // turns per sample

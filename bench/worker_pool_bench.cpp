@@ -57,7 +57,7 @@ namespace ps = penstock;
 
 // ---- ranges of indices
 
-// The way in which a thread reports its pieces: all at once when it finds no more, or one by one.
+// The way in which a thread reports its pieces: all at once when no more are left, or one by one.
 enum class counting { by_thread, by_piece };
 
 // A loop over indices that the caller shares with the threads of a pool, as workers share a batch:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A dataset with several fields and one bad sample. A field has a length that is known only at run
-// time. An exception from read keeps its type and reaches the loop in place of its batch.
+// A dataset with several fields and one bad sample. The length of one field is known only at run
+// time. An exception from read keeps its type, and the loop receives it instead of the batch.
 // last_failure() returns which sample failed, and the loop can continue with the next batch.
 #include <penstock/penstock.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // One dataset, split at random into two parts. map with rng adds noise to the training part; the
 // validation part is unchanged. Five epochs fit a line to the training part, and the validation
-// part checks it. The noise depends only on (seed, epoch, sample): it is new in every epoch, and
-// equal for any number of workers.
+// part checks it. The noise depends only on (seed, epoch, sample): it differs in every epoch, and
+// is the same for any number of workers.
 #include <penstock/penstock.hpp>
 
 #include <cmath>
@@ -30,7 +30,7 @@ int main() {
   const points all;
   const auto [learned, held_out] = ps::random_split(all, {0.8, 0.2}, 1);
   const ps::cpu_device device;
-  // The stream that runs the step; the bodies of the loops only launch
+  // The stream that runs the steps; the bodies of the loops only launch work on it
   auto stream = device.make_stream();
   ps::loader train{learned | ps::map(noise),
                    ps::shuffled{.seed = 1},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The loader without a device: batches in host memory, for a program that does not use a GPU or
-// copies to it by itself. Shows the options that matter here, and the memory that the loader
+// The loader without a device. Batches stay in host memory, for programs that use no GPU or make
+// their own copies to it. Shows the options that matter here, and the memory use that the loader
 // reports.
 #include <penstock/penstock.hpp>
 
@@ -38,7 +38,7 @@ int main() {
     // 48 x 32 x 32, used in place
     const auto image = ps::get<"image">(batch);
     const auto label = ps::get<"label">(batch);
-    // Padding does not count
+    // Ignores padding
     for (std::size_t i = 0; i < batch.valid(); ++i) {
       wrong += image(i, 31, 31) == static_cast<std::uint8_t>(label[i]) ? 0U : 1U;
     }

@@ -13,7 +13,7 @@
 
 namespace ps = penstock;
 
-// Every third sample counts
+// Every third sample counts as one vote
 struct votes {
   using record_type = ps::record<ps::field<"value", double>, ps::field<"counts", int>>;
   std::uint64_t size() const { return 1024; }
@@ -30,7 +30,7 @@ int main() {
   using feed_type = ps::transfer<decltype(loader)&>;
   constexpr std::size_t together = 4;
 
-  // Leaves two slots for copies ahead
+  // Two slots are left for copies ahead
   feed_type feed{loader, stream, {.depth = together + 2}};
   std::vector<feed_type::batch_type> held;
   double counted = 0, gradient = 0, sum = 0;
@@ -47,7 +47,8 @@ int main() {
         for (std::size_t i = 0; i < value.size(); ++i) gradient += value[i] * counts[i] / counted;
       });
     }
-    // The optimizer's step. All four slots are free after it, and nothing has waited here.
+    // The optimizer's step. All four slots are free after it. The host has not waited for the
+    // device.
     stream.launch([&] { sum += gradient, gradient = 0, counted = 0; });
     held.clear();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Feeds a CUDA kernel. Images travel as bytes, a quarter of the size of floats, and arrive as
-// floats. Each batch takes one launch. nvcc compiles the program for a GPU; the tests run it
-// without a GPU, on the double of the CUDA runtime in tests/fake_cuda.
+// Feeds a CUDA kernel. Images are transferred as bytes, which take a quarter of the size of floats,
+// and arrive as floats. Each batch takes one launch. nvcc compiles the program for a GPU. The tests
+// run it without a GPU, with the fake CUDA runtime in tests/fake_cuda.
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 
@@ -23,7 +23,7 @@ struct toy_images {
   }
 };
 
-// Writes the mean of each image to the index that is its number. Uses one thread per image.
+// Writes the mean of each image to `means`, at the image's number. Each thread handles one image.
 __global__ void mean_of_each(ps::tensor_view<const float, ps::dyn, 16, 16> images,
                              ps::tensor_view<const std::uint32_t, ps::dyn> numbers, float* means) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;

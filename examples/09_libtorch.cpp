@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Trains a small convolutional libtorch network on MNIST, with augmentation, and validates it after
-// each epoch. $MNIST_DIR is the folder of the plain files; without it the program uses noise.
-// Ctrl-C writes a checkpoint. The next run continues with the very next batch, and ends with the
-// same weights, bit for bit, as a run without the stop.
+// each epoch. $MNIST_DIR is the folder of the uncompressed files. If it is not set, the program
+// uses noise. Ctrl-C writes a checkpoint. The next run continues with the next batch, and ends with
+// the same weights, bit for bit, as an uninterrupted run.
 //
 //   09_libtorch [CHECKPOINT [WORKERS [STOP_AFTER]]]   STOP_AFTER: raises SIGINT after so many steps
 #include <torch/torch.h>
@@ -29,7 +29,7 @@ namespace ps = penstock;
 namespace nn = torch::nn;
 using record = ps::digit_record;
 
-// Noise over a pattern of the class
+// Random images: noise added to a pattern of the class
 struct noisy_patterns {
   using record_type = record;
   static std::uint64_t size() { return 7000; }
@@ -77,7 +77,7 @@ struct training {
   torch::Tensor operator()(const torch::Tensor& image) {
     return net->forward(image.unsqueeze(1).to(torch::kFloat).div(255));
   }
-  // The tensors that autograd keeps hold the batch's slot until backward has run
+  // Autograd's tensors hold the batch's slot until the backward pass has run
   void step(const torch::Tensor& image, const torch::Tensor& label) {
     optimizer.zero_grad();
     nn::functional::cross_entropy((*this)(image), label.to(torch::kLong)).backward();
@@ -115,7 +115,7 @@ int main(int argc, char** argv) {
   const auto train_digits = digits_of("train");
   const auto test_digits = digits_of("t10k");
   torch::manual_seed(1);
-  torch::set_num_threads(1);  // a fixed order of sums
+  torch::set_num_threads(1);  // makes the order of sums fixed
   training run;
 
   ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads pictures from a folder of classes as a training or a validation does: workers decode, crop
-// and resize them, and the program counts them. The tool measures what a machine can deliver, and
-// compares pixels with those of another loader. --help lists the options. Without a folder it makes
-// one, from photographs in the system's packages or from painted pictures.
+// Reads images from a folder of classes, as training or validation does. Workers decode, crop and
+// resize them, and the program counts them. The tool measures the throughput of a machine, and
+// compares pixels with those of another loader. --help lists the options. If no folder is given,
+// the program creates one, from photographs in the system's packages or from synthetic images.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/crop.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// An inference server without its network. Clients send single requests and wait for their answers,
-// the model computes many answers at once, and a thread returns them while the next step runs.
-// After Ctrl-C the server accepts no new requests and answers the pending ones.
+// An inference server without its network. Clients send single requests and wait for their answers.
+// The model computes many answers at once, and a thread returns them while the next step runs.
+// After Ctrl-C the server accepts no new requests, and answers the pending requests.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/results/results.hpp>
 #include <penstock_ext/serve/batcher.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads pictures from tar shards in WebDataset's format. Every sample can be read on its own, so a
+// Reads images from tar shards in WebDataset's format. Every sample can be read on its own, so a
 // shuffle covers all shards. The arguments are the shards, or patterns such as
-// train-{000..146}.tar; without arguments the program makes a shard. --digest reads in order and
+// train-{000..146}.tar. Without arguments the program creates a shard. --digest reads in order and
 // prints the SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// The flags of this program choose the pipeline, and the training loop does not depend on the
-// choice: the loader has a type that a header can name. Without flags the program augments and
-// shuffles.
+// The flags of this program choose the pipeline. The training loop does not depend on them, because
+// all pipelines have the same loader type, which a header can declare. Without flags the program
+// augments and shuffles.
 //
 //   penstock_13_run_time_choices [augment] [shuffle] [progress]
 //
 // Two samples are known to be bad, from the quarantine list of an earlier run. The loader skips
 // them without reading them. The batches carry the indices of their samples, so the program can
-// name the hardest one.
+// print the hardest sample.
 #include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/adaptors/any_dataset.hpp>
@@ -38,7 +38,7 @@ using feed_type = ps::transfer<ps::any_loader<point>>;
 
 // ---- the pipelines
 
-// y = 3 x + 1, except one sample that is far off and two that cannot be read
+// y = 3 x + 1, except for one sample that is far off the line and two that cannot be read
 struct line {
   using record_type = point;
   std::uint64_t size() const { return 2000; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Packs whole documents into rows of tokens, for models whose attention stays within a document.
 // The rows are the same for any number of workers. The argument is the prefix of Megatron's .bin
-// and .idx files with 16 bits per token; without an argument the program makes documents. A flat
-// FILE.bin of tokens, as nanoGPT writes it, is cut into windows. --digest reads in order and prints
-// the SHA-256 of each field over all rows.
+// and .idx files with 16 bits per token. Without an argument the program creates documents. If the
+// argument is a flat file of tokens, FILE.bin as written by nanoGPT, it is cut into windows
+// instead. --digest reads in order and prints the SHA-256 of each field over all rows.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>

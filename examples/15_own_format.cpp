@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads a folder of pictures in a format of your own from slow storage; some of the files are
-// damaged. You write the decoder, the library does the rest. A second run uses the first run's list
-// of bad files.
+// Reads a folder of images in a custom format from slow storage. Some of the files are damaged. The
+// program provides only the decoder. A second run uses the list of bad files from the first run.
 //
-//   penstock_15_own_format [FOLDER [MILLISECONDS]]    FOLDER/class/file; the extra wait of a read
+// penstock_15_own_format [FOLDER [MILLISECONDS]] reads FOLDER/class/file, with an additional delay
+// per read
 //
-// Without a folder the program makes one: PGM and PPM files in two brightnesses, every 40th cut in
-// half.
+// Without a folder the program creates one, with PGM and PPM files in two brightnesses, of which
+// every 40th is cut in half.
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Maps arrays and records from their files. The arguments are IMAGES.npy and LABELS.npy, N x H x W
-// x C bytes and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin
-// with records in CIFAR-10's format. Without arguments the program makes such records. --digest
+// Maps arrays and records from files. The arguments are IMAGES.npy and LABELS.npy, with N x H x W x
+// C bytes and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin
+// with records in CIFAR-10's format. Without arguments the program creates such records. --digest
 // reads in order and prints the SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/files/npy_dataset.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads columns as samples: "x", lists of floats of equal length, and "label", numbers of 64 bits.
-// The arguments are Parquet files if CMake found penstock::parquet. Without arguments a table
-// arrives through Arrow's C stream, which needs no library. --digest reads in order and prints the
-// SHA-256 of each field over all samples.
+// The arguments are Parquet files if CMake found penstock::parquet. Without arguments the program
+// reads a table from Arrow's C stream interface, which needs no library. --digest reads in order
+// and prints the SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/table/arrow_dataset.hpp>
 #ifdef EXAMPLE_HAS_PARQUET

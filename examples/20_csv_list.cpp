@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads the files that a CSV file lists, each with its label: "path,label" in the first line, then
 // one file per line. Accepts the output of spreadsheets and pandas: quoted cells, CRLF, a byte
-// order mark, empty lines, a last line without a newline. Anything else is an error that names the
-// file and line. `blob_list` takes paths and labels from any origin.
+// order mark, empty lines, a last line without a newline. Anything else is an error with the file
+// and line. `blob_list` takes paths and labels from any source.
 //
-//   penstock_20_csv_list [LIST.csv]      without an argument: a list of two files, made here
+// penstock_20_csv_list [LIST.csv]: without an argument, the program creates a list of two files
 #include <penstock_ext/blob/blob_list.hpp>
 
 #include <algorithm>
@@ -23,7 +23,8 @@
 
 namespace ps = penstock;
 
-// Splits a line of CSV into cells. Quotes around a cell protect commas; "" in it is a quote.
+// Splits a line of CSV into cells. Quotes around a cell protect commas, and "" within a quoted cell
+// is a quote.
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells;
   for (std::size_t at = 0;; ++at) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// Computes embeddings of a folder of pictures. Workers decode, a device computes, and a thread
-// writes the results while the next steps run. A run that was killed at any moment continues where
-// it was, and each picture has exactly one row.
-//   penstock_22_embeddings FOLDER OUT   writes OUT.npy (a row a file), OUT.txt (the files' names)
-// Without arguments the program makes a folder, kills a first run halfway, and checks the output of
-// a second run.
+// Computes embeddings for a folder of images. Workers decode, a device computes, and a thread
+// writes the results while the next steps run. A run killed at any point resumes where it left off,
+// and each image gets exactly one row. `penstock_22_embeddings FOLDER OUT` writes OUT.npy (one row
+// per file) and OUT.txt (the file names). Without arguments the program creates a folder, kills a
+// first run halfway, and checks the output of a second run.
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
 
@@ -38,7 +37,7 @@ std::string content_of(const std::string& path) {
   return (std::ostringstream{} << file.rdbuf()).str();
 }
 
-// `killed_after`: the last batch whose rows are written.
+// `killed_after` is the last batch whose rows are written before the run is killed.
 void embed(const std::string& folder, const std::string& out, std::uint64_t killed_after = ~0ULL) {
   const ps::image_folder files{folder};
   ps::loader_options options{.batch_size = 8, .instrumentation = {.indices = true}};
@@ -66,7 +65,8 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
         std::ofstream next{out + ".new"};
         next << loader.state_at({done.epoch(), done.number() + 1});
         require(rows.flush() && next.flush(), "the rows or the state can't be written");
-        std::filesystem::rename(out + ".new", out + ".state");  // atomically, and after the rows
+        std::filesystem::rename(out + ".new", out + ".state");  // atomic, and after the rows are
+                                                                // written
         if (done.number() == killed_after) std::raise(SIGKILL);
       }};
   auto at = loader.state_at({0, 0});
@@ -76,7 +76,7 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
     const auto image = ps::get<"image">(batch);
     const auto vector = ps::get<"vector">(slot);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      for (std::size_t c = 0; c < 3; ++c) {  // the mean of a color, instead of a network
+      for (std::size_t c = 0; c < 3; ++c) {  // the mean of each color stands for a network
         vector(i, c) = 0;
         for (std::size_t p = 0; p < 576; ++p) vector(i, c) += image(i, p / 24, p % 24, c) / 576.0F;
       }

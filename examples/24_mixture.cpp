@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // A mixture of three corpora whose weights change during training. The program kills a run and
-// resumes it, and later changes the weights on purpose. No sample of a part is read twice before
-// the part is exhausted. With several ranks, use ps::sharded{planned, {...}} instead of `planned`.
+// resumes it, and later changes the weights on purpose. No sample of a corpus is read twice before
+// all samples of the corpus have been read. With several ranks, use ps::sharded{planned, {...}}
+// instead of `planned`.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/samplers/mixture.hpp>
 
@@ -19,7 +20,7 @@
 #include <vector>
 
 namespace ps = penstock;
-using document = ps::record<ps::field<"id", std::uint64_t>>;  // a real program has tokens
+using document = ps::record<ps::field<"id", std::uint64_t>>;  // a real program has tokens here
 
 void require(bool is_so, const char* problem) {
   if (!is_so) throw std::runtime_error(problem);
@@ -36,8 +37,8 @@ struct corpus {
 const corpus web{0, 5000}, code{10'000, 2000}, books{20'000, 700};
 constexpr std::size_t batch_size = 24;
 
-// Trains up to step `last`, starting where the previous run ended. Writes the line of a batch
-// before its state.
+// Trains up to step `last`, starting where the previous run ended. Writes a batch's line before the
+// state after that batch.
 ps::loader_state train(const ps::mixture& mixed, const std::string& folder, std::uint64_t last,
                        bool has_other_weights = false, std::uint64_t killed_after = ~0ULL) {
   ps::loader loader{ps::concat(web, code, books), mixed, {.batch_size = batch_size, .workers = 2}};
@@ -51,7 +52,7 @@ ps::loader_state train(const ps::mixture& mixed, const std::string& folder, std:
     state = loader.state();
     std::ofstream next{folder + "/new", std::ios::binary};
     if (!next.write(reinterpret_cast<char*>(&state), 64).flush()) std::abort();  // the disk is full
-    std::filesystem::rename(folder + "/new", folder + "/state");                 // atomically
+    std::filesystem::rename(folder + "/new", folder + "/state");                 // atomic
     if (batch.number() == killed_after) std::raise(SIGKILL);
     if (batch.number() + 1 == last) break;
   }
@@ -84,7 +85,7 @@ int main() {
   for (std::ifstream in{folder + "/ids"}; in >> id; ++count) read[id / 10'000].insert(id);
   std::filesystem::remove_all(folder);
   require(count == 160 * batch_size, "a batch is missing, or is there twice");
-  const auto progress = changed.progress({0, 160});  // computed without the samples read
+  const auto progress = changed.progress({0, 160});  // computed without reading samples
   for (std::size_t part = 0; part < 3; ++part) {
     require(progress[part].epoch == 0, "a part is through");
     require(read[part].size() == progress[part].samples, "a sample was read twice");

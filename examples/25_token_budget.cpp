@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Batches that contain as many texts as fit a token budget. A run on four ranks ends in the middle
-// of an epoch and continues with two ranks, then with one. Each text is read once, and in every
+// of an epoch, and continues with two ranks and then with one. Each text is read once, and in every
 // step all ranks have nearly the same number of tokens.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/samplers/by_tokens.hpp>
@@ -47,11 +47,11 @@ int main() {
   ps::loader_state saved;
   struct part {
     int world;
-    std::uint64_t end;  // in batches of all ranks: the end of a step
+    std::uint64_t end;  // in batches of all ranks; always the end of a step
   };
   for (const auto& [world, end] : {part{4, 40}, part{2, 100}, part{1, order.batches()}}) {
     ps::loader_state next;
-    for (int rank = 0; rank < world; ++rank) {  // separate processes in a real program
+    for (int rank = 0; rank < world; ++rank) {  // these are separate processes in a real program
       const ps::sharded share{order, {.rank = rank, .world = world}};
       ps::loader loader{data,
                         share,

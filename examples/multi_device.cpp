@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Several GPUs in one process. Each GPU has its own thread, stream, loader and transfer, and its
-// own share of the dataset. Needs the CUDA runtime but no nvcc: the "step" only copies the labels
-// back.
+// own share of the dataset. Needs the CUDA runtime but no nvcc, because the "step" only copies the
+// labels back.
 #include <penstock/cuda.hpp>
 
 #include <cstdint>

@@ -91,8 +91,8 @@ inline double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// Returns the process's proportional set size in MiB, like peer.py; there are no child processes
-/// here.
+/// Returns the process's proportional set size in MiB, like peer.py. Here there are only threads
+/// and no child processes to add.
 inline double memory_mib() {
   std::ifstream file{"/proc/self/smaps_rollup"};
   for (std::string word; file >> word;) {
@@ -117,7 +117,7 @@ inline double sum_of(std::span<const float> values) {
   return total;
 }
 
-/// A summary of the values read, which shows that all sides have read the same.
+/// A summary of the values read, for checking that all sides read the same values.
 struct seen {
   double values = 0;
   std::int64_t labels = 0;

@@ -56,7 +56,7 @@ std::string load(std::size_t workers, bool scaled, const std::string& folder) {
   });
 }
 
-// Resizes pictures of about 320 x 290 to 224 x 224. Sizes differ as in pictures.py.
+// Resizes images of about 320 x 290 to 224 x 224. The sizes differ as in pictures.py.
 std::string resize(const std::string&) {
   std::vector<std::uint8_t> in(322 * 290 * 3);
   ps::sample_generator random{{.seed = 1}, 0};

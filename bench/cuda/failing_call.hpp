@@ -8,8 +8,8 @@
 
 namespace bench {
 
-/// Makes the call fail that PENSTOCK_FAIL_CALL specifies: "cudaHostRegister:2" makes the third call
-/// of that function fail once; "lost:2" makes the third call and all later calls fail, as after a
+/// Makes the call that PENSTOCK_FAIL_CALL specifies fail. "cudaHostRegister:2" makes the third call
+/// of that function fail once. "lost:2" makes the third call and all later calls fail, as after a
 /// lost context.
 inline void arm_failure() {
   const char* const given = std::getenv("PENSTOCK_FAIL_CALL");
@@ -22,7 +22,7 @@ inline void arm_failure() {
   fake_cuda::fail_call_of(call.substr(0, colon), which, cudaErrorNotSupported);
 }
 
-/// Writes how often this thread has made each call, one per line, to the file in
+/// Writes how often this thread has called each function, one per line, to the file in
 /// PENSTOCK_LIST_CALLS.
 inline void list_calls() {
   const char* const path = std::getenv("PENSTOCK_LIST_CALLS");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// Floats that travel in fewer bytes and become floats again after the copy, on a GPU. Compares
-// `narrowed` and `widen_on_device` with the same feed of plain floats, by the bytes of floats that
-// arrive per second. Batches are always ready, so only the bus and the widening kernel are
-// measured.
+// Measures transfers of floats that are narrowed before the copy and widened after it, on a GPU.
+// Compares `narrowed` and `widen_on_device` with the same feed of plain floats, by the bytes of
+// floats that arrive per second. Batches are always ready, so only the bus and the widening kernel
+// are measured.
 //
 //   penstock_cuda_narrowed_bench [--json FILE] [--quick]
 //
-// --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
-// The first value that arrives is checked in each way; a wrong value is an error.
+// --quick takes a second and only checks that the program works; its numbers must not be quoted.
+// The program checks the first value that arrives each way, and reports an error if it is wrong.
 
 #include <cuda_runtime_api.h>
 
@@ -120,7 +120,7 @@ void run(bench::rows& out, bool quick) {
     const std::size_t floats = samples * length * sizeof(float);
     const std::uint64_t count =
         quick ? 6 : std::clamp<std::uint64_t>((std::uint64_t{1} << 30) / floats, 6, 2000);
-    // Each way has its own memory, which is allocated at its first turn.
+    // Each way has its own memory, which is allocated when the way is first measured.
     const auto one_way = [&](const char* name, auto make) {
       return bench::way{name, [make] {
                           auto feed = make();

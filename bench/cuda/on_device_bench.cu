@@ -5,9 +5,10 @@
 //
 //   penstock_cuda_on_device_bench [--json FILE] [--quick]
 //
-// --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
-// Rows of the group "launch, L2" have small batches: launches take as long as the memory, or the
-// ring stays in the L2 cache. Such rows measure the launch rate and not the memory.
+// --quick takes a second and only checks that the program works; its numbers must not be quoted. In
+// the group "launch, L2" the batches are so small that a launch takes as long as the memory
+// traffic, or that the ring stays in the L2 cache. Such rows measure the launch rate and not the
+// memory.
 
 #include <cuda_runtime.h>
 
@@ -77,7 +78,7 @@ void run(bench::rows& out, bool quick) {
     const auto at = [&](int i) { return static_cast<std::size_t>(i) % ring; };
     const std::size_t moved = in_layout.used_bytes(batch) + out_layout.used_bytes(batch);
     const int launches = quick ? 2 : 64;
-    // The bytes that a GPU with 5 TB/s moves in the time of a launch or two.
+    // The bytes that a GPU with 5 TB/s moves in the time of one or two launches.
     const char* const group = moved < (std::size_t{16} << 20) ? "launch, L2" : "on_device";
     std::vector<bench::way> ways;
     ways.push_back({"copy on the device", [&] {

@@ -35,7 +35,7 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const penstock::batch_info& info() const noexcept { return info_; }
-    // Like the loader's functions, except that the memory is not refilled.
+    // Has the interface of the loader, but does not refill the memory.
     void release_after(penstock::cuda_stream_ref) noexcept { data_ = nullptr; }
     void release_after(const std::shared_ptr<timeline>&, timeline::point) noexcept {
       data_ = nullptr;
@@ -46,7 +46,7 @@ class ready_source {
     penstock::batch_info info_;
   };
 
-  /// Makes `count` batches per epoch. The `ring` batches at `data` serve in rotation and are
+  /// Provides `count` batches per epoch. The `ring` batches at `data` are used in rotation and are
   /// `stride` bytes apart.
   ready_source(const penstock::cuda_device& device, const penstock::batch_layout<Record>& layout,
                const std::byte* data, std::size_t stride, std::size_t ring, std::uint64_t count)

@@ -29,8 +29,8 @@ namespace bench {
 }
 
 /// Throws `std::runtime_error` with the name and the text of the error, and restores the last-error
-/// slot to its state before the call. Throws `penstock::cuda_context_lost` if no call can succeed
-/// any more.
+/// slot to its state before the call. Throws `penstock::cuda_context_lost` if no later call can
+/// succeed.
 inline void must(cudaError_t code) {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -38,8 +38,9 @@ inline void must(cudaError_t code) {
   throw std::runtime_error(std::string{cudaGetErrorName(code)} + ": " + cudaGetErrorString(code));
 }
 
-/// A way to do something. `prepare` allocates resources and returns a function that does the work
-/// once and returns its time. Both may throw; then only this way is refused.
+/// A way to perform an operation. `prepare` allocates resources and returns a function that
+/// performs the operation once and returns its time. Both may throw, in which case only this way is
+/// refused.
 struct way {
   std::string name;
   std::function<std::function<double()>()> prepare;
@@ -54,7 +55,7 @@ struct measurement {
 
 /// Measures several ways to do the same thing, in rotation, so that changes of the machine affect
 /// all of them. Returns the median of `repetitions` for every way, after a warm-up repetition.
-/// Stops if the GPU's context is lost; earlier measurements count.
+/// Stops if the GPU's context is lost, and keeps earlier measurements.
 [[nodiscard]] inline std::vector<measurement> in_turns(int repetitions,
                                                        const std::vector<way>& ways) {
   std::vector<measurement> found(ways.size());
@@ -99,14 +100,14 @@ struct measurement {
 /// The results: printed line by line, and written to a JSON file that is complete after every row.
 class rows {
  public:
-  /// Thrown if the file cannot be written. Not derived from std::exception, because no row has
-  /// caused the error and no row can be saved.
+  /// Thrown if the file cannot be written. Not derived from std::exception, so that it is not
+  /// mistaken for the failure of a row.
   struct write_error {
     std::string path;
   };
 
-  /// `path` may be null: then no file is written. Only groups with the given names are measured, or
-  /// all groups if there are no names.
+  /// If `path` is null, no file is written. Measures only groups with the given names, or all
+  /// groups if `groups` is empty.
   explicit rows(const char* path, std::vector<std::string> groups = {})
       : path_(path == nullptr ? "" : path), groups_(std::move(groups)) {}
 
@@ -116,7 +117,7 @@ class rows {
     write();
   }
 
-  /// `floor` is the value to compare with, in the same unit; 0 for none.
+  /// `floor` is the value to compare with, in the same unit, or 0 for none.
   void add(const std::string& group, const std::string& name, double bytes, double value,
            const char* unit, double floor = 0.0) {
     std::printf("%-12s %-38s %12.0f B %12.3f %-10s", group.c_str(), name.c_str(), bytes, value,
@@ -192,7 +193,7 @@ class rows {
     return {};
   }
 
-  /// Returns true if the GPU's context is lost: no call of this process can succeed any more.
+  /// Returns true if the GPU's context is lost, after which no call of this process can succeed.
   [[nodiscard]] bool is_lost() const noexcept { return !lost_.empty(); }
 
   /// Marks the results as complete unless the context was lost.
@@ -228,7 +229,7 @@ class rows {
     write();
   }
 
-  /// Writes a new file and renames it: if the process is killed, the earlier rows remain.
+  /// Writes a new file and renames it, so that the earlier rows remain if the process is killed.
   void write() const {
     if (path_.empty()) return;
     const std::string beside = path_ + ".new";

@@ -8,8 +8,8 @@
 //
 // --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
 //
-// Every number is shown with its floor, measured in rotation with it. A way that the system refuses
-// becomes a row with the reason and does not affect the others.
+// Every number is shown with its floor, measured in rotation with it. If the system refuses a way,
+// its row has the reason, and the others are not affected.
 
 #include <cuda_runtime.h>
 #include <sys/mman.h>
@@ -151,7 +151,8 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
     const auto of_slab = [&](ps::detail::memory_kind kind) {
       return std::make_shared<slab>(device, ring, kind, padded(bytes));
     };
-    // Has its own pages: the runtime refuses memory that shares a page with registered memory.
+    // Has its own pages, because the runtime refuses memory that shares a page with registered
+    // memory.
     const auto registered = [&] {
       static constexpr auto page = std::align_val_t{4096};
       const std::size_t pages = (ring + 4095) / 4096 * 4096;
@@ -212,7 +213,8 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
 
 using result_bytes = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
 
-/// Measures the way back: plain copies in both directions, and `results` with nothing to consume.
+/// Measures transfers to the host: plain copies in both directions, and `results` whose consumer
+/// does nothing.
 void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   for (const std::size_t bytes :
@@ -303,13 +305,13 @@ bench::measurement in_us(bench::measurement seconds, std::uint64_t count = 1) {
   return seconds;
 }
 
-/// Returns the floor for doing both at once, or 0 (none) if either was not measured.
+/// Returns the floor for doing both at once, or 0 (no floor) if either was not measured.
 double longer_of(const bench::measurement& one, const bench::measurement& other) {
   if (!one.refused.empty() || !other.refused.empty()) return 0;
   return std::max(one.value, other.value);
 }
 
-/// Measures copies and a kernel, each alone and both at once: 1 is perfect overlap.
+/// Measures copies and a kernel, each alone and both at once. A value of 1 is perfect overlap.
 void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto steps = device.make_stream();
   const auto copies = device.make_stream();
@@ -430,9 +432,9 @@ struct small_digits {
 };
 using ready_digits = bench::ready_source<small_digits::record_type>;
 
-/// Compares one copy stream with two in rotation; events on which threads sleep or spin; a copy
-/// direction that is given or found by the driver. All by hand: the library's choices, and variants
-/// that gained nothing on an H100.
+/// Compares one copy stream with two; events on which threads sleep or spin; and a copy direction
+/// that is given or determined by the driver. All are written by hand: the library's choices, and
+/// variants that gained nothing on an H100.
 void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto first = device.make_stream();
@@ -489,7 +491,7 @@ void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Adds the bytes at `from`, a part in each thread.
+/// Adds up the bytes at `from`. Each thread adds a part.
 __global__ void add_up(const std::uint8_t* from, std::size_t bytes, unsigned* sums) {
   const std::size_t threads = std::size_t{gridDim.x} * blockDim.x;
   const std::size_t thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -509,7 +511,8 @@ struct loaded_feed {
   ps::transfer<ps::loader<small_digits, ps::sequential, ps::cuda_device>&> feed;
 };
 
-/// Measures steps that read each byte of their batch once: from a copy, and in the host slot.
+/// Measures steps that read each byte of their batch once, either from a copy or from the host
+/// slot.
 void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::uint64_t count = quick ? 2 : 58;
@@ -542,7 +545,8 @@ void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
 void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto copies = device.make_stream();
-  // Few enough that the streams' queues never fill, because the host would then wait for the GPU.
+  // Few enough launches that the streams' queues never fill, because then the host would wait for
+  // the GPU.
   const std::uint64_t burst = quick ? 20 : 100;
   const int repetitions = quick ? 1 : 101;
   const auto per_batch = [burst](double seconds) {
@@ -783,8 +787,8 @@ void launches(const ps::cuda_device& device, bench::rows& out, bool quick) {
       [&](double seconds) { return seconds / count * 1e6; });
 }
 
-/// Measures steps of a modeled length, fed and on a batch that stays in place, and the idle time of
-/// the stream.
+/// Measures steps of a modeled length, both fed and on a batch that stays in place, and the idle
+/// time of the stream.
 void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t bytes = std::size_t{256} << 10;

@@ -84,9 +84,9 @@ struct augment {
 
   static std::int32_t fixed(float value) { return static_cast<std::int32_t>(value * one); }
 
-  /// The picture with a border of background, stored as squares between four pixels. The values at
-  /// the corners are the bytes of a word, so that a point costs a single load and compilers can use
-  /// a gather.
+  /// The image with a border of background, stored as squares between four pixels. Each square is a
+  /// word whose bytes are the values at its corners, so that a point takes a single load and
+  /// compilers can use a gather.
   class cells {
    public:
     explicit cells(const std::uint8_t* picture) {

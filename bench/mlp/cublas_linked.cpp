@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The usual case: without cuBLAS the program would not have started.
+// Used if the program is linked with cuBLAS, without which it would not start.
 #include "cublas.hpp"
 
 std::optional<std::string> mlp::why_no_cublas() { return std::nullopt; }

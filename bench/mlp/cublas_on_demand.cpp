@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The cuBLAS functions that cuda_backend.cuh calls, as functions that load the library on first
-// use. A program built with them also starts without cuBLAS, whose two files have 600 MB, and can
-// then use only the fused kernels. For programs that are copied to another machine
+// use. A program built with them starts even without cuBLAS, whose two files take 600 MB, in which
+// case it can use only the fused kernels. Intended for programs that are copied to another machine
 // (bench/gpu_pack.sh).
 #include "cublas.hpp"
 

@@ -31,8 +31,8 @@ struct digit_data {
   digit_set test;
 };
 
-/// Returns the folder of the files: `asked` if set, else $MNIST_DIR, else data/mnist if it has the
-/// files, else no value.
+/// Returns the folder of the files: `asked` if set, otherwise $MNIST_DIR if set, otherwise
+/// data/mnist if it has the files, otherwise no value.
 [[nodiscard]] std::optional<std::filesystem::path> find_data(
     const std::optional<std::filesystem::path>& asked);
 

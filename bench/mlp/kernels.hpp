@@ -124,7 +124,8 @@ struct product {
 
 MLP_KERNEL inline float relu(float x) { return x > 0.0F ? x : 0.0F; }
 
-/// Propagates the gradient through ReLU: the gradient if the output is positive, else 0.
+/// Propagates the gradient through ReLU. Returns the gradient if the output is positive, otherwise
+/// 0.
 MLP_KERNEL inline float relu_slope(float output, float gradient) {
   return output > 0.0F ? gradient : 0.0F;
 }
@@ -161,7 +162,7 @@ struct softmax_cross_entropy {
   }
 };
 
-/// Returns 1 if the largest logit of sample i, with bias, is that of its label, else 0.
+/// Returns 1 if the largest logit of sample i, with bias, is that of its label, otherwise 0.
 template <std::size_t Classes>
 struct is_right {
   const float* bias;
@@ -217,8 +218,8 @@ struct adam_update {
 
 // A pass through the network and back. `Narrow` is the type to which operands of products are
 // rounded, `Stored` their type in memory. Both are equal on a GPU. The host has no products of 16
-// bits, so `Stored` is a float of the rounded value there. If `Narrow` is float nothing is rounded:
-// `to` is unused, and values stay in place.
+// bits, so `Stored` is there a float with the rounded value. If `Narrow` is float, nothing is
+// rounded, `to` is unused, and values stay in place.
 
 template <class Narrow>
 inline constexpr bool is_rounded = !std::is_same_v<Narrow, float>;

@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
 #if defined(PENSTOCK_BENCH_ON_DOUBLE)
     bench::arm_failure();
 #endif
-    // Fails before digits are made or read.
+    // Fails before digits are generated or read.
     if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
     const auto rows = mlp::rows_of(chosen);

@@ -66,7 +66,7 @@ class rounded_copies<Backend, float> {
 /// bfloat16, or float if several batches make a step. Parameters, moments and gradients are float.
 /// With half, losses are scaled, and a step whose gradients overflow changes only the scale.
 ///
-/// All decisions of a step are made on the device: the host never waits for them.
+/// All decisions of a step are made on the device, so the host never waits for them.
 template <class Backend, class Narrow>
 class mixed_steps {
  public:

@@ -232,7 +232,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
               {"overlapped_above_bound", or_null(above_bound(chosen, found, min))}};
 }
 
-/// Writes a new file and renames it: if the process is killed, the earlier content remains.
+/// Writes a new file and renames it, so that the earlier content remains if the process is killed.
 void write(const std::filesystem::path& path, const nlohmann::ordered_json& what) {
   const std::filesystem::path beside{path.string() + ".new"};
   std::ofstream file{beside};

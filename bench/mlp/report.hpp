@@ -13,11 +13,11 @@ namespace mlp {
 struct measured_step {
   options chosen;
   results found;
-  bool is_complete = true;  ///< all of it has run
+  bool is_complete = true;  ///< all parts of the experiment were run
 };
 
-/// Prints the table, the cost of each stage, and the bound with the distance of the overlapped
-/// loop. `variants` are runs of `variants_of`, and become rows of the table.
+/// Prints the table, the cost of each stage, and the bound, with how far the overlapped loop is
+/// from it. `variants` contains runs of the variants from `variants_of`, one table row each.
 void print_report(std::ostream& out, const options& chosen, const results& found,
                   const std::vector<measured_step>& variants = {});
 

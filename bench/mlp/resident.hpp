@@ -60,7 +60,7 @@ class resident_set {
   using device_type = typename Backend::device_type;
 
  public:
-  /// `is_random`: reading `data` returns different samples in each epoch.
+  /// `is_random` is true if reading `data` returns different samples in each epoch.
   template <class Data, class Sampler>
   resident_set(const device_type& device, typename Backend::stream_ref stream, const Data& data,
                bool is_random, const Sampler& sampler, std::size_t batch_size, std::size_t epochs,

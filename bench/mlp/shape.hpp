@@ -15,7 +15,7 @@
 
 namespace mlp {
 
-/// Specifies whether a product transposes a matrix.
+/// Selects whether a product transposes a matrix.
 enum class transpose { no, yes };
 
 /// The type to which operands of products are rounded.

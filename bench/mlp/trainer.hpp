@@ -174,8 +174,8 @@ class trainer {
     return copy;
   }
 
-  /// Returns the share of correctly classified samples among `count` samples in device memory.
-  /// Reads the result once.
+  /// Returns the fraction of correctly classified samples among `count` samples in device memory.
+  /// Waits for the stream.
   template <class Pixel>
   [[nodiscard]] double accuracy(const Pixel* images, const std::uint8_t* labels,
                                 std::size_t count) {

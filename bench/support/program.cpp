@@ -152,7 +152,8 @@ bool is_met(const goal& aim, double ratio) {
   return aim.what == goal::kind::speed_at_least ? ratio >= aim.bound : ratio <= aim.bound;
 }
 
-// "loader_1/float over floor_hand_off/float: 0.97 of its speed; at least 0.90: met".
+// Prints a line such as "loader_1/float over floor_hand_off/float: 0.97 of its speed; at least
+// 0.90: met".
 void print(const goal& aim, const std::optional<judgement>& made) {
   if (!made) {
     std::printf("%s over %s: not measured\n", aim.name.c_str(), aim.floor.c_str());

@@ -21,7 +21,7 @@ struct goal {
   std::string name;
   std::string floor;
   kind what = kind::speed_at_least;
-  double bound = 0;  ///< 0: only the ratio is of interest
+  double bound = 0;  ///< 0 means that only the ratio is of interest
 };
 
 /// The main function of every benchmark program: runs the registered benchmarks several times in

@@ -11,12 +11,12 @@
 
 namespace data {
 
-/// A producer of Arrow's C stream, as many libraries have one. The batches have a column "x" of
-/// lists of four floats and a column "label" of 64-bit numbers. The producer is destroyed when
-/// everything it returned is released.
+/// A producer of Arrow's C stream, which many libraries provide. The batches have a column "x" of
+/// lists of four floats, and a column "label" of 64-bit numbers. The producer is destroyed when
+/// everything that it returned has been released.
 class made_table {
  public:
-  /// Returns a stream of `batches` batches with `rows` rows each; the receiver releases it.
+  /// Returns a stream of `batches` batches with `rows` rows each. The receiver releases the stream.
   static ArrowArrayStream stream(std::size_t batches, std::size_t rows) {
     ArrowArrayStream made{};
     made.get_schema = [](ArrowArrayStream*, ArrowSchema* out) {

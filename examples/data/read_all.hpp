@@ -17,8 +17,8 @@
 
 namespace data {
 
-/// SHA-256 sums over all added samples, one per field. A ragged field has one sum of its values and
-/// one of its lengths as 64-bit numbers.
+/// SHA-256 sums over all added samples, one sum for each field. A ragged field has a sum of its
+/// values and a sum of its lengths as 64-bit numbers.
 template <class Record>
 class field_sums {
  public:
@@ -63,8 +63,8 @@ class field_sums {
 };
 
 /// Reads all samples once in the order `order` and prints their count. With `digest`, reads them in
-/// index order and prints the sums of their fields, for a comparison with another reader of the
-/// same files.
+/// index order and prints the sums of their fields, to compare with another reader of the same
+/// files.
 template <class Dataset, class Sampler>
 void read_all(const Dataset& dataset, const Sampler& order, bool digest,
               std::size_t batch_size = 64) {
@@ -86,7 +86,7 @@ void read_all(const Dataset& dataset, const Sampler& order, bool digest,
   }
 }
 
-/// Returns the program's arguments without `flag`, and whether `flag` was among them.
+/// Returns the program's arguments without `flag`, and true if `flag` was among them.
 inline std::pair<std::vector<std::string>, bool> arguments_of(int argc, char** argv,
                                                               const char* flag = "--digest") {
   std::vector<std::string> all{argv + 1, argv + argc};

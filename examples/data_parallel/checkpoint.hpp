@@ -27,8 +27,8 @@ struct checkpoint {
   std::vector<float> momenta;
 };
 
-/// Replaces `file` by this checkpoint. The function writes a new file next to the old one, syncs it
-/// and renames it, so a complete checkpoint exists at any moment. Throws `std::system_error`.
+/// Replaces `file` with this checkpoint. Writes a new file next to it, syncs the new file and
+/// renames it, so a complete checkpoint always exists. Throws `std::system_error`.
 inline void write_checkpoint(const std::filesystem::path& file, const checkpoint& what) {
   std::string text = penstock::to_text(what.next) + '\n';
   for (const auto* values : {&what.weights, &what.momenta}) {

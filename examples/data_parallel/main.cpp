@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock_data_parallel: one training by the ranks that mpirun has started, on the CPU device or
-// with one GPU per rank. nvcc compiles it if nvcc and NCCL are found, otherwise the C++ compiler.
+// penstock_data_parallel: one training run, shared by the ranks that mpirun started, on the CPU
+// device or with one GPU per rank. nvcc compiles it if nvcc and NCCL are found, otherwise the C++
+// compiler.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
@@ -48,7 +49,7 @@ namespace ps = penstock;
 struct command_line : data_parallel::options {
   bool on_gpu = false;
   std::uint64_t samples = 60'000;
-  std::string data;  ///< the folder of MNIST's files; empty: random digits
+  std::string data;  ///< the folder of MNIST's files; if empty, random digits are used
 };
 
 constexpr std::string_view usage =
@@ -60,7 +61,7 @@ constexpr std::string_view usage =
     "ranks.\n"
     "--die: for tests, a rank ends as by kill -9.\n";
 
-/// Throws `std::invalid_argument` that names the argument.
+/// Throws `std::invalid_argument`, whose message contains the argument.
 template <class Integer>
 void read_number(std::string_view text, Integer& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -106,8 +107,8 @@ command_line parse(int argc, char** argv) {
   return o;
 }
 
-/// Digits that are generated when they are read, so that a rank generates only its own. A digit is
-/// a random pattern of its class under noise.
+/// Digits that are generated as they are read, so that a rank generates only its own. A digit is a
+/// random pattern of its class with added noise.
 struct random_digits {
   using record_type = ps::digit_record;
   std::uint64_t count = 0;

@@ -17,14 +17,14 @@
 
 namespace data_parallel {
 
-/// All ranks, from MPI_Init to MPI_Finalize. Sums and gathers work in host memory, which is also
-/// the CPU device's. For use by one thread. mpirun handles a dead rank: it ends all others and
-/// names it. A caller that leaves the scope with an exception calls `abort` first, because the
-/// other ranks would wait for this one.
+/// All ranks, from MPI_Init to MPI_Finalize. Sums and gathers use host memory, which is also the
+/// memory of the CPU device. Only one thread may use the object. If a rank dies, mpirun ends all
+/// others and reports the dead rank. A caller that leaves the scope with an exception calls `abort`
+/// first, because the other ranks would wait for this one.
 class mpi_ranks {
  public:
-  /// Throws `std::runtime_error` if MPI and the environment disagree: the mpirun of another MPI
-  /// starts worlds of one rank.
+  /// Throws `std::runtime_error` if MPI and the environment disagree, because the mpirun of another
+  /// MPI starts worlds of one rank.
   explicit mpi_ranks(const penstock::world& w) {
     int provided = 0;
     require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
@@ -56,7 +56,7 @@ class mpi_ranks {
         MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD),
         "MPI_Allgather");
   }
-  /// Replaces each value by its sum over the ranks, after the work on the stream.
+  /// Replaces each value with its sum over the ranks, after the work on the stream.
   void sum(std::span<float> values, penstock::cpu_stream_ref) {
     require(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
                           MPI_SUM, MPI_COMM_WORLD),

@@ -16,21 +16,22 @@
 
 namespace data_parallel {
 
-/// Ranks with one GPU each, which compute sums in its memory. The ranks of `Host` are the same
-/// processes: they distribute NCCL's id, and bytes in host memory. Device and host must outlive the
-/// object. For use by one thread.
+/// Ranks with one GPU each, which sum in GPU memory. The ranks of `Host` are the same processes.
+/// They distribute NCCL's id, and gather bytes in host memory. The device and the host must outlive
+/// the object. Only one thread may use the object.
 ///
-/// Sums run on a stream of their own, so that the sum of a layer overlaps the backward pass of the
-/// next layer:
+/// Sums run on their own stream, so that the sum of a layer overlaps the backward pass of the next
+/// layer:
 ///
 ///     the network's | layer 2 | layer 1      |       | update
 ///     the sums'     |         | sum 2        | sum 1 |
 ///
-/// The launcher handles a dead rank: it ends the other ranks too.
+/// If a rank dies, the launcher ends the other ranks too.
 template <class Host>
 class nccl_ranks {
  public:
-  /// All ranks construct at the same time; the constructor returns when all are connected.
+  /// Connects all ranks. All ranks must construct the object at the same time, and the constructor
+  /// returns when all ranks are connected.
   nccl_ranks(Host& host, const penstock::cuda_device& device)
       : host_(host),
         device_(device),
@@ -46,8 +47,8 @@ class nccl_ranks {
   }
   nccl_ranks(const nccl_ranks&) = delete;
   nccl_ranks& operator=(const nccl_ranks&) = delete;
-  /// Does not wait if an exception is in flight: the other ranks may be waiting in a different
-  /// call.
+  /// Does not wait if an exception is in flight, because the other ranks may be waiting in a
+  /// different call.
   ~nccl_ranks() {
     if (std::uncaught_exceptions() > exceptions_) {
       ncclCommAbort(ranks_);
@@ -63,10 +64,11 @@ class nccl_ranks {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     host_.gather(mine, all);
   }
-  /// Replaces each value by its sum over the ranks, after the work on the stream. The stream does
+  /// Replaces each value with its sum over the ranks, after the work on the stream. The stream does
   /// not wait for the sum.
   void sum(std::span<float> values, penstock::cuda_stream_ref stream) {
-    // A wait uses the event's latest record at the time of the call, so one event serves all sums.
+    // A wait refers to the latest record of the event at the time of the call, so one event serves
+    // all sums.
     device_.record(made_, stream);
     device_.wait(stream_, made_);
     require(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, ranks_,

@@ -17,8 +17,8 @@
 #endif
 
 /// A perceptron 784-32-10 with ReLU, softmax cross-entropy and momentum. The network is small
-/// because this example shows the sums over ranks. Each kernel is a function of one index with the
-/// same source on both devices, and adds in a fixed order.
+/// because this example is about the sums over ranks. Each kernel is a function of one index, has
+/// the same source on both devices, and adds in a fixed order.
 namespace data_parallel {
 
 inline constexpr std::size_t inputs = 28 * 28;
@@ -178,7 +178,7 @@ class network {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// `samples`: the maximum number of samples in one call.
+  /// `samples` is the maximum number of samples in one call.
   network(const Device& device, std::size_t samples)
       : weights(device, parameters),
         momenta(device, parameters),

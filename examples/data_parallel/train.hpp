@@ -23,8 +23,8 @@
 #include "checkpoint.hpp"
 #include "network.hpp"
 
-/// The training loop of a rank: it shards the data, checks that all ranks agree, and resumes from a
-/// checkpoint.
+/// The training loop of a rank. The loop shards the data, checks that all ranks agree, and resumes
+/// from a checkpoint.
 namespace data_parallel {
 
 /// Options of a training. Every rank must have the same values.
@@ -33,23 +33,26 @@ struct options {
   std::size_t global_batch = 64;
   std::size_t workers = 1;
   std::uint64_t seed = 1;
-  bool deterministic = false;          ///< sums gradients by eighths of the global batch, in order
-  std::filesystem::path checkpoint{};  ///< empty: no checkpoint
+  bool deterministic = false;          ///< sums the gradients of each eighth of the global batch,
+                                       ///< and then adds the eighths in order
+  std::filesystem::path checkpoint{};  ///< if empty, no checkpoint is written
   std::uint64_t every = 100;           ///< steps between checkpoints
-  std::filesystem::path log{};         ///< empty: none; else rank 0 writes one line per step
-  int dying_rank = -1;                 ///< for tests: gets SIGKILL before it learns in this step
+  std::filesystem::path log{};         ///< if not empty, rank 0 writes one line per step to this
+                                       ///< file
+  int dying_rank = -1;                 ///< for tests: this rank gets SIGKILL before it updates its
+                                       ///< parameters
   std::uint64_t dying_step = 0;
 };
 
 /// The result of a run, equal on all ranks.
 struct result {
   std::uint64_t steps = 0;  ///< steps of this run, without those before its checkpoint
-  float last_loss = 0;      ///< mean over the last global batch
+  float last_loss = 0;      ///< mean loss over the last global batch
   std::uint64_t next = 0;   ///< steps before this run, according to the checkpoint
   std::vector<float> weights{};
 };
 
-/// Returns `mine` of all ranks, concatenated in rank order.
+/// Returns the values `mine` of all ranks, concatenated in rank order.
 template <class T, class Ranks>
 [[nodiscard]] std::vector<T> gathered(std::span<const T> mine, Ranks& ranks) {
   std::vector<T> all(mine.size() * static_cast<std::size_t>(ranks.size()));
@@ -57,7 +60,7 @@ template <class T, class Ranks>
   return all;
 }
 
-/// A step that all ranks share. Each rank computes the gradients of its part of the global batch,
+/// A training step on all ranks. Each rank computes the gradients of its part of the global batch,
 /// and the ranks' `sum` adds them during the backward pass. With `deterministic` the host adds them
 /// by eighths of the global batch in order, which gives the same bits for 1, 2, 4 and 8 ranks.
 template <class Device, class Ranks>

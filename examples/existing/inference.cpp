@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that exists: reads a list of files, computes a score of each with a model, and writes
-// the scores in the order of the files. `before` reads the next batch and writes the last scores
-// with std::async while the model runs. `after` is a loader and results. Both write the same text.
+// An existing program that reads a list of files, computes a score for each with a model, and
+// writes the scores in the order of the files. `before` uses std::async to read the next batch and
+// write the last scores while the model runs. `after` uses a loader and results. Both write the
+// same text.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/results/results.hpp>
 

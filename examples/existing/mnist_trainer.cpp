@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that exists: trains a classifier on small pictures of digits, and validates after each
+// An existing program that trains a classifier on small images of digits, and validates after each
 // epoch. `before` gathers and converts the batches itself, in the loop. `after` pulls the same
 // batches from feeds, which read ahead. Both train the same weights, bit for bit.
 #include <penstock/penstock.hpp>
@@ -19,7 +19,7 @@ struct pictures {
   std::vector<std::uint8_t> bytes, labels;
 };
 
-// Stands for the files: noise, and a pattern for each digit.
+// Stands for the files: noise added to a pattern for each digit.
 pictures made_pictures(std::size_t count) {
   pictures made{std::vector<std::uint8_t>(count * pixels), std::vector<std::uint8_t>(count)};
   for (std::size_t i = 0; i != made.bytes.size(); ++i) {
@@ -33,7 +33,7 @@ pictures made_pictures(std::size_t count) {
 // Stands for the kernels: a perceptron.
 struct network {
   std::vector<float> weights = std::vector<float>(classes * pixels);
-  std::size_t correct = 0;  // of validation
+  std::size_t correct = 0;  // number of correct validation samples
 
   int guess(const float* image) const {
     float scores[classes];
@@ -83,7 +83,9 @@ void train(network& net, const pictures& training, const pictures& validation) {
   std::vector<std::uint64_t> order(training.labels.size()), all(validation.labels.size());
   std::iota(all.begin(), all.end(), 0U);
   for (std::size_t epoch = 0; epoch != epochs; ++epoch) {
-    ps::shuffled{.seed = 1}.order(order.size(), epoch).fill(0, order);  // to compare: any shuffle
+    ps::shuffled{.seed = 1}.order(order.size(), epoch).fill(0, order);  // any shuffle would do;
+                                                                        // this one allows a
+                                                                        // comparison
     for (std::size_t first = 0; first < order.size(); first += batch_rows) {
       const std::size_t count = batch.make(order, first);
       net.train_step(batch.images.data(), batch.labels.data(), count);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that exists: its loader has worker threads and a ring of batches, and delivers the
-// batches in order. `before` is that loader, `after` keeps its interface and its decoder, and
-// leaves the threads to penstock. Both give the batches of a straightforward loop, bit for bit.
-// A program that keeps its own threads feeds penstock with them: ../05_existing_producer.cpp.
+// An existing program whose loader has worker threads and a ring of batches, and delivers the
+// batches in order. `before` is that loader. `after` keeps its interface and its decoder, and uses
+// penstock's threads. Both give the same batches as a simple loop, bit for bit. A program that
+// keeps its own threads can feed penstock with them: ../05_existing_producer.cpp.
 #include <penstock/penstock.hpp>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class loader {
  private:
   struct slot {
     std::vector<float> values = std::vector<float>(batch_rows * row_values);
-    std::uint64_t filled = 0;  // the number of its batch, from 1
+    std::uint64_t filled = 0;  // the number of its batch, starting at 1
   };
 
   void work() {
@@ -116,7 +116,7 @@ class loader {
 
 }  // namespace after
 
-// Compares with a straightforward loop, over two and a half epochs.
+// Compares the batches with those of a simple loop, over two and a half epochs.
 template <class Loader>
 bool is_right(std::size_t workers) {
   Loader loader{workers};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The seam: all that the trainer sees of its token batches. C++17, without penstock.
+// The interface through which the trainer gets its token batches. C++17, without penstock.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 struct token_part {
   std::size_t rows, length;
   int rank, world;
-  std::size_t step() const {  // rows of all ranks
+  std::size_t step() const {  // rows of all ranks together
     return rows * static_cast<std::size_t>(world);
   }
 };
@@ -20,15 +20,15 @@ class token_loader {
  public:
   token_loader(const std::string& files, const token_part& p);
 
-  void next_batch();          // sets `inputs` and `targets`; goes on into the next epoch
-  void reset();               // the next batch is the first batch
+  void next_batch();          // sets `inputs` and `targets`; continues with the next epoch
+  void reset();               // makes the first batch the next batch
   std::string state() const;  // for a checkpoint
   void resume(const std::string& state);
 
   const int* inputs = nullptr;   // rows x length, valid until the next call
-  const int* targets = nullptr;  // the tokens that follow
+  const int* targets = nullptr;  // the token after each input
 
  private:
-  struct parts;  // the only place that knows penstock
+  struct parts;  // hides penstock from the rest of the program
   std::shared_ptr<parts> parts_;
 };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that exists, shaped like llm.c: it accumulates gradients over micro-batches, validates
-// in between, and resumes from a checkpoint, on one of several ranks. The program is C++17. The
-// loader was plain_token_loader and is now token_loader. Both give the same bits.
-//   penstock_existing_tokens         compares the runs of both loaders for 1, 2 and 3 ranks
-//   penstock_existing_tokens bench   compares their speed, with the batches of llm.c and larger batches
+// An existing program, shaped like llm.c. It accumulates gradients over micro-batches, validates in
+// between, and resumes from a checkpoint, on one of several ranks. The program is C++17. The loader
+// was plain_token_loader and is now token_loader. Both give the same bits.
+// `penstock_existing_tokens` compares the runs of both loaders for 1, 2 and 3 ranks.
+// `penstock_existing_tokens bench` compares their speed, with llm.c's batch size and with larger
+// batches.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -41,8 +42,8 @@ void write_tokens(const std::string& path, std::size_t count, std::uint32_t seed
 
 constexpr std::size_t rows = 4, length = 16;
 
-// Stands for the network and its optimizer: remembers all tokens. Two runs are equal if they had
-// the same batches for training and validation, in the same order.
+// Stands for the network and its optimizer. Remembers all tokens, so that two runs are equal if
+// they had the same batches for training and validation, in the same order.
 struct network {
   std::vector<int> seen;
   template <class Loader>

@@ -29,7 +29,7 @@ struct photograph {
   }
 };
 
-/// Returns the folders in which Debian's packages have photographs: wallpapers, and the example
+/// Returns the folders in which Debian packages install photographs: wallpapers, and the example
 /// data of python3-sklearn, python-matplotlib-data and python3-skimage.
 inline std::vector<std::filesystem::path> folders_of_photographs() {
   return {"/usr/share/backgrounds",
@@ -70,7 +70,7 @@ inline std::vector<photograph> found_photographs(
     try {
       one.size = decoder.info(one.bytes(), one.path).size;
       if (one.size.width < min.width || one.size.height < min.height) continue;
-      // Decodes the last pixel: this shows that everything before it is complete.
+      // Decodes the last pixel, which shows that everything before it is complete.
       std::uint8_t last[3];
       decoder.decode(one.bytes(), one.path, {one.size.width - 1, one.size.height - 1, {1, 1}},
                      penstock::pixels{last, {1, 1}, 3, 3});

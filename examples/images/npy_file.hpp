@@ -10,7 +10,7 @@
 
 namespace images {
 
-/// A .npy file (format 1.0) of pictures with N x size x size x 3 bytes. N is known only at the end.
+/// A .npy file (format 1.0) of images with N x size x size x 3 bytes. N is known only at the end.
 class npy_file {
  public:
   /// Creates the file. Throws std::runtime_error.
@@ -35,7 +35,7 @@ class npy_file {
   }
 
  private:
-  // Always 128 bytes, so the data do not move.
+  // The header always has 128 bytes, so that the data stay in place.
   void write_header(std::uint64_t count) {
     const std::string side = std::to_string(size_);
     std::string text = "{'descr': '|u1', 'fortran_order': False, 'shape': (" +

@@ -11,8 +11,8 @@
 
 namespace images {
 
-/// A new folder in the system's folder for temporary files. The destructor removes it with its
-/// contents.
+/// A new folder in the system's folder for temporary files. The destructor removes the folder with
+/// its contents.
 class own_folder {
  public:
   /// Creates the folder; the name is `name`, a dash and six random characters. Throws

@@ -16,7 +16,7 @@
 
 namespace images {
 
-/// A tar shard of the synthetic photographs with their labels. The destructor removes it.
+/// A tar shard of synthetic photographs with their labels. The destructor removes it.
 class photo_shard {
  public:
   /// Writes the shard. Throws std::runtime_error.

@@ -12,7 +12,7 @@
 
 namespace images {
 
-/// Decodes binary PGM (P5) and PPM (P6) with 8 bits. Shows the requirements on a custom decoder,
+/// Decodes binary PGM (P5) and PPM (P6) images with 8 bits. Shows what a custom decoder must do,
 /// see `penstock::image_decoder`. Does not support comments in the header.
 class pnm_decoder {
  public:
@@ -50,8 +50,8 @@ class pnm_decoder {
     return std::to_integer<char>(bytes[place]);
   }
 
-  // Parses a number of the header after at least one blank, and moves `place` to its end. Checks
-  // the limit before use.
+  // Parses a number of the header, before which at least one blank is required, and moves `place`
+  // to its end. Checks the limit before the number is used.
   static std::size_t number(std::span<const std::byte> bytes, std::string_view key,
                             std::size_t& place) {
     const std::size_t blank = place;

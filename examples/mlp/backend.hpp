@@ -52,7 +52,7 @@ class device_array {
 
 /// Runs the network on the CPU device. Its stream is the training loop's own thread, so the step is
 /// the body of the loop. A single thread is used, so that every sum has a fixed order.
-/// `cuda_backend` has the same members for a GPU; the rest of the program is equal for both.
+/// `cuda_backend` has the same members for a GPU, and the rest of the program is the same for both.
 class cpu_backend {
  public:
   using device_type = penstock::cpu_device;
@@ -64,13 +64,13 @@ class cpu_backend {
   [[nodiscard]] const device_type& device() const { return device_; }
   [[nodiscard]] device_type::stream_ref stream() const { return device_.inline_stream(); }
   [[nodiscard]] static std::string name() { return "CPU device"; }
-  /// True if the step uses a core that the workers then lack.
+  /// True if the step uses a core that the workers could use otherwise.
   static constexpr bool shares_cores = true;
 
   /// Execution policy for Thrust.
   [[nodiscard]] static auto policy() { return thrust::cpp::par; }
 
-  /// Sets *to to the sum of function(i) over all i < count.
+  /// Sets *to to the sum of function(i) for all i < count.
   template <class Function>
   void sum(std::size_t count, const Function& function, float* to) const {
     const thrust::counting_iterator<std::size_t> first{0};

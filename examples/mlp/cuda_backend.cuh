@@ -21,13 +21,12 @@
 
 namespace example {
 
-/// Runs the network on a GPU, on one stream, with Thrust and CUB. After construction nothing here
-/// waits or allocates. `cpu_backend` has the same members without a GPU.
+/// Runs the network on a GPU, on one stream, with Thrust and CUB. After construction no function
+/// waits or allocates. `cpu_backend` has the same members for the CPU.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
-  /// The tile of a product: one element per thread. Such small matrices have too few elements for
-  /// more.
+  /// The tile of a product: one element per thread, because such small matrices have few elements.
   static constexpr std::size_t tile_height = 1;
   static constexpr std::size_t tile_width = 1;
 
@@ -44,7 +43,7 @@ class cuda_backend {
   }
   static constexpr bool shares_cores = false;
 
-  /// Enqueues work; the loop does the waiting.
+  /// The policy enqueues work without waiting for it; the loop waits.
   [[nodiscard]] auto policy() const { return thrust::cuda::par_nosync.on(stream_.get()); }
 
   template <class Function>

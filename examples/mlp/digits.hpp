@@ -56,8 +56,8 @@ struct digit_data {
   return copy;
 }
 
-/// Makes digits for a machine without MNIST: ten patterns of soft spots, shifted and under noise.
-/// `first` is the number of the first sample, so that no two sets share a sample.
+/// Creates digits for a machine without MNIST: ten patterns of soft spots, shifted and with added
+/// noise. `first` is the number of the first sample, so that two sets do not share a sample.
 [[nodiscard]] inline digit_set random_digits(std::size_t count, std::uint64_t first) {
   constexpr int side = 28;
   constexpr int spots = 6;
@@ -103,8 +103,8 @@ struct digit_data {
   return drawn;
 }
 
-/// Loads MNIST from `folder` or $MNIST_DIR, or makes random digits: the first `max` samples of the
-/// training set and of the test set.
+/// Loads MNIST from `folder` or $MNIST_DIR, or creates random digits. Returns the first `max`
+/// samples of the training set and of the test set.
 [[nodiscard]] inline digit_data find_digits(std::string folder, std::size_t max) {
   if (const char* set = std::getenv("MNIST_DIR"); folder.empty() && set != nullptr) folder = set;
   if (!folder.empty()) {
@@ -136,7 +136,7 @@ struct augment {
 
   /// Interpolates each pixel bilinearly at its source position.
   static void turn(const std::uint8_t* in, std::uint8_t* out, float angle, float dx, float dy) {
-    // A border of background, wide enough for all positions that can occur after clamping.
+    // A border of background, wide enough for all positions after clamping.
     constexpr int margin = 2;
     constexpr int stride = side + 2 * margin;
     std::array<std::uint8_t, stride * stride> framed{};

@@ -46,7 +46,7 @@ struct matrix {
   EXAMPLE_KERNEL matrix<Column, Row> transposed() const { return {data}; }
 };
 
-/// A matrix of ones. Multiplied by a matrix it gives the sums of the columns.
+/// A matrix of ones. Multiplying it by a matrix gives the sums of the columns.
 struct ones {
   EXAMPLE_KERNEL float operator()(std::size_t, std::size_t) const { return 1.0F; }
 };
@@ -104,7 +104,7 @@ struct product {
   }
 };
 
-/// For sample i: stores the cross-entropy of its softmax, and replaces its logits by the gradient
+/// For sample i: stores the cross-entropy of its softmax, and replaces its logits with the gradient
 /// of the batch's mean loss.
 template <std::size_t Classes>
 struct cross_entropy {
@@ -133,7 +133,7 @@ struct loss_share {
   EXAMPLE_KERNEL float operator()(std::size_t i) const { return losses[i] * share; }
 };
 
-/// Returns 1 if the largest logit of sample i is that of its label, else 0.
+/// Returns 1 if the largest logit of sample i is that of its label, otherwise 0.
 template <std::size_t Classes>
 struct is_right {
   const std::uint8_t* labels;

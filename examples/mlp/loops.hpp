@@ -91,8 +91,8 @@ double train_overlapped(const Data& data, training<Backend>& trained, const loop
   return seconds;
 }
 
-/// All batches of the training are on the device, in training order, before the clock starts:
-/// roughly the lower bound of all feeds. Returns the seconds of the loop.
+/// All batches of the training are on the device, in training order, before the clock starts, so
+/// this loop is roughly a lower bound for all feeds. Returns the seconds of the loop.
 template <class Data, class Backend>
 double train_resident(const Data& data, training<Backend>& trained, const loop_options& how) {
   using record = typename Data::record_type;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trains a network on MNIST three times, with a serial feed, an overlapped feed, and data resident
-// on the device, and compares the times. main.cu is the same program for a GPU.
+// Trains a network on MNIST three times, with a serial feed, an overlapped feed, and data that
+// stays on the device, and compares the times. main.cu is the same program for a GPU.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -106,7 +106,7 @@ class test_digits {
   void warm_up(network<Backend>& net) const {
     net.step(images_.data(), labels_.data(), std::min(batch_, labels_.size()), right_.data());
   }
-  /// Returns the share of correctly classified digits. Waits for the stream.
+  /// Returns the fraction of correctly classified digits. Waits for the stream.
   [[nodiscard]] double accuracy(network<Backend>& net) const {
     for (std::size_t b = 0; b < right_.size(); ++b) {
       const std::size_t first = b * batch_;
@@ -135,7 +135,7 @@ class test_digits {
 struct run {
   const char* name;
   double seconds;
-  std::vector<float> losses;  // of all steps
+  std::vector<float> losses;  // losses of all steps
   std::vector<float> parameters;
   double accuracy;
 };
@@ -157,7 +157,7 @@ inline void print_table(const std::vector<run>& runs, std::size_t epochs) {
   std::printf("\n%-12s %10s %11s %11s %10s\n", "loop", "s / epoch", "vs serial", "last loss",
               "accuracy");
   for (const run& one : runs) {
-    double loss = 0;  // the mean of the last epoch
+    double loss = 0;  // mean loss of the last epoch
     const std::size_t steps = one.losses.size() / epochs;
     for (std::size_t i = one.losses.size() - steps; i < one.losses.size(); ++i) {
       loss += static_cast<double>(one.losses[i]) / static_cast<double>(steps);
@@ -169,10 +169,10 @@ inline void print_table(const std::vector<run>& runs, std::size_t epochs) {
   std::printf("All loops had the same losses and parameters, to the last bit.\n\n");
 }
 
-/// Prints a rough lower bound for the time of a loop with these workers, from the stages of the
-/// other runs. The step time is the resident loop's mean, because that loop does not wait for each
-/// step. The copy is not included: timed alone it copies from ordinary memory and mostly measures
-/// the wait.
+/// Prints a rough lower bound for the time of a loop with these workers, computed from the stages
+/// of the other runs. The step time is the resident loop's mean, because that loop does not wait
+/// for each step. The copy is not included, because the serial loop copies from ordinary memory and
+/// its time is mostly waiting.
 inline void print_bound(const stage_clock& stages, const run& overlapped, const run& resident,
                         std::size_t workers, std::size_t cores, bool step_takes_core) {
   const auto of_a_batch = [](const run& one) {
@@ -199,7 +199,8 @@ inline void print_bound(const stage_clock& stages, const run& overlapped, const 
       read, copy, step, min.time, min.words, of_a_batch(overlapped));
 }
 
-/// Writes the trace, with the serial loop as one more thread next to those of the overlapped loop.
+/// Writes the trace. The serial loop appears as an additional thread next to those of the
+/// overlapped loop.
 inline void write_trace(const ps::trace_recorder& recorder, const stage_clock& stages,
                         const std::string& file) {
   ps::trace_snapshot both = recorder.snapshot();

@@ -89,8 +89,8 @@ class network {
   }
 
   /// Runs one step on `count` images and their labels. Writes the mean loss before the step to
-  /// `*loss` in device memory: a loop that read it on the host would wait for the GPU in every
-  /// step.
+  /// `*loss` in device memory, because a loop that read the loss on the host would wait for the GPU
+  /// in every step.
   void step(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
             float* loss) {
     const float share = 1.0F / static_cast<float>(count);
@@ -107,7 +107,7 @@ class network {
     update();
   }
 
-  /// Writes the number of correctly classified images, among `count`, to `*right`.
+  /// Writes to `*right` how many of the `count` images are classified correctly.
   void count_right(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
                    float* right) {
     forward(images, count);
@@ -163,7 +163,7 @@ class network {
   /// Computes the slopes of a layer's inputs, which are the outputs of a ReLU.
   template <class Layer>
   void propagate(const array& slopes, const array& in, const array& to, std::size_t count) const {
-    // The product needs its right side by rows, for vector loads.
+    // The product needs its right operand stored by rows, for vector loads.
     const auto turned = weights<Layer>().transposed();
     thrust::tabulate(on_.policy(), transposed_.data(),
                      transposed_.data() + Layer::inputs * Layer::outputs,
@@ -202,7 +202,7 @@ class network {
   array pixels_;
   array hidden1_;
   array hidden2_;
-  array logits_;   // later their slopes
+  array logits_;   // later, the slopes of the logits
   array slopes1_;  // slopes of the input of hidden1_
   array slopes2_;
   array losses_;  // one per sample of the batch

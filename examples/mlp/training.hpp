@@ -86,8 +86,8 @@ class stage_clock {
     last_ = now;
   }
 
-  /// Returns the median time of the stage for a batch, in microseconds. A busy machine disturbs the
-  /// median least.
+  /// Returns the stage's median time per batch, in microseconds. A busy machine disturbs the median
+  /// least.
   [[nodiscard]] double median(ps::trace_stage stage) const {
     std::vector<std::chrono::nanoseconds> times;
     for (const auto& event : events_) {

@@ -42,7 +42,8 @@ concept gpu_lease = requires(const Batch& batch) {
 /// of times and make no copy. The object and all arrays made from it share the batch's lease. The
 /// last of them may be destroyed on any thread, with or without the interpreter's lock.
 ///
-/// The class exists because the arrays of the binding library leave stream ordering to the user.
+/// The class exists because the arrays of the binding library leave the ordering of streams to the
+/// user.
 template <class Batch>
 class exported_field {
   using place = std::pair<int, int>;  // kind and index of the device
@@ -94,7 +95,7 @@ class exported_field {
     if constexpr (gpu_lease<Batch>) {
       using native = decltype(batch_.stream().get());
       // None is the legacy default stream, 1 and 2 are CUDA's two default streams, -1 requests no
-      // wait; 0 is ambiguous
+      // wait, and 0 is ambiguous
       const auto number = stream.is_none() ? std::intptr_t{1} : nb::cast<std::intptr_t>(stream);
       if (number == 0) throw nb::value_error("__dlpack__: stream 0 is ambiguous: 1, 2 or a stream");
       if (number > 0) batch_.also_used_on(reinterpret_cast<native>(number));

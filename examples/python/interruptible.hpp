@@ -16,8 +16,9 @@
 namespace nb = nanobind;
 namespace ps = penstock;
 
-/// A loader with a Python consumer. The loader waits without the interpreter's lock, in slices, and
-/// checks for signals between them, so that Ctrl-C ends the wait. For use by the main thread.
+/// A loader with a Python consumer. Waits without the interpreter's lock, in slices, and checks for
+/// signals between the slices, so that Ctrl-C ends the wait. Only the main thread may use the
+/// object.
 template <class Loader>
 class interruptible {
   using clock = std::chrono::steady_clock;
@@ -34,8 +35,8 @@ class interruptible {
   [[nodiscard]] const Loader& loader() const noexcept { return loader_; }
 
   /// Ends the current epoch, waits for its reads, and starts an epoch at batch `from`. Returns the
-  /// number of the new epoch. Abandoning an epoch does not wait: only batches already being
-  /// prefetched are still read.
+  /// number of the new epoch. If an epoch is abandoned, only batches already being prefetched are
+  /// still read.
   std::uint64_t start(const ps::batch_position& from) {
     const one_user inside{*this};
     {
@@ -46,8 +47,8 @@ class interruptible {
     return ++serial_;
   }
 
-  /// Returns the next batch of the epoch with number `serial`, or an empty batch. Throws the errors
-  /// of the loader, and the Python exception of a signal handler.
+  /// Returns the next batch of the epoch with number `serial`, or an empty batch at the end. Throws
+  /// what the loader throws, and the Python exception of a signal handler.
   typename Loader::batch_type next(std::uint64_t serial) {
     if (serial != serial_) return {};
     const one_user inside{*this};
@@ -55,8 +56,8 @@ class interruptible {
     const nb::gil_scoped_release unlocked;
     const auto begin = clock::now();
     for (auto checked = begin;;) {
-      // next() does not block long: it reads here without workers, throws if all slots are held,
-      // and returns an empty batch at the end
+      // next() does not block for long here: it reads without workers, throws if all slots are
+      // held, or returns an empty batch at the end
       if (loader_.options().workers == 0 || loader_.held() == slots_ || loader_.at_end()) {
         return loader_.next();
       }
@@ -67,14 +68,14 @@ class interruptible {
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         checked = now;
       }
-      // Adds at most a sixteenth to the wait
+      // Makes the wait at most a sixteenth longer
       std::this_thread::sleep_for(std::clamp<clock::duration>(
           (now - begin) / 16, std::chrono::microseconds{5}, std::chrono::milliseconds{5}));
     }
   }
 
  private:
-  // Waiting releases the interpreter's lock, so another thread may enter
+  // Another thread may enter, because waiting releases the interpreter's lock
   class one_user {
    public:
     explicit one_user(interruptible& of) : of_(of) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The seam: all that the rest of the program sees of its batches. C++17, and cheap to compile.
+// The interface through which the rest of the program gets its batches. C++17, and cheap to
+// compile.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 #include <cuda_runtime_api.h>
 
 /// A batch in device memory: `batch_size` rows of `length` tokens. Valid until the next call of
-/// `next`. Work on the feed's stream may read it, also when it runs later.
+/// `next`. Work that is queued on the feed's stream before then may read it, even if the work runs
+/// later.
 struct token_batch {
   const int* inputs;
   const int* targets;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that exists: C++17, a stream and kernels of its own, a loop that pulls batches inside
-// gradient accumulation and validates at the end of an epoch. It knows only token_feed.hpp.
+// An existing program: C++17, with its own stream and kernels, and a loop that accumulates
+// gradients over several batches and validates at the end of an epoch. The program includes only
+// token_feed.hpp.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -26,7 +27,8 @@ void require(cudaError_t status) {
   }
 }
 
-// Stands for forward and backward: adds up the tokens, and counts the targets that do not follow.
+// Stands for the forward and backward pass: adds up the tokens, and counts the targets that are not
+// the next token.
 __global__ void train_step(const int* inputs, const int* targets, unsigned long long* sums) {
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   for (std::size_t i = 0; i < values; ++i) {
@@ -35,7 +37,7 @@ __global__ void train_step(const int* inputs, const int* targets, unsigned long 
   }
 }
 
-// A text of `count` windows, whose tokens count up; returns the sum of all inputs.
+// Writes a text of `count` windows whose tokens count up. Returns the sum of all inputs.
 unsigned long long write_text(const std::string& path, std::size_t count) {
   std::vector<std::uint16_t> tokens(count * length + 1);
   unsigned long long sum = 0;
@@ -75,7 +77,7 @@ int main() try {
     }
     checkpoint = feed.state();
   }
-  token_feed feed{path, batch_size, length, stream};  // another run goes on
+  token_feed feed{path, batch_size, length, stream};  // another run continues
   feed.resume(checkpoint);
   for (int batch = 0; batch != 12; ++batch) {
     const token_batch next = feed.next();

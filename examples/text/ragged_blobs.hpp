@@ -13,7 +13,7 @@
 namespace text {
 
 /// The blobs of a source as samples of a single ragged field. The source must outlive this object.
-/// Reads all blobs once to get their lengths; a source with an index of lengths could avoid that.
+/// Reads all blobs once to get their lengths, which a source with an index of lengths could avoid.
 template <penstock::blob_source Source>
 class ragged_blobs {
  public:

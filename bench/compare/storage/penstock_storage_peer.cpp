@@ -104,7 +104,7 @@ void print(double busy, std::size_t samples, double seconds, double cpu, const s
       busy / seconds, samples, seconds, cpu, quoted(said).c_str());
 }
 
-// Each sample is a file of a folder, read into its place in the batch every time.
+// Each sample is a file of a folder, which is read into its place in the batch every time.
 class whole_files {
  public:
   using record_type = pages_of_sample;
@@ -167,7 +167,8 @@ void run(Data data, const Order& order, const wanted& asked) {
       begin = now();
       continue;
     }
-    busy += asked.step.count();  // a sleep that took longer does not count as work
+    busy += asked.step.count();  // the planned time, because a sleep that takes longer does not
+                                 // count as work
     samples += batch.size();
   }
   const double seconds = now() - begin;
@@ -175,7 +176,7 @@ void run(Data data, const Order& order, const wanted& asked) {
         ps::diagnose(before.value(), loader.stats()).sentence);
 }
 
-// The floor: each thread takes the next file and reads it into its own memory, which is of the same
+// The floor: each thread takes the next file and reads it into its own memory, which has the same
 // kind as the loader's slots.
 void loop(const wanted& asked, int flags) {
   const ps::cpu_device device;

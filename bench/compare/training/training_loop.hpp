@@ -57,8 +57,8 @@ inline auto normalised_photos(const std::string& folder) {
 
 /// Trains on batches of 64 of `photos` and prints the results for training.py. The first epoch is a
 /// warm-up whose values are checked; then `asked.epochs` epochs are measured. `step(batch)` takes
-/// the lease. The two parts are separate ranges, so that nothing is prefetched for the measured
-/// epochs during the warm-up.
+/// the lease. The warm-up and the measured epochs are separate ranges, so that nothing is
+/// prefetched for the latter during the warm-up.
 template <class Photos, class Step>
 void train_and_print(Photos photos, const training& asked, Step step) {
   ps::loader loader{std::move(photos),
