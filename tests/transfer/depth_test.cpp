@@ -246,7 +246,7 @@ TEST_CASE("kept leases can hold every slot, even after the depth was reduced", "
   struct ring {
     std::size_t open_slots = 2;
     [[nodiscard]] std::size_t count() const { return open_slots; }
-    [[nodiscard]] static std::size_t max() { return 8; }
+    [[nodiscard]] static std::size_t max_count() { return 8; }
     void open(std::size_t count) { open_slots = count; }
     [[nodiscard]] static bool is_released(std::size_t slot) { return slot == 4; }
     void wait_for_release(...) const { FAIL("a wait, though there is a slot"); }
