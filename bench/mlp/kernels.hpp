@@ -30,7 +30,7 @@ MLP_KERNEL inline float normalised(std::uint8_t pixel) {
 /// Returns the pixel unchanged: the workers have normalized the wide workload.
 MLP_KERNEL inline float normalised(float pixel) { return pixel; }
 
-/// The rates of Adam, which change from step to step.
+/// The factors of Adam that change from step to step.
 struct adam_rates {
   float rate;     // lr * sqrt(1 - beta2^t) / (1 - beta1^t)
   float epsilon;  // eps * sqrt(1 - beta2^t)
@@ -61,7 +61,7 @@ MLP_KERNEL inline std::uint64_t coming_place(const step_state& state, std::uint6
   return state.next + count > capacity ? 0 : state.next;
 }
 
-/// Sets the place in the trace for a batch that begins.
+/// Sets the position in the trace at which a new batch begins.
 MLP_KERNEL inline void begin_trace(step_state& state, std::uint64_t count, std::uint64_t capacity) {
   state.first = coming_place(state, count, capacity);
   state.next = state.first + count;

@@ -81,7 +81,7 @@ struct nothing_before {
   void operator()(const Context&, const network_view&) const {}
 };
 
-/// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, on the device of
+/// A 784-128-64-10 perceptron with ReLU, softmax cross-entropy and Adam, on the device of
 /// `Backend`.
 ///
 /// The images are in device memory, `count` x 784: bytes, which the network normalizes, or

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Promises of the CPU device beyond the contract of devices (tests/contract).
+// The guarantees of the CPU device beyond the contract of all devices (tests/contract).
 #include <penstock/device/cpu_device.hpp>
 
 #include <sys/resource.h>

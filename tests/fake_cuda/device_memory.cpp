@@ -30,7 +30,7 @@ struct chunk {
   }
 };
 
-/// All device memory. Never destroyed, like the world. Code that holds the mutex never touches
+/// All device memory. Never destroyed, like `world`. Code that holds the mutex never touches
 /// memory that may fault, so the fault handler may lock the mutex.
 struct registry {
   std::mutex mutex;

@@ -267,7 +267,7 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
 
 TEST_CASE("no part of a stream occurs in another stream at any offset",
           "[order][statistics][promise:exact-2]") {
-  // Two consecutive words: the probability that any of 2^17 pairs coincide is 2^-31.
+  // Two consecutive words: the probability that any two of 2^17 such pairs are equal is 2^-31.
   std::set<std::uint64_t> seen;
   std::size_t stretches = 0;
   const std::size_t length = 33;

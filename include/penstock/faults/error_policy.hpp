@@ -30,7 +30,7 @@ enum class error_action {
   skip,     ///< leaves the sample out, so the batch is shorter; `batch_info::skipped` counts
 };
 
-/// The value of a member of `error_policy`. A value that is set adds the code that retries,
+/// The value of a member of `error_policy`. Setting a value compiles in the code that retries,
 /// replaces and skips samples. A program that sets no value does not compile that code.
 template <class T>
 class policy_value {

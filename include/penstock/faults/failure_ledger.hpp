@@ -151,8 +151,8 @@ class failure_ledger {
     record_outcome(sample, outcome);
   }
 
-  /// Records the outcome for the sample of the last `record_failure`. `is_place` is true if the
-  /// sample has a position in the batch, and false for a drawn substitute.
+  /// Records the outcome for the sample that was passed to the last `record_failure`. `is_place` is
+  /// true if the batch was to contain that sample, and false if it was drawn as a substitute.
   void record_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_place) {

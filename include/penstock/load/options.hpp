@@ -61,7 +61,7 @@ class stall_limit {
   [[nodiscard]] constexpr std::chrono::milliseconds time() const noexcept { return time_; }
 
   /// @cond internal
-  // The code that watches reads; null if no limit is set.
+  // The functions that watch reads; null if no limit is set.
   [[nodiscard]] constexpr const detail::stall_watching* watching() const noexcept {
     return time_.count() > 0 ? watching_ : nullptr;
   }
@@ -273,10 +273,10 @@ struct loader_options {
   std::size_t batch_size = 1;
 
   /// Number of threads that read samples. 0 reads on the consumer's thread, inside `++`. The
-  /// workers share the dataset, and all help the batch that is needed first. `automatic` uses as
-  /// many workers as the loop needs, at most `tuning.max_workers`; the other threads sleep. A loop
-  /// that only polls `try_next` never waits, so `automatic` adds no workers for it.
-  /// DataLoader(num_workers).
+  /// workers share the dataset, and all of them work on the batch that is needed first. `automatic`
+  /// uses as many workers as the loop needs, at most `tuning.max_workers`; the other threads sleep.
+  /// A loop that only polls `try_next` never waits, so `automatic` adds no workers for it. PyTorch:
+  /// `DataLoader(num_workers=...)`.
   tunable_count<detail::loop_tuning> workers = 1;
 
   /// Number of batches that are read ahead of the consumer, in total and not for each worker. The

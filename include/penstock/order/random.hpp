@@ -358,10 +358,11 @@ template <detail::random_bits32 Generator, detail::integer Integer>
   return static_cast<Integer>(base + step);
 }
 
-/// Returns a normal number with the given mean and standard deviation, accurate to the last bits of
-/// a double. A float is the rounded double. Consumes two words in 98.8 % of the calls, otherwise
-/// more. PyTorch: `torch.normal`. Throws std::invalid_argument unless stddev is finite and not
-/// negative. Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000.
+/// Returns a normally distributed number with the given mean and standard deviation, accurate to
+/// the last bits of a double. A float result is the double result, rounded. Consumes two words in
+/// 98.8 % of the calls, otherwise more. PyTorch: `torch.normal`. Throws std::invalid_argument
+/// unless stddev is finite and not negative. Source: Marsaglia, Tsang, "The ziggurat method for
+/// generating random variables", 2000.
 template <detail::random_bits32 Generator, detail::real Real = double>
 [[nodiscard]] Real normal(Generator& gen, Real mean = 0, Real stddev = 1) {
   if (!(stddev >= 0 && stddev <= (std::numeric_limits<Real>::max)())) {

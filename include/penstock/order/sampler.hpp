@@ -129,9 +129,9 @@ inline void require_one_each(std::string_view option, std::uint64_t n, std::uint
                 {"expected one weight for each of the dataset's ", n, " samples, found ", found});
 }
 
-/// Splits `out`, which holds the positions of an order that start at `first`, at the ends of rows
-/// of `size` positions. Calls `fill_row(row, at, part)` for each part, which begins at position
-/// `at` of row `row`.
+/// `out` holds consecutive positions of an order, starting at position `first`. Splits `out` at the
+/// boundaries of rows of `size` positions. Calls `fill_row(row, at, part)` for each part, where
+/// `at` is the position in `row` at which the part begins.
 template <class FillRow>
 void fill_by_rows(std::uint64_t size, std::uint64_t first, std::span<std::uint64_t> out,
                   const FillRow& fill_row) noexcept {

@@ -176,8 +176,8 @@ class decode_dataset {
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     const auto taken = states_->take();
-    // Skips the first image, which is needed now. Waiting for a chunk hint would wait for the whole
-    // chunk.
+    // Gives no hint for the first image, which is needed now: its read would have to wait for all
+    // images of the hint.
     [[maybe_unused]] std::size_t hinted = 1;
     if constexpr (prefetches_chunks<Source>) {
       source().prefetch(indices.subspan((std::min)(indices.size(), hinted)));

@@ -71,7 +71,7 @@ struct diagnosis {
 
 namespace detail {
 
-/// Advice on `loader_options::lookahead_bytes` for a loop whose reads wait.
+/// Advice on `loader_options::lookahead_bytes` for a loop that waits for reads.
 struct ahead_advice {
   std::uint64_t bytes = 0;  ///< suggested value of the option, or 0 for no change
   std::string sentence;     ///< empty without advice

@@ -34,9 +34,9 @@ struct by_tokens_options {
   /// The budget: the maximum number of values of a batch, at most 2^32 - 1. Fairseq: `max_tokens`.
   std::uint64_t max_tokens = 0;
 
-  /// Samples per window, at most 2^24. Every window has the lengths of the whole dataset. A larger
-  /// window leaves less of the budget unused, but has fewer samples to choose from for each
-  /// position of a batch.
+  /// Samples per window, at most 2^24. The lengths in a window are distributed as in the
+  /// whole dataset. A larger window uses more of the budget, but gives each position of a batch
+  /// fewer samples to choose from.
   std::uint64_t window = 65'536;
 
   /// Batches that all ranks together take in a step, at most 2^16; their costs are equal. The

@@ -72,8 +72,8 @@ struct part_progress {
 namespace detail {
 
 /// The schedule of a mixture, split into segments of constant weights. Within a segment a round of
-/// sum(weights) turns repeats, so every window of the length of a round has the exact shares, at
-/// any start. Immutable; the copies of a mixture and its orders share it.
+/// sum(weights) turns repeats, so every window that is one round long has exactly the right
+/// shares, wherever it starts. Immutable; the copies of a mixture and its orders share it.
 struct mixture_plan {
   /// The turns of a round.
   struct round {

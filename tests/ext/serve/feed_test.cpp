@@ -304,8 +304,8 @@ TEST_CASE("every submitted request is served or returned, whatever fails",
         }
       });
     }
-    // Two threads with a feed each, whose copies fail and which are sometimes abandoned, and a
-    // thread that works on leases.
+    // Each of two threads has a feed whose copies fail, and sometimes leaves its loop. A third
+    // thread uses the leases.
     hand_over<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {
       while (const auto batch = ready.pop()) known.record_served(*batch);

@@ -364,8 +364,8 @@ template <class... Parts>
 }
 
 /// Concatenates a list of datasets of the same type, such as the shards of a dataset. Finds the
-/// part of a sample in O(log parts). A part may be empty. Throws `concat_mismatch` if the extents
-/// of the parts differ or the list is empty. The vector is moved in.
+/// part that contains a sample in O(log parts). A part may be empty. Throws `concat_mismatch` if
+/// the extents of the parts differ or the list is empty. The vector is moved in.
 template <class Part>
   requires detail::has_record<Part>
 [[nodiscard]] auto concat(std::vector<Part>&& parts) {

@@ -494,8 +494,8 @@ class loader_core {
     stop();
   }
 
-  /// Waits for the next batch and returns its slot. Returns an empty optional if nothing can be
-  /// read any more.
+  /// Waits for the next batch and returns its slot. Returns an empty optional if there is nothing
+  /// left to read.
   std::optional<std::uint32_t> wait_for_next() {
     // Unless leases end on other threads, only the consumer itself could release a slot.
     if (!waits_for_leases() && slots_->is_exhausted()) slots_->throw_exhausted();

@@ -69,7 +69,7 @@ class sample_lists {
     }
   }
 
-  /// Copies the lists of a batch that is not in these slots to `slot`.
+  /// Copies to `slot` the lists of a batch that is stored outside these slots.
   void take(std::size_t slot, std::span<const std::uint64_t> indices,
             std::span<const std::uint64_t> replaced) noexcept {
     if (!is_on()) [[likely]]

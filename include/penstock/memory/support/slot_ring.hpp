@@ -57,7 +57,7 @@ class slot_ring {
   [[nodiscard]] const Device& device() const noexcept { return device_; }
   /// Number of slots.
   [[nodiscard]] std::size_t count() const noexcept { return ends_.size(); }
-  /// The size of all slots in bytes.
+  /// The total size of all slots, in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// Returns true if the memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }

@@ -129,9 +129,9 @@ struct s3_place {
   return found && in_lower_case(found->value) == "true" ? found : std::nullopt;
 }
 
-/// Determines the location of the bucket `bucket` from the options, the environment and the files
-/// of AWS, in the order of botocore. Throws `option_error`, `access_denied`, `file_unreadable`,
-/// `file_format_error`.
+/// Determines the location of the bucket `bucket` from the options, the environment and the AWS
+/// configuration files, with the precedence of botocore. Throws `option_error`, `access_denied`,
+/// `file_unreadable`, `file_format_error`.
 [[nodiscard]] inline s3_place place_of(std::string_view bucket, const s3_options& options) {
   require_option(!bucket.empty() && bucket.front() != '.', "bucket", "must have a name");
   for (const char c : bucket) {
