@@ -268,7 +268,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   using intake = ps::intake<frame, ps::cuda_device>;
   std::optional<intake> in{
       std::in_place, device,
-      ps::intake_options{.slots = 3 + round % 2, .when_full = ps::when_full::drop_oldest}};
+      ps::intake_options{.slot_count = 3 + round % 2, .when_full = ps::when_full::drop_oldest}};
   std::uint64_t number = 1000 * (round + 1);
   const auto push = [&](bool by_stream) {
     auto slot = in->try_acquire();
