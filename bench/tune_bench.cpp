@@ -174,7 +174,7 @@ std::size_t by_grid(const problem& of, std::uint64_t seed) {
 }
 
 /// A loop whose reads always take long, occasionally take long, or wait. Work is counted in
-/// iterations of a busy loop instead of time, because a thread without a core makes no progress.
+/// turns of a busy loop instead of time, because a thread without a core makes no turns.
 struct running_loop {
   const char* name;
   int read = 0;         // turns per sample

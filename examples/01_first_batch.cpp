@@ -22,14 +22,14 @@ int main() {
 
   std::uint64_t sum = 0;
   for (auto& batch : feed.epoch(0)) {
-    // `values` is in device memory: 64 numbers, or 40 in the last batch. The copy is complete.
+    // 64 numbers in device memory, 40 in the last batch. The copy is complete.
     const auto values = ps::get<"value">(batch);
     if (batch.number() == 0) {
       std::cout << "first batch: " << batch.size() << " samples of " << loader.samples_per_epoch()
                 << '\n';
     }
     for (const std::uint64_t value : values.flat()) sum += value;
-    // The batch is released at the end of the body
+    // The end of the body releases the batch
   }
 
   std::cout << "sum of all squares: " << sum << '\n';

@@ -30,7 +30,7 @@ int main() {
   using feed_type = ps::transfer<decltype(loader)&>;
   constexpr std::size_t together = 4;
 
-  // Two slots are left for copies ahead
+  // Leaves two slots for copies ahead
   feed_type feed{loader, stream, {.depth = together + 2}};
   std::vector<feed_type::batch_type> held;
   double counted = 0, gradient = 0, sum = 0;

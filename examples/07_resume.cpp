@@ -47,7 +47,7 @@ int main() {
   for (auto& batch : second.epochs(0, epochs)) {
     append(with_stop, batch);
     checkpoint = ps::to_text(second.state());
-    // Leaving the loop also ends prefetching
+    // This also ends prefetching
     if (++done == 49) break;
   }
 
@@ -57,7 +57,7 @@ int main() {
   for (bool is_done = false, has_failed = false; !is_done;) {
     try {
       for (auto& batch : third.resume(at, epochs)) {
-        // The state before this batch, so that a failed step is repeated
+        // The state of a loop that has not run this batch yet: a failed step is repeated
         at = third.state_at(batch.position());
         if (batch.number() == 20 && !has_failed) {
           has_failed = true;

@@ -16,7 +16,7 @@ struct token_feed::parts {
 
 token_feed::token_feed(const std::string& path, std::size_t batch_size, std::size_t length,
                        cudaStream_t stream) {
-  // The file has tokens of 16 bits and no header. The last batch of an epoch is full.
+  // Tokens of 16 bits in the file, without a header. The last batch of an epoch is full.
   ps::token_shards<int> tokens{{path}, {.length = length, .whole_steps = batch_size}};
   ps::loader loader{std::move(tokens),
                     ps::shuffled{.seed = 1},

@@ -469,7 +469,7 @@ class arrow_check {
 
 /// The action on a value that is null.
 enum class null_values : std::uint8_t {
-  refuse,            ///< throws `null_in_column` with column and row when the values are checked
+  refuse,            ///< throws `null_in_column` with the column and the row
   value_initialised  ///< reads 0, an empty byte string or a list of zeros
 };
 
