@@ -13,7 +13,7 @@ import sys
 
 WORD, LONG = 0xffffffff, 0xffffffffffffffff
 STAGE = WORD - 12
-Options = collections.namedtuple("Options", "seed most window step max_samples padded")
+Options = collections.namedtuple("Options", "seed max_tokens window step max_samples padded")
 
 
 def philox(counter, key):
