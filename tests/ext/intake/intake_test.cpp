@@ -622,7 +622,7 @@ TEST_CASE("an intake takes its memory from a budget", "[intake]") {
   const std::string said = test::error_of<ps::pinned_budget_exceeded>([&] {
                              frames(ps::cpu_device{}, {.slot_count = 5, .budget = budget});
                            }).what();
-  CHECK(said.find("lower slots or samples, or raise budget") != std::string::npos);
+  CHECK(said.find("lower slot_count or samples, or raise budget") != std::string::npos);
 }
 
 TEST_CASE("batches that an ended feed had taken count as dropped",
