@@ -344,7 +344,7 @@ TEST_CASE("only a loader's batches can be kept", "[flow][keep_host]") {
   const auto refused =
       test::error_of<ps::option_error>([&] { const ps::transfer feed{own, {.keep_host = true}}; });
   CHECK(refused.option() == "keep_host");
-  CHECK(test::has(refused.what(), "a source that is a loader"));
+  CHECK(test::has(refused.what(), "a loader as its source"));
 }
 
 TEST_CASE("a loader with fewer host slots can't follow one whose host slots are kept",
