@@ -444,6 +444,10 @@ constexpr const char* unordered = ": its release does not wait for the stream th
 // fault: consumers-6: body_looks_at_what_a_stream_was_given
 // fault: consumers-6: work_on_a_stream_that_the_feed_has_not
 // fault: consumers-6: a_thread_looks_at_what_a_stream_was_given
+constexpr auto foreign_work =
+    "batch 0 of epoch 0: a view was used after its lease had ended. Work on a stream used the "
+    "view, and the end of the lease did not wait for that work, because the feed has no stream "
+    "or a different one. Pass this stream to the feed (transfer feed{loader, stream}),";
 const std::array misuses = {
     MISUSE(view_kept_in_a_loop,
            "batch 1 of epoch 3: a view was used after its lease had ended. Keep the lease as long "
@@ -461,11 +465,7 @@ const std::array misuses = {
     ADDRESS(bytes_read_many_batches_later),
     ADDRESS(bytes_written_in_a_device_batch),
     ADDRESS(bytes_read_in_a_device_batch),
-    MISUSE(
-        work_on_a_stream_that_the_feed_has_not,
-        "batch 0 of epoch 0: a view was used after its lease had ended. Work on a stream used the "
-        "view, and the end of the lease did not wait for that work, because the feed has no stream "
-        "or a different one. Pass this stream to the feed (transfer feed{loader, stream}),"),
+    MISUSE(work_on_a_stream_that_the_feed_has_not, foreign_work),
     ADDRESS(address_on_a_stream_behind_its_lease),
     ADDRESS(address_read_in_a_batch_of_requests),
     ADDRESS(address_read_of_results),

@@ -387,7 +387,7 @@ TEST_CASE("an S3 error gives advice and reveals no secret", "[remote][fault:stor
   constexpr std::common_type<ps::object_missing> missing;
   constexpr std::common_type<ps::store_unreachable> unreachable;
   constexpr std::common_type<ps::bad_response> bad;
-  CHECK(has(words_of_fault(denied, 403, s3_error("AccessDenied")), "may read"));
+  CHECK(has(words_of_fault(denied, 403, s3_error("AccessDenied")), "their permissions"));
   CHECK(has(words_of_fault(denied, 403, s3_error("RequestTimeTooSkewed")), "the clock"));
   CHECK(has(words_of_fault(denied, 400, s3_error("ExpiredToken")), "get new credentials"));
   CHECK(has(words_of_fault(denied, 403, s3_error("InvalidAccessKeyId")), "AWS_ACCESS_KEY_ID"));
