@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/order/sampler.hpp>
 
 #include "support/catch.hpp"

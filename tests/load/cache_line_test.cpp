@@ -8,11 +8,11 @@
 #include <tuple>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/loader_core.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/loader.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/delivery.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/order/sampler.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/support/delivery.hpp>
 
 #include <cstdint>
 #include <exception>

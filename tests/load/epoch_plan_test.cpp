@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/support/plan.hpp>
 
 #include <cstddef>
 #include <cstdint>

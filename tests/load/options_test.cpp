@@ -6,7 +6,7 @@
 #include <string>
 
 #include <penstock/load/detail/loop_tuner.hpp>
-#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/support/plan.hpp>
 
 #include "support/catch.hpp"
 #include "support/refusal.hpp"

@@ -2,7 +2,7 @@
 #include "checker.hpp"
 
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/support/delivery.hpp>
 
 namespace {
 

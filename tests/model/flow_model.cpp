@@ -3,7 +3,7 @@
 
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/claim_cursor.hpp>
-#include <penstock/load/detail/delivery.hpp>
+#include <penstock/load/support/delivery.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 
 #include "device.hpp"

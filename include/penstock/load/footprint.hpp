@@ -10,9 +10,9 @@
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
 #include <penstock/faults/error_policy.hpp>
-#include <penstock/load/detail/plan.hpp>
-#include <penstock/load/detail/ragged_batches.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/plan.hpp>
+#include <penstock/load/support/ragged_batches.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/threads/cpu_list.hpp>
 

@@ -12,9 +12,9 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/any_loader.hpp>
-#include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/source_ops.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock {

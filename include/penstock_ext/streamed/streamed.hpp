@@ -19,11 +19,11 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/batch_range.hpp>
-#include <penstock/load/detail/plan.hpp>
-#include <penstock/load/detail/ragged_batches.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/host_batch.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/load/support/pull_loop.hpp>
+#include <penstock/load/support/ragged_batches.hpp>
 #include <penstock/transfer/batch_source.hpp>
 #include <penstock_ext/streamed/detail/stream_core.hpp>
 

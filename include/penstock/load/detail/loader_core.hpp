@@ -25,9 +25,7 @@
 #include <penstock/load/detail/active_workers.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/claim_cursor.hpp>
-#include <penstock/load/detail/delivery.hpp>
 #include <penstock/load/detail/detachable_workers.hpp>
-#include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/read_supervisor.hpp>
 #include <penstock/load/detail/retrying_reader.hpp>
 #include <penstock/load/detail/schedule.hpp>
@@ -38,7 +36,9 @@
 #include <penstock/load/host_batch.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/stage.hpp>
+#include <penstock/load/support/delivery.hpp>
 #include <penstock/load/support/loader_observer.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/host_slots.hpp>

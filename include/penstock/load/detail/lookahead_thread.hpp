@@ -17,10 +17,10 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/threads/flush_to_zero.hpp>
 #include <penstock/threads/support/atomics.hpp>

@@ -7,12 +7,12 @@
 #include <memory>
 
 #include <penstock/load/detail/active_workers.hpp>
-#include <penstock/load/detail/plan.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/detail/tuner.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/hill_climber.hpp>
 #include <penstock/load/support/loader_observer.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/load/tuning_history.hpp>
 #include <penstock/observe/trace_target.hpp>
 #include <penstock/threads/support/cpus.hpp>

@@ -9,7 +9,7 @@
 #include <stop_token>
 
 #include <penstock/core/batch_info.hpp>
-#include <penstock/load/detail/plan.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/observe/support/meters.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>

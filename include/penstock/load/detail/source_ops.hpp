@@ -20,12 +20,12 @@
 #include <penstock/data/support/adaptor_base.hpp>
 #include <penstock/load/detail/batch_work.hpp>
 #include <penstock/load/detail/lookahead_thread.hpp>
-#include <penstock/load/detail/plan.hpp>
-#include <penstock/load/detail/ragged_batches.hpp>
 #include <penstock/load/detail/read_supervisor.hpp>
 #include <penstock/load/detail/schedule.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/loader_observer.hpp>
+#include <penstock/load/support/plan.hpp>
+#include <penstock/load/support/ragged_batches.hpp>
 #include <penstock/observe/support/clocks.hpp>
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>

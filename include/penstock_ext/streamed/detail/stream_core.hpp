@@ -22,10 +22,10 @@
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/load/batch_range.hpp>
-#include <penstock/load/detail/delivery.hpp>
-#include <penstock/load/detail/plan.hpp>
 #include <penstock/load/footprint.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/delivery.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/load/support/pull_loop.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/resume/loader_state.hpp>

@@ -15,8 +15,8 @@
 #include <penstock/core/record.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/load/detail/batch_work.hpp>
-#include <penstock/load/detail/plan.hpp>
 #include <penstock/load/options.hpp>
+#include <penstock/load/support/plan.hpp>
 #include <penstock/order/sampler.hpp>
 
 namespace penstock {
