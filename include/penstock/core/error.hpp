@@ -153,8 +153,8 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
       : error(detail::str_cat({"dataset_changed: the dataset had ", planned,
                                " samples when its loader was made, and has ", found,
                                " at the start of epoch ", epoch,
-                               ": do not change the dataset while a loader uses it; make a new "
-                               "loader for new data"})),
+                               (": do not change the dataset while a loader uses it; make a new "
+                                "loader for new data")})),
         planned_(planned),
         found_(found) {}
   /// Reports changed extents of a dataset of `size` samples. `planned` and `found` describe the
