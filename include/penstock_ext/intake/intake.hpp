@@ -302,6 +302,7 @@ class intake {
   using device_type = Device;
   using stream_ref = typename Device::stream_ref;
   using batch_type = intake_batch<Record, Device>;
+  /// The lease that `acquire` returns.
   using slot_type = intake_slot<Record, Device>;
   using range_type = batch_range<detail::intake_loop<Record, Device>>;
 

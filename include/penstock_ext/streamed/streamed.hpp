@@ -91,7 +91,6 @@ class stream_loop {
     held_ = {};
     core_.stop();
   }
-  /// @}
 
  private:
   using ring_type = host_slots<Device>;
@@ -232,12 +231,13 @@ class streamed {
             .registration_refused = ring.registration_refused()};
   }
 
-  /// @name The members that make a `batch_source`; a loop uses `epochs` instead
-  /// @{
+  /// The device that is fed.
   [[nodiscard]] const Device& device() const noexcept { return core().ring()->device(); }
+  /// The layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
     return core().ring()->layout().template as<Record>();
   }
+  /// Starts at the batch `from`. Batches that were filled before are discarded.
   void start(const batch_position& from, std::uint64_t last_epoch) {
     core().start(from, last_epoch);
   }
@@ -249,10 +249,12 @@ class streamed {
   }
   /// Returns the next batch if it is ready, otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return flow_->take(false); }
+  /// Stops the readers after their current batches.
   void stop() noexcept { core().stop(); }
+  /// Returns true if `next` would return an empty batch at once.
   [[nodiscard]] bool at_end() const noexcept { return core().at_end(); }
+  /// The stop token of the options, which ends the waits of a feed.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return core().options().stop; }
-  /// @}
 
  private:
   template <class Fill>

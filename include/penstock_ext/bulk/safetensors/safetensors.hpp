@@ -84,7 +84,7 @@ struct safetensors_header {
 /// that saves the file again, with this metadata and other tensors, does not write the space after
 /// the brace.
 inline constexpr std::string_view safetensors_sum_begin =
-    R"({ "__metadata__":{"penstock.crc64nvme":")";
+    "{ \"__metadata__\":{\"penstock.crc64nvme\":\"";
 inline constexpr std::size_t safetensors_sum_digits = 16;
 /// The maximum number of bytes of a header, as the format specifies.
 inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
