@@ -10,8 +10,10 @@
 #include <string_view>
 
 #include "support/catch.hpp"
+#include "support/in_child.hpp"
 
 using penstock::detail::fork_guard;
+using penstock::detail::process_mark;
 
 namespace {
 
@@ -38,6 +40,20 @@ int said_in_child(const fork_guard& process) {
 }
 
 }  // namespace
+
+TEST_CASE("a process mark has the number of the process, also in a child of a child", "[core]") {
+  const process_mark mark{GENERATE(true, false)};
+  CHECK(mark.current() == ::getpid());
+  CHECK(mark.current() == ::getpid());
+  const auto is_own = [&] { return mark.current() == ::getpid(); };
+  CHECK(test::in_child([&] {
+          if (!is_own() || !is_own()) return 1;
+          const ::pid_t child = ::fork();
+          if (child == 0) ::_exit(is_own() && is_own() ? 7 : 1);
+          return test::end_of(child);
+        }) == 7);
+  CHECK(is_own());
+}
 
 TEST_CASE("a fork guard detects a child process if threads exist", "[core]") {
   const fork_guard with_threads{true};
