@@ -539,11 +539,12 @@ TEST_CASE("a step that uses a batch of a second feed too is captured for each pa
 
 TEST_CASE(
     "a padded batch has a separate graph, because a step may use the number of valid "
-    "samples",
+    "samples, unless the options exclude that",
     "[cuda]") {
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
+  const bool is_separate = GENERATE(true, false);
   std::size_t valid = 0;
   {
     ps::loader loader{numbered{10},
@@ -551,16 +552,16 @@ TEST_CASE(
                       device,
                       {.batch_size = 4, .workers = 1, .last_batch = ps::last_batch::pad}};
     ps::transfer feed{loader, stream, {.depth = 1}};
-    ps::step_graphs graphs{device};
+    ps::step_graphs graphs{device, {.per_valid_count = is_separate}};
     for (auto& batch : feed.epoch(0)) {
       graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
         fake_cuda::launch(on.get(), [&valid, count = batch.valid()] { valid += count; });
       });
     }
     device.synchronize(ps::cuda_stream_ref{stream});
-    CHECK(graphs.size() == 2);
+    CHECK(graphs.size() == (is_separate ? 2 : 1));
   }
-  CHECK(valid == 10);
+  CHECK(valid == (is_separate ? 10 : 12));
 }
 
 TEST_CASE("a step is refused on a stream that the batch does not name and on another device",

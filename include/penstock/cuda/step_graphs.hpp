@@ -92,6 +92,14 @@ concept has_address = requires(const T& memory) {
 
 }  // namespace detail
 
+/// The options of `step_graphs`.
+struct step_graphs_options {
+  /// Keeps a graph for each number of valid samples. If false, batches of one size share a graph,
+  /// however many of their samples are padding (`batcher_options::allowed_batch_sizes`). The step
+  /// must then compute the padding too, or read the number of valid samples from device memory.
+  bool per_valid_count = true;
+};
+
 /// Replays a step as a CUDA graph: a single launch instead of many. This works because a feed's
 /// device slots have fixed addresses. Keeps a graph for each combination of slot, batch size,
 /// number of valid samples, and result slots that were acquired for the batch.
@@ -127,7 +135,8 @@ concept has_address = requires(const T& memory) {
 class step_graphs {
  public:
   /// Creates graphs for steps of this device.
-  explicit step_graphs(const cuda_device& device) : device_(device) {}
+  explicit step_graphs(const cuda_device& device, const step_graphs_options& options = {})
+      : device_(device), options_(options) {}
 
   /// Runs `step` for the batch on `stream`. Replays the step if it was captured before. Blocks only
   /// the first time. If the program is capturing `stream`, calls the step to queue its work in that
@@ -157,7 +166,9 @@ class step_graphs {
     }
     const std::array<const void*, sizeof...(Others)> also{others.data()...};
     key at{batch.data(), batch.slot(), batch.size(), batch.size(), {}, also};
-    if constexpr (requires { batch.valid(); }) at.valid = batch.valid();
+    if constexpr (requires { batch.valid(); }) {
+      if (options_.per_valid_count) at.valid = batch.valid();
+    }
     if constexpr (requires { batch.results(); }) at.results = batch.results();
     launch_at(at, stream, step);
   }
@@ -341,6 +352,7 @@ class step_graphs {
   }
 
   cuda_device device_;
+  step_graphs_options options_;
   std::optional<cuda_stream> apart_;
   std::vector<entry> entries_;
 };
