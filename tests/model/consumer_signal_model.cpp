@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock_ext/serve/detail/consumer_signal.hpp>
+#include <penstock_ext/intake/support/consumer_signal.hpp>
 
 namespace {
 
@@ -16,7 +16,7 @@ struct played_clock {
 using signal = penstock::detail::consumer_signal<played_clock>;
 using lock_type = std::unique_lock<model::mutex>;
 
-/// A producer makes batches, and each consumer takes one batch, as in a batcher's `request_board`.
+/// A producer makes batches, and each consumer takes one batch, as in an `intake_board`.
 template <int Consumers>
 struct batches {
   model::mutex mutex;
@@ -27,9 +27,9 @@ struct batches {
   batches() { played_clock::looks = 0; }
 
   void make_one() {
-    const lock_type lock{mutex};
+    lock_type lock{mutex};
     ready.set(ready.get() + 1);
-    changed.notify_one();
+    changed.notify_one(lock);
   }
   /// Waits for a batch. `due` is the time at which an open batch that is never full would be due.
   /// Nothing happens at that time: a consumer gets a batch only by a notification.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "checker.hpp"
 
-#include <penstock_ext/intake/detail/intake_board.hpp>
+#include <penstock_ext/intake/support/intake_board.hpp>
 
 #include "device.hpp"
 
@@ -22,7 +22,7 @@ struct pushed : model::scenario<Scenario, Threads> {
       penstock::detail::slab<model::device>{model::device{}, Slots* layout.bytes(),
                                             penstock::detail::memory_kind::device, layout.bytes()},
       Slots,
-      Policy,
+      {.policy = Policy},
       {}};
   std::array<model::plain<std::uint64_t>, Slots> memory{};
   model::plain<std::uint64_t> skipped{0};  // by the batches that were taken
@@ -36,7 +36,7 @@ struct pushed : model::scenario<Scenario, Threads> {
   }
   /// Takes the next batch, and returns the slot behind a copy. Returns false at the end.
   bool take() {
-    const auto next = slots.next(true);
+    const auto next = slots.next(true, []() noexcept {});
     if (!next) return false;
     model::require(memory[next->first].get() == next->second.tag, "a batch is as it was written");
     skipped.set(skipped.get() + next->second.dropped);

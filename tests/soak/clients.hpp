@@ -142,10 +142,12 @@ class clients {
     std::mt19937_64 random{seed_ + first};
     for (std::uint64_t tag = first; tag != first + how_.requests; ++tag) {
       const auto writes = [tag](ps::sample<request> out) { write(tag, out); };
+      const ps::request_info what{
+          tag, {}, random() % 3 == 0 ? ps::request_priority::high : ps::request_priority::normal};
       try {
         if (how_.throws_in != 0 && random() % how_.throws_in == 0) {
           try {
-            requests.submit(tag, [&](ps::sample<request> out) {
+            requests.submit(what, [&](ps::sample<request> out) {
               write(~tag, out);
               throw std::domain_error("a write that was asked to throw");
             });
@@ -154,19 +156,19 @@ class clients {
         }
         switch (random() % 4) {
           case 0:
-            requests.submit(tag, writes);
+            requests.submit(what, writes);
             break;
           case 1:
-            while (!requests.submit_for(std::chrono::microseconds{random() % 50}, tag, writes)) {
+            while (!requests.submit_for(std::chrono::microseconds{random() % 50}, what, writes)) {
             }
             break;
           case 2:
-            while (!requests.submit_until(std::chrono::steady_clock::now(), tag, writes)) {
+            while (!requests.submit_until(std::chrono::steady_clock::now(), what, writes)) {
               std::this_thread::yield();
             }
             break;
           default:
-            while (!requests.try_submit(tag, writes)) std::this_thread::yield();
+            while (!requests.try_submit(what, writes)) std::this_thread::yield();
         }
       } catch (const ps::batcher_closed&) {
         ++refused_[tag];
@@ -178,11 +180,15 @@ class clients {
   void look(const Batch& batch, const Tags& tags) {
     const auto numbers = ps::get<"number">(batch.view());
     const auto values = ps::get<"values">(batch.view());
-    bool is_right = tags.size() == batch.size() && batch.size() <= how_.options.max_batch_size;
+    const auto& sizes = how_.options.allowed_batch_sizes;
+    bool is_right = tags.size() == batch.valid() && batch.size() <= how_.options.max_batch_size &&
+                    (sizes.empty() ? batch.size() == tags.size()
+                                   : batch.size() == *std::ranges::lower_bound(sizes, tags.size()));
     for (std::size_t i = 0; is_right && i < batch.size(); ++i) {
-      is_right = numbers(i) == tags[i];
+      const std::uint64_t tag = i < tags.size() ? tags[i] : 0;  // the padding is zeros
+      is_right = numbers(i) == tag;
       for (std::size_t k = 0; k < 3; ++k) {
-        is_right = is_right && values(i, k) == static_cast<float>(tags[i]);
+        is_right = is_right && values(i, k) == static_cast<float>(tag);
       }
     }
     if (!is_right) ++wrong_;
@@ -274,6 +280,11 @@ inline clients_config draw_clients(std::mt19937_64& random) {
                  .fill = std::chrono::microseconds{fills.at(below(3))},
                  .spin = std::chrono::microseconds{below(3) == 0 ? 30 : 0},
                  .depth = 1 + below(5)};
+  how.options.reserved_slots = below(2) == 0 ? 0 : below(how.options.depth);
+  if (const std::size_t max = how.options.max_batch_size; below(2) == 0) {
+    how.options.allowed_batch_sizes = {max};
+    if (max > 2) how.options.allowed_batch_sizes = {1 + below(max - 1), max};
+  }
   how.transfer = {.depth = 1 + below(4), .on_slots_exhausted = ps::exhausted_action::wait};
   if (below(4) == 0) how.transfer.depth = ps::automatic;
   return how;
@@ -285,8 +296,10 @@ inline std::string describe(const clients_config& how) {
          (how.on_stream ? " on streams" : "") + ", throws_in " + std::to_string(how.throws_in) +
          ", leaves_after " + std::to_string(how.leaves_after) + ", end " + std::to_string(how.end) +
          ", max_batch_size " + std::to_string(how.options.max_batch_size) + ", depth " +
-         std::to_string(how.options.depth) + ", fill " + std::to_string(how.options.fill.count()) +
-         " ns";
+         std::to_string(how.options.depth) + ", reserved_slots " +
+         std::to_string(how.options.reserved_slots) + ", sizes " +
+         std::to_string(how.options.allowed_batch_sizes.size()) + ", fill " +
+         std::to_string(how.options.fill.count()) + " ns";
 }
 
 }  // namespace soak

@@ -33,7 +33,7 @@
 #include <penstock/memory/support/slot_ring.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/transfer/batch_source.hpp>
-#include <penstock_ext/intake/detail/intake_board.hpp>
+#include <penstock_ext/intake/support/intake_board.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -208,7 +208,7 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
 template <record_type Record, device Device>
 [[nodiscard]] lease<Record, intake_lease<Record, Device>> take_batch(
     std::shared_ptr<intake_board<Record, Device>> board, bool waits) {
-  const auto next = board->next(waits);
+  const auto next = board->next(waits, []() noexcept {});
   if (!next) return {};
   try {
     return {board, next->first, next->second};
@@ -440,20 +440,16 @@ auto intake<Record, Device>::made(const Device& device, const batch_layout<Recor
   }
   using memory_type = detail::slab<Device>;
   const auto share = [&](memory_type memory, detail::memory_reservation granted) {
-    return detail::shared_by_leases<board_type, stream_ref>(device, layout, std::move(memory),
-                                                            options.slot_count, options.when_full,
-                                                            std::move(granted));
+    return detail::shared_by_leases<board_type, stream_ref>(
+        device, layout, std::move(memory), options.slot_count,
+        detail::board_traits{.policy = options.when_full}, std::move(granted));
   };
   const std::size_t bytes =
       detail::bytes_of_slots(detail::memory_kind::pinned, layout.bytes(), options.slot_count);
   if (options.memory.data() == nullptr) {
-    const auto budget = options.budget.value_or(memory_budget::bytes(~std::uint64_t{0}));
-    auto granted = budget.reserve({.slot_count = options.slot_count,
-                                   .min = options.slot_count,
-                                   .slot_bytes = layout.bytes(),
-                                   .lower = "slot_count or samples",
-                                   .raise = "budget"});
-    return share({device, bytes, detail::memory_kind::pinned, layout.bytes()}, std::move(granted));
+    detail::pinned_slots<Device> slots{device, layout.bytes(), options.slot_count, options.budget,
+                                       "slot_count or samples"};
+    return share(std::move(slots.memory), std::move(slots.granted));
   }
   constexpr std::size_t alignment = batch_layout<Record>::alignment;
   if (options.memory.size() < bytes ||

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <concepts>
 #include <condition_variable>
@@ -14,7 +15,6 @@
 #include <optional>
 #include <span>
 #include <stop_token>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,15 +25,14 @@
 #include <penstock/core/layout.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/fork_guard.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/device/stream_timeline.hpp>
+#include <penstock/memory/budget.hpp>
 #include <penstock/memory/support/slot_ring.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/transfer/batch_source.hpp>
-#include <penstock_ext/serve/detail/consumer_signal.hpp>
+#include <penstock_ext/intake/support/intake_board.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -48,6 +47,24 @@ class [[gnu::visibility("default")]] batcher_closed : public error {
 enum class unserved {
   abandoned,       ///< the batcher was abandoned or destroyed before it handed them out
   not_handed_out,  ///< the feed that took their batch ended first, or could not copy it
+};
+
+/// The priority of a request of a `batcher`.
+enum class request_priority : unsigned char {
+  normal,
+  high,  ///< batched with other requests of high priority, before all others
+};
+
+/// A request that is about to be written to a `batcher`. A tag converts to a request.
+struct request_info {
+  /// Describes a request with this tag. `lengths` has a value for each ragged field.
+  constexpr request_info(std::uint64_t request_tag, length_list request_lengths = {},
+                         request_priority request_level = request_priority::normal) noexcept
+      : tag(request_tag), lengths(request_lengths), priority(request_level) {}
+
+  std::uint64_t tag;          ///< a number that is returned with the batch
+  length_list lengths;        ///< the length of each ragged field, in the record's order
+  request_priority priority;  ///< which batch the request joins
 };
 
 /// The options of a `batcher`, whose constructor throws `option_error` for invalid values.
@@ -72,10 +89,23 @@ struct batcher_options {
   /// batches being copied. `submit` waits while no slot is free.
   std::size_t depth = 4;
 
+  /// The sizes of batches, in increasing order, up to `max_batch_size`. A batch of another size is
+  /// padded to the next size with zeros, and with values of length 0 in ragged fields. `valid()` of
+  /// the batch is the number of requests. If empty, no batch is padded. TensorFlow Serving's
+  /// `allowed_batch_sizes`.
+  std::vector<std::size_t> allowed_batch_sizes = {};
+
+  /// The number of slots, less than `depth`, for requests of `request_priority::high` only. A
+  /// request of high priority can take such a slot while other requests wait.
+  std::size_t reserved_slots = 0;
+
   /// Called with the tags of accepted requests that are not served, on the thread that detects it.
   /// That thread is the thread that calls `abandon`, a thread whose write ends later, or the feed's
   /// thread. Must not throw.
   std::function<void(std::span<const std::uint64_t>, unserved)> on_unserved = {};
+
+  /// Limits the memory that the batcher and other users of the budget allocate.
+  std::optional<memory_budget> budget = {};
 
   /// Closes the batcher when a stop is requested; requests submitted before are still served.
   std::stop_token stop = {};
@@ -96,11 +126,24 @@ struct batcher_stats {
 namespace detail {
 
 inline const batcher_options& checked_batcher(const batcher_options& options) {
-  const auto require_in = [](const char* option, std::size_t value, std::size_t max) {
-    if (value < 1 || value > max) refuse_option(option, {value, " is not in 1..", max});
+  const auto require_in = [](const char* option, std::size_t value, std::size_t min,
+                             std::size_t max) {
+    if (value < min || value > max) refuse_option(option, {value, " is not in ", min, "..", max});
   };
-  require_in("max_batch_size", options.max_batch_size, std::size_t{1} << 20);
-  require_in("depth", options.depth, 1024);
+  require_in("max_batch_size", options.max_batch_size, 1, std::size_t{1} << 20);
+  require_in("depth", options.depth, 1, 1024);
+  require_in("reserved_slots", options.reserved_slots, 0, options.depth - 1);
+  std::size_t before = 0;
+  for (const std::size_t size : options.allowed_batch_sizes) {
+    if (size <= before) {
+      refuse_option("allowed_batch_sizes", {"must increase, but has ", size, " after ", before});
+    }
+    before = size;
+  }
+  if (before != 0 && before != options.max_batch_size) {
+    refuse_option("allowed_batch_sizes", {"must end with max_batch_size, ", options.max_batch_size,
+                                          ", but ends with ", before});
+  }
   const auto require_time = [](const char* option, std::chrono::nanoseconds value) {
     if (value.count() < 0) {
       refuse_option(option, {"must not be negative, but is ", value.count(), " ns"});
@@ -111,20 +154,14 @@ inline const batcher_options& checked_batcher(const batcher_options& options) {
   return options;
 }
 
-/// The batch in a slot of a `batcher`: the tags of its requests, and their progress. Not
-/// thread-safe.
-class request_slot {
+/// The requests in a slot of a `batcher`: their tags and their progress. Not thread-safe.
+class request_list {
  public:
-  /// Allocates room for `max_batch_size` requests.
-  explicit request_slot(std::size_t max) : tags_(max), is_hole_(max) {}
+  /// Allocates room for `max` requests.
+  explicit request_list(std::size_t max) : tags_(max), is_hole_(max) {}
 
-  deadline due;  ///< the time when the batch is handed out even if it is not full
-
-  /// Begins an empty batch, which is due at `end`.
-  void begin(deadline end) noexcept {
-    count_ = 0;
-    due = end;
-  }
+  /// Begins an empty batch.
+  void begin() noexcept { count_ = 0; }
   /// Adds a request that is about to be written. Returns its position.
   [[nodiscard]] std::size_t add(std::uint64_t tag) noexcept {
     tags_[count_] = tag;
@@ -139,7 +176,6 @@ class request_slot {
   }
 
   [[nodiscard]] bool is_full() const noexcept { return count_ == tags_.size(); }
-  [[nodiscard]] bool is_empty() const noexcept { return count_ == 0; }
   [[nodiscard]] bool is_being_written() const noexcept { return writing_ != 0; }
   [[nodiscard]] bool has_holes() const noexcept { return holes_ != 0; }
   /// Returns the tags, one per request.
@@ -147,16 +183,16 @@ class request_slot {
     return {tags_.data(), count_};
   }
 
-  /// Fills the holes of failed writes with the last requests by `move(from, to)`.
+  /// Closes the holes of failed writes. Moves each later request forward by `move(from, to)`.
   template <class Move>
   void close_up(Move move) noexcept {
-    for (std::size_t at = 0; at < count_; ++at) {
-      while (at < count_ && is_hole_[count_ - 1] != 0) --count_;
-      if (at == count_ || is_hole_[at] == 0) continue;
-      --count_;
-      move(count_, at);
-      tags_[at] = tags_[count_];
+    std::size_t to = 0;
+    for (std::size_t from = 0; from < count_; ++from) {
+      if (is_hole_[from] != 0) continue;
+      if (from != to) move(from, to);
+      tags_[to++] = tags_[from];
     }
+    count_ = to;
     holes_ = 0;
   }
 
@@ -168,107 +204,140 @@ class request_slot {
   std::size_t holes_ = 0;
 };
 
-/// Manages the slots of a `batcher`: decides which threads may use which slot, and when.
+/// Calls `use` with the index of each field, as a template argument.
+template <record_type Record, class Use>
+void for_each_field(const Use& use) noexcept {
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (use.template operator()<Is>(), ...);
+  }(std::make_index_sequence<Record::size>{});
+}
+
+/// Sets the fixed fields of the samples from `begin` to `end` to zero.
+template <record_type Record>
+void zero_samples(std::byte* slab, const batch_layout<Record>& layout, std::size_t begin,
+                  std::size_t end) noexcept {
+  for_each_field<Record>([&]<std::size_t Index>() {
+    if constexpr (!Record::template field_at<Index>::is_ragged) {
+      const std::size_t bytes = layout.template sample_bytes<Index>();
+      std::memset(slab + layout.template offset<Index>() + begin * bytes, 0, (end - begin) * bytes);
+    }
+  });
+}
+
+/// Moves a sample from position `from` to the earlier position `to`, to which the values of the
+/// sample before it extend.
+template <record_type Record>
+void move_sample(std::byte* slab, const batch_layout<Record>& layout, std::size_t from,
+                 std::size_t to) noexcept {
+  for_each_field<Record>([&]<std::size_t Index>() {
+    using field = typename Record::template field_at<Index>;
+    std::byte* const values = slab + layout.template offset<Index>();
+    if constexpr (field::is_ragged) {
+      constexpr std::size_t bytes = sizeof(typename field::value_type);
+      auto* const ends =
+          reinterpret_cast<std::int32_t*>(slab + layout.template offsets_at<Index>());
+      const std::int32_t length = ends[from + 1] - ends[from];
+      std::memmove(values + static_cast<std::size_t>(ends[to]) * bytes,
+                   values + static_cast<std::size_t>(ends[from]) * bytes,
+                   static_cast<std::size_t>(length) * bytes);
+      ends[to + 1] = ends[to] + length;
+    } else {
+      const std::size_t bytes = layout.template sample_bytes<Index>();
+      std::memcpy(values + to * bytes, values + from * bytes, bytes);
+    }
+  });
+}
+
+/// An intake whose batches are written by several producers, request by request.
 ///
-/// A slot is in one of these states: free; open (accepts requests); sealed (accepts no more
-/// requests, but some are still being written); ready; out. After the copy out of the slot, it is
-/// free again, or lost. At most one slot is open.
+/// At most one slot of each priority is open, which means that it accepts requests. A slot is
+/// sealed when it is full or due, and published when all its requests are written.
 ///
-/// A single mutex guards everything. No thread holds the mutex while it writes a request, fills
-/// holes, waits for a copy, or runs user code. No wake-up is lost, because conditions are checked
-/// and changed under the mutex, and notifications follow the change. A batch that becomes ready
-/// wakes one consumer, because one consumer takes it. The other consumers know the due time of the
-/// open slot, because opening the slot has woken all of them.
+/// A mutex guards everything here. The mutex of the base class is locked after this mutex. No
+/// thread holds a mutex while it writes a request, closes holes, waits for a slot, or runs user
+/// code. One thread at a time opens a slot of each priority, and the other submitters of that
+/// priority wait for `opened_`. No wake-up is lost, because conditions are checked and changed under
+/// the mutex, and notifications follow the change.
 template <record_type Record, device Device>
-class request_board : public slot_ring<Device, request_board<Record, Device>> {
-  using base = slot_ring<Device, request_board<Record, Device>>;
+class request_board : public intake_board<Record, Device> {
+  using base = intake_board<Record, Device>;
+  using clock = std::chrono::steady_clock;
 
  public:
+  using slot_number = typename base::slot_number;
   /// The position of a request.
   struct place {
-    std::uint32_t slot;
+    slot_number slot;
     std::size_t position;
   };
 
-  /// Allocates the memory. Throws `out_of_memory`, and the errors of the device.
+  /// Allocates the memory. Throws `pinned_budget_exceeded`, `out_of_memory`, and the errors of the
+  /// device.
   request_board(const batcher_options& options, const Device& device,
                 const batch_layout<Record>& layout)
-      : base(device, layout.bytes(), options.depth, memory_kind::pinned),
-        layout_(layout),
-        options_(options),
-        changed_(options.spin),
-        slots_(options.depth, request_slot{options.max_batch_size}) {
-    ready_.reserve(options.depth);
-    free_.reserve(options.depth);
-    for (std::uint32_t slot = 0; slot < options.depth; ++slot) free_.push_back({slot, false});
-  }
+      : request_board(
+            options, device, layout,
+            {device, layout.bytes(), options.depth, options.budget, "depth or max_batch_size"}) {}
 
-  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
   /// Returns the memory of a request's position.
   [[nodiscard]] sample<Record> at(const place& of) const noexcept {
-    return {base::data(of.slot), layout_, of.position};
+    return {base::data(of.slot), base::layout(), of.position};
   }
 
   /// Waits for a position for a request, until `end` at most. Returns `std::nullopt` on timeout.
-  /// Throws `batcher_closed`, `leases_exhausted` if all slots are lost, and the errors of the
-  /// device.
-  [[nodiscard]] std::optional<place> reserve(std::uint64_t tag, deadline end) {
-    require_own();
+  /// Throws `batcher_closed`, `intake_error` if no batch has room for the lengths,
+  /// `leases_exhausted` if all slots are lost, and the errors of the device.
+  [[nodiscard]] std::optional<place> reserve(const request_info& request, deadline end) {
+    base::require_own();
+    base::require_room({.lengths = request.lengths});
     std::unique_lock lock{mutex_};
+    open_batch& open = open_[static_cast<std::size_t>(request.priority)];
     for (;;) {
       if (is_closed_) throw batcher_closed("batcher: it is closed and accepts no more requests");
-      if (base::lost() == base::count()) throw_slots_lost();
-      if (!open_) open_free();
-      if (open_) return take_place(lock, tag);
-      if (end == forever && free_.empty()) {
-        room_.wait(lock);
-      } else if (const auto now = clock::now(); now >= end) {
+      if (open.slot) {
+        if (const auto at = take_place(lock, open, request)) return at;
+      } else if (!open.is_opening) {
+        if (!open_slot(lock, open, end)) return std::nullopt;
+      } else if (end == base::forever) {
+        opened_.wait(lock);
+      } else if (clock::now() >= end) {
         return std::nullopt;
       } else {
-        // The end of a copy wakes no thread, so this thread polls if it waits only for that.
-        room_.wait_until(lock, free_.empty() ? end : (std::min)(end, now + look_again));
+        opened_.wait_until(lock, end);
       }
     }
   }
 
   /// Records that the request at `at` was written, or that its write has thrown.
-  void commit(const place& at, bool is_written) noexcept {
-    if (is_in_child()) return;
+  void on_written(const place& at, bool is_written) noexcept {
+    if (base::is_in_child()) return;
     std::unique_lock lock{mutex_};
-    request_slot& in = slots_[at.slot];
+    request_list& in = slots_[at.slot];
     in.on_end(at.position, is_written);
     ++(is_written ? stats_.accepted : stats_.failed);
     if (is_written) ++stats_.waiting;
-    if (!in.is_being_written() && open_ != at.slot) publish(lock, at.slot);
+    if (!in.is_being_written() && !is_open(at.slot)) finish(lock, at.slot);
   }
 
   /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
   /// `waits`, if no batch is ready. Throws `std::logic_error` in a child made by fork().
-  [[nodiscard]] std::optional<std::pair<std::uint32_t, batch_info>> next(bool waits) {
-    require_own();
-    std::unique_lock lock{mutex_};
-    for (;;) {
-      if (!ready_.empty()) return hand_out();
-      if (open_ && clock::now() >= slots_[*open_].due) {
-        seal(lock);
-      } else if (!waits || has_ended()) {
-        return std::nullopt;
-      } else if (open_) {
-        changed_.wait_until(lock, slots_[*open_].due);
-      } else {
-        changed_.wait(lock);
-      }
+  [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits) {
+    const auto taken = base::next(waits, [this]() noexcept { seal_due(); });
+    if (taken) {
+      const std::lock_guard lock{mutex_};
+      stats_.handed_out += taken->second.valid_size;
+      stats_.waiting -= taken->second.valid_size;
+      ++stats_.batches;
     }
+    return taken;
   }
 
   /// Returns the tags of a batch that is out, for its holder.
-  [[nodiscard]] auto tags(std::uint32_t number) const noexcept { return slots_[number].tags(); }
+  [[nodiscard]] auto tags(slot_number slot) const noexcept { return slots_[slot].tags(); }
 
-  /// Ends the lease of a batch. The caller returns its slot next.
-  void close_lease(std::uint32_t, const batch_info&, lease_guard& guard) noexcept { guard.end(); }
   /// Reports that a batch with these tags, which was handed out, has reached no consumer.
   void take_back(std::span<const std::uint64_t> tags) noexcept {
-    if (is_in_child()) return;  // the parent serves them
+    if (base::is_in_child()) return;  // the parent serves them
     {
       const std::lock_guard lock{mutex_};
       stats_.handed_out -= tags.size();
@@ -281,171 +350,177 @@ class request_board : public slot_ring<Device, request_board<Record, Device>> {
   /// abandoned. Requests that are being written are returned when they are complete. Does nothing
   /// in a child.
   void close(bool abandons) noexcept {
-    if (is_in_child()) return;
+    if (base::is_in_child()) return;
     std::unique_lock lock{mutex_};
     is_closed_ = true;
     is_abandoned_ = is_abandoned_ || abandons;
-    if (open_) seal(lock);
-    while (is_abandoned_ && !ready_.empty()) {
-      ++busy_;
-      return_unserved(lock, take_ready());
-      --busy_;
+    for (open_batch& open : open_) {
+      if (open.slot) seal(lock, open);
     }
-    room_.notify_all();
-    changed_.notify_all();
+    opened_.notify_all();
+    base::close(false);
+    if (!is_abandoned_) return;
+    while (const auto slot = base::withdraw()) {
+      return_unserved(lock, *slot);
+      base::release(*slot);
+    }
   }
 
-  /// Returns true if this process is a child made by fork(). Other threads may have held the mutex
-  /// or waited when the process was copied, so a child uses and destroys nothing here.
-  [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
-
-  [[nodiscard]] bool is_at_end() const noexcept {
-    if (is_in_child()) return true;
-    const std::lock_guard lock{mutex_};
-    return has_ended();
-  }
-  [[nodiscard]] bool was_closed() const noexcept {
-    if (is_in_child()) return true;
-    const std::lock_guard lock{mutex_};
-    return is_closed_;
-  }
   [[nodiscard]] batcher_stats stats() const noexcept {
-    if (is_in_child()) return {};
+    if (base::is_in_child()) return {};
     const std::lock_guard lock{mutex_};
     return stats_;
   }
 
  private:
-  friend base;
-  using clock = std::chrono::steady_clock;
-  static constexpr deadline forever = (deadline::max)();
-  static constexpr std::chrono::microseconds look_again{100};
-
-  /// A slot that was returned, possibly with a copy in flight; the memory tracks the end of the
-  /// copy.
-  struct free_slot {
-    std::uint32_t number;
-    bool is_copied;
+  /// The slot of a priority that accepts requests.
+  struct open_batch {
+    std::optional<slot_number> slot{};
+    deadline due{};           // the time when the batch is handed out even if it is not full
+    bool is_opening = false;  // a thread waits for a free slot
   };
 
-  void require_own() const {
-    process_.require(
-        "batcher", "submit and serve in that process, and make a separate batcher in this process");
+  request_board(const batcher_options& options, const Device& device,
+                const batch_layout<Record>& layout, pinned_slots<Device> memory)
+      : base(device, layout, std::move(memory.memory), options.depth,
+             {.name = "batcher",
+              .reserved = options.reserved_slots,
+              .awaits_writers = true,
+              .spin = options.spin},
+             std::move(memory.granted)),
+        options_(options),
+        slots_(options.depth, request_list{options.max_batch_size}) {}
+
+  [[nodiscard]] bool is_open(slot_number slot) const noexcept {
+    return std::ranges::any_of(open_, [&](const open_batch& one) { return one.slot == slot; });
   }
-  /// Opens the first free slot that no copy is reading, if there is one. Throws what the
-  /// device throws.
-  void open_free() {
-    const auto first = std::ranges::find_if(
-        free_, [&](const free_slot& one) { return !one.is_copied || base::is_copied(one.number); });
-    if (first == free_.end()) return;
-    open_ = first->number;
-    base::allow(first->number);
-    free_.erase(first);
-    slots_[*open_].begin(deadline_in(options_.fill));
-    room_.notify_all();
-    changed_.notify_all();
+  [[nodiscard]] bool is_urgent(const open_batch& open) const noexcept {
+    return &open != open_.data();
   }
-  place take_place(std::unique_lock<std::mutex>& lock, std::uint64_t tag) noexcept {
-    request_slot& to = slots_[*open_];
-    const place mine{*open_, to.add(tag)};
-    if (to.is_full()) seal(lock);
+
+  /// Waits for a free slot and opens it. Returns false on timeout. Throws what `acquire` throws.
+  bool open_slot(std::unique_lock<std::mutex>& lock, open_batch& open, deadline end) {
+    std::optional<slot_number> slot;
+    const auto stop_opening = [&] {
+      lock.lock();
+      open.is_opening = false;
+      opened_.notify_all();
+    };
+    open.is_opening = true;
+    lock.unlock();
+    try {
+      slot = base::acquire(end, is_urgent(open));
+    } catch (...) {
+      stop_opening();
+      throw;
+    }
+    stop_opening();
+    if (!slot) return is_closed_;
+    if (is_closed_) {
+      base::cancel(*slot);
+      return true;
+    }
+    slots_[*slot].begin();
+    is_urgent_[*slot] = is_urgent(open) ? 1 : 0;
+    open.slot = slot;
+    open.due = deadline_in(options_.fill);
+    set_due();
+    return true;
+  }
+  /// Takes the next position of the open slot. Seals the slot if it is full. If the slot has no room
+  /// for the lengths, seals it and returns `std::nullopt`.
+  std::optional<place> take_place(std::unique_lock<std::mutex>& lock, open_batch& open,
+                                  const request_info& request) noexcept {
+    const slot_number slot = *open.slot;
+    request_list& to = slots_[slot];
+    if constexpr (Record::ragged_fields != 0) {
+      sample_lengths<Record> lengths;
+      std::ranges::copy(request.lengths.all(), lengths.begin());
+      if (!place_next(slot, to.tags().size(), lengths)) {
+        seal(lock, open);
+        return std::nullopt;
+      }
+    }
+    const place mine{slot, to.add(request.tag)};
+    if (to.is_full()) seal(lock, open);
     return mine;
   }
-  /// Seals the open slot.
-  void seal(std::unique_lock<std::mutex>& lock) noexcept {
-    const std::uint32_t number = *open_;
-    open_.reset();
-    ++busy_;
-    if (!slots_[number].is_being_written()) publish(lock, number);
+  /// Places a sample with ragged fields. Returns false if the slot has no room.
+  bool place_next(slot_number slot, std::size_t position,
+                  const sample_lengths<Record>& lengths) const noexcept {
+    const batch_view<Record> all{base::data(slot), base::layout(), 0, base::layout().batch_size()};
+    return place_sample(all, position, lengths) == Record::size;
   }
-  /// Publishes a sealed slot whose requests are all written. The caller has exclusive access to the
-  /// slot.
-  void publish(std::unique_lock<std::mutex>& lock, std::uint32_t number) noexcept {
-    request_slot& full = slots_[number];
-    if (full.has_holes()) {
+
+  /// Seals the slots whose time has passed.
+  void seal_due() noexcept {
+    std::unique_lock lock{mutex_};
+    const auto now = clock::now();
+    for (open_batch& open : open_) {
+      if (open.slot && now >= open.due) seal(lock, open);
+    }
+    set_due();
+  }
+  void set_due() noexcept {
+    deadline first = base::forever;
+    for (const open_batch& open : open_) {
+      if (open.slot) first = (std::min)(first, open.due);
+    }
+    base::set_due(first);
+  }
+  /// Seals an open slot.
+  void seal(std::unique_lock<std::mutex>& lock, open_batch& open) noexcept {
+    const slot_number slot = *open.slot;
+    open.slot.reset();
+    if (!slots_[slot].is_being_written()) finish(lock, slot);
+  }
+  /// Publishes a sealed slot whose requests are all written, or returns the requests if the batcher
+  /// is abandoned. The caller has exclusive access to the slot.
+  void finish(std::unique_lock<std::mutex>& lock, slot_number slot) noexcept {
+    request_list& full = slots_[slot];
+    std::size_t size = full.tags().size();
+    if (full.has_holes() || !options_.allowed_batch_sizes.empty()) {
       lock.unlock();
-      full.close_up([&](std::size_t from, std::size_t to) { move_sample(number, from, to); });
+      full.close_up([&](std::size_t from, std::size_t to) {
+        move_sample(base::data(slot), base::layout(), from, to);
+      });
+      size = padded(slot, full.tags().size());
       lock.lock();
     }
-    if (full.is_empty()) {
-      put_free(number, false);
-    } else if (is_abandoned_) {
-      return_unserved(lock, number);
-    } else {
-      ready_.push_back(number);
-    }
-    --busy_;
-    is_closed_ ? changed_.notify_all() : changed_.notify_one();  // all: this may be the last batch
+    if (is_abandoned_) return_unserved(lock, slot);
+    if (is_abandoned_ || size == 0) return base::cancel(slot);
+    const batch_info info{.size = size, .valid_size = full.tags().size()};
+    base::publish(slot, info, {}, is_urgent_[slot] != 0);
   }
   /// Returns the requests of an abandoned batch through `on_unserved`. The caller has exclusive
   /// access to the slot.
-  void return_unserved(std::unique_lock<std::mutex>& lock, std::uint32_t number) noexcept {
-    stats_.returned += tags(number).size();
-    stats_.waiting -= tags(number).size();
+  void return_unserved(std::unique_lock<std::mutex>& lock, slot_number slot) noexcept {
+    const auto all = tags(slot);
+    stats_.returned += all.size();
+    stats_.waiting -= all.size();
     lock.unlock();
-    if (options_.on_unserved) options_.on_unserved(tags(number), unserved::abandoned);
+    if (options_.on_unserved && !all.empty()) options_.on_unserved(all, unserved::abandoned);
     lock.lock();
-    put_free(number, false);
   }
 
-  std::uint32_t take_ready() noexcept {
-    const std::uint32_t number = ready_.front();
-    ready_.erase(ready_.begin());
-    return number;
+  /// Pads a batch of `count` requests to the next allowed size. Returns the size.
+  [[nodiscard]] std::size_t padded(slot_number slot, std::size_t count) const noexcept {
+    const auto& sizes = options_.allowed_batch_sizes;
+    const auto size = std::ranges::lower_bound(sizes, count);
+    if (count == 0 || size == sizes.end()) return count;
+    zero_samples(base::data(slot), base::layout(), count, *size);
+    if constexpr (Record::ragged_fields != 0) {
+      for (std::size_t at = count; at < *size; ++at) static_cast<void>(place_next(slot, at, {}));
+    }
+    return *size;
   }
-  std::pair<std::uint32_t, batch_info> hand_out() noexcept {
-    const std::uint32_t number = take_ready();
-    const std::size_t size = tags(number).size();
-    stats_.handed_out += size;
-    stats_.waiting -= size;
-    const batch_info out{.epoch = 0, .batch = stats_.batches++, .size = size, .valid_size = size};
-    return {number, out};
-  }
-  /// Frees the slot of a batch that was out.
-  void add_free(std::uint32_t number, bool is_copied) noexcept {
-    const std::lock_guard lock{mutex_};
-    put_free(number, is_copied);
-  }
-  void put_free(std::uint32_t number, bool is_copied) noexcept {
-    free_.push_back({number, is_copied});  // reserved
-    room_.notify_all();
-  }
-  /// Wakes the threads that wait for a slot, because no slot will be free again.
-  void wake_after_loss() noexcept {
-    const std::lock_guard lock{mutex_};
-    room_.notify_all();
-  }
-  [[noreturn, gnu::cold]] void throw_slots_lost() const {
-    throw leases_exhausted(str_cat(
-        {"batcher: all ", base::lost(), " slots are lost: the device failed to record when the ",
-         "copies out of them end. Do not end a lease while its stream is "
-         "being captured, and make a new batcher"}));
-  }
-  /// Copies the sample at position `from` to position `to`.
-  void move_sample(std::uint32_t slot, std::size_t from, std::size_t to) const noexcept {
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (move_field<Is>(base::data(slot), from, to), ...);
-    }(std::make_index_sequence<Record::size>{});
-  }
-  template <std::size_t Index>
-  void move_field(std::byte* slab, std::size_t from, std::size_t to) const noexcept {
-    const std::size_t bytes = layout_.template sample_bytes<Index>();
-    std::byte* const field = slab + layout_.template offset<Index>();
-    std::memcpy(field + to * bytes, field + from * bytes, bytes);
-  }
-  bool has_ended() const noexcept { return is_closed_ && !open_ && busy_ == 0 && ready_.empty(); }
 
-  fork_guard process_{true};
-  batch_layout<Record> layout_;
   batcher_options options_;
-  mutable std::mutex mutex_;      // guards all members below, except slots owned by one thread
-  std::condition_variable room_;  // for submitters
-  consumer_signal<> changed_;     // for consumers
-  std::vector<request_slot> slots_;
-  std::vector<free_slot> free_;       // in order of return
-  std::vector<std::uint32_t> ready_;  // in order of completion
-  std::optional<std::uint32_t> open_;
-  std::size_t busy_ = 0;  // sealed slots that are not ready yet
+  mutable std::mutex mutex_;        // guards all members below, except slots owned by one thread
+  std::condition_variable opened_;  // for submitters: a slot was opened, or may be opened
+  std::array<open_batch, 2> open_;  // by priority
+  std::vector<request_list> slots_;
+  std::vector<std::uint8_t> is_urgent_ = std::vector<std::uint8_t>(slots_.size());  // by slot
   bool is_closed_ = false;
   bool is_abandoned_ = false;
   batcher_stats stats_;
@@ -487,8 +562,15 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 /// when it is full, or to a waiting consumer when `fill` has passed since its first request. If no
 /// consumer is waiting, the batch continues to fill. Batches are handed out in order of completion.
 /// Each request has a tag chosen by the program; `tags()` of the host batch and the device batch
-/// has the tags in the order of the samples. This is the order of submission, except that the last
-/// request replaces a request whose write has thrown.
+/// has the tags in the order of the samples, which is the order of submission. A request whose
+/// write has thrown leaves no gap.
+///
+/// A request with ragged fields is submitted with its lengths. A batch without room for the values
+/// of the next request is handed out, and the request joins the next batch. Batches of requests of
+/// high priority are handed out before other batches. If they arrive faster than they are served,
+/// other requests wait.
+///
+///     requests.submit({7, {text.size()}, ps::request_priority::high}, write);
 ///
 /// `submit` waits while no slot is free. A slot is lost, and never used again, if the device fails
 /// to record the end of the copy out of it and also fails to wait for that copy, which may still
@@ -500,8 +582,8 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
 /// A feed's leases may be passed to other threads, see `exhausted_action::wait`. The constructor
-/// allocates all memory, `host_bytes()`, outside any `memory_budget`. Batches are numbered over the
-/// batcher's lifetime, in epoch 0.
+/// allocates all memory, `host_bytes()`. Batches are numbered over the batcher's lifetime, in
+/// epoch 0.
 ///
 /// In a child made by fork(), a batcher and its batches may only be destroyed, which returns at
 /// once and keeps the memory. Submitting and taking batches throws `std::logic_error`. The requests
@@ -510,9 +592,6 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 /// @see examples/11_server.cpp, docs/serving.md
 template <record_type Record, device Device = cpu_device>
 class batcher {
-  static_assert(Record::ragged_fields == 0,
-                "penstock::batcher: a request gets its position before its length is known: set "
-                "the field's extent to the maximum length");
   using board_type = detail::request_board<Record, Device>;
 
  public:
@@ -521,7 +600,7 @@ class batcher {
   using batch_type = request_batch<Record, Device>;
 
   /// Allocates the memory for requests with these extents. Throws `option_error`, `layout_error`,
-  /// `out_of_memory`, and the errors of the device.
+  /// `pinned_budget_exceeded`, `out_of_memory`, and the errors of the device.
   batcher(const Device& device, const record_extents<Record>& extents,
           const batcher_options& options = {})
       : board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
@@ -539,29 +618,30 @@ class batcher {
   /// Submits a request: waits for a position, and then calls `write(sample<Record>)` on this
   /// thread. If `write` throws, the exception propagates and nothing is submitted. Throws
   /// `batcher_closed`, `leases_exhausted` if all slots are lost, and the errors of the device.
-  /// Calls that are waiting throw the first two errors too.
+  /// Calls that are waiting throw these errors too. Throws `intake_error` if no batch has room for
+  /// a request with these lengths.
   template <std::invocable<sample<Record>> Write>
-  void submit(std::uint64_t tag, Write&& write) {
-    static_cast<void>(submit_by((detail::deadline::max)(), tag, std::forward<Write>(write)));
+  void submit(const request_info& request, Write&& write) {
+    static_cast<void>(submit_by((detail::deadline::max)(), request, std::forward<Write>(write)));
   }
   /// Submits a request like `submit`, without waiting. Returns false if no position is free now.
   template <std::invocable<sample<Record>> Write>
-  [[nodiscard]] bool try_submit(std::uint64_t tag, Write&& write) {
-    return submit_by(detail::deadline{}, tag, std::forward<Write>(write));
+  [[nodiscard]] bool try_submit(const request_info& request, Write&& write) {
+    return submit_by(detail::deadline{}, request, std::forward<Write>(write));
   }
   /// Submits a request like `submit`, but waits for a position for at most `limit`, any
   /// `std::chrono::duration`. Returns false on timeout.
   template <class Rep, class Period, std::invocable<sample<Record>> Write>
-  [[nodiscard]] bool submit_for(const std::chrono::duration<Rep, Period>& limit, std::uint64_t tag,
-                                Write&& write) {
-    return submit_by(detail::deadline_in(limit), tag, std::forward<Write>(write));
+  [[nodiscard]] bool submit_for(const std::chrono::duration<Rep, Period>& limit,
+                                const request_info& request, Write&& write) {
+    return submit_by(detail::deadline_in(limit), request, std::forward<Write>(write));
   }
   /// Submits a request like `submit_for`, until a time point of the steady clock.
   template <class Duration, std::invocable<sample<Record>> Write>
   [[nodiscard]] bool submit_until(
-      const std::chrono::time_point<std::chrono::steady_clock, Duration>& end, std::uint64_t tag,
-      Write&& write) {
-    return submit_by(detail::deadline_at(end), tag, std::forward<Write>(write));
+      const std::chrono::time_point<std::chrono::steady_clock, Duration>& end,
+      const request_info& request, Write&& write) {
+    return submit_by(detail::deadline_at(end), request, std::forward<Write>(write));
   }
 
   /// Accepts no further requests. Submitted requests are still served, after which the loop over
@@ -571,7 +651,7 @@ class batcher {
   /// through `on_unserved`. Requests that are being written are returned when they are complete.
   void abandon() noexcept { board_->close(true); }
   /// Returns true if the batcher was closed.
-  [[nodiscard]] bool was_closed() const noexcept { return board_->was_closed(); }
+  [[nodiscard]] bool was_closed() const noexcept { return board_->is_closed(false); }
 
   /// Returns the statistics so far.
   [[nodiscard]] batcher_stats stats() const noexcept { return board_->stats(); }
@@ -592,7 +672,7 @@ class batcher {
   /// Does nothing: the next feed gets the remaining requests.
   void stop() const noexcept {}
   /// Returns true if `next` would return an empty batch at once.
-  [[nodiscard]] bool at_end() const noexcept { return board_->is_at_end(); }
+  [[nodiscard]] bool at_end() const noexcept { return board_->is_closed(true); }
   /// Takes back a batch of these requests that no consumer has received. Only a feed calls this.
   void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept {
     board_->take_back(tags);
@@ -607,17 +687,17 @@ class batcher {
   // The functions below keep the board alive: during `exit()` another thread may destroy this
   // object while they wait.
   template <class Write>
-  bool submit_by(detail::deadline end, std::uint64_t tag, Write&& write) {
+  bool submit_by(detail::deadline end, const request_info& request, Write&& write) {
     const auto board = board_;
-    const std::optional<typename board_type::place> at = board->reserve(tag, end);
+    const std::optional<typename board_type::place> at = board->reserve(request, end);
     if (!at) return false;
     try {
       std::forward<Write>(write)(board->at(*at));
     } catch (...) {
-      board->commit(*at, false);
+      board->on_written(*at, false);
       throw;
     }
-    board->commit(*at, true);
+    board->on_written(*at, true);
     return true;
   }
   batch_type take(bool waits) {

@@ -29,6 +29,32 @@ using namespace std::chrono_literals;
 
 namespace {
 
+/// A request of varying length, whose letters all have the value of the tag.
+using letter =
+    ps::record<ps::field<"number", std::uint64_t>, ps::field<"text", std::uint16_t, ps::ragged>>;
+
+auto written_letter(std::uint64_t tag) {
+  return [tag](ps::sample<letter> out) {
+    ps::get<"number">(out) = tag;
+    for (auto& one : ps::get<"text">(out).flat()) one = static_cast<std::uint16_t>(tag);
+  };
+}
+
+/// Returns true if each request of a batch has the content of its tag and `length(tag)` letters,
+/// and if the padding is empty.
+template <class Batch, class Length>
+bool is_as_sent(const Batch& batch, Length length) {
+  bool all = batch.tags().size() == batch.valid();
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const std::uint64_t tag = i < batch.valid() ? batch.tags()[i] : 0;
+    const auto text = ps::get<"text">(batch)[i];
+    all = all && ps::get<"number">(batch)[i] == tag;
+    all = all && text.size() == (i < batch.valid() ? length(tag) : 0);
+    for (const auto one : text.flat()) all = all && one == tag;
+  }
+  return all;
+}
+
 constexpr std::chrono::nanoseconds never = std::chrono::hours{10'000};
 using tag_list = std::vector<std::uint64_t>;
 
@@ -232,11 +258,162 @@ TEST_CASE("a write that throws leaves no request and frees its place",
   REQUIRE(batch);
   CHECK(batch.size() == 3);
   CHECK(is_as_tagged(batch));
-  std::uint64_t mask = 0;
-  for (const auto tag : batch.tags()) mask |= std::uint64_t{1} << tag;
-  CHECK(mask == (15U ^ (1U << static_cast<unsigned>(bad))));
+  tag_list others{0, 1, 2, 3};  // in the order of submission
+  others.erase(others.begin() + bad);
+  CHECK(tags_of(batch) == others);
   CHECK(requests.stats().failed == 1);
   CHECK(requests.stats().accepted == 3);
+}
+
+TEST_CASE("requests of varying length are batched with the lengths that they have",
+          "[serve][promise:honest-14]") {
+  const auto length = [](std::uint64_t tag) { return tag % 7; };
+  ps::batcher<letter> requests{
+      ps::cpu_device{}, {{}, {6}}, {.max_batch_size = 4, .fill = 1ms, .depth = 3}};
+  std::vector<std::thread> submitters;
+  for (std::uint64_t first : {1U, 2U, 3U}) {
+    submitters.emplace_back([&, first] {
+      for (std::uint64_t tag = first; tag < 1000; tag += 3) {
+        const auto fail = [&] {
+          requests.submit({tag, {length(tag)}},
+                          [](const auto&) { throw std::domain_error{"unreadable"}; });
+        };
+        if (tag % 5 == 0) CHECK_THROWS_AS(fail(), std::domain_error);
+        requests.submit({tag, {length(tag)}}, written_letter(tag));
+      }
+    });
+  }
+  std::vector<int> served(1000);
+  for (int left = 999; left > 0;) {
+    const auto batch = requests.next();
+    REQUIRE(batch);
+    CHECK(is_as_sent(batch, length));
+    for (const auto tag : batch.tags()) ++served[tag];
+    left -= static_cast<int>(batch.size());
+  }
+  for (auto& one : submitters) one.join();
+  CHECK(served == [] {
+    std::vector<int> once(1000, 1);
+    once[0] = 0;
+    return once;
+  }());
+  CHECK(requests.stats().failed == 199);
+}
+
+TEST_CASE("a batch without room for the values of the next request is handed out", "[serve]") {
+  const auto length = [](std::uint64_t tag) { return tag; };
+  // A batch has room for 10 letters, a request for 6.
+  ps::batcher<letter> requests{ps::cpu_device{},
+                               {{}, {.longest = 6, .max_values_per_batch = 10}},
+                               {.max_batch_size = 4, .fill = never, .depth = 3}};
+  for (const std::uint64_t tag : {6U, 4U, 5U, 3U, 3U}) {
+    requests.submit({tag, {tag}}, written_letter(tag));
+  }
+  const auto first = requests.try_next();
+  REQUIRE(first);
+  CHECK(tags_of(first) == tag_list{6, 4});
+  CHECK(is_as_sent(first, length));
+  const auto second = requests.try_next();
+  REQUIRE(second);
+  CHECK(tags_of(second) == tag_list{5, 3});
+  CHECK(is_as_sent(second, length));
+  requests.close();
+  CHECK(tags_of(requests.next()) == tag_list{3});
+}
+
+TEST_CASE("a request that fits in no batch is refused", "[serve]") {
+  ps::batcher<letter> requests{ps::cpu_device{}, {{}, {6}}, {.max_batch_size = 4}};
+  const auto refused = [&](const ps::request_info& what) -> std::string {
+    return test::error_of<ps::intake_error>([&] { requests.submit(what, written_letter(1)); })
+        .what();
+  };
+  CHECK(refused({1, {7}}) ==
+        "batcher: field \"text\": sample 0 has 7 values, and there is room for 6");
+  CHECK(refused(1) == "batcher: 0 lengths for 1 samples with 1 ragged fields each");
+  requests.submit({1, {6}}, written_letter(1));
+  CHECK(requests.stats().accepted == 1);
+}
+
+TEST_CASE("a batch is padded to the next allowed size with zeros", "[serve][promise:honest-14]") {
+  ps::batcher<letter> requests{
+      ps::cpu_device{},
+      {{}, {6}},
+      {.max_batch_size = 8, .fill = 0ns, .depth = 1, .allowed_batch_sizes = {1, 2, 4, 8}}};
+  const auto length = [](std::uint64_t) { return std::size_t{2}; };
+  for (const std::size_t count : {8U, 5U, 1U, 2U, 3U, 4U}) {  // the first fills the slot
+    CAPTURE(count);
+    for (std::uint64_t tag = 1; tag <= count; ++tag) {
+      requests.submit({tag, {2}}, written_letter(tag));
+    }
+    const auto batch = requests.next();
+    CHECK(batch.size() == (count == 5 ? 8 : count == 3 ? 4 : count));
+    CHECK(batch.valid() == count);
+    CHECK(is_as_sent(batch, length));
+  }
+}
+
+TEST_CASE("requests of high priority are served before others, in their own order",
+          "[serve][promise:honest-14]") {
+  const auto high = ps::request_priority::high;
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = never, .depth = 6}};
+  for (std::uint64_t tag = 0; tag < 9; ++tag) {
+    const bool is_high = tag % 3 == 2;  // 2, 5, 8
+    requests.submit({tag, {}, is_high ? high : ps::request_priority::normal}, written(tag));
+  }
+  requests.close();
+  std::vector<tag_list> order;
+  while (const auto batch = requests.next()) {
+    CHECK(is_as_tagged(batch));
+    order.push_back(tags_of(batch));
+  }
+  CHECK(order == std::vector<tag_list>{{2, 5}, {8}, {0, 1}, {3, 4}, {6, 7}});
+}
+
+TEST_CASE("reserved slots take requests of high priority only", "[serve]") {
+  const auto high = ps::request_priority::high;
+  ps::batcher<request> requests{
+      ps::cpu_device{}, {.max_batch_size = 1, .fill = never, .depth = 3, .reserved_slots = 1}};
+  submit_all(requests, {0, 1});
+  CHECK_FALSE(requests.try_submit(2, written(2)));
+  sleeper waits{[&] { requests.submit(2, written(2)); }};
+  waits.wait_until_it_sleeps();
+  CHECK(requests.try_submit({3, {}, high}, written(3)));
+  CHECK_FALSE(requests.try_submit({4, {}, high}, written(4)));
+  CHECK(tags_of(requests.next()) == tag_list{3});  // its slot stays reserved
+  CHECK(requests.stats().waiting == 2);
+  CHECK(requests.try_submit({5, {}, high}, written(5)));
+  CHECK(tags_of(requests.next()) == tag_list{5});
+  CHECK(tags_of(requests.next()) == tag_list{0});
+  waits.join();
+  CHECK(tags_of(requests.next()) == tag_list{1});
+  CHECK(tags_of(requests.next()) == tag_list{2});
+}
+
+TEST_CASE("the deadline of each priority is its own", "[serve]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 1ms}};
+  requests.submit({1, {}, ps::request_priority::high}, written(1));
+  requests.submit(2, written(2));
+  tag_list got;
+  while (got.size() != 2) {
+    const auto batch = requests.next();
+    got.push_back(tags_of(batch).front());
+  }
+  CHECK(got == tag_list{1, 2});
+}
+
+TEST_CASE("a batcher takes its memory from a budget", "[serve]") {
+  const auto budget = ps::memory_budget::bytes(4 * 512);
+  {
+    ps::batcher<request> requests{ps::cpu_device{},
+                                  {.max_batch_size = 3, .depth = 3, .budget = budget}};
+    CHECK(budget.used() == requests.host_bytes());
+  }
+  CHECK(budget.used() == 0);
+  const std::string said =
+      test::error_of<ps::pinned_budget_exceeded>([&] {
+        ps::batcher<request>(ps::cpu_device{}, {.max_batch_size = 3, .depth = 5, .budget = budget});
+      }).what();
+  CHECK(said.find("lower depth or max_batch_size, or raise budget") != std::string::npos);
 }
 
 TEST_CASE("a batch whose writes all threw is not delivered, and its slot is free", "[serve]") {
@@ -388,6 +565,13 @@ TEST_CASE("a batcher's options are checked by name", "[serve]") {
   CHECK(refused({.spin = -1ns}) == "spin: must not be negative, but is -1 ns");
   CHECK(refused({.depth = 0}) == "depth: 0 is not in 1..1024");
   CHECK(refused({.depth = 1025}) == "depth: 1025 is not in 1..1024");
+  CHECK(refused({.depth = 3, .reserved_slots = 3}) == "reserved_slots: 3 is not in 0..2");
+  CHECK(refused({.allowed_batch_sizes = {0, 32}}) ==
+        "allowed_batch_sizes: must increase, but has 0 after 0");
+  CHECK(refused({.allowed_batch_sizes = {8, 8, 32}}) ==
+        "allowed_batch_sizes: must increase, but has 8 after 8");
+  CHECK(refused({.max_batch_size = 6, .allowed_batch_sizes = {2, 4}}) ==
+        "allowed_batch_sizes: must end with max_batch_size, 6, but ends with 4");
   using wide = ps::record<ps::field<"x", float, ps::dyn>>;
   const auto max = std::numeric_limits<std::size_t>::max() / 32;
   const auto take = [&] {

@@ -15,6 +15,7 @@
 
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/transfer/transfer.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "ext/serve/requests.hpp"
 #include "support/catch.hpp"
@@ -77,6 +78,40 @@ TEST_CASE("a feed's batches have the tags of their requests, in both memories",
   CHECK(known.wrong == 0);
   CHECK(requests.stats().handed_out == 100);
   CHECK(requests.stats().failed == 15);
+}
+
+TEST_CASE("a padded batch arrives with its padding, and with the tags of its requests",
+          "[serve][promise:honest-14]") {
+  ps::batcher<request> requests{
+      ps::cpu_device{},
+      {.max_batch_size = 4, .fill = 0ns, .depth = 1, .allowed_batch_sizes = {2, 4}}};
+  ps::transfer feed{requests, {.depth = 1}};
+  std::vector<std::size_t> sizes;
+  std::vector<std::uint64_t> answered;
+  const auto submit = [&](std::uint64_t first, std::uint64_t end) {
+    for (; first != end; ++first) requests.submit(first, written(first));
+  };
+  submit(1, 5);
+  ps::results<request> out{ps::cpu_device{}, 4, [&](const auto& done) {
+                             const auto tags = tags_of(done);
+                             answered.insert(answered.end(), tags.begin(), tags.end());
+                             CHECK(done.valid() == tags.size());
+                           }};
+  for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
+    sizes.push_back(batch.size());
+    CHECK(batch.valid() == batch.tags().size());
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const bool is_padding = i >= batch.valid();
+      CHECK(ps::get<"number">(batch)[i] == (is_padding ? 0 : batch.tags()[i]));
+    }
+    static_cast<void>(slot);
+    if (sizes.size() == 1) submit(5, 8);
+    if (sizes.size() == 2) submit(8, 9);
+    if (sizes.size() == 3) requests.close();
+  }
+  out.close();
+  CHECK(sizes == std::vector<std::size_t>{4, 4, 2});
+  CHECK(answered == std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6, 7, 8});
 }
 
 TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its lease", "[serve]") {

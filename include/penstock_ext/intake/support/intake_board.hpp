@@ -29,6 +29,7 @@
 #include <penstock/memory/support/slot_ring.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/threads/support/atomics.hpp>
+#include <penstock_ext/intake/support/consumer_signal.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -102,7 +103,37 @@ enum class slot_owner : unsigned char {
   consumer,  ///< committed, or with a consumer
 };
 
-/// Manages the slots of an `intake`: decides which thread may use which slot, and when.
+/// The kind and behavior of an `intake_board`.
+struct board_traits {
+  const char* name = "intake";         ///< the public class, for errors
+  when_full policy = when_full::wait;  ///< what happens without a free slot
+  std::size_t reserved = 0;            ///< the number of slots for urgent batches only
+  bool awaits_writers = false;         ///< batches that are written at the close are delivered
+  std::chrono::nanoseconds spin{0};    ///< see `consumer_signal`
+};
+
+/// The memory of `count` slots for batches of `layout`, page-locked and inside a budget.
+template <device Device>
+struct pinned_slots {
+  memory_reservation granted;
+  slab<Device> memory;
+
+  /// Allocates. `lower` names the options that reduce the size. Throws `pinned_budget_exceeded`,
+  /// `out_of_memory`, and what the device throws.
+  pinned_slots(const Device& device, std::size_t slot_bytes, std::size_t count,
+               const std::optional<memory_budget>& budget, const char* lower)
+      : granted(budget ? budget->reserve({.slot_count = count,
+                                          .min = count,
+                                          .slot_bytes = slot_bytes,
+                                          .lower = lower,
+                                          .raise = "budget"})
+                       : memory_reservation{}),
+        memory(device, bytes_of_slots(memory_kind::pinned, slot_bytes, count), memory_kind::pinned,
+               slot_bytes) {}
+};
+
+/// Manages the slots of an `intake` or a `batcher`: decides which thread may use which slot, and
+/// when.
 ///
 /// A single mutex guards everything. Invariant: a slot has one owner, who alone uses its memory and
 /// its `frame`, and the owner changes under the mutex only. A thread that holds the mutex writes no
@@ -110,6 +141,9 @@ enum class slot_owner : unsigned char {
 /// because conditions are checked and changed under the mutex, and notifications follow the change.
 /// A free slot wakes all producers, because producers that wait for the end of a copy poll. A
 /// committed batch wakes one consumer, because one consumer takes it.
+///
+/// No consumer sleeps beyond `due_`, because a consumer waits until `due_` at most, and an earlier
+/// `due_` wakes all consumers.
 template <record_type Record, device Device>
 class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   using base = slot_ring<Device, intake_board<Record, Device>>;
@@ -121,10 +155,11 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
 
   /// Makes `count` slots for batches of `layout` in `memory`. Throws what the device throws.
   intake_board(const Device& device, const batch_layout<Record>& layout, slab<Device> memory,
-               std::size_t count, when_full policy, memory_reservation granted)
+               std::size_t count, const board_traits& traits, memory_reservation granted)
       : base(device, std::move(memory), count, std::move(granted)),
         layout_(layout),
-        policy_(policy) {
+        traits_(traits),
+        changed_(traits.spin) {
     frames_.reserve(count);
     ready_.reserve(count);
     free_.reserve(count);
@@ -143,30 +178,39 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
 
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
 
-  /// Takes a slot to write, according to the policy. Waits until `end` at most. Returns
-  /// `std::nullopt` if the policy gives no slot, on timeout, and after `close`. Throws
-  /// `leases_exhausted` if all slots are lost, and what the device throws.
-  [[nodiscard]] std::optional<slot_number> acquire(deadline end) {
+  /// Takes a slot to write, according to the policy. Waits until `end` at most. Only an urgent
+  /// batch may take a slot that is reserved. Returns `std::nullopt` if the policy gives no slot, on
+  /// timeout, and after `close`. Throws `leases_exhausted` if all slots are lost, and what the
+  /// device throws.
+  [[nodiscard]] std::optional<slot_number> acquire(deadline end, bool is_urgent = true) {
     require_own();
+    const std::size_t kept = is_urgent ? 0 : traits_.reserved;
+    const when_full policy = traits_.policy;
     std::unique_lock lock{mutex_};
-    std::optional<slot_number> slot = take_free();
+    std::optional<slot_number> slot = take_free(kept);
     if (slot || is_closed_) return slot;
-    if (policy_ == when_full::refuse) ++stats_.refused;
-    if (policy_ == when_full::drop_new) count_dropped(1, ready_.size());
-    if (policy_ == when_full::refuse || policy_ == when_full::drop_new) return slot;
+    if (policy == when_full::refuse) ++stats_.refused;
+    if (policy == when_full::drop_new) count_dropped(1, ready_.size());
+    if (policy == when_full::refuse || policy == when_full::drop_new) return slot;
     const deadline begin = clock::now();
     deadline now = begin;
     if (now < end) ++stats_.waits.count;
+    int yields = 0;
     for (; !slot && !is_closed_ && now < end; now = clock::now()) {
       // The end of a copy or of a producer's work wakes no thread, so this thread polls if it waits
       // only for that.
-      const bool polls = !free_.empty() || (policy_ == when_full::drop_oldest && !ready_.empty());
-      if (!polls && end == forever) {
+      const bool polls =
+          free_.size() > kept || (policy == when_full::drop_oldest && !ready_.empty());
+      if (yields++ < max_yields) {
+        lock.unlock();
+        std_atomics::yield();
+        lock.lock();
+      } else if (!polls && end == forever) {
         room_.wait(lock);
       } else {
         room_.wait_until(lock, polls ? (std::min)(end, now + look_again) : end);
       }
-      slot = take_free();
+      slot = take_free(kept);
     }
     stats_.waits.time += now - begin;
     return slot;
@@ -199,13 +243,19 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   bool commit(slot_number slot, const commit_info& what) noexcept {
     if (is_in_child()) return false;
     place(slot, what);
+    return publish(slot, {.size = what.samples, .valid_size = what.samples, .tag = what.tag},
+                   what.timestamp, false);
+  }
+  /// Publishes a batch whose ragged fields have their offsets. An urgent batch is handed out before
+  /// batches that are not urgent.
+  bool publish(slot_number slot, const batch_info& info, deadline born, bool is_urgent) noexcept {
     frame& one = frames_[slot];
-    const deadline now = clock::now();
-    one.info = {.size = what.samples, .valid_size = what.samples, .tag = what.tag};
-    one.born = what.timestamp == deadline{} ? now : what.timestamp;
+    one.info = info;
+    one.born = born == deadline{} ? clock::now() : born;
+    one.is_urgent = is_urgent;
     std::unique_lock lock{mutex_};
     ++stats_.committed;
-    if (is_closed_) {
+    if (is_closed_ && !traits_.awaits_writers) {
       ++stats_.dropped;
       put_free(slot, false);
       return false;
@@ -213,11 +263,19 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     one.owner = slot_owner::consumer;
     one.number = commits_++;
     one.info.dropped = std::exchange(dropped_at_end_, 0);
-    ready_.push_back(slot);  // reserved
-    if (policy_ == when_full::drop_oldest) room_.notify_all();
-    lock.unlock();
-    changed_.notify_one();
+    const auto before =
+        is_urgent ? std::ranges::find_if(ready_, [&](auto at) { return !frames_[at].is_urgent; })
+                  : ready_.end();
+    ready_.insert(before, slot);  // reserved
+    if (traits_.policy == when_full::drop_oldest) room_.notify_all();
+    end_writing(lock);
     return true;
+  }
+  /// Returns a slot that a producer has taken and does not commit.
+  void cancel(slot_number slot) noexcept {
+    std::unique_lock lock{mutex_};
+    put_free(slot, false);
+    end_writing(lock);
   }
   /// Like `commit`, for a batch that work on `stream` of `producer` still writes. If recording the
   /// end of that work fails, waits for the stream, returns the slot, and throws what the device
@@ -245,10 +303,10 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// Delivers `error` after the batches that were committed before it. Has no effect after `close`.
   void fail(std::exception_ptr error) {
     if (is_in_child()) return;
-    const std::lock_guard lock{mutex_};
+    std::unique_lock lock{mutex_};
     if (is_closed_) return;
     errors_.emplace_back(commits_, std::move(error));
-    changed_.notify_one();
+    changed_.notify_one(lock);
   }
 
   /// Accepts no further batch. If `discards`, drops the batches that no consumer has taken.
@@ -264,9 +322,25 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     changed_.notify_all();
   }
 
+  /// Takes the oldest committed slot from the consumers, for the caller to release. Returns
+  /// `std::nullopt` if no slot is committed.
+  [[nodiscard]] std::optional<slot_number> withdraw() noexcept {
+    const std::lock_guard lock{mutex_};
+    if (ready_.empty()) return std::nullopt;
+    ++stats_.dropped;
+    return take_ready();
+  }
+  /// Makes the next call of `at_due` in `next` due at `due`.
+  void set_due(deadline due) noexcept {
+    const std::lock_guard lock{mutex_};
+    if (std::exchange(due_, due) > due) changed_.notify_all();
+  }
+
   /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
-  /// `waits`, if no batch is ready. Throws the errors of producers.
-  [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits) {
+  /// `waits`, if no batch is ready. Throws the errors of producers. If there is nothing to hand out
+  /// at the time that `set_due` has specified, calls `at_due`, which sets the next time.
+  template <class AtDue>
+  [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits, AtDue at_due) {
     require_own();
     std::unique_lock lock{mutex_};
     for (;;) {
@@ -277,8 +351,18 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
         std::rethrow_exception(error);
       }
       if (!ready_.empty()) return hand_out();
-      if (!waits || is_closed_) return std::nullopt;
-      changed_.wait(lock);
+      if (due_ != forever && clock::now() >= due_) {
+        due_ = forever;
+        lock.unlock();
+        at_due();
+        lock.lock();
+      } else if (!waits || has_ended()) {
+        return std::nullopt;
+      } else if (due_ == forever) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_until(lock, due_);
+      }
     }
   }
 
@@ -305,11 +389,15 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// Returns true if this process is a child made by fork(), which uses and destroys nothing here:
   /// other threads may have held the mutex when the process was copied.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
+  /// Throws `std::logic_error` in such a child.
+  void require_own() const {
+    process_.require(traits_.name, "make a separate one in this process");
+  }
   /// Returns true if the intake is closed and, if `is_drained`, a consumer gets nothing more.
   [[nodiscard]] bool is_closed(bool is_drained) const noexcept {
     if (is_in_child()) return true;
     const std::lock_guard lock{mutex_};
-    return is_closed_ && (!is_drained || (ready_.empty() && errors_.empty()));
+    return is_drained ? has_ended() && ready_.empty() && errors_.empty() : is_closed_;
   }
   [[nodiscard]] intake_stats stats() const noexcept {
     if (is_in_child()) return {};
@@ -323,6 +411,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   friend base;
   using clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds look_again{100};
+  // A consumer often returns a slot sooner than a producer can fall asleep and wake up.
+  static constexpr int max_yields = 12;
 
   /// The batch in a slot.
   struct frame {
@@ -333,10 +423,10 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     deadline born{};
     std::uint64_t number = 0;  // the commit, counted from 0
     bool is_copied = false;    // a copy out of the slot may be in flight
+    bool is_urgent = false;
     slot_owner owner = slot_owner::ring;
   };
 
-  void require_own() const { process_.require("intake", "make an intake of its own here"); }
   [[nodiscard]] bool is_own([[maybe_unused]] const Device& producer) const noexcept {
     if constexpr (std::equality_comparable<Device>) {
       return producer == base::device();
@@ -349,27 +439,28 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const auto* writing = frames_[slot].writing;
     return writing == nullptr || base::device().is_complete(*writing);
   }
-  /// Takes a slot that no work uses: a free slot, or the oldest committed slot if the policy allows
-  /// that.
-  std::optional<slot_number> take_free() {
+  /// Takes a slot that no work uses: a free slot, except the last `kept` slots, or the oldest
+  /// committed slot if the policy allows that.
+  std::optional<slot_number> take_free(std::size_t kept) {
     if (is_closed_) return std::nullopt;
     if (base::lost() == base::count()) throw_slots_lost();
     const auto first = std::ranges::find_if(free_, [&](slot_number one) {
       return (!frames_[one].is_copied || base::is_copied(one)) && is_written(one);
     });
-    if (first != free_.end()) {
+    if (first != free_.end() && free_.size() > kept) {
       const slot_number slot = *first;
       free_.erase(first);
       frames_[slot].owner = slot_owner::producer;
       frames_[slot].writing = nullptr;
+      if (traits_.awaits_writers) ++writing_;
       base::allow(slot);
       return slot;
     }
-    if (policy_ != when_full::drop_oldest) return std::nullopt;
+    if (traits_.policy != when_full::drop_oldest) return std::nullopt;
     for (std::size_t at = 0; at < ready_.size(); ++at) {
       if (!is_written(ready_[at])) continue;
       drop(at);
-      return take_free();
+      return take_free(kept);
     }
     return std::nullopt;
   }
@@ -386,9 +477,20 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     (at < ready_.size() ? frames_[ready_[at]].info.dropped : dropped_at_end_) += batches;
     ++stats_.dropped;
   }
-  std::pair<slot_number, batch_info> hand_out() noexcept {
+  [[nodiscard]] bool has_ended() const noexcept { return is_closed_ && writing_ == 0; }
+  /// Notifies a consumer of a slot that is written. The last slot after the close notifies all.
+  void end_writing(std::unique_lock<std::mutex>& lock) noexcept {
+    if (traits_.awaits_writers) --writing_;
+    if (is_closed_) changed_.notify_all();
+    changed_.notify_one(lock);
+  }
+  slot_number take_ready() noexcept {
     const slot_number slot = ready_.front();
     ready_.erase(ready_.begin());
+    return slot;
+  }
+  std::pair<slot_number, batch_info> hand_out() noexcept {
+    const slot_number slot = take_ready();
     frame& out = frames_[slot];
     out.info.batch = numbers_++;
     ++stats_.delivered;
@@ -415,10 +517,11 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     room_.notify_all();
   }
   [[noreturn, gnu::cold]] void throw_slots_lost() const {
-    throw leases_exhausted(str_cat({"intake: all ", base::lost(),
-                                    " slots are lost: the device refused to say when the work on ",
-                                    "them ends. Use no slot on a stream that is being captured; ",
-                                    "make the intake anew"}));
+    throw leases_exhausted(
+        str_cat({traits_.name, ": all ", base::lost(),
+                 " slots are lost: the device failed to record when the work on them ends. Do not "
+                 "end a lease while its stream is being captured, and make a new ",
+                 traits_.name}));
   }
   /// Writes the offsets of the ragged fields.
   void place([[maybe_unused]] slot_number slot, [[maybe_unused]] const commit_info& what) noexcept {
@@ -438,26 +541,28 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
 
   fork_guard process_{true};
   batch_layout<Record> layout_;
-  when_full policy_;
-  mutable std::mutex mutex_;         // guards all members below, except frames with their owner
-  std::condition_variable room_;     // for producers
-  std::condition_variable changed_;  // for consumers
-  std::vector<frame> frames_;        // by slot
-  std::vector<slot_number> free_;    // in order of return
-  std::vector<slot_number> ready_;   // committed and not taken, in order of commits
+  board_traits traits_;
+  mutable std::mutex mutex_;        // guards all members below, except frames with their owner
+  std::condition_variable room_;    // for producers
+  consumer_signal<> changed_;       // for consumers
+  std::vector<frame> frames_;       // by slot
+  std::vector<slot_number> free_;   // in order of return
+  std::vector<slot_number> ready_;  // committed and not taken, in the order of hand-out
   // The errors in order, each with the number of the commit that it precedes.
   std::vector<std::pair<std::uint64_t, std::exception_ptr>> errors_;
   std::uint64_t commits_ = 0;
   std::uint64_t numbers_ = 0;         // batches handed out
   std::uint64_t dropped_at_end_ = 0;  // dropped after the last batch of `ready_`
+  std::size_t writing_ = 0;           // slots that are written, if the end waits for them
+  deadline due_ = forever;            // the time of the next call of `at_due`
   bool is_closed_ = false;
   intake_stats stats_;
 };
 
 template <record_type Record, device Device>
 void intake_board<Record, Device>::require_room(const commit_info& what) const {
-  const auto refuse = [](std::initializer_list<str_cat_arg> problem) {
-    throw intake_error(str_cat({"intake: commit: ", str_cat(problem)}));
+  const auto refuse = [this](std::initializer_list<str_cat_arg> problem) {
+    throw intake_error(str_cat({traits_.name, ": ", str_cat(problem)}));
   };
   if (what.samples < 1 || what.samples > layout_.batch_size()) {
     refuse({what.samples, " samples, and a slot has room for 1 to ", layout_.batch_size()});

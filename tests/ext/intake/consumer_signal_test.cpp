@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/serve/detail/consumer_signal.hpp>
+#include <penstock_ext/intake/support/consumer_signal.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -24,7 +24,7 @@ using looked_at_signal = penstock::detail::consumer_signal<looked_at_clock>;
 
 }  // namespace
 
-TEST_CASE("a thread reads the clock only for the end of its wait", "[serve][promise:honest-14]") {
+TEST_CASE("a thread reads the clock only for the end of its wait", "[intake][promise:honest-14]") {
   std::mutex mutex;
   std::unique_lock lock{mutex};
   for (const int spin : {0, 100}) {
@@ -35,7 +35,7 @@ TEST_CASE("a thread reads the clock only for the end of its wait", "[serve][prom
       changed.wait_until(lock, looked_at_clock::at(1'000));
       CHECK(lock.owns_lock());
       CHECK(looked_at_clock::looks <=
-            501);  // it sleeps for all of it, or for the time before `spin`
+            501);  // the thread sleeps until the end, or until `spin` begins
       looked_at_clock::looks = 950;
       changed.wait_until(lock, looked_at_clock::at(1'000));
       CHECK(lock.owns_lock());
@@ -44,7 +44,7 @@ TEST_CASE("a thread reads the clock only for the end of its wait", "[serve][prom
   }
 }
 
-TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[serve]") {
+TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[intake]") {
   std::mutex mutex;
   std::unique_lock lock{mutex};
   const std::chrono::hours spin{1};
@@ -57,7 +57,7 @@ TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[
 }
 
 TEST_CASE("a spinning thread releases the mutex and sees notifications",
-          "[serve][promise:honest-14]") {
+          "[intake][promise:honest-14]") {
   const bool are_all = GENERATE(false, true);
   std::mutex mutex;
   looked_at_signal changed{std::chrono::hours{1}};
@@ -70,9 +70,9 @@ TEST_CASE("a spinning thread releases the mutex and sees notifications",
   }};
   while (looked_at_clock::looks < 1'000) std::this_thread::yield();  // waits until it spins
   {
-    const std::lock_guard lock{mutex};
+    std::unique_lock lock{mutex};
     is_ready = true;
-    are_all ? changed.notify_all() : changed.notify_one();
+    are_all ? changed.notify_all() : changed.notify_one(lock);
   }
   waiting.join();
   CHECK(looked_at_clock::looks < 2'000'000'000);

@@ -14,12 +14,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The consumers of a `batcher` sleep on this object until they are notified or a time point is
+/// The consumers of an intake sleep on this object until they are notified or a time point is
 /// reached. Because a sleeping thread wakes up late, one consumer spins on the clock during the
 /// last `spin` before that time.
 ///
-/// The caller holds the same mutex in all calls. A wait releases the mutex. Wake-ups may be
-/// spurious, so the caller must check its condition again.
+/// The caller holds the same mutex at the start of all calls. A wait releases the mutex until its end.
+/// Wake-ups may be spurious, so the caller must check its condition again.
 template <class Clock = std::chrono::steady_clock>
 class consumer_signal {
  public:
@@ -29,8 +29,10 @@ class consumer_signal {
   /// Lets one consumer at a time spin for `spin`. If `spin` is 0, all consumers sleep.
   explicit consumer_signal(std::chrono::nanoseconds spin) noexcept : spin_(spin) {}
 
-  void notify_one() noexcept {
+  /// Notifies one consumer, and releases the mutex before.
+  void notify_one(lock_type& lock) noexcept {
     note();
+    lock.unlock();
     changed_.notify_one();  // even if a thread spins, as it may be about to take another batch
   }
   void notify_all() noexcept {
