@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -19,7 +20,8 @@
 #include <penstock/transfer/batch_source.hpp>
 
 /// A camera whose frames a test makes: numbered from 0, each a batch of one sample in memory that
-/// the device can copy from. The frames end when none is left. For one thread.
+/// the device can copy from. The frames end when none is left. Thread-safe, because a step that
+/// another thread runs may make frames.
 template <class Device>
 class frame_queue {
  public:
@@ -44,14 +46,14 @@ class frame_queue {
       return *this;
     }
     ~batch_type() {
-      if (from_ != nullptr) from_->is_free_[slot_] = true;
+      if (from_ != nullptr) from_->free(slot_);
     }
     explicit operator bool() const { return from_ != nullptr; }
     [[nodiscard]] const std::byte* data() const { return from_->data(slot_); }
     [[nodiscard]] penstock::batch_info info() const { return info_; }
     void release_after(typename Device::stream_ref copies) {
       from_->device_.synchronize(copies);  // simple and correct
-      std::exchange(from_, nullptr)->is_free_[slot_] = true;
+      std::exchange(from_, nullptr)->free(slot_);
     }
 
    private:
@@ -74,6 +76,7 @@ class frame_queue {
 
   /// Makes `count` frames.
   void push(std::size_t count) {
+    const std::lock_guard lock{mutex_};
     for (; count != 0; --count) {
       const auto slot = static_cast<std::size_t>(std::find(is_free_.begin(), is_free_.end(), true) -
                                                  is_free_.begin());
@@ -89,6 +92,7 @@ class frame_queue {
   }
   /// The number of slots that no batch uses.
   [[nodiscard]] std::size_t free() const {
+    const std::lock_guard lock{mutex_};
     return static_cast<std::size_t>(std::count(is_free_.begin(), is_free_.end(), true));
   }
 
@@ -97,6 +101,7 @@ class frame_queue {
   void start(const penstock::batch_position&, std::uint64_t) {}
   [[nodiscard]] batch_type next() { return try_next(); }
   [[nodiscard]] batch_type try_next() {
+    const std::lock_guard lock{mutex_};
     if (ready_.empty()) {
       if (fails) throw std::domain_error("the camera is gone");
       return {};
@@ -111,11 +116,16 @@ class frame_queue {
   }
 
  private:
+  void free(std::size_t slot) noexcept {
+    const std::lock_guard lock{mutex_};
+    is_free_[slot] = true;
+  }
   [[nodiscard]] std::byte* data(std::size_t slot) { return &memory_[slot * layout_.bytes()]; }
 
   Device device_;
   penstock::batch_layout<record_type> layout_;
   std::vector<std::byte, penstock::pinned_allocator<std::byte, Device>> memory_;
+  mutable std::mutex mutex_;  // guards all members below
   std::array<bool, slots> is_free_{};
   std::deque<batch_type> ready_;  // destroyed first: a batch frees its slot
   std::uint64_t next_ = 0;
