@@ -128,7 +128,7 @@ std::size_t by_search(const problem& of, std::uint64_t seed) {
   std::mt19937 random{static_cast<std::mt19937::result_type>(seed)};
   ps::option_search search{of.space, {.seed = seed, .trials = grid.size(), .min_gain = 0}};
   while (const auto options = search.next()) {
-    search.note(*options, of.trial(*options, random));
+    search.record(*options, of.trial(*options, random));
     if (of.truth(search.best()) <= enough) return search.trials().size();
   }
   return grid.size();

@@ -32,9 +32,9 @@ TEST_CASE("chunks are short until a read was timed", "[load]") {
 
 TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:bounded-13]") {
   chunk_length run{{.batch_size = 1000, .workers = 16}, 100, ten_milliseconds};
-  run.note(10, 200);
+  run.record(10, 200);
   CHECK(run.samples() == 41);  // a page of bytes, not more
-  run.note(10, 0);
+  run.record(10, 0);
   CHECK(run.samples() == 41);
   CHECK(run.is_timed(16));
   CHECK_FALSE(run.is_timed(17));
@@ -42,22 +42,22 @@ TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:boun
 
 TEST_CASE("slow samples are shared evenly, however small they are", "[load][promise:bounded-13]") {
   chunk_length run{{.batch_size = 64, .workers = 8}, 4, ten_milliseconds};
-  run.note(4, 8 * millisecond);
+  run.record(4, 8 * millisecond);
   CHECK(run.samples() == 4);
-  run.note(4, 4 * microsecond);  // short only while the reads are slow
+  run.record(4, 4 * microsecond);  // short only while the reads are slow
   CHECK(run.samples() == 10);
-  run.note(4, 40);
+  run.record(4, 40);
   CHECK(run.samples() == 64);
 }
 
 TEST_CASE("a reader that lost its core once does not count as slow", "[load][promise:bounded-13]") {
   chunk_length run{{.batch_size = 64, .workers = 8}, 4, ten_milliseconds};
-  run.note(64, 64 * 20);
+  run.record(64, 64 * 20);
   CHECK(run.samples() == 64);
-  run.note(64, 100 * millisecond);
+  run.record(64, 100 * millisecond);
   CHECK(run.samples() == 31);
-  run.note(31, 60 * millisecond);  // repeatedly slow
-  run.note(4, 8 * millisecond);
+  run.record(31, 60 * millisecond);  // repeatedly slow
+  run.record(4, 8 * millisecond);
   CHECK(run.samples() == 4);
 }
 

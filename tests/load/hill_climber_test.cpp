@@ -37,8 +37,8 @@ class tuned_loop {
   void run(int batches) {
     for (int i = 0; i < batches; ++i) {
       loop_.take();
-      const auto said = tuner_.note(ticks(loop_.now()), ticks(loop_.waited()),
-                                    [&] { return std::optional{ticks(loop_.busy())}; });
+      const auto said = tuner_.record(ticks(loop_.now()), ticks(loop_.waited()),
+                                      [&] { return std::optional{ticks(loop_.busy())}; });
       if (said) moves.push_back(*said);
       is_within_ = is_within_ && tuner_.now().workers >= 1 &&
                    tuner_.now().workers <= max_.workers && tuner_.now().prefetch >= 1 &&
@@ -227,7 +227,7 @@ TEST_CASE("time between two ranges does not count", "[load]") {
     tuner.pause();
     for (int batch = 0; batch < 12; ++batch) {
       now += 100;
-      CHECK_FALSE(tuner.note(now, 0, [&] { return std::optional<std::uint64_t>{now / 10}; }));
+      CHECK_FALSE(tuner.record(now, 0, [&] { return std::optional<std::uint64_t>{now / 10}; }));
     }
   }
   CHECK(tuner.now() == tuning_setting{1, 4});
@@ -243,7 +243,7 @@ TEST_CASE("if the work of the readers is unknown, a window ends one batch later"
         if (refuses-- > 0) return std::nullopt;
         return now;
       };
-      tuner.note(now, now - now / 5, busy);
+      tuner.record(now, now - now / 5, busy);
     }
     return batches;
   };
@@ -260,7 +260,7 @@ TEST_CASE("after the first one a window has 8 to 64 batches, by the time that it
       int batches = 1;
       for (; batches < 10'000; ++batches) {
         now += 100;
-        if (is_there(tuner.note(now, now - now / 5, [&] { return std::optional{now}; }))) break;
+        if (is_there(tuner.record(now, now - now / 5, [&] { return std::optional{now}; }))) break;
       }
       return batches;
     };

@@ -25,7 +25,7 @@ idle_phase rested(int times) {
   idle_phase watch;
   for (int i = 0; i < times; ++i) {
     watch.begin(window_of(100, 0));
-    while (watch.note(window_of(100, 0)) == state::rests) {
+    while (watch.record(window_of(100, 0)) == state::rests) {
     }
   }
   watch.begin(window_of(100, 0));
@@ -34,7 +34,7 @@ idle_phase rested(int times) {
 
 int windows_until_over(idle_phase watch) {
   int windows = 1;
-  while (watch.note(window_of(100, 0)) == state::rests) ++windows;
+  while (watch.record(window_of(100, 0)) == state::rests) ++windows;
   return windows;
 }
 
@@ -52,8 +52,8 @@ TEST_CASE("the first rest lasts 64 batches, and each rest is twice as long as th
 
 TEST_CASE("after a thousand batches a rest is long, and not before", "[load]") {
   const auto end_of = [](idle_phase watch) {
-    auto said = watch.note(window_of(100, 0));
-    while (said == state::rests) said = watch.note(window_of(100, 0));
+    auto said = watch.record(window_of(100, 0));
+    while (said == state::rests) said = watch.record(window_of(100, 0));
     return said;
   };
   CHECK(end_of(rested(3)) == state::is_over);
@@ -62,24 +62,24 @@ TEST_CASE("after a thousand batches a rest is long, and not before", "[load]") {
 
 TEST_CASE("a change is detected after two consecutive windows", "[load]") {
   idle_phase watch = rested(5);
-  CHECK(watch.note(window_of(100, 40)) == state::rests);
-  CHECK(watch.note(window_of(100, 0)) == state::rests);
-  CHECK(watch.note(window_of(100, 40)) == state::rests);
-  CHECK(watch.note(window_of(100, 40)) == state::changed);
-  CHECK(watch.seen().waits.mean() == 40);
+  CHECK(watch.record(window_of(100, 40)) == state::rests);
+  CHECK(watch.record(window_of(100, 0)) == state::rests);
+  CHECK(watch.record(window_of(100, 40)) == state::rests);
+  CHECK(watch.record(window_of(100, 40)) == state::changed);
+  CHECK(watch.window().waits.mean() == 40);
 
   idle_phase slower = rested(5);
-  CHECK(slower.note(window_of(200, 0)) == state::rests);
-  CHECK(slower.note(window_of(200, 0)) == state::changed);
-  slower.begin(slower.seen());
+  CHECK(slower.record(window_of(200, 0)) == state::rests);
+  CHECK(slower.record(window_of(200, 0)) == state::changed);
+  slower.begin(slower.window());
   CHECK(windows_until_over(slower) == 2);  // as short as the first rest
 }
 
 TEST_CASE("a small change shows in many windows together", "[load]") {
   idle_phase watch = rested(5);
   int windows = 1;
-  while (watch.note(window_of(100, 5)) == state::rests) ++windows;
+  while (watch.record(window_of(100, 5)) == state::rests) ++windows;
   CHECK(windows == 4);
   idle_phase same = rested(5);
-  for (int i = 0; i < 20; ++i) CHECK(same.note(window_of(100, 2)) == state::rests);
+  for (int i = 0; i < 20; ++i) CHECK(same.record(window_of(100, 2)) == state::rests);
 }

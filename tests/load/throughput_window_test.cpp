@@ -20,7 +20,7 @@ struct played {
       now += 90 + waits;
       waited += waits;
       const auto busy = [this] { return std::optional<std::uint64_t>{now * 2 / 3}; };
-      window = meter.note(now, waited, 4, busy);
+      window = meter.record(now, waited, 4, busy);
       if (window) return batches;
       if (batches == 100) return 0;
     }
@@ -62,7 +62,7 @@ TEST_CASE("measurements before a change do not count after it", "[load]") {
   const auto busy = [&] { return std::optional<std::uint64_t>{loop.now * 2 / 3}; };
   for (int batch = 0; batch < 3 + 2; ++batch) {  // half a window
     loop.now += 1000;
-    CHECK_FALSE(loop.meter.note(loop.now, loop.waited, 4, busy));
+    CHECK_FALSE(loop.meter.record(loop.now, loop.waited, 4, busy));
   }
   loop.meter.settle();
   CHECK(loop.batches_until_window(30) == 2 + 4);
@@ -79,7 +79,7 @@ TEST_CASE("short ranges make up a window together", "[load]") {
     for (int batch = 0; batch < 5; ++batch) {  // the meter skips three of them
       loop.now += 120;
       loop.waited += 30;
-      window = loop.meter.note(loop.now, loop.waited, 4, busy);
+      window = loop.meter.record(loop.now, loop.waited, 4, busy);
     }
     loop.now += 1'000'000;
   }

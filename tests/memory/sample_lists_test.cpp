@@ -20,9 +20,9 @@ TEST_CASE("lists hold the samples of each slot's batch", "[memory]") {
   sample_lists lists{2, 4};
   REQUIRE(lists.is_on());
   lists.begin_batch(1);
-  lists.note(1, 2, std::array<std::uint64_t, 2>{30, 40});
-  lists.note(1, 0, std::array<std::uint64_t, 2>{10, 20});
-  lists.note(0, 0, std::array<std::uint64_t, 1>{99});
+  lists.record(1, 2, std::array<std::uint64_t, 2>{30, 40});
+  lists.record(1, 0, std::array<std::uint64_t, 2>{10, 20});
+  lists.record(0, 0, std::array<std::uint64_t, 1>{99});
   lists.record_replacement(1, 3, 41);
   lists.record_replacement(1, 0, 11);
   lists.end_batch(1);
@@ -44,7 +44,7 @@ TEST_CASE("lists hold the samples of each slot's batch", "[memory]") {
 TEST_CASE("a batch's lists move to a slot of another ring, and are copied if slots differ",
           "[memory]") {
   sample_lists from{2, 4};
-  from.note(1, 0, std::array<std::uint64_t, 3>{10, 20, 30});
+  from.record(1, 0, std::array<std::uint64_t, 3>{10, 20, 30});
   from.record_replacement(1, 2, 31);
   const auto* const memory = from.indices(1, 3).data();
 
@@ -71,7 +71,7 @@ TEST_CASE("a batch's lists move to a slot of another ring, and are copied if slo
 
 TEST_CASE("skipped samples are removed from a list, and later samples move up", "[memory]") {
   sample_lists lists{1, 5};
-  lists.note(0, 0, std::array<std::uint64_t, 5>{1, 2, 3, 4, 5});
+  lists.record(0, 0, std::array<std::uint64_t, 5>{1, 2, 3, 4, 5});
   lists.close_gaps(0, std::array<std::uint8_t, 5>{1, 0, 0, 1, 0});
   CHECK(all_of_list(lists.indices(0, 3)) == some{2, 3, 5});
 }
@@ -80,7 +80,7 @@ TEST_CASE("lists that are off take all calls and hold nothing", "[memory]") {
   sample_lists lists;
   CHECK_FALSE(lists.is_on());
   lists.begin_batch(7);
-  lists.note(7, 3, std::array<std::uint64_t, 1>{1});
+  lists.record(7, 3, std::array<std::uint64_t, 1>{1});
   lists.record_replacement(7, 3, 1);
   lists.end_batch(7);
   lists.close_gaps(7, std::array<std::uint8_t, 1>{1});

@@ -30,8 +30,8 @@ TEST_CASE("without a refusal nothing is thrown", "[transfer]") {
 
 TEST_CASE("the first of several refusals is reported, once", "[transfer]") {
   refused_releases all;
-  all.note(error("first"), false);
-  all.note(error("second"), false);
+  all.record(error("first"), false);
+  all.record(error("second"), false);
   CHECK(all.any());
   CHECK_THROWS_MATCHES(all.rethrow(), std::runtime_error, says("first"));
   CHECK_FALSE(all.any());
@@ -41,9 +41,9 @@ TEST_CASE("the first of several refusals is reported, once", "[transfer]") {
 TEST_CASE("the refusal of a lost slot stays reported, whatever comes before and after it",
           "[transfer]") {
   refused_releases all;
-  all.note(error("slot free"), false);
-  all.note(error("slot lost"), true);
-  all.note(error("slot free"), false);
+  all.record(error("slot free"), false);
+  all.record(error("slot lost"), true);
+  all.record(error("slot free"), false);
   CHECK_THROWS_MATCHES(all.rethrow(), std::runtime_error, says("slot lost"));
   CHECK_THROWS_MATCHES(all.rethrow(), std::runtime_error, says("slot lost"));
   CHECK(all.any());
@@ -58,7 +58,7 @@ TEST_CASE("refusals may be recorded on other threads while the consumer checks",
   std::vector<std::thread> others;
   for (int i = 0; i < threads; ++i) {
     others.emplace_back([&] {
-      for (int round = 0; round < rounds; ++round) all.note(error("refused"), false);
+      for (int round = 0; round < rounds; ++round) all.record(error("refused"), false);
       --running;
     });
   }

@@ -286,15 +286,15 @@ struct limit_exceeded {
   /// The number of samples lost so far, including this batch.
   std::uint64_t lost = 0;
   /// The number of samples requested so far.
-  std::uint64_t asked = 0;
+  std::uint64_t requested = 0;
 
   /// Formats the limit: "8 of 112 samples could not be read, faults.on_error.max_failure_rate is
   /// 0.05".
   [[nodiscard, gnu::cold]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
-    return detail::str_cat(
-        {lost, " of ", asked, " samples could not be read, and ", option, " is ", number.data()});
+    return detail::str_cat({lost, " of ", requested, " samples could not be read, and ", option,
+                            " is ", number.data()});
   }
 };
 

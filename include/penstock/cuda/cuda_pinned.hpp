@@ -91,8 +91,8 @@ inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
 /// Owns an anonymous mapping that is aligned to 2 MiB and untouched, in huge pages if available.
 class page_mapping {
  public:
-  /// Maps `length` bytes. Throws `out_of_memory`, whose message reports `asked` bytes.
-  page_mapping(std::size_t length, std::size_t asked) : length_(length) {
+  /// Maps `length` bytes. Throws `out_of_memory`, whose message reports `requested` bytes.
+  page_mapping(std::size_t length, std::size_t requested) : length_(length) {
     constexpr std::size_t huge = std::size_t{2} << 20;
     // Leaves room for alignment. If the sum overflows, `length` alone exceeds any address space, so
     // the call fails anyway.
@@ -100,7 +100,7 @@ class page_mapping {
     void* const mapped =
         ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) {
-      throw out_of_memory("pinned", asked,
+      throw out_of_memory("pinned", requested,
                           std::string{std::strerror(errno)} + ": lower prefetch or batch_size");
     }
     auto* const begin = static_cast<std::byte*>(mapped);
@@ -289,12 +289,12 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
 
 /// Allocates memory with `cudaHostAlloc`, pinned for all devices. `before` describes failed
 /// attempts, for the error message.
-[[nodiscard]] inline void* cuda_host_alloc(std::size_t asked, std::size_t bytes,
+[[nodiscard]] inline void* cuda_host_alloc(std::size_t requested, std::size_t bytes,
                                            const std::string& before = {}) {
   void* data = nullptr;
   const cudaError_t code =
       cuda_try([&] { return cudaHostAlloc(&data, bytes, cudaHostAllocPortable); });
-  if (code != cudaSuccess) throw_not_pinned(code, asked, "cudaHostAlloc", before);
+  if (code != cudaSuccess) throw_not_pinned(code, requested, "cudaHostAlloc", before);
   return data;
 }
 

@@ -203,11 +203,11 @@ class cpu_device {
       *event.time_ = now;
       return;
     }
-    const auto note = [queue = stream.queue_, queued = now, time = event.time_]() noexcept {
+    const auto stamp = [queue = stream.queue_, queued = now, time = event.time_]() noexcept {
       *time = queue->is_modelled() ? (std::max)(queued, queue->busy_until())
                                    : detail::host_clock::now();
     };
-    if (!stream.queue_->run_if_idle(note)) stream.queue_->push(note);
+    if (!stream.queue_->run_if_idle(stamp)) stream.queue_->push(stamp);
   }
 
   static std::size_t rounded(std::size_t bytes) noexcept {

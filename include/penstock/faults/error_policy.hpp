@@ -156,8 +156,8 @@ namespace detail {
 
 /// The counts that the limits of an `error_policy` apply to.
 struct judged_samples {
-  std::uint64_t asked = 0;  ///< positions of the batches that the consumer got
-  std::uint64_t lost = 0;   ///< positions whose sample was replaced or skipped
+  std::uint64_t requested = 0;  ///< positions of the batches that the consumer got
+  std::uint64_t lost = 0;       ///< positions whose sample was replaced or skipped
 };
 
 /// Throws `option_error` for an invalid value.

@@ -49,9 +49,9 @@ class loader_loop {
 
   /// See `loader_core`.
   loader_loop(std::unique_ptr<source_ops> source, const epoch_plan& plan,
-              std::shared_ptr<host_slots<Device>> ring, const loader_options& asked,
+              std::shared_ptr<host_slots<Device>> ring, const loader_options& requested,
               const loader_options& options)
-      : core_(std::move(source), plan, std::move(ring), asked, options) {}
+      : core_(std::move(source), plan, std::move(ring), requested, options) {}
 
   [[nodiscard]] loader_core<Device>& core() noexcept { return core_; }
 

@@ -106,14 +106,14 @@ inline std::size_t max_bookkeeping(const loader_options& options, std::size_t sl
 /// `pinned_budget_exceeded`.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
-  const std::size_t asked = wanted_slots(options, slot_bytes);
+  const std::size_t requested = wanted_slots(options, slot_bytes);
   const bool may_be_fewer = options.memory.on_budget_exceeded == budget_action::fewer_slots ||
                             options.prefetch.is_automatic();
   const std::size_t min = has_automatic(options) ? min_tuned_slots : min_slots;
   const memory_budget budget =
       options.memory.budget ? *options.memory.budget : memory_budget::share(usual_share);
   return budget.reserve(
-      {.slot_count = asked, .min = may_be_fewer ? min : asked, .slot_bytes = slot_bytes});
+      {.slot_count = requested, .min = may_be_fewer ? min : requested, .slot_bytes = slot_bytes});
 }
 
 }  // namespace detail

@@ -66,15 +66,15 @@ using misused_dataset_t =
 /// workers.
 template <dataset Dataset, class Data, sampler Sampler, device Device>
 [[nodiscard]] std::shared_ptr<loader_loop<typename Dataset::record_type, Device>> make_flow(
-    Data&& data, const Sampler& order, const Device& device, const loader_options& asked) {
-  const loader_options options = loader_core<Device>::checked(asked);
-  require_options_of(order, asked);
+    Data&& data, const Sampler& order, const Device& device, const loader_options& requested) {
+  const loader_options options = loader_core<Device>::checked(requested);
+  require_options_of(order, requested);
   auto source =
       std::make_unique<source_of<Dataset, Sampler>>(std::forward<Data>(data), order, options);
   auto ring = loader_core<Device>::make_slots(device, source->layout(), options);
   const epoch_plan plan = source->plan();
   return std::make_shared<loader_loop<typename Dataset::record_type, Device>>(
-      std::move(source), plan, std::move(ring), asked, options);
+      std::move(source), plan, std::move(ring), requested, options);
 }
 
 }  // namespace detail

@@ -89,10 +89,10 @@ struct duration_stats {
   /// median. Returns 0 if the histogram is empty.
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept {
     const double rank = std::clamp(share, 0.0, 1.0) * static_cast<double>(count());
-    std::uint64_t seen = 0;
+    std::uint64_t sum = 0;
     for (std::size_t bucket = 0; bucket < counts.size(); ++bucket) {
-      seen += counts[bucket];
-      if (seen == 0 || static_cast<double>(seen) < rank) continue;
+      sum += counts[bucket];
+      if (sum == 0 || static_cast<double>(sum) < rank) continue;
       const auto first = static_cast<double>(detail::log_buckets::first(bucket));
       const auto last = static_cast<double>(detail::log_buckets::last(bucket));
       return time_of((std::min)((first + last) / 2, static_cast<double>(longest_ticks)));

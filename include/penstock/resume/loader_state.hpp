@@ -147,7 +147,7 @@ class state_reader {
   loader_state read() {
     loader_state state;
     state.version = 0;
-    std::array<bool, state_members.size() + 2> seen{};
+    std::array<bool, state_members.size() + 2> known{};
     skip_space();
     while (at_ != text_.size()) {
       const std::size_t begin = at_;
@@ -157,14 +157,14 @@ class state_reader {
       ++at_;
       skip_space();
       const std::size_t which = value_of(key, begin, state);
-      if (seen[which]) fail(begin, "every key once", str_cat({"'", key, "' again"}));
-      seen[which] = true;
+      if (known[which]) fail(begin, "every key once", str_cat({"'", key, "' again"}));
+      known[which] = true;
       const std::size_t end = at_;
       skip_space();
       if (at_ == end && at_ != text_.size()) fail(at_, "a space", found());
     }
-    for (std::size_t which = 0; which < seen.size(); ++which) {
-      if (!seen[which]) fail(at_, str_cat({"the key '", name_of(which), "'"}), "none");
+    for (std::size_t which = 0; which < known.size(); ++which) {
+      if (!known[which]) fail(at_, str_cat({"the key '", name_of(which), "'"}), "none");
     }
     if (state.batch_size == 0) fail(at_, "a batch_size of at least 1", "0");
     return state;

@@ -111,9 +111,10 @@ class tensor_check {
     std::int64_t bytes = static_cast<std::int64_t>(expected_.element_bytes);
     bool fits = found_.shape[0] >= 0;
     for (std::size_t d = 1; d < rank(); ++d) {
-      const std::size_t asked = expected_.extents[d - 1];
+      const std::size_t expected = expected_.extents[d - 1];
       const std::int64_t length = found_.shape[d];
-      fits = fits && length > 0 && (asked == dyn || static_cast<std::uint64_t>(length) == asked) &&
+      fits = fits && length > 0 &&
+             (expected == dyn || static_cast<std::uint64_t>(length) == expected) &&
              !__builtin_mul_overflow(bytes, length, &bytes);
     }
     std::int64_t all = 0;

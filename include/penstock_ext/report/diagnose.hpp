@@ -135,7 +135,7 @@ struct loop_times {
   std::size_t worker_cap = 0;  // limit if workers = automatic, or 0 if their number is fixed
   bool is_fed = false;
   std::uint64_t depth = 0;   // depth of the feed
-  ahead_stats told;          // the prefetch hints
+  ahead_stats hints;         // the prefetch hints
   bool runs_inline = false;  // the step is the loop's body, and no step runs between two batches
 };
 
@@ -159,7 +159,7 @@ struct loop_times {
 inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64_t batches) {
   times.known.workers = active_worker_count(loader);
   times.worker_cap = loader.workers_are_automatic ? loader.workers : 0;
-  times.told = loader.ahead;
+  times.hints = loader.ahead;
   times.reading = share_of(loader.read.busy, batches);
   times.computing = loader.workers == 0
                         ? times.reading
@@ -508,7 +508,7 @@ class judge {
   }
 
   void advise_ahead() {
-    const ahead_advice advice = advice_on(times_.told);
+    const ahead_advice advice = advice_on(times_.hints);
     diagnosis_.wanted_read_ahead = advice.bytes;
     if (!advice.sentence.empty()) diagnosis_.remedy += ' ' + advice.sentence;
   }

@@ -405,7 +405,7 @@ struct trial {
 /// may be noisy: a trial is proposed again if that is worthwhile.
 ///
 ///     ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2, 3, 4}}, {.seed = 1}};
-///     while (const auto options = search.next()) search.note(*options, seconds_with(*options));
+///     while (const auto options = search.next()) search.record(*options, seconds_with(*options));
 ///     std::cout << ps::to_text(search.best());  // penstock_ext/search/tuned_text.hpp
 ///
 /// The proposals depend only on the space, the seed and the order of previous trials. A new search
@@ -434,7 +434,7 @@ class option_search {
   /// Records that a loop with `options` had the cost `cost`, in seconds or any other unit. Lower
   /// costs are better. Throws `option_error` if the space does not contain the options, or if the
   /// cost is not a finite number above 0.
-  void note(const tuned_options& options, double cost) {
+  void record(const tuned_options& options, double cost) {
     const std::size_t point = require(options);
     if (!(cost > 0) || !std::isfinite(cost)) {
       throw option_error("cost", "must be a finite number above 0");

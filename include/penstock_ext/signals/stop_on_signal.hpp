@@ -64,10 +64,10 @@ struct signal_board {
   template <class IsOver>
   void wait(const IsOver& is_over) noexcept {
     for (;;) {
-      const std::uint32_t seen = changes.load(std::memory_order_seq_cst);
+      const std::uint32_t before = changes.load(std::memory_order_seq_cst);
       if (is_over()) return;
-      // The kernel compares `changes` with `seen`, so a change since then is not missed.
-      ::syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+      // The kernel compares `changes` with `before`, so a change since then is not missed.
+      ::syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, before, nullptr, nullptr, 0);
     }
   }
 };

@@ -39,8 +39,8 @@ TEST_CASE("a finished call writes to no memory", "[remote][fault:stores-5]") {
   given_up.call.finish_one();
 
   called late;
-  late.call.note(std::make_exception_ptr(std::logic_error{"first"}));
-  late.call.note(std::make_exception_ptr(std::runtime_error{"second"}));
+  late.call.record(std::make_exception_ptr(std::logic_error{"first"}));
+  late.call.record(std::make_exception_ptr(std::runtime_error{"second"}));
   CHECK_FALSE(late.call.was_over());
   CHECK_THROWS_AS(late.call.wait_until(std::chrono::steady_clock::now()), std::runtime_error);
 
@@ -52,7 +52,7 @@ TEST_CASE("a finished call writes to no memory", "[remote][fault:stores-5]") {
   CHECK(failed.out == "????????");
 
   called whole;
-  whole.call.note(std::make_exception_ptr(std::runtime_error{"before"}));
+  whole.call.record(std::make_exception_ptr(std::runtime_error{"before"}));
   CHECK(whole.deliver("cdefgh", 12));
   CHECK(whole.deliver("ab", 10));
   whole.call.finish_one();

@@ -71,7 +71,7 @@ TEST_CASE("a search comes within 2 % of the best of 1,800 combinations in few tr
     std::normal_distribution<double> noise{0, 0.01};
     ps::option_search search{space, {.seed = seed, .trials = 120, .min_gain = 0}};
     while (const auto options = search.next()) {
-      search.note(*options, modelled(*options) * std::exp(noise(generator)));
+      search.record(*options, modelled(*options) * std::exp(noise(generator)));
       if (modelled(search.best()) <= 1.02 * best) break;
     }
     needed.push_back(search.trials().size());
@@ -88,12 +88,12 @@ TEST_CASE("the proposals of a search depend only on its seed and its trials", "[
     const auto options = first.next();
     REQUIRE(options);
     CHECK(first.next() == options);
-    first.note(*options, modelled(*options));
+    first.record(*options, modelled(*options));
   }
   ps::option_search second{space, {.seed = 3}};  // a search that continues
   for (const ps::trial& one : first.trials()) {
     CHECK(second.next() == one.options);
-    second.note(one.options, one.cost);
+    second.record(one.options, one.cost);
   }
   CHECK(second.next() == first.next());
   CHECK(second.best() == first.best());
@@ -103,7 +103,7 @@ TEST_CASE("the proposals of a search depend only on its seed and its trials", "[
 
 TEST_CASE("a search ends after its trials, at its budget, or without an expected gain", "[tune]") {
   ps::option_search short_one{space, {.trials = 2}};
-  for (int i = 0; i < 2; ++i) short_one.note(*short_one.next(), 1.0);
+  for (int i = 0; i < 2; ++i) short_one.record(*short_one.next(), 1.0);
   CHECK_FALSE(short_one.next());
 
   const ps::option_search late{space, {.budget = std::chrono::nanoseconds{1}}};
@@ -111,7 +111,7 @@ TEST_CASE("a search ends after its trials, at its budget, or without an expected
 
   ps::option_search sure{{.workers = {1, 2, 4, 8}}, {.trials = 1000}};
   while (const auto options = sure.next()) {
-    sure.note(*options, 8.0 / static_cast<double>(*options->workers));
+    sure.record(*options, 8.0 / static_cast<double>(*options->workers));
   }
   CHECK(sure.trials().size() < 20);
   CHECK(sure.best() == ps::tuned_options{.workers = 8});
@@ -127,7 +127,7 @@ TEST_CASE("options that failed are not proposed again", "[tune]") {
     if (*options->workers == 8) {
       search.exclude(*options);
     } else {
-      search.note(*options, 8.0 / static_cast<double>(*options->workers));
+      search.record(*options, 8.0 / static_cast<double>(*options->workers));
     }
   }
   CHECK(search.best().workers == 4);
@@ -145,7 +145,7 @@ TEST_CASE("combinations are proposed again if all were tried", "[tune]") {
     std::size_t count = 0;
     while (const auto options = search.next()) {
       const double noise = count++ % 2 == 0 ? 1.02 : 0.98;
-      search.note(*options, noise * (1 + static_cast<double>(*options->workers)));
+      search.record(*options, noise * (1 + static_cast<double>(*options->workers)));
     }
     return search.trials().size();
   };
@@ -162,7 +162,7 @@ TEST_CASE("a single lucky trial is not chosen as the best", "[tune]") {
     for (std::size_t workers = 1; workers <= 8; ++workers) {
       const double real = 1 + 0.1 * std::abs(static_cast<double>(workers) - 6);
       const double noise = round % 2 == 0 ? 1.03 : 0.97;
-      search.note({.workers = workers}, workers == 1 && round == 3 ? 0.9 : real * noise);
+      search.record({.workers = workers}, workers == 1 && round == 3 ? 0.9 : real * noise);
     }
   }
   CHECK(search.best().workers == 6);
@@ -185,13 +185,13 @@ TEST_CASE("invalid spaces and options are refused by name", "[tune]") {
 
 TEST_CASE("a trial outside the space, or without a cost, is refused", "[tune]") {
   ps::option_search search{{.workers = {1, 2}}};
-  CHECK_THROWS_AS(search.note({.workers = 3}, 1), ps::option_error);
-  CHECK_THROWS_AS(search.note({}, 1), ps::option_error);
-  CHECK_THROWS_AS(search.note({.workers = 1, .depth = 2}, 1), ps::option_error);
+  CHECK_THROWS_AS(search.record({.workers = 3}, 1), ps::option_error);
+  CHECK_THROWS_AS(search.record({}, 1), ps::option_error);
+  CHECK_THROWS_AS(search.record({.workers = 1, .depth = 2}, 1), ps::option_error);
   CHECK_THROWS_AS(search.exclude({.workers = 3}), ps::option_error);
   for (const double cost : {0.0, -1.0, std::numeric_limits<double>::infinity(),
                             std::numeric_limits<double>::quiet_NaN()}) {
-    CHECK_THROWS_AS(search.note({.workers = 1}, cost), ps::option_error);
+    CHECK_THROWS_AS(search.record({.workers = 1}, cost), ps::option_error);
   }
   CHECK(search.trials().empty());
   CHECK_THROWS_AS(search.best(), std::logic_error);

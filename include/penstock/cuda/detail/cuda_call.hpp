@@ -428,10 +428,10 @@ inline void require_not_captured(cudaStream_t stream) {
 #if CUDART_VERSION >= 12080
   require_nothing_pending("cudaStreamGetDevice");
   const scoped_relaxed_capture relaxed;
-  const cudaError_t told = cuda_try([&] { return cudaStreamGetDevice(stream, &ordinal); });
-  if (told == cudaSuccess) return ordinal;
+  const cudaError_t status = cuda_try([&] { return cudaStreamGetDevice(stream, &ordinal); });
+  if (status == cudaSuccess) return ordinal;
   // The driver may be older than the toolkit (minor version compatibility).
-  if (told != cudaErrorCallRequiresNewerDriver) throw_cuda_error(told, "cudaStreamGetDevice");
+  if (status != cudaErrorCallRequiresNewerDriver) throw_cuda_error(status, "cudaStreamGetDevice");
 #endif
   context_push of_stream;
   if (!is_default(stream)) of_stream.make_current_of(stream);

@@ -140,8 +140,8 @@ template <class Label>
     std::vector<std::pair<Label, std::uint64_t>> labelled, std::span<const std::uint64_t> sizes,
     std::uint64_t seed) {
   struct progress {
-    std::uint64_t rest;      // samples of all classes left for this part and the later parts
-    std::uint64_t seen = 0;  // samples of the classes so far for these parts
+    std::uint64_t rest;         // samples of all classes left for this part and the later parts
+    std::uint64_t counted = 0;  // samples of the classes so far for these parts
     std::uint64_t dealt = 0;
   };
   std::sort(labelled.begin(), labelled.end());
@@ -163,9 +163,9 @@ template <class Label>
     std::uint64_t next = 0;
     for (std::size_t part = 0; part < sizes.size(); ++part) {
       progress& at = steps[part];
-      at.seen += end - begin - next;
+      at.counted += end - begin - next;
       if (at.rest == 0) continue;
-      const share due{at.seen, sizes[part], at.rest};
+      const share due{at.counted, sizes[part], at.rest};
       const std::uint64_t wanted = due.quotient + (due.rest >= at.rest - due.rest ? 1 : 0);
       for (; at.dealt < wanted; ++at.dealt, ++next) {
         parts[part].indices.push_back(labelled[begin + order(next)].second);

@@ -82,9 +82,9 @@ class loader_core {
   using ring_type = host_slots<Device>;
   using batch_type = host_lease<Device>;
 
-  /// Returns `asked` with numbers in place of `automatic`. Throws `option_error` if no loader can
+  /// Returns `requested` with numbers in place of `automatic`. Throws `option_error` if no loader can
   /// work with the options.
-  [[nodiscard]] static loader_options checked(const loader_options& asked);
+  [[nodiscard]] static loader_options checked(const loader_options& requested);
   /// Returns the host slots of a loader: as many as its resolved options request and its budget
   /// grants. Throws `pinned_budget_exceeded` and `out_of_memory`. Exceptions of the device
   /// propagate.
@@ -93,10 +93,10 @@ class loader_core {
                                                              const loader_options& options);
 
   /// Starts all threads. `plan` divides the epochs into batches, which are stored in the slots of
-  /// `ring`. `asked` contains the user's options. `options` contains the same options with numbers
+  /// `ring`. `requested` contains the user's options. `options` contains the same options with numbers
   /// in place of `automatic`.
   loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
-              std::shared_ptr<ring_type> ring, const loader_options& asked,
+              std::shared_ptr<ring_type> ring, const loader_options& requested,
               const loader_options& options);
   loader_core(loader_core&&) = delete;
   ~loader_core();
@@ -151,7 +151,7 @@ class loader_core {
   // ---- The consumer's thread
 
   /// Returns the trace sink of the consumer; null if nothing is traced.
-  [[nodiscard]] trace_sink* trace() noexcept { return seen().trace(); }
+  [[nodiscard]] trace_sink* trace() noexcept { return observer().trace(); }
   /// Returns true if `serial` identifies the range that was started last.
   [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return range_.is_current(serial);
@@ -222,24 +222,24 @@ class loader_core {
     slots_->device().make_current();
     scoped_flush_to_zero::enable_permanently();
     retrying_reader& reader = *readers_[worker];
-    meters& seen = observer_.reader(worker);
-    const auto timed = seen.for_work();
+    meters& metrics = observer_.reader(worker);
+    const auto timed = metrics.for_work();
     for (std::uint32_t idle_spins = 0; !stop.stop_requested();) {
       if (!active_workers_.is_active(worker)) [[unlikely]] {
-        tuner_->park(worker, cursor_, seen);
+        tuner_->park(worker, cursor_, metrics);
         continue;
       }
       claim got = cursor_.next();
       if (got.what == claim::kind::wait) {
-        const auto waits = seen.for_opener();
+        const auto waits = metrics.for_opener();
         cursor_.wait_past(got.batch, idle_spins++);
         continue;
       }
       idle_spins = 0;
-      if (got.what == claim::kind::open && !open_next(stop, reader, seen, got)) return;
-      read(got.slot, got.chunk, reader, seen);
+      if (got.what == claim::kind::open && !open_next(stop, reader, metrics, got)) return;
+      read(got.slot, got.chunk, reader, metrics);
       if (!work_[got.slot].finish_chunk()) continue;
-      end_batch(got.slot, seen);
+      end_batch(got.slot, metrics);
       delivery_.announce(work_[got.slot].sequence, got.slot);
     }
   }
@@ -253,12 +253,13 @@ class loader_core {
 
   /// Opener: waits until another batch is wanted and a slot is free, and binds the slot to the
   /// batch. Sets `got` to the first chunk of the batch. Returns false if the loader stops.
-  bool open_next(const std::stop_token& stop, const retrying_reader& reader, meters& seen,
+  bool open_next(const std::stop_token& stop, const retrying_reader& reader, meters& metrics,
                  claim& got) {
-    while (const auto next = schedule_.wait_until_wanted(stop, seen)) {
-      if (!idle_slot_) idle_slot_ = slots_->acquire(seen);
+    while (const auto next = schedule_.wait_until_wanted(stop, metrics)) {
+      if (!idle_slot_) idle_slot_ = slots_->acquire(metrics);
       if (!idle_slot_) return false;
-      if (!bind(*next, *idle_slot_, reader, seen)) continue;  // the range has ended: the slot stays
+      if (!bind(*next, *idle_slot_, reader, metrics))
+        continue;  // the range has ended: the slot stays
       got.slot = *std::exchange(idle_slot_, std::nullopt);
       got.chunk = work_[got.slot].first_chunk();
       cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.chunk);
@@ -275,8 +276,9 @@ class loader_core {
   /// exception of the sampler, of `size`, or of `length` is stored with the batch, like an
   /// exception of a read.
   [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
-                              const retrying_reader& reader, const meters& seen) noexcept {
-    const std::uint64_t opened = seen.open();  // first, since the consumer may wait for all of this
+                              const retrying_reader& reader, const meters& metrics) noexcept {
+    const std::uint64_t opened =
+        metrics.open();  // first, since the consumer may wait for all of this
     if (!ordered_for_ || ordered_for_->range != next.range ||
         ordered_for_->at.epoch != next.at.epoch) {
       make_order(next, reader);
@@ -311,44 +313,44 @@ class loader_core {
   /// Reads chunk `which` of the batch in `slot`. Not inlined, so that the compiler does not move
   /// arithmetic of a read across the code that sets flush-to-zero around the call.
   [[gnu::noinline]] void read(std::uint32_t slot, std::uint32_t which, retrying_reader& reader,
-                              meters& seen) noexcept {
+                              meters& metrics) noexcept {
     batch_work& batch = work_[slot];
     const auto [begin, end] = batch.places_of(which);
     if (!batch.has_order || begin == end || is_unwanted(batch)) return;
     const auto wanted = reader.indices(end - begin);
     source_->pick(slot, batch.info, begin, wanted);
-    slots_->lists.note(slot, begin, wanted);
+    slots_->lists.record(slot, begin, wanted);
     const bool is_timed = which == batch.first_chunk() && chunk_length_.is_timed(batch.sequence);
     const random_key key{options_.seed, batch.info.epoch};
     const auto is_over = [&] { return is_unwanted(batch); };
-    meters::chunk_probe probe{seen, batch.info, batch.sequence, wanted.size(), is_timed};
+    meters::chunk_probe probe{metrics, batch.info, batch.sequence, wanted.size(), is_timed};
     failed_batch* const failed = reader.read(
         {slot, batch.info, slots_->data(slot), begin, wanted, key}, is_over, probe.samples());
     if (failed != nullptr) [[unlikely]]
       return batch.record_failed(std::move(*failed));
     const std::uint64_t ticks = probe.count(wanted);
-    if (is_timed) chunk_length_.note(wanted.size(), ticks);
+    if (is_timed) chunk_length_.record(wanted.size(), ticks);
   }
   [[nodiscard]] bool is_unwanted(const batch_work& batch) const noexcept {
     return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
   }
 
   /// Completes the batch in `slot`, after its last chunk was read.
-  void end_batch(std::uint32_t slot, meters& seen) noexcept {
+  void end_batch(std::uint32_t slot, meters& metrics) noexcept {
     batch_work& batch = work_[slot];
     if (ahead_ != nullptr) ahead_->record_read(batch.sequence);
     supervisor_.end_batch(slot, slots_->data(slot), layout_, batch.info);
     if (facts_.is_ragged && batch.has_order) {
       const std::uint64_t bytes = value_bytes(slot);
       const std::uint64_t samples = batch.info.size;
-      seen.record_values(bytes);
+      metrics.record_values(bytes);
       if (ahead_ != nullptr)
         ahead_->record_values(samples, bytes + layout_.fixed_bytes() * samples);
     }
     if (facts_.finishes_batches && !is_unwanted(batch)) {
       source_->finish_batch(batch, slots_->data(slot), options_.seed);
     }
-    seen.close(batch.opened);
+    metrics.close(batch.opened);
   }
   /// Returns the number of bytes of the ragged values of the batch in `slot`.
   [[nodiscard]] std::uint64_t value_bytes(std::uint32_t slot) const noexcept {
@@ -461,7 +463,7 @@ class loader_core {
   [[nodiscard]] bool waits_for_leases() const noexcept {
     return options_.on_slots_exhausted == exhausted_action::wait;
   }
-  [[nodiscard]] loader_observer& seen() noexcept { return observer_; }
+  [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
   /// Throws in a child process made by fork().
   void require_threads() const {
     process_.require(
@@ -503,7 +505,7 @@ class loader_core {
     if (starving) require_threads();
     if (starving) slots_->set_starving(true);
     const auto slot = [&] {
-      const auto timed = seen().for_batch(starving);
+      const auto timed = observer().for_batch(starving);
       return delivery_.wait(next_);
     }();
     if (starving) slots_->set_starving(false);
@@ -521,7 +523,7 @@ class loader_core {
       return false;
     }
     observer_.record_taken(batch.info.size);
-    if (facts_.is_ragged && batch.has_order) seen().record_values(value_bytes(slot));
+    if (facts_.is_ragged && batch.has_order) observer().record_values(value_bytes(slot));
     if (tuner_) [[unlikely]]
       tuner_->take(next_);
     if (trace() != nullptr) [[unlikely]]
@@ -535,7 +537,7 @@ class loader_core {
     auto slot = slots_->try_acquire(observer_.reader(0));
     if (!slot) {
       if (!waits_for_leases()) slots_->throw_exhausted();
-      const auto timed = seen().for_lease();
+      const auto timed = observer().for_lease();
       slot = slots_->acquire_starving();
     }
     // If the loader was stopped during the read, the batch may be incomplete.
@@ -545,12 +547,12 @@ class loader_core {
   }
   bool read_all(std::uint32_t slot) {
     const scoped_flush_to_zero as_on_a_worker;  // also for the sampler
-    meters& seen = observer_.reader(0);
+    meters& metrics = observer_.reader(0);
     const auto next = schedule_.next();
-    if (!next || !bind(*next, slot, *readers_.front(), seen)) return false;
+    if (!next || !bind(*next, slot, *readers_.front(), metrics)) return false;
     for (std::uint32_t which = work_[slot].first_chunk(); which < chunk_length_.chunks(); ++which)
-      read(slot, which, *readers_.front(), seen);
-    end_batch(slot, seen);
+      read(slot, which, *readers_.front(), metrics);
+    end_batch(slot, metrics);
     return true;
   }
 
@@ -608,9 +610,9 @@ class loader_core {
 // The functions below are not inline, because `extern template` has no effect on inline functions.
 
 template <device Device>
-loader_options loader_core<Device>::checked(const loader_options& asked) {
-  require_valid(asked);
-  return resolved(asked);
+loader_options loader_core<Device>::checked(const loader_options& requested) {
+  require_valid(requested);
+  return resolved(requested);
 }
 
 template <device Device>
@@ -625,9 +627,9 @@ std::shared_ptr<host_slots<Device>> loader_core<Device>::make_slots(const Device
 
 template <device Device>
 loader_core<Device>::loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
-                                 std::shared_ptr<ring_type> ring, const loader_options& asked,
+                                 std::shared_ptr<ring_type> ring, const loader_options& requested,
                                  const loader_options& options)
-    : requested_options_(asked),
+    : requested_options_(requested),
       options_(options),
       source_(std::move(source)),
       facts_(source_->facts()),
@@ -756,7 +758,7 @@ std::uint64_t loader_core<Device>::start(const batch_position& from, std::uint64
   end_ = schedule_.begin(first, last_epoch);
   next_position_.store(from);
   failure_.store(std::nullopt);
-  seen().begin_range();
+  observer().begin_range();
   return range_.start();
 }
 
@@ -793,7 +795,7 @@ std::optional<std::uint32_t> loader_core<Device>::try_next_slot(failed_batch& fa
 template <device Device>
 void loader_core<Device>::stop() noexcept {
   if (!range_.end() || process_.is_in_child()) return;
-  seen().end_range();
+  observer().end_range();
   if (tuner_) tuner_->end();
   const std::uint64_t bound = schedule_.cancel();
   supervisor_.interrupt();

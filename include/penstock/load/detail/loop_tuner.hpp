@@ -32,7 +32,7 @@ class basic_loop_tuner final : public tuner {
       : limits_ahead_(tuned.options.prefetch.is_automatic()),
         schedule_(&tuned.batches),
         active_workers_(&tuned.readers),
-        metrics_(&tuned.seen),
+        metrics_(&tuned.observer),
         climber_(first(tuned), min_setting(tuned),
                  {tuned.options.workers.value(), tuned.slot_count - 1},
                  metrics_->ten_milliseconds() / 10),
@@ -57,9 +57,9 @@ class basic_loop_tuner final : public tuner {
   void end() noexcept override { record(metrics_->ticks()); }
   void take(std::uint64_t next) noexcept override {
     const std::uint64_t now = metrics_->ticks();
-    const auto said = climber_.note(now, metrics_->waited_for_ready(now),
-                                    [&] { return metrics_->busy_readers(now); });
-    if (said) log_.add(next, *said, climber_.kept());
+    const auto result = climber_.record(now, metrics_->waited_for_ready(now),
+                                        [&] { return metrics_->busy_readers(now); });
+    if (result) log_.add(next, *result, climber_.kept());
     if (climber_.now() != used_) {
       record(now);
       used_ = climber_.now();
@@ -69,8 +69,8 @@ class basic_loop_tuner final : public tuner {
   }
 
   [[nodiscard]] tuning_history history() const override { return log_.snapshot(metrics_->times()); }
-  void park(std::size_t worker, claim_cursor<>& cursor, worker_meters& seen) noexcept override {
-    detail::park(*active_workers_, worker, cursor, seen);
+  void park(std::size_t worker, claim_cursor<>& cursor, worker_meters& metrics) noexcept override {
+    detail::park(*active_workers_, worker, cursor, metrics);
   }
 
  private:

@@ -246,7 +246,7 @@ class read_watch {
   struct known_read {
     std::uint64_t turn = 0;
     std::uint64_t position = 0;
-    clock::duration seen{0};
+    clock::duration unchanged_for{0};
     milliseconds next_report{0};
   };
 
@@ -260,7 +260,7 @@ class read_watch {
   }
 
   [[nodiscard]] milliseconds elapsed(std::size_t reader) const noexcept {
-    return std::chrono::duration_cast<milliseconds>(known_[reader].seen);
+    return std::chrono::duration_cast<milliseconds>(known_[reader].unchanged_for);
   }
 
   [[nodiscard]] std::optional<read_progress::observed_read> observe(std::size_t reader) const {
@@ -282,7 +282,7 @@ class read_watch {
       known = {found->turn, found->where.position, clock::duration{0}, warning_};
       return;
     }
-    known.seen += step;
+    known.unchanged_for += step;
     const stall_report stalled{found->where, reader, elapsed(reader)};
     if (warning_.count() > 0 && stalled.elapsed >= known.next_report) {
       known.next_report = 2 * stalled.elapsed;

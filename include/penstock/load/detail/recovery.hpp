@@ -56,7 +56,8 @@ class stop_predicate {
     requires(!std::same_as<Over, stop_predicate>)
   stop_predicate(const Over& over) noexcept  // NOLINT: implicit, as std::function is
       : over_(&over),
-        ask_([](const void* asked) { return bool{(*static_cast<const Over*>(asked))()}; }) {}
+        ask_([](const void* predicate) { return bool{(*static_cast<const Over*>(predicate))()}; }) {
+  }
 
   [[nodiscard]] bool operator()() const { return ask_(over_); }
 
@@ -179,21 +180,21 @@ class recovery {
                                                 failure& where) noexcept {
     constexpr std::uint64_t min_judged = 100;
     const losses& of_batch = losses_[slot];
-    auto& [asked, lost] = judged_;
-    asked += info.size + info.skipped;
+    auto& [requested, lost] = judged_;
+    requested += info.size + info.skipped;
     lost += of_batch.count;
     const bool is_too_large =
-        asked >= min_judged &&
-        static_cast<double>(lost) > policy_.max_failure_rate * static_cast<double>(asked);
+        requested >= min_judged &&
+        static_cast<double>(lost) > policy_.max_failure_rate * static_cast<double>(requested);
     const bool are_too_many = lost > policy_.max_failures;
     if (of_batch.count == 0 || (!are_too_many && !is_too_large)) return nullptr;
     where = {"read", info.epoch, info.batch, of_batch.position, of_batch.sample};
     if (are_too_many) {
       const auto max = static_cast<double>(policy_.max_failures);
-      where.reason = limit_exceeded{"faults.on_error.max_failures", max, lost, asked};
+      where.reason = limit_exceeded{"faults.on_error.max_failures", max, lost, requested};
     } else {
-      where.reason =
-          limit_exceeded{"faults.on_error.max_failure_rate", policy_.max_failure_rate, lost, asked};
+      where.reason = limit_exceeded{"faults.on_error.max_failure_rate", policy_.max_failure_rate,
+                                    lost, requested};
     }
     return of_batch.error;
   }

@@ -82,12 +82,12 @@ class schedule {
   [[nodiscard]] std::optional<place> wait_until_wanted(const std::stop_token& stop,
                                                        Waits&& waits = {}) const noexcept {
     for (;;) {
-      const std::uint32_t seen = demand_.load();
+      const std::uint32_t before = demand_.load();
       if (stop.stop_requested()) return std::nullopt;
       const auto wanted = next();
       if (wanted && wanted->number < allowed_.load(std::memory_order_acquire)) return wanted;
       [[maybe_unused]] const auto timed = wanted ? waits.for_slot() : waits.for_demand();
-      demand_.wait([seen](std::uint32_t now) { return now != seen; });
+      demand_.wait([before](std::uint32_t now) { return now != before; });
     }
   }
   /// Makes a waiting opener check its stop token.

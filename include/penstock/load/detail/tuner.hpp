@@ -25,7 +25,7 @@ struct tuned_loader {
   std::size_t slot_bytes;         ///< bytes of each slot
   schedule& batches;              ///< limits how far the opener may read ahead
   active_workers& readers;        ///< sets which workers are active
-  loader_observer& seen;          ///< measures the loop
+  loader_observer& observer;      ///< measures the loop
 };
 
 /// Tunes a loader while its loop runs. The consumer's thread calls it once for each batch.
@@ -45,7 +45,8 @@ class tuner {
   [[nodiscard]] virtual tuning_history history() const = 0;
   /// Makes an inactive worker, which holds no claim, sleep until it is active. The worker calls
   /// this.
-  virtual void park(std::size_t worker, claim_cursor<>& cursor, worker_meters& seen) noexcept = 0;
+  virtual void park(std::size_t worker, claim_cursor<>& cursor,
+                    worker_meters& metrics) noexcept = 0;
 };
 
 /// The code behind `loader_options::workers = automatic` and `prefetch = automatic`. Only a program

@@ -141,8 +141,8 @@ class throughput_window {
   /// the ticks that all readers have worked. If it returns nothing, the window starts or ends one
   /// batch later. Returns a window of at least `length` batches if one ends with this batch.
   template <class Busy>
-  std::optional<pace> note(std::uint64_t now, std::uint64_t waited, double length,
-                           Busy& busy) noexcept {
+  std::optional<pace> record(std::uint64_t now, std::uint64_t waited, double length,
+                             Busy& busy) noexcept {
     const double all = since(last_, now);
     const double waits = (std::min)(all, since(waited_, waited));
     last_ = now;
@@ -216,22 +216,22 @@ class idle_phase {
   /// Starts a rest of a loop with this pace.
   void begin(const pace& settled) noexcept {
     settled_ = settled;
-    seen_ = {};
+    window_ = {};
     odd_windows_ = 0;
   }
   /// Makes the next rest short.
   void shorten() noexcept { length_ = shortest; }
 
   /// Adds a window to the rest.
-  [[nodiscard]] state note(const pace& window) noexcept {
-    seen_.add(window, true);
+  [[nodiscard]] state record(const pace& window) noexcept {
+    window_.add(window, true);
     // An abrupt change must show in two consecutive windows, since a single window may be noise. A
     // small change shows in the mean of all windows.
     odd_windows_ = is_other(window, 2) ? odd_windows_ + 1 : 0;
-    const double rested = seen_.waits.count();
-    const bool has_drifted = rested >= enough && is_other(seen_, 1);
+    const double rested = window_.waits.count();
+    const bool has_drifted = rested >= enough && is_other(window_, 1);
     if (odd_windows_ == 2 || has_drifted) {
-      if (odd_windows_ == 2) seen_ = window;
+      if (odd_windows_ == 2) window_ = window;
       length_ = shortest;
       return state::changed;
     }
@@ -241,7 +241,7 @@ class idle_phase {
     return is_long ? state::is_long : state::is_over;
   }
   /// Returns the pace of the loop during the rest.
-  [[nodiscard]] const pace& seen() const noexcept { return seen_; }
+  [[nodiscard]] const pace& window() const noexcept { return window_; }
 
  private:
   static constexpr double enough = 32;  // the unit of the first four constants is batches
@@ -251,15 +251,15 @@ class idle_phase {
   static constexpr double errors = 2;  // standard errors that a change has to exceed
 
   [[nodiscard]] bool is_other(const pace& now, double times) const noexcept {
-    const auto is_off = [](const gain& seen, double share) {
-      return seen.is_above(share, errors) || seen.is_below(-share, errors);
+    const auto is_off = [](const gain& change, double share) {
+      return change.is_above(share, errors) || change.is_below(-share, errors);
     };
     return is_off(gain_of(settled_, now, true), 0.03 * times) ||
            is_off(gain_of(settled_, now, false), 0.15 * times);
   }
 
   pace settled_;
-  pace seen_;
+  pace window_;
   double length_ = shortest;
   int odd_windows_ = 0;
 };
@@ -301,8 +301,8 @@ class hill_climber {
   /// the ticks that all readers have worked. If it returns nothing, the window lasts one batch
   /// longer. Returns the result of a trial if one ends with this batch.
   template <class Busy>
-  std::optional<trial_result> note(std::uint64_t now, std::uint64_t waited, Busy busy) noexcept {
-    const std::optional<pace> window = meter_.note(now, waited, length_, busy);
+  std::optional<trial_result> record(std::uint64_t now, std::uint64_t waited, Busy busy) noexcept {
+    const std::optional<pace> window = meter_.record(now, waited, length_, busy);
     return window ? end_window(*window) : std::nullopt;
   }
 
@@ -362,11 +362,11 @@ class hill_climber {
   std::optional<trial_result> end_jump(const pace& window) noexcept {
     other_.add(window, true);
     ++pairs_;
-    const gain seen = gain_of(base_, other_, false);
-    const bool is_worse = seen.is_below(-worth_it, errors);
-    const bool is_better = seen.is_above(worth_it, errors);
+    const gain change = gain_of(base_, other_, false);
+    const bool is_worse = change.is_below(-worth_it, errors);
+    const bool is_better = change.is_above(worth_it, errors);
     if (pairs_ < max_pairs && !is_better && (!is_worse || pairs_ == 1)) return std::nullopt;
-    const auto said = verdict(is_worse ? tuning_reason::went_back : tuning_reason::estimated);
+    const auto result = result_of(is_worse ? tuning_reason::went_back : tuning_reason::estimated);
     if (!is_worse) {
       if (is_better) floor_ = retained_.workers + 1;
       keep(other_, 0);
@@ -375,7 +375,7 @@ class hill_climber {
       use(retained_);
     }
     decide();
-    return said;
+    return result;
   }
 
   void begin_trial(direction where, const tuning_setting& other) noexcept {
@@ -400,21 +400,21 @@ class hill_climber {
     }
     other_.add(window, true);
     ++pairs_;
-    const gain seen = gain_of(base_, other_, by_waits_);
+    const gain change = gain_of(base_, other_, by_waits_);
     const bool is_last = pairs_ == max_pairs;
     const bool for_good = trying_ == deeper && keeps_depth_;  // noise must not decide this
     const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // one window is not enough
     const double sure = for_good ? 2 * errors : errors;
-    if (may_end && seen.is_above(worth_it, sure)) return end_trial(tuning_reason::faster);
+    if (may_end && change.is_above(worth_it, sure)) return end_trial(tuning_reason::faster);
     if (trying_ != down) {
-      if (is_last && !for_good && seen.is_above(worth_it, 1))
+      if (is_last && !for_good && change.is_above(worth_it, 1))
         return end_trial(tuning_reason::faster);
-      if (is_last || seen.is_below(worth_it, errors)) return end_trial(tuning_reason::went_back);
+      if (is_last || change.is_below(worth_it, errors)) return end_trial(tuning_reason::went_back);
     } else {
-      if (seen.is_below(-worth_it, errors)) return end_trial(tuning_reason::went_back);
-      if (may_end && seen.is_above(-worth_it, errors)) return end_trial(tuning_reason::no_slower);
+      if (change.is_below(-worth_it, errors)) return end_trial(tuning_reason::went_back);
+      if (may_end && change.is_above(-worth_it, errors)) return end_trial(tuning_reason::no_slower);
       if (is_last) {
-        const bool keeps = seen.is_above(-worth_it, 0) && seen.is_above(-5 * worth_it, errors);
+        const bool keeps = change.is_above(-worth_it, 0) && change.is_above(-5 * worth_it, errors);
         return end_trial(keeps ? tuning_reason::no_slower : tuning_reason::went_back);
       }
     }
@@ -422,7 +422,7 @@ class hill_climber {
     return std::nullopt;
   }
   std::optional<trial_result> end_trial(tuning_reason why) noexcept {
-    const auto said = verdict(why);
+    const auto result = result_of(why);
     if (why == tuning_reason::went_back) {
       failed_ |= trying_;
       if (pairs_ == max_pairs) unsure_ |= trying_;
@@ -432,7 +432,7 @@ class hill_climber {
       keep(other_, trying_ == down ? up : down);
     }
     decide();
-    return said;
+    return result;
   }
 
   void begin_rest() noexcept {
@@ -442,12 +442,12 @@ class hill_climber {
   }
   /// Returns true if the rest is over, and another setting may be tried.
   [[nodiscard]] bool is_over(const pace& window) noexcept {
-    const idle_phase::state said = rest_.note(window);
-    if (said == idle_phase::state::rests) return false;
-    if (said == idle_phase::state::changed) jumps_ = 0;
+    const idle_phase::state idle = rest_.record(window);
+    if (idle == idle_phase::state::rests) return false;
+    if (idle == idle_phase::state::changed) jumps_ = 0;
     failed_ &= ~std::exchange(unsure_, 0);
-    if (said != idle_phase::state::is_over) failed_ = floor_ = 0;  // allows all directions
-    base_ = rest_.seen();
+    if (idle != idle_phase::state::is_over) failed_ = floor_ = 0;  // allows all directions
+    base_ = rest_.window();
     return true;
   }
 
@@ -457,13 +457,13 @@ class hill_climber {
     const auto whole = static_cast<std::size_t>(near);
     return whole + (static_cast<double>(whole) < near ? 1 : 0);
   }
-  [[nodiscard]] trial_result verdict(tuning_reason why) const noexcept {
+  [[nodiscard]] trial_result result_of(tuning_reason why) const noexcept {
     return {retained_, tried_, why, base_.ticks(), other_.ticks()};
   }
-  void keep(const pace& seen, std::size_t failed) noexcept {
+  void keep(const pace& window, std::size_t failed) noexcept {
     retained_ = tried_;
-    base_ = seen;
-    const std::size_t enough = ceiling(min_window_ / (std::max)(1.0, seen.ticks()));
+    base_ = window;
+    const std::size_t enough = ceiling(min_window_ / (std::max)(1.0, window.ticks()));
     length_ = std::clamp(static_cast<double>(enough), 8.0, 64.0);
     failed_ = failed;
     rest_.shorten();
@@ -500,7 +500,7 @@ class hill_climber {
 /// A move of the search, and the number of the batch at which it ended.
 struct logged_move {
   std::uint64_t batch = 0;
-  trial_result said;
+  trial_result result;
 };
 
 /// The last moves. Move `n` is at index `n % max`.
@@ -522,8 +522,8 @@ class tuning_log {
 
   /// Records that a trial ended at batch number `batch`, and that `now` is the kept setting. Only
   /// the writing thread calls this.
-  void add(std::uint64_t batch, const trial_result& said, const tuning_setting& now) noexcept {
-    retained_.moves[retained_.count % logged_moves::max] = {batch, said};
+  void add(std::uint64_t batch, const trial_result& result, const tuning_setting& now) noexcept {
+    retained_.moves[retained_.count % logged_moves::max] = {batch, result};
     ++retained_.count;
     retained_.now = now;
     shown_.store(retained_);
@@ -531,15 +531,15 @@ class tuning_log {
 
   /// Returns the moves so far, with ticks converted to times. Allocates memory.
   [[nodiscard]] tuning_history snapshot(const tick_times& times) const {
-    const logged_moves seen = shown_.load();
+    const logged_moves shown = shown_.load();
     const auto time = [&](double ticks) { return time_of(ticks, times.nanoseconds_per_tick); };
-    tuning_history all{.now = seen.now, .count = seen.count, .moves = {}};
-    const std::uint64_t left = (std::min<std::uint64_t>)(seen.count, logged_moves::max);
+    tuning_history all{.now = shown.now, .count = shown.count, .moves = {}};
+    const std::uint64_t left = (std::min<std::uint64_t>)(shown.count, logged_moves::max);
     all.moves.reserve(left);
-    for (std::uint64_t move = seen.count - left; move < seen.count; ++move) {
-      const logged_move& one = seen.moves[move % logged_moves::max];
-      all.moves.push_back({one.batch, one.said.from, one.said.to, one.said.why,
-                           time(one.said.ticks_from), time(one.said.ticks_to)});
+    for (std::uint64_t move = shown.count - left; move < shown.count; ++move) {
+      const logged_move& one = shown.moves[move % logged_moves::max];
+      all.moves.push_back({one.batch, one.result.from, one.result.to, one.result.why,
+                           time(one.result.ticks_from), time(one.result.ticks_to)});
     }
     return all;
   }

@@ -141,9 +141,9 @@ class loader_observer : public consumer_meters {
     std::uint64_t timed_chunks = 0;
     std::uint64_t transforms = 0;
     const auto add = [now](stopwatch::reading& sum, const stopwatch& watch) {
-      const auto seen = watch.read(now);
-      sum.count += seen.count;
-      sum.ticks += seen.ticks;
+      const auto reading = watch.read(now);
+      sum.count += reading.count;
+      sum.ticks += reading.ticks;
     };
     for (const auto& meters : readers_) {
       const worker_meters& reader = *meters;

@@ -35,8 +35,8 @@ namespace detail {
 /// Returns `options` with `automatic` resolved for the cores of this machine. Makes system calls
 /// and reads files.
 [[nodiscard]] inline loader_options resolved(const loader_options& options) {
-  const bool asks = options.workers.is_automatic() && options.tuning.max_workers == automatic;
-  return resolved(options, asks ? options.workers.tuning()->usable_cpus() : 1);
+  const bool needs_cpus = options.workers.is_automatic() && options.tuning.max_workers == automatic;
+  return resolved(options, needs_cpus ? options.workers.tuning()->usable_cpus() : 1);
 }
 
 /// Throws `option_error` if the options conflict with the sampler, which may require a batch size,
@@ -262,7 +262,7 @@ class chunk_length {
   }
 
   /// Records that `samples` samples were read in `ticks` ticks. Any thread may call this.
-  void note(std::size_t samples, std::uint64_t ticks) noexcept {
+  void record(std::size_t samples, std::uint64_t ticks) noexcept {
     // A reader that lost its core for a while seems slow but is not, so the time grows in limited
     // steps.
     constexpr std::uint64_t max_growth = 16;

@@ -31,12 +31,13 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Throws `leases_exhausted` for a loader with `count` host slots, `lost` of them lost. The
-/// loader's budget granted `granted` of the `asked` slots.
+/// loader's budget granted `granted` of the `requested` slots.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
-                                                          std::uint64_t asked, std::size_t lost) {
-  const std::string remedy = granted < asked
+                                                          std::uint64_t requested,
+                                                          std::size_t lost) {
+  const std::string remedy = granted < requested
                                  ? str_cat({"raise memory.budget, which did not suffice for the ",
-                                            asked, " slots requested"})
+                                            requested, " slots requested"})
                                  : "raise prefetch";
   if (lost != 0) {
     throw leases_exhausted(str_cat(

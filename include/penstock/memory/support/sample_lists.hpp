@@ -41,7 +41,8 @@ class sample_lists {
   }
   /// Records that the samples at the places `first` and after of the batch in `slot` are `indices`.
   /// Several threads may record different places of a batch at once.
-  void note(std::size_t slot, std::size_t first, std::span<const std::uint64_t> indices) noexcept {
+  void record(std::size_t slot, std::size_t first,
+              std::span<const std::uint64_t> indices) noexcept {
     if (!is_on()) [[likely]]
       return;
     std::copy(indices.begin(), indices.end(), lists_[slot].indices.begin() + offset(first));
@@ -74,7 +75,7 @@ class sample_lists {
             std::span<const std::uint64_t> replaced) noexcept {
     if (!is_on()) [[likely]]
       return;
-    note(slot, 0, indices);
+    record(slot, 0, indices);
     lists_[slot].replaced.assign(replaced.begin(), replaced.end());
   }
   /// Moves the lists of a batch of `size` samples from slot `other_slot` of `other` to `slot`. The

@@ -53,8 +53,8 @@ struct tick_times {
   [[nodiscard]] std::chrono::nanoseconds of(std::uint64_t ticks) const noexcept {
     return time_of(static_cast<double>(ticks), nanoseconds_per_tick);
   }
-  [[nodiscard]] wait_stats of(const stopwatch::reading& seen) const noexcept {
-    return {seen.count, of(seen.ticks)};
+  [[nodiscard]] wait_stats of(const stopwatch::reading& reading) const noexcept {
+    return {reading.count, of(reading.ticks)};
   }
 };
 
@@ -210,8 +210,8 @@ class slowest_samples {
   }
   /// Offers the samples to `all`. Any thread may call this.
   void add_to(slowest_list& all) const noexcept {
-    const slowest_list seen = shown_.load();
-    for (const timed_sample& sample : seen.samples) all.offer(sample);
+    const slowest_list shown = shown_.load();
+    for (const timed_sample& sample : shown.samples) all.offer(sample);
   }
 
  private:

@@ -118,16 +118,17 @@ class stopwatch {
   }
   /// Reads without blocking. Returns false while the timing thread writes.
   [[nodiscard]] bool try_read(std::uint64_t now, reading& shows) const noexcept {
-    stopwatch_state seen;
-    if (!shown_.try_load(seen)) return false;
-    shows = reading_of(seen, now);
+    stopwatch_state state;
+    if (!shown_.try_load(state)) return false;
+    shows = reading_of(state, now);
     return true;
   }
 
  private:
-  [[nodiscard]] static reading reading_of(const stopwatch_state& seen, std::uint64_t now) noexcept {
-    const std::uint64_t going = seen.is_going != 0 ? ticks_between(seen.since, now) : 0;
-    return {seen.count, seen.ticks + going};
+  [[nodiscard]] static reading reading_of(const stopwatch_state& state,
+                                          std::uint64_t now) noexcept {
+    const std::uint64_t going = state.is_going != 0 ? ticks_between(state.since, now) : 0;
+    return {state.count, state.ticks + going};
   }
 
   stopwatch_state kept_;  // only for the timing thread

@@ -162,11 +162,11 @@ class run_queue_watch {
     std::chrono::nanoseconds base;   // its run queue time at `start`
     std::chrono::nanoseconds total;  // sum of earlier counts
   };
-  [[nodiscard]] static std::chrono::nanoseconds total_of(const state& seen) noexcept {
-    if (seen.thread == 0) return seen.total;
+  [[nodiscard]] static std::chrono::nanoseconds total_of(const state& read) noexcept {
+    if (read.thread == 0) return read.total;
     // The file no longer exists after the thread has ended.
-    return seen.total +
-           (std::max)(run_queue_time_of(seen.thread) - seen.base, std::chrono::nanoseconds{0});
+    return read.total +
+           (std::max)(run_queue_time_of(read.thread) - read.base, std::chrono::nanoseconds{0});
   }
 
   state state_{};  // accessed only by the thread that starts and stops the watch

@@ -52,8 +52,8 @@ class basic_eventcount {
   /// condition true. Pass fewer pauses if the condition is likely to change soon.
   template <class Look>
   void wait(Look look, int pauses = default_pauses) noexcept {
-    (void)wait_by(look, pauses, [this](std::uint32_t seen) {
-      epoch_.wait(seen, std::memory_order_acquire);
+    (void)wait_by(look, pauses, [this](std::uint32_t before) {
+      epoch_.wait(before, std::memory_order_acquire);
       return true;
     });
   }
@@ -63,13 +63,13 @@ class basic_eventcount {
   /// sleepers.
   template <class Look, class Deadline>
   [[nodiscard]] bool wait_until(Look look, Deadline end, int pauses = default_pauses) noexcept {
-    return wait_by(look, pauses, [this, end](std::uint32_t seen) {
-      return epoch_.wait_until(seen, std::memory_order_acquire, end);
+    return wait_by(look, pauses, [this, end](std::uint32_t before) {
+      return epoch_.wait_until(before, std::memory_order_acquire, end);
     });
   }
 
  private:
-  // `sleep(seen)` returns when the epoch is not `seen`, or false if it gave up.
+  // `sleep(before)` returns when the epoch is not `before`, or false if it gave up.
   template <class Look, class Sleep>
   bool wait_by(Look& look, int pauses, Sleep sleep) noexcept {
     for (; pauses <= max_pauses; pauses *= 2) {
@@ -85,13 +85,13 @@ class basic_eventcount {
       // then reads `has_sleepers_`. Each has a fence between the two steps, and one of the fences
       // comes first. If it is the notifier's fence, this look finds the change. If it is the
       // sleeper's fence, the thread that calls `wake` reads 1, or it reads 0 because another thread
-      // has reset the 1 and advances the epoch. `seen` was loaded before `has_sleepers_` was set,
+      // has reset the 1 and advances the epoch. `before` was loaded before `has_sleepers_` was set,
       // so the new epoch ends the sleep.
-      const std::uint32_t seen = epoch_.load(std::memory_order_relaxed);
+      const std::uint32_t before = epoch_.load(std::memory_order_relaxed);
       has_sleepers_.exchange(1, std::memory_order_seq_cst);
       fences_.heavy();
       if (look()) return true;  // `has_sleepers_` stays 1, which costs a needless wake-up
-      const bool is_woken = sleep(seen);
+      const bool is_woken = sleep(before);
       if (look()) return true;  // also after the deadline: this may be the wake-up's change
       if (!is_woken) return false;
     }

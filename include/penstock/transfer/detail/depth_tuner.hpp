@@ -51,8 +51,9 @@ class basic_depth_tuner final : public feed_tuner {
       wanted_ = count;
       record_opened(now, count);
     }
-    const auto said = climber_.note(now, waited, [] { return std::optional{std::uint64_t{0}}; });
-    if (said) log_.add(number, as_depth(*said), {0, 0, slots_of(climber_.kept())});
+    const auto result =
+        climber_.record(now, waited, [] { return std::optional{std::uint64_t{0}}; });
+    if (result) log_.add(number, as_depth(*result), {0, 0, slots_of(climber_.kept())});
     return wanted_ = slots_of(climber_.now());
   }
   void record_opened(std::uint64_t now, std::size_t count) noexcept override {
@@ -68,12 +69,12 @@ class basic_depth_tuner final : public feed_tuner {
   [[nodiscard]] std::size_t slots_of(const tuning_setting& setting) const noexcept {
     return (std::min)(setting.prefetch + 1 + held_, range_.max);
   }
-  [[nodiscard]] trial_result as_depth(const trial_result& said) const noexcept {
-    return {{0, 0, slots_of(said.from)},
-            {0, 0, slots_of(said.to)},
-            said.why,
-            said.ticks_from,
-            said.ticks_to};
+  [[nodiscard]] trial_result as_depth(const trial_result& result) const noexcept {
+    return {{0, 0, slots_of(result.from)},
+            {0, 0, slots_of(result.to)},
+            result.why,
+            result.ticks_from,
+            result.ticks_to};
   }
   /// Records in the trace that `used_` slots were in use until `now`.
   void record(std::uint64_t now) noexcept {

@@ -233,7 +233,7 @@ class refused_releases {
  public:
   /// Records that a release failed with `error`. Keeps the first error that has not been rethrown.
   /// Keeps the error of a lost slot permanently, because the slot is never used again.
-  void note(std::exception_ptr error, bool is_slot_lost) noexcept {
+  void record(std::exception_ptr error, bool is_slot_lost) noexcept {
     const std::lock_guard lock{mutex_};
     auto& kept = is_slot_lost ? sticky_error_ : pending_error_;
     if (kept == nullptr) kept = std::move(error);
@@ -713,7 +713,7 @@ class device_slots {
         for (auto& one : batches.first(filled_)) keep(one, 0);
       }
     }
-    if (end.is_lost) refused_.note(end.refusal, true);
+    if (end.is_lost) refused_.record(end.refusal, true);
     for (auto& one : batches.subspan(filled_)) {
       if (keeps_host()) return_kept(one.slot);
       if (!end.is_lost) {
@@ -954,7 +954,7 @@ void device_slots<Device>::release_other(std::size_t slot) noexcept {
 
 template <device Device>
 void device_slots<Device>::end_release(slot_type& from, const recorded_end& end) noexcept {
-  if (end.refusal) refused_.note(end.refusal, end.is_lost);
+  if (end.refusal) refused_.record(end.refusal, end.is_lost);
   end.is_lost ? wake() : set_released(from);
 }
 
@@ -976,7 +976,7 @@ void device_slots<Device>::flush_releases(capture_check check) noexcept {
   if (ended_.empty()) return;
   const auto end = consumer_.mark(check);
   if (end.refusal) [[unlikely]]
-    refused_.note(end.refusal, end.is_lost);
+    refused_.record(end.refusal, end.is_lost);
   for (const std::size_t slot : ended_) {
     if (end.is_lost) break;
     // Invariant: as in `set_released`, the flag is set after the record.

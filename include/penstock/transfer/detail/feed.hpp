@@ -141,7 +141,7 @@ class feed_watch {
   /// traced. `ring` and `seen` must outlive this object. Throws what the device throws, and
   /// `option_error` if the device cannot measure times.
   feed_watch(device_slots<Device>& ring, stream_ref consumer, const transfer_options& options,
-             feed_observer& seen, std::uint64_t flow);
+             feed_observer& observer, std::uint64_t flow);
 
   /// The timer of the device's work, or null.
   [[nodiscard]] device_timer<Device>* timer() noexcept { return timer_ ? &*timer_ : nullptr; }
@@ -204,7 +204,7 @@ class feed_watch {
     if (wanted == ring.count()) return;
     try {
       ring.open(wanted);
-    } catch (...) {  // NOLINT: tuning ends no loop; the device tells it again where one may end
+    } catch (...) {  // NOLINT: tuning ends no loop; the device reports the error again
     }
     tuner_->record_opened(now, ring.count());
   }
@@ -217,18 +217,18 @@ class feed_watch {
 
 template <device Device>
 feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
-                               const transfer_options& options, feed_observer& seen,
+                               const transfer_options& options, feed_observer& observer,
                                std::uint64_t flow)
-    : metrics_(&seen) {
+    : metrics_(&observer) {
   const trace_target& trace = options.instrumentation.trace;
   if (trace.code() != nullptr) {
     if (flow == 0) flow = trace.code()->new_flow(*trace.recorder());
-    seen.trace_to(trace.add_track(flow, "penstock transfer"));
+    observer.trace_to(trace.add_track(flow, "penstock transfer"));
     ring.leases.trace_to(trace, flow, "device slot", ring.max_count());
   }
-  seen.set_runs_inline(runs_inline(ring.device(), consumer));
+  observer.set_runs_inline(runs_inline(ring.device(), consumer));
   if (options.depth.is_automatic()) {
-    tuner_ = options.depth.tuning()->make(options, flow, seen.ten_milliseconds());
+    tuner_ = options.depth.tuning()->make(options, flow, observer.ten_milliseconds());
   }
   if (options.instrumentation.time_device) timer_.emplace(ring.device());
 }
@@ -237,17 +237,17 @@ feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
 /// footprint of the source if its batches are host slots of a loader. Throws `option_error`, and
 /// what the device throws.
 template <stage Source>
-[[nodiscard]] bool resolved_zero_copy(const Source& source, zero_copy_use asked,
+[[nodiscard]] bool resolved_zero_copy(const Source& source, zero_copy_use requested,
                                       const std::optional<loader_footprint>& host) {
-  if (asked == zero_copy_use::never) return false;
+  if (requested == zero_copy_use::never) return false;
   const auto without = [&](const str_cat_arg& why) {
-    if (asked == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
+    if (requested == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
     return false;
   };
   if (!host)
     return without("needs a loader as its source, because a loader's batches may outlive it");
   const host_access access = host_access_of(source.device());
-  if (asked == zero_copy_use::by_device && !access.as_own) return false;
+  if (requested == zero_copy_use::by_device && !access.as_own) return false;
   if (access.pageable || (access.pinned && host->pinned)) return true;
   return without(access.pinned ? "needs page-locked slots, but the loader has pinned = false"
                                : "needs a device whose kernels can access host memory by its host "

@@ -30,8 +30,8 @@ class group_cache {
   struct entry {
     std::unique_ptr<const Group> group;  // null while the group is made
     std::uint64_t bytes = 0;
-    std::uint64_t asked = 0;  // time of the last request, by `clock_`
-    std::size_t leases = 0;   // evictable if 0
+    std::uint64_t used_at = 0;  // time of the last request, by `clock_`
+    std::size_t leases = 0;     // evictable if 0
   };
 
  public:
@@ -121,7 +121,7 @@ class group_cache {
       if (found == entries_.end()) {
         if (make_room(bytes)) break;
       } else if (found->second.group) {
-        found->second.asked = ++clock_;
+        found->second.used_at = ++clock_;
         ++found->second.leases;
         return lease{*this, found->second};
       }
@@ -151,7 +151,7 @@ class group_cache {
       drop();
       throw;
     }
-    own.asked = ++clock_;
+    own.used_at = ++clock_;
     ++made_;
     changed_.notify_all();
     return lease{*this, own};
@@ -164,7 +164,7 @@ class group_cache {
       auto oldest = entries_.end();
       for (auto one = entries_.begin(); one != entries_.end(); ++one) {
         if (one->second.leases > 0) continue;
-        if (oldest == entries_.end() || one->second.asked < oldest->second.asked) oldest = one;
+        if (oldest == entries_.end() || one->second.used_at < oldest->second.used_at) oldest = one;
       }
       if (oldest == entries_.end()) return false;
       held_ -= oldest->second.bytes;

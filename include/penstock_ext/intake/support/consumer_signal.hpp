@@ -31,12 +31,12 @@ class consumer_signal {
 
   /// Notifies one consumer, and releases the mutex before.
   void notify_one(lock_type& lock) noexcept {
-    note();
+    count_notification();
     lock.unlock();
     changed_.notify_one();  // even if a thread spins, as it may be about to take another batch
   }
   void notify_all() noexcept {
-    note();
+    count_notification();
     changed_.notify_all();
   }
 
@@ -54,14 +54,14 @@ class consumer_signal {
   }
 
  private:
-  void note() noexcept {
+  void count_notification() noexcept {
     notified_.store(notified_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void spin_until(lock_type& lock, moment due) {
-    const std::uint32_t seen = notified_.load(std::memory_order_relaxed);
+    const std::uint32_t before = notified_.load(std::memory_order_relaxed);
     spins_ = true;
     lock.unlock();
-    while (notified_.load(std::memory_order_relaxed) == seen && Clock::now() < due) {
+    while (notified_.load(std::memory_order_relaxed) == before && Clock::now() < due) {
       std_atomics::pause();
     }
     lock.lock();

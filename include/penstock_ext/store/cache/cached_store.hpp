@@ -334,11 +334,11 @@ class block_cache {
   /// Returns the object `name`. The store below is queried for its size and version only once.
   /// Throws what the store throws.
   [[nodiscard]] const known_object& object(std::string_view name) {
-    return objects_.find(name, [&](std::string_view asked) -> object_state {
+    return objects_.find(name, [&](std::string_view object) -> object_state {
       if constexpr (versioned_store<Store>) {
-        return store_.state_of(asked);
+        return store_.state_of(object);
       } else {
-        return {store_.size_of(asked), {}};
+        return {store_.size_of(object), {}};
       }
     });
   }

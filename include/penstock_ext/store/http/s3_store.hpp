@@ -63,37 +63,37 @@ class s3_service final : public http_service {
 
   [[nodiscard]] service_error error_of(const http_answer& answer,
                                        std::string_view body) const override {
-    service_error said;
-    said.code = error_word(body, "Code");
-    const std::string& code = said.code;
+    service_error problem;
+    problem.code = error_word(body, "Code");
+    const std::string& code = problem.code;
     if (code == "SlowDown" || code == "RequestTimeout" || code == "InternalError" ||
         code == "ServiceUnavailable") {
-      said.is_transient = true;
+      problem.is_transient = true;
     } else if (code == "RequestTimeTooSkewed") {
-      said.is_denied = true;
-      said.remedy = "the clock of this machine is wrong: correct it";
+      problem.is_denied = true;
+      problem.remedy = "the clock of this machine is wrong: correct it";
     } else if (code == "ExpiredToken" || code == "TokenRefreshRequired") {
-      said.is_denied = true;
-      said.remedy = "the credentials have expired: get new credentials, and make a new store";
+      problem.is_denied = true;
+      problem.remedy = "the credentials have expired: get new credentials, and make a new store";
     } else if (code == "InvalidAccessKeyId" || code == "InvalidToken") {
-      said.is_denied = true;
-      said.remedy =
+      problem.is_denied = true;
+      problem.remedy =
           "the server does not know these credentials: check AWS_ACCESS_KEY_ID, "
           "AWS_SESSION_TOKEN and the profile";
     } else if (code == "SignatureDoesNotMatch") {
-      said.is_denied = true;
-      said.remedy = "check AWS_SECRET_ACCESS_KEY, the profile and the region";
+      problem.is_denied = true;
+      problem.remedy = "check AWS_SECRET_ACCESS_KEY, the profile and the region";
     } else if (code == "NoSuchBucket") {
-      said.is_missing = true;
-      said.remedy = "the bucket does not exist: check its name, the region and the endpoint";
+      problem.is_missing = true;
+      problem.remedy = "the bucket does not exist: check its name, the region and the endpoint";
     } else if (code == "PermanentRedirect" || code == "TemporaryRedirect" ||
                code == "AuthorizationHeaderMalformed" || answer.status == 301) {
       std::string region = answer.bucket_region;
       if (region.empty()) region = error_word(body, "Region");
-      said.remedy = "the bucket is in another region: set `region`" +
-                    (region.empty() ? std::string{} : " to " + safe(region));
+      problem.remedy = "the bucket is in another region: set `region`" +
+                       (region.empty() ? std::string{} : " to " + safe(region));
     }
-    return said;
+    return problem;
   }
 
  private:
@@ -172,7 +172,7 @@ class s3_store {
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
     const detail::http_target& bucket = client_->base();
     std::vector<s3_object> all;
-    std::set<std::string> asked;
+    std::set<std::string> tokens;
     std::string next;
     std::size_t empty_pages = 0;  // consecutive pages; a service may filter its results
     do {
@@ -188,7 +188,7 @@ class s3_store {
                            all.back().key < answer.objects.front().key;
       empty_pages = answer.objects.empty() ? empty_pages + 1 : 0;
       if (!goes_on || empty_pages > 1000 ||
-          (!answer.next.empty() && !asked.insert(answer.next).second)) {
+          (!answer.next.empty() && !tokens.insert(answer.next).second)) {
         throw bad_response(page.shown(), 0, "the next page of a listing",
                            "a page that does not follow the previous pages");
       }

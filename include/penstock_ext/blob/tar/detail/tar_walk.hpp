@@ -109,9 +109,10 @@ class tar_header {
   /// Returns true if the path in the header's own fields is `key`, a dot, and `extension`.
   /// `extension` must be in lower case; the case in the header does not matter.
   [[nodiscard]] bool is_named(std::string_view key, std::string_view extension) const noexcept {
-    const auto is_at = [&](std::size_t place, char said) {
-      if (place < key.size()) return said == key[place];
-      return place == key.size() ? said == '.' : lowered(said) == extension[place - key.size() - 1];
+    const auto is_at = [&](std::size_t place, char letter) {
+      if (place < key.size()) return letter == key[place];
+      return place == key.size() ? letter == '.'
+                                 : lowered(letter) == extension[place - key.size() - 1];
     };
     const std::string_view before = prefix();
     const std::string_view after = name();
@@ -280,7 +281,7 @@ class tar_walk {
   /// - `file_format_error` if the file is not a tar archive, has sparse members, sets a path for
   ///   all members in a global header, or continues after the end of the archive
   [[nodiscard]] bool next() {
-    std::string said;  // extended headers of this member
+    std::string read_text;  // extended headers of this member
     std::string long_name;
     bool is_announced = false;             // has an extended header of its own
     for (int extended = 0;; ++extended) {  // headers before the member's header
@@ -300,7 +301,7 @@ class tar_walk {
         // The member's records take precedence over global records.
         pax_records own = all_after_;
         std::string_view none;
-        static_cast<void>(own.read(said, none));
+        static_cast<void>(own.read(read_text, none));
         take(header, at, type, *stated, own, long_name);
         return true;
       }
@@ -310,7 +311,7 @@ class tar_walk {
       }
       if (type == 'x' || type == 'X') {
         pax_records read_now;
-        said += read_records(read_now, *stated);
+        read_text += read_records(read_now, *stated);
         is_announced = true;
       } else if (type == 'L') {
         long_name = text_of(*stated);
@@ -436,10 +437,10 @@ class tar_walk {
     name_ += header.name();
     member_ = {};
     if (!long_name.empty() || records.path) {
-      std::string& said = long_name;
-      if (records.path) said = *records.path;
-      member_.is_usual = said == name_ || !is_plain_tar_name(said);
-      name_.swap(said);
+      std::string& path = long_name;
+      if (records.path) path = *records.path;
+      member_.is_usual = path == name_ || !is_plain_tar_name(path);
+      name_.swap(path);
     }
     member_.name = name_;
     member_.begin = offset_;

@@ -122,11 +122,11 @@ class nvimgcodec_pool {
     bool is_free = false;
   };
 
-  [[nodiscard]] bool find(void** data, std::size_t asked, cudaStream_t stream) noexcept {
+  [[nodiscard]] bool find(void** data, std::size_t requested, cudaStream_t stream) noexcept {
     *data = nullptr;
-    if (asked == 0) return true;
-    if (asked > (std::min)(max_, std::uint64_t{1} << 62)) return false;
-    const std::size_t bytes = std::bit_ceil((std::max)(asked, min));
+    if (requested == 0) return true;
+    if (requested > (std::min)(max_, std::uint64_t{1} << 62)) return false;
+    const std::size_t bytes = std::bit_ceil((std::max)(requested, min));
     const std::lock_guard lock{mutex_};
     auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const piece& one) {
       return one.is_free && one.stream == stream && one.bytes == bytes;

@@ -468,9 +468,9 @@ class block_disk {
     using nearness = block_folder::nearness;
     if (!folder_) return false;
     if (!guess_.is_due()) return true;
-    const nearness seen = folder_->warm(number, id, from, bytes);
-    guess_.saw(seen == nearness::in_memory);
-    return seen != nearness::nothing;
+    const nearness where = folder_->warm(number, id, from, bytes);
+    guess_.saw(where == nearness::in_memory);
+    return where != nearness::nothing;
   }
 
   /// Sets the next use of block `id` to `next_use`, if the block is on disk as far as is known.

@@ -102,11 +102,11 @@ struct expected_digest {
 /// The checksum of a body as it arrives, and the checksum that the server reported.
 class body_sum {
  public:
-  explicit body_sum(expected_digest said) : said_(std::move(said)) {
+  explicit body_sum(expected_digest expected) : expected_(std::move(expected)) {
     // The default is crc64nvme.
-    if (said_.kind == digest_kind::crc32c) counted_ = crc32c_sum{};
-    if (said_.kind == digest_kind::crc32) counted_ = crc32_sum{};
-    if (said_.kind == digest_kind::sha_256) counted_ = digest::sha256();
+    if (expected_.kind == digest_kind::crc32c) counted_ = crc32c_sum{};
+    if (expected_.kind == digest_kind::crc32) counted_ = crc32_sum{};
+    if (expected_.kind == digest_kind::sha_256) counted_ = digest::sha256();
   }
 
   /// Adds a piece of the body.
@@ -119,13 +119,13 @@ class body_sum {
   [[nodiscard]] std::optional<std::string> difference() {
     const std::string found =
         std::visit([](auto& counted) { return base64_of(counted.sum()); }, counted_);
-    if (found == said_.text) return std::nullopt;
-    return "a body whose " + std::string{expected_digest::name_of(said_.kind)} + " is " + found +
-           ", which differs from the server's checksum";
+    if (found == expected_.text) return std::nullopt;
+    return "a body whose " + std::string{expected_digest::name_of(expected_.kind)} + " is " +
+           found + ", which differs from the server's checksum";
   }
 
  private:
-  expected_digest said_;
+  expected_digest expected_;
   std::variant<crc64nvme_sum, crc32c_sum, crc32_sum, digest> counted_;
 };
 

@@ -172,7 +172,7 @@ class http_call {
 
   /// Called by the reactor after a failed attempt that will be retried. The caller gets `error` if
   /// `limit` passes.
-  void note(std::exception_ptr error) noexcept {
+  void record(std::exception_ptr error) noexcept {
     const std::lock_guard lock{mutex_};
     if (!is_over_.load()) late_ = std::move(error);
   }

@@ -56,16 +56,16 @@ class backoff {
   backoff(milliseconds first, milliseconds longest, std::uint64_t seed) noexcept
       : first_((std::min)(first, longest)), longest_(longest), seed_(seed) {}
 
-  /// Returns the delay after failure number `failures` of a request, counted from 1. `asked` is the
+  /// Returns the delay after failure number `failures` of a request, counted from 1. `requested` is the
   /// delay that the server requests. Each call draws a new random number.
-  [[nodiscard]] milliseconds next(unsigned failures, std::optional<milliseconds> asked) {
+  [[nodiscard]] milliseconds next(unsigned failures, std::optional<milliseconds> requested) {
     milliseconds max = first_;
     for (unsigned i = 1; i < failures && max < longest_; ++i) max *= 2;
     max = (std::min)(max, longest_);
     sample_generator gen{{.seed = seed_}, draws_++};
     const milliseconds drawn{uniform(gen, std::int64_t{0}, std::int64_t{max.count()})};
-    if (!asked) return drawn;
-    const milliseconds min = std::clamp(*asked, milliseconds{0}, longest_);
+    if (!requested) return drawn;
+    const milliseconds min = std::clamp(*requested, milliseconds{0}, longest_);
     return (std::min)(min + drawn, longest_);
   }
 
@@ -405,14 +405,14 @@ class http_reactor {
   // responses are compared with the properties in this response too.
   [[nodiscard]] std::exception_ptr changed(const http_request& one, bool counts) {
     const int status = one.answer.status;
-    const bool tells = status == 200 || status == 206 || status == 416;
-    if (one.kind == request_kind::page || !tells) return {};
-    const object_version said = one.version();
+    const bool has_version = status == 200 || status == 206 || status == 416;
+    if (one.kind == request_kind::page || !has_version) return {};
+    const object_version found = one.version();
     const auto [at, is_new] = versions_.try_emplace(one.object);
     object_version& known = at->second;
     if (is_new) known.size = listed_size(one.object);
-    if (counts ? known.agrees(said) : !known.differs(said)) return {};
-    return one.difference(known, said);
+    if (counts ? known.agrees(found) : !known.differs(found)) return {};
+    return one.difference(known, found);
   }
 
   // Returns the size of an object from a listing, or nothing if no listing contained it.
@@ -437,7 +437,7 @@ class http_reactor {
   }
 
   void repeat(request_ptr one, std::string_view reason,
-              std::optional<std::chrono::milliseconds> asked = std::nullopt) noexcept {
+              std::optional<std::chrono::milliseconds> requested = std::nullopt) noexcept {
     guarded(*one, [&] {
       const bool is_last = ++one->failures >= options_.attempts;
       const std::string found = std::string{reason} + ", attempt " + std::to_string(one->failures) +
@@ -446,9 +446,9 @@ class http_reactor {
         one->call->fail(one->problem<store_unreachable>(one->wanted(), found));
         return;
       }
-      one->call->note(one->problem<store_unreachable>(one->wanted() + within(options_.deadline),
-                                                      found + ", the last failed attempt"));
-      const auto due = clock::now() + backoff_.next(one->failures, asked);
+      one->call->record(one->problem<store_unreachable>(one->wanted() + within(options_.deadline),
+                                                        found + ", the last failed attempt"));
+      const auto due = clock::now() + backoff_.next(one->failures, requested);
       delayed_.push_back({due, std::move(one)});
     });
   }

@@ -263,19 +263,19 @@ class http_request {
     }
     if (kind == request_kind::range) return judge_range(ended_by_us);
     if (kind == request_kind::page) return {.success = true};
-    const object_version said = version();
+    const object_version current = version();
     const bool is_header = kind == request_kind::header;
-    const std::optional<std::uint64_t> of_header = std::exchange(call->version, said).size;
+    const std::optional<std::uint64_t> of_header = std::exchange(call->version, current).size;
     // Many servers report a size of 0 for every object if no body follows.
-    if (is_header && said.size.value_or(0) == 0) return {.retry_with_get = true};
-    if (of_header && said.size && *of_header != *said.size) {
+    if (is_header && current.size.value_or(0) == 0) return {.retry_with_get = true};
+    if (of_header && current.size && *of_header != *current.size) {
       return {
           .error = problem<bad_response>(
               "one size of the object",
-              std::to_string(*of_header) + " bytes by HEAD and " + std::to_string(*said.size) +
+              std::to_string(*of_header) + " bytes by HEAD and " + std::to_string(*current.size) +
                   " bytes by GET: the server contradicts itself, or the object was just written")};
     }
-    if (said.size) return {.success = true};
+    if (current.size) return {.success = true};
     return {.error = problem<bad_response>("Content-Range with the object's size",
                                            "a response without it")};
   }
@@ -297,30 +297,30 @@ class http_request {
   [[nodiscard]] std::string words_of(::CURLcode code) const {
     // A text about a URL may contain the whole URL, and a text about a proxy may contain its
     // password.
-    const std::string_view said = curl_words.data();
+    const std::string_view text = curl_words.data();
     const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
-                           said.starts_with("Unsupported proxy");
-    return said.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{said};
+                           text.starts_with("Unsupported proxy");
+    return text.empty() || is_secret ? ::curl_easy_strerror(code) : std::string{text};
   }
 
   /// Returns true if the response is a part of an object whose version is known by size only.
-  [[nodiscard]] bool is_unversioned(const object_version& said) const noexcept {
-    return kind == request_kind::range && said.etag.empty() && said.modified.empty() &&
-           !(said.size && size() == *said.size);
+  [[nodiscard]] bool is_unversioned(const object_version& found) const noexcept {
+    return kind == request_kind::range && found.etag.empty() && found.modified.empty() &&
+           !(found.size && size() == *found.size);
   }
 
   /// Returns the properties of the object in this response.
   [[nodiscard]] object_version version() const {
-    object_version said;
+    object_version found;
     if (answer.status == 206 || answer.status == 416) {
-      if (answer.range) said.size = answer.range->total;
+      if (answer.range) found.size = answer.range->total;
     } else if (answer.status == 200 && kind != request_kind::page) {
-      said.size = answer.length;
+      found.size = answer.length;
     }
-    said.is_of_get = answer.status / 100 == 2 && kind != request_kind::header;
-    if (options->check_etag) said.etag = object_version::kept(answer.etag);
-    if (options->check_modified) said.modified = object_version::kept(answer.modified);
-    return said;
+    found.is_of_get = answer.status / 100 == 2 && kind != request_kind::header;
+    if (options->check_etag) found.etag = object_version::kept(answer.etag);
+    if (options->check_modified) found.modified = object_version::kept(answer.modified);
+    return found;
   }
 
  private:
@@ -375,7 +375,7 @@ class http_request {
     }
     if (refusal) return false;
     if (position == 0 && options->check_sums) {
-      if (auto said = answer.digest_of_body()) sum.emplace(std::move(*said));
+      if (auto digest = answer.digest_of_body()) sum.emplace(std::move(*digest));
     }
     const auto bytes = std::as_bytes(std::span{text});
     if (sum) sum->add(bytes);
@@ -397,14 +397,14 @@ class http_request {
             "a Content-Range for " + wanted(),
             answer.has_range ? "one that cannot be parsed" : "206 Partial Content without one");
       }
-      const content_range& said = *answer.range;
-      if (said.total && *said.total < range.end) {
-        return shorter_object(*said.total);
+      const content_range& sent = *answer.range;
+      if (sent.total && *sent.total < range.end) {
+        return shorter_object(*sent.total);
       }
-      if (said.begin != range.begin || said.end > range.end) {
+      if (sent.begin != range.begin || sent.end > range.end) {
         return problem<bad_response>(wanted(), "Content-Range: bytes " +
-                                                   std::to_string(said.begin) + " to " +
-                                                   std::to_string(said.end));
+                                                   std::to_string(sent.begin) + " to " +
+                                                   std::to_string(sent.end));
       }
       return {};
     }
@@ -460,15 +460,15 @@ class http_request {
   // Evaluates a response whose status is not a success.
   [[nodiscard]] attempt_result judge_status(const http_service& service) const {
     const int status = answer.status;
-    const service_error said = service.error_of(answer, error_body);
+    const service_error refusal = service.error_of(answer, error_body);
     std::string found = "HTTP " + std::to_string(status);
-    if (!said.code.empty()) found += ", " + said.code;
-    if (said.is_transient || status == 408 || status == 429 || status == 500 || status == 502 ||
+    if (!refusal.code.empty()) found += ", " + refusal.code;
+    if (refusal.is_transient || status == 408 || status == 429 || status == 500 || status == 502 ||
         status == 503 || status == 504) {
       return {.reason = std::move(found), .retry_after = retry_after(answer.retry_after)};
     }
     const auto remedy = [&](const char* usual) {
-      return found + ": " + (said.remedy.empty() ? usual : said.remedy);
+      return found + ": " + (refusal.remedy.empty() ? usual : refusal.remedy);
     };
     // Some servers do not support HEAD, or allow only GET. Only a body contains the reason for a
     // refusal.
@@ -476,11 +476,11 @@ class http_request {
         (status == 400 || status == 403 || status == 405 || status == 501)) {
       return {.retry_with_get = true};
     }
-    if (said.is_denied || status == 401 || status == 403) {
+    if (refusal.is_denied || status == 401 || status == 403) {
       return {.error = problem<access_denied>(
                   wanted(), remedy("check the credentials and their permissions"))};
     }
-    if (said.is_missing || status == 404 || status == 410) {
+    if (refusal.is_missing || status == 404 || status == 410) {
       return {.error = problem<object_missing>(wanted(),
                                                remedy("check the store and the object's name"))};
     }
@@ -504,9 +504,9 @@ class http_request {
   // Returns true if a rejected certificate is trusted but is for names other than the URL's host.
   // libcurl has the same code for both problems; only the texts of its TLS libraries differ.
   [[nodiscard]] bool is_for_another_host() const {
-    const std::string_view said = curl_words.data();
+    const std::string_view text = curl_words.data();
     for (const char* const words : {"target host name", "does not match", "no alternative cert"}) {
-      if (said.find(words) != std::string_view::npos) return true;
+      if (text.find(words) != std::string_view::npos) return true;
     }
     return false;
   }

@@ -486,8 +486,8 @@ class parquet_file {
     });
     std::uint64_t all = 0;
     for (int number = 0; number < groups(); ++number) all += rows(number);
-    if (const auto said = static_cast<std::uint64_t>(metadata_->num_rows()); all != said) {
-      throw file_corrupt(this->path(), 0, std::to_string(said) + " rows, according to the footer",
+    if (const auto stated = static_cast<std::uint64_t>(metadata_->num_rows()); all != stated) {
+      throw file_corrupt(this->path(), 0, std::to_string(stated) + " rows, according to the footer",
                          std::to_string(all) + " in its row groups");
     }
   }
