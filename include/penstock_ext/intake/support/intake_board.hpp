@@ -195,17 +195,12 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const deadline begin = clock::now();
     deadline now = begin;
     if (now < end) ++stats_.waits.count;
-    int yields = 0;
     for (; !slot && !is_closed_ && now < end; now = clock::now()) {
       // The end of a copy or of a producer's work wakes no thread, so this thread polls if it waits
       // only for that.
       const bool polls =
           free_.size() > kept || (policy == when_full::drop_oldest && !ready_.empty());
-      if (yields++ < max_yields) {
-        lock.unlock();
-        std_atomics::yield();
-        lock.lock();
-      } else if (!polls && end == forever) {
+      if (!polls && end == forever) {
         room_.wait(lock);
       } else {
         room_.wait_until(lock, polls ? (std::min)(end, now + look_again) : end);
@@ -411,8 +406,6 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   friend base;
   using clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds look_again{100};
-  // A consumer often returns a slot sooner than a producer can fall asleep and wake up.
-  static constexpr int max_yields = 12;
 
   /// The batch in a slot.
   struct frame {
