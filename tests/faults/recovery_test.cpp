@@ -142,7 +142,7 @@ TEST_CASE("the failure rate applies after a hundred samples", "[faults]") {
   }
   CHECK(text_of(books.check_limits(0, info, where)) == "bad");  // 13 of 104
   REQUIRE(where.reason);
-  CHECK(where.reason->asked == 104);
+  CHECK(where.reason->requested == 104);
 }
 
 TEST_CASE("a wait for a retry ends by itself, or early if the range ends", "[faults]") {

@@ -610,7 +610,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
     CHECK(loader.last_failure()->reason->option == "faults.on_error.max_failures");
     CHECK(loader.last_failure()->reason->value == 1);
     CHECK(loader.last_failure()->reason->lost == 2);
-    CHECK(loader.last_failure()->reason->asked == 16);
+    CHECK(loader.last_failure()->reason->requested == 16);
   }
   SECTION("none, where the exception was to come") {
     ps::loader loader{flaky{.always = {1}}, ps::sequential{},
