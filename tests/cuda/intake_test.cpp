@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <penstock/cuda.hpp>
+#include <penstock_ext/results/results.hpp>
 
 #include "cuda/clean_double.hpp"
 #include "cuda/seeds.hpp"
@@ -90,6 +91,53 @@ TEST_CASE("clouds arrive on the GPU as a thread or a stream wrote them, whenever
     CHECK(expected == 60);
     CHECK(right == 120);
   }
+}
+
+TEST_CASE("a step over pushed frames is replayed as a graph, and its results come back in order",
+          "[cuda][intake]") {
+  using sum_record = ps::record<ps::field<"sum", std::uint64_t>>;
+  const auto policy =
+      GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
+  const clean_double fresh{{.policy = policy, .seed = 5}};
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  constexpr std::uint64_t count = 40;
+  cuda_frames in{device, {.slot_count = 3}};
+  std::thread producer{[&] {
+    for (std::uint64_t number = 0; number < count; ++number) {
+      auto slot = in.acquire();
+      write_frame(slot, number);
+      slot.commit({.tag = number});
+    }
+    in.close();
+  }};
+  std::uint64_t expected = 0;
+  bool are_right = true;
+  ps::results<sum_record, ps::cuda_device> out{device, stream, 1, [&](const auto& done) {
+                                                 are_right =
+                                                     are_right && done.number() == expected &&
+                                                     ps::get<"sum">(done)(0) == 16 * expected;
+                                                 ++expected;
+                                               }};
+  ps::transfer feed{in, stream, {.depth = 2}};
+  ps::step_graphs graphs{device};
+  std::uint64_t calls = 0;
+  for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
+    graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
+      ++calls;
+      const auto step = [pixels = ps::get<"pixels">(batch).flat(), sum = ps::get<"sum">(slot)] {
+        sum(0) = 0;
+        for (const auto pixel : pixels) sum(0) += pixel;
+      };
+      fake_cuda::launch(on.get(), step, {batch.data(), slot.data()});
+    });
+  }
+  out.finish();
+  producer.join();
+  CHECK(expected == count);
+  CHECK(are_right);
+  CHECK(calls == graphs.size());
+  CHECK(calls < count);  // most frames replay a graph
 }
 
 TEST_CASE("the copy waits for a stream of another GPU that writes the batch",

@@ -60,6 +60,23 @@ struct one_batch : submitted<one_batch, 3, 2, 1> {
   void after() { model::require(taken.get() == 2, "both requests are in the batch"); }
 };
 
+/// The only slot is full. One of two submitters waits for the slot, and the other for it.
+struct behind_a_full_batch : submitted<behind_a_full_batch, 3, 2, 1> {
+  void before() {
+    submit(3);
+    submit(4);
+  }
+  void thread(unsigned index) {
+    if (index != 0) {
+      submit(index);
+    } else {
+      take();
+      take();
+    }
+  }
+  void after() { model::require(taken.get() == 4, "both batches are taken"); }
+};
+
 /// Two submitters share one slot for one request.
 struct one_slot : submitted<one_slot, 3, 1, 1> {
   void thread(unsigned index) {
@@ -120,11 +137,13 @@ int main(int argc, char** argv) {
       argc, argv,
       {
           model::with_interruptions<one_batch>("two submitters fill a batch", 1),
+          model::with_interruptions<behind_a_full_batch>("two submitters behind a full batch", 0),
           model::with_interruptions<one_slot>("two submitters and one slot", 1),
           model::with_interruptions<due_at_once>("due at once", 2),
           model::with_interruptions<closing>("closed", 1),
           model::with_interruptions<closed_while_full>("closed while no slot is free", 0),
           model::at_random<one_batch>("two submitters fill a batch"),
+          model::at_random<behind_a_full_batch>("two submitters behind a full batch"),
           model::at_random<one_slot>("two submitters and one slot"),
           model::at_random<closing>("closed"),
           model::at_random<closed_while_full>("closed while no slot is free"),

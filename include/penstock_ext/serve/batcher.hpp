@@ -55,7 +55,8 @@ enum class request_priority : unsigned char {
   high,  ///< batched with other requests of high priority, before all others
 };
 
-/// A request that is about to be written to a `batcher`. A tag converts to a request.
+/// A request that is about to be written to a `batcher`. A tag converts to a request. Like
+/// `length_list`, a view of the lengths: pass it to `submit` in the same expression.
 struct request_info {
   /// Describes a request with this tag. `lengths` has a value for each ragged field.
   constexpr request_info(std::uint64_t request_tag, length_list request_lengths = {},
@@ -95,13 +96,15 @@ struct batcher_options {
   /// `allowed_batch_sizes`.
   std::vector<std::size_t> allowed_batch_sizes = {};
 
-  /// The number of slots, less than `depth`, for requests of `request_priority::high` only. A
-  /// request of high priority can take such a slot while other requests wait.
+  /// The number of free slots, less than `depth`, that only a request of `request_priority::high`
+  /// may take. Requests of different priority never share a slot, so a batcher with two priorities
+  /// needs a `depth` of 2 or more.
   std::size_t reserved_slots = 0;
 
   /// Called with the tags of accepted requests that are not served, on the thread that detects it.
-  /// That thread is the thread that calls `abandon`, a thread whose write ends later, or the feed's
-  /// thread. Must not throw.
+  /// That thread is the thread that calls `abandon`, a thread whose write ends later, or a
+  /// consumer's thread. Several threads may call it at once, and a late writer may call it after
+  /// the batcher is destroyed. Must not throw.
   std::function<void(std::span<const std::uint64_t>, unserved)> on_unserved = {};
 
   /// Limits the memory that the batcher and other users of the budget allocate.
@@ -255,7 +258,7 @@ void move_sample(std::byte* slab, const batch_layout<Record>& layout, std::size_
 ///
 /// A mutex guards everything here. The mutex of the base class is locked after this mutex. No
 /// thread holds a mutex while it writes a request, closes holes, waits for a slot, or runs user
-/// code. One thread at a time opens a slot of each priority, and the other submitters of that
+/// code. One thread of each priority waits for a free slot, and the other submitters of that
 /// priority wait for `opened_`. No wake-up is lost, because conditions are checked and changed under
 /// the mutex, and notifications follow the change.
 template <record_type Record, device Device>
@@ -291,19 +294,21 @@ class request_board : public intake_board<Record, Device> {
     base::require_own();
     base::require_room({.lengths = request.lengths});
     std::unique_lock lock{mutex_};
-    open_batch& open = open_[static_cast<std::size_t>(request.priority)];
+    open_batch& open = open_[request.priority == request_priority::high ? 1 : 0];
     for (;;) {
       if (is_closed_) throw batcher_closed("batcher: it is closed and accepts no more requests");
       if (open.slot) {
         if (const auto at = take_place(lock, open, request)) return at;
-      } else if (!open.is_opening) {
-        if (!open_slot(lock, open, end)) return std::nullopt;
-      } else if (end == base::forever) {
+      } else if (open.is_opening && end == base::forever) {
         opened_.wait(lock);
-      } else if (clock::now() >= end) {
+      } else if (const auto slot = try_open(open)) {
+        begin(open, *slot);
+      } else if (end != base::forever && clock::now() >= end) {
         return std::nullopt;
-      } else {
+      } else if (open.is_opening) {
         opened_.wait_until(lock, end);
+      } else {
+        wait_for_slot(lock, open, end);
       }
     }
   }
@@ -322,6 +327,7 @@ class request_board : public intake_board<Record, Device> {
   /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
   /// `waits`, if no batch is ready. Throws `std::logic_error` in a child made by fork().
   [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits) {
+    seal_urgent();
     const auto taken = base::next(waits, [this]() noexcept { seal_due(); });
     if (taken) {
       const std::lock_guard lock{mutex_};
@@ -354,15 +360,15 @@ class request_board : public intake_board<Record, Device> {
     std::unique_lock lock{mutex_};
     is_closed_ = true;
     is_abandoned_ = is_abandoned_ || abandons;
+    opened_.notify_all();
+    base::close(false);
     for (open_batch& open : open_) {
       if (open.slot) seal(lock, open);
     }
-    opened_.notify_all();
-    base::close(false);
     if (!is_abandoned_) return;
     while (const auto slot = base::withdraw()) {
       return_unserved(lock, *slot);
-      base::release(*slot);
+      base::cancel(*slot);
     }
   }
 
@@ -398,34 +404,37 @@ class request_board : public intake_board<Record, Device> {
     return &open != open_.data();
   }
 
-  /// Waits for a free slot and opens it. Returns false on timeout. Throws what `acquire` throws.
-  bool open_slot(std::unique_lock<std::mutex>& lock, open_batch& open, deadline end) {
+  /// Takes a free slot, unless another thread waits for a slot. Throws what `acquire` throws.
+  std::optional<slot_number> try_open(const open_batch& open) {
+    return open.is_opening ? std::nullopt : base::acquire(deadline{}, is_urgent(open));
+  }
+  /// Waits for a free slot and opens it, until `end` at most. Throws what `acquire` throws.
+  void wait_for_slot(std::unique_lock<std::mutex>& lock, open_batch& open, deadline end) {
     std::optional<slot_number> slot;
-    const auto stop_opening = [&] {
-      lock.lock();
-      open.is_opening = false;
-      opened_.notify_all();
-    };
     open.is_opening = true;
     lock.unlock();
     try {
       slot = base::acquire(end, is_urgent(open));
     } catch (...) {
-      stop_opening();
+      lock.lock();
+      open.is_opening = false;
+      opened_.notify_all();
       throw;
     }
-    stop_opening();
-    if (!slot) return is_closed_;
-    if (is_closed_) {
-      base::cancel(*slot);
-      return true;
-    }
-    slots_[*slot].begin();
-    is_urgent_[*slot] = is_urgent(open) ? 1 : 0;
+    lock.lock();
+    open.is_opening = false;
+    if (slot && !is_closed_) return begin(open, *slot);
+    opened_.notify_all();
+    if (slot) base::cancel(*slot);
+  }
+  /// Opens a slot.
+  void begin(open_batch& open, slot_number slot) noexcept {
+    slots_[slot].begin();
+    is_urgent_[slot] = is_urgent(open) ? 1 : 0;
     open.slot = slot;
     open.due = deadline_in(options_.fill);
+    opened_.notify_all();
     set_due();
-    return true;
   }
   /// Takes the next position of the open slot. Seals the slot if it is full. If the slot has no room
   /// for the lengths, seals it and returns `std::nullopt`.
@@ -461,6 +470,13 @@ class request_board : public intake_board<Record, Device> {
     }
     set_due();
   }
+  /// Seals the slot of high priority if its time has passed, although other batches are ready.
+  void seal_urgent() noexcept {
+    if (base::is_in_child()) return;
+    std::unique_lock lock{mutex_};
+    open_batch& open = open_[1];
+    if (open.slot && clock::now() >= open.due) seal(lock, open);
+  }
   void set_due() noexcept {
     deadline first = base::forever;
     for (const open_batch& open : open_) {
@@ -472,6 +488,7 @@ class request_board : public intake_board<Record, Device> {
   void seal(std::unique_lock<std::mutex>& lock, open_batch& open) noexcept {
     const slot_number slot = *open.slot;
     open.slot.reset();
+    set_due();
     if (!slots_[slot].is_being_written()) finish(lock, slot);
   }
   /// Publishes a sealed slot whose requests are all written, or returns the requests if the batcher
@@ -534,7 +551,8 @@ class request_lease : public host_slot_lease<request_board<Record, Device>> {
  public:
   using base::base;
 
-  /// The tags of the requests, in the order of the samples. Valid as long as the lease.
+  /// The tags of the requests, in the order of the samples, without the padding: `valid()` tags.
+  /// Valid as long as the lease.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     base::use();
     return base::slots_->tags(base::slot_);
@@ -567,8 +585,8 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 ///
 /// A request with ragged fields is submitted with its lengths. A batch without room for the values
 /// of the next request is handed out, and the request joins the next batch. Batches of requests of
-/// high priority are handed out before other batches. If they arrive faster than they are served,
-/// other requests wait.
+/// high priority are handed out before other batches, as soon as they are full or due. If they
+/// arrive faster than they are served, other requests wait.
 ///
 ///     requests.submit({7, {text.size()}, ps::request_priority::high}, write);
 ///

@@ -369,6 +369,55 @@ TEST_CASE("requests of high priority are served before others, in their own orde
   CHECK(order == std::vector<tag_list>{{2, 5}, {8}, {0, 1}, {3, 4}, {6, 7}});
 }
 
+TEST_CASE("a request of high priority is served in time while others keep the batcher full",
+          "[serve][promise:honest-14]") {
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 1ms, .depth = 4}};
+  submit_all(requests, {0, 1, 2, 3});
+  requests.submit({9, {}, ps::request_priority::high}, written(9));
+  std::uint64_t tag = 4;
+  bool is_served = false;
+  while (!is_served && tag < 1'000'000) {
+    const auto batch = requests.next();  // others are always ready
+    is_served = batch.tags().front() == 9;
+    while (requests.try_submit(tag, written(tag))) ++tag;
+  }
+  CHECK(is_served);
+}
+
+TEST_CASE("no try fails while slots are free", "[serve]") {
+  ps::batcher<request> requests{ps::cpu_device{},
+                                {.max_batch_size = 1, .fill = never, .depth = 600}};
+  std::atomic<int> failed{0};
+  std::vector<std::thread> submitters;
+  for (std::uint64_t first : {0U, 1U, 2U, 3U}) {
+    submitters.emplace_back([&, first] {
+      for (std::uint64_t tag = first; tag < 600; tag += 4) {
+        if (!requests.try_submit(tag, written(tag))) ++failed;
+      }
+    });
+  }
+  for (auto& one : submitters) one.join();
+  CHECK(failed == 0);
+}
+
+TEST_CASE("the end comes after the abandoned requests were returned", "[serve]") {
+  ps::detail::waitable_counter called;
+  ps::detail::waitable_counter gate;
+  ps::batcher<request> requests{ps::cpu_device{},
+                                {.max_batch_size = 1, .on_unserved = [&](const auto&, auto) {
+                                   called.advance();
+                                   gate.wait([](std::uint32_t open) { return open == 1; });
+                                 }}};
+  requests.submit(1, written(1));
+  std::thread abandons{[&] { requests.abandon(); }};
+  called.wait([](std::uint32_t times) { return times == 1; });
+  CHECK(requests.was_closed());
+  CHECK_FALSE(requests.at_end());
+  gate.store(1);
+  abandons.join();
+  CHECK(requests.at_end());
+}
+
 TEST_CASE("reserved slots take requests of high priority only", "[serve]") {
   const auto high = ps::request_priority::high;
   ps::batcher<request> requests{

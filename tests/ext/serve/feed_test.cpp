@@ -244,6 +244,21 @@ TEST_CASE("a slot whose copy cannot be waited for is never written again", "[ser
   CHECK_FALSE(requests.next());
 }
 
+TEST_CASE("a lost slot leaves a slot for requests of each priority", "[serve]") {
+  const gated_device device;
+  auto stream = device.make_stream();
+  gated_batcher requests{device, {.max_batch_size = 1, .depth = 2, .reserved_slots = 1}};
+  requests.submit(1, written(1));
+  auto batch = requests.next();
+  CHECK_FALSE(requests.try_submit(2, written(2)));
+  std::thread patient{[&] { requests.submit(2, written(2)); }};
+  device.fail_record(0);
+  device.fail_stream_synchronize(0);
+  CHECK_THROWS_AS(batch.release_after(stream), device_fault);
+  patient.join();
+  CHECK(tags_of(requests.next()) == std::vector<std::uint64_t>{2});
+}
+
 TEST_CASE("a waiting submitter gets an error when the last slot is lost", "[serve]") {
   const gated_device device;
   auto stream = device.make_stream();

@@ -159,9 +159,11 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // no slot: all are lost
 
   void add_free(std::uint32_t slot, bool is_copied) noexcept { push({slot, is_copied}); }
-  /// Wakes a thread that waits for a slot. That thread throws, and pushes the ticket again for the
-  /// next waiting thread.
-  void wake_after_loss() noexcept { push({none_left, false}); }
+  /// After the loss of the last slot, wakes a thread that waits for a slot. That thread throws, and
+  /// pushes the ticket again for the next waiting thread.
+  void wake_after_loss(bool is_last) noexcept {
+    if (is_last) push({none_left, false});
+  }
   /// Leases may end in a child process: they change only the memory of the child.
   [[nodiscard]] static constexpr bool is_in_child() noexcept { return false; }
 

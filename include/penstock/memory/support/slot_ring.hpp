@@ -30,7 +30,7 @@ using fill_timeline = stream_timeline<Device, no_lock>;
 /// class `Ring` knows which slots are free:
 ///
 /// - `add_free(slot, is_copied)`: the slot is free now, or after its last copy if `is_copied`;
-/// - `wake_after_loss()`: all slots are lost, which ends every wait for a slot;
+/// - `wake_after_loss(is_last)`: a slot is lost; if it is the last slot, every wait for a slot ends;
 /// - `is_in_child()`: returns true if nothing may be used, because the process was forked.
 ///
 /// Only one thread at a time may use a slot. The memory is freed after all copies out of it have
@@ -100,7 +100,7 @@ class slot_ring {
   }
   /// Records that a slot is lost: it is never returned and never filled again.
   void lose() noexcept {
-    if (lost_.fetch_add(1, std::memory_order_release) + 1 == count()) ring().wake_after_loss();
+    ring().wake_after_loss(lost_.fetch_add(1, std::memory_order_release) + 1 == count());
   }
 
  protected:

@@ -34,8 +34,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// An `intake` or one of its slots has refused a call, which had no effect: the caller does not own
-/// the slot, or the slot has no room for these samples or lengths.
+/// An `intake` or one of its slots, or a `batcher`, has refused a call, which had no effect: the
+/// caller does not own the slot, the slot has no room for these samples or lengths, or the number of
+/// lengths is wrong.
 class [[gnu::visibility("default")]] intake_error : public error {
  public:
   using error::error;
@@ -107,7 +108,7 @@ enum class slot_owner : unsigned char {
 struct board_traits {
   const char* name = "intake";         ///< the public class, for errors
   when_full policy = when_full::wait;  ///< what happens without a free slot
-  std::size_t reserved = 0;            ///< the number of slots for urgent batches only
+  std::size_t reserved = 0;            ///< the number of free slots for urgent batches only
   bool awaits_writers = false;         ///< batches that are written at the close are delivered
   std::chrono::nanoseconds spin{0};    ///< see `consumer_signal`
 };
@@ -184,10 +185,9 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// device throws.
   [[nodiscard]] std::optional<slot_number> acquire(deadline end, bool is_urgent = true) {
     require_own();
-    const std::size_t kept = is_urgent ? 0 : traits_.reserved;
     const when_full policy = traits_.policy;
     std::unique_lock lock{mutex_};
-    std::optional<slot_number> slot = take_free(kept);
+    std::optional<slot_number> slot = take_free(is_urgent);
     if (slot || is_closed_) return slot;
     if (policy == when_full::refuse) ++stats_.refused;
     if (policy == when_full::drop_new) count_dropped(1, ready_.size());
@@ -198,14 +198,14 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     for (; !slot && !is_closed_ && now < end; now = clock::now()) {
       // The end of a copy or of a producer's work wakes no thread, so this thread polls if it waits
       // only for that.
-      const bool polls =
-          free_.size() > kept || (policy == when_full::drop_oldest && !ready_.empty());
+      const bool polls = free_.size() > kept_free(is_urgent) ||
+                         (policy == when_full::drop_oldest && !ready_.empty());
       if (!polls && end == forever) {
         room_.wait(lock);
       } else {
         room_.wait_until(lock, polls ? (std::min)(end, now + look_again) : end);
       }
-      slot = take_free(kept);
+      slot = take_free(is_urgent);
     }
     stats_.waits.time += now - begin;
     return slot;
@@ -268,8 +268,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   }
   /// Returns a slot that a producer has taken and does not commit.
   void cancel(slot_number slot) noexcept {
+    base::release(slot);
     std::unique_lock lock{mutex_};
-    put_free(slot, false);
     end_writing(lock);
   }
   /// Like `commit`, for a batch that work on `stream` of `producer` still writes. If recording the
@@ -317,12 +317,13 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     changed_.notify_all();
   }
 
-  /// Takes the oldest committed slot from the consumers, for the caller to release. Returns
-  /// `std::nullopt` if no slot is committed.
+  /// Takes the oldest committed slot from the consumers, whose end waits until the caller cancels
+  /// the slot. Returns `std::nullopt` if no slot is committed.
   [[nodiscard]] std::optional<slot_number> withdraw() noexcept {
     const std::lock_guard lock{mutex_};
     if (ready_.empty()) return std::nullopt;
     ++stats_.dropped;
+    ++writing_;
     return take_ready();
   }
   /// Makes the next call of `at_due` in `next` due at `due`.
@@ -432,15 +433,25 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const auto* writing = frames_[slot].writing;
     return writing == nullptr || base::device().is_complete(*writing);
   }
-  /// Takes a slot that no work uses: a free slot, except the last `kept` slots, or the oldest
-  /// committed slot if the policy allows that.
-  std::optional<slot_number> take_free(std::size_t kept) {
+  /// Returns the number of free slots that the caller must leave. At least one slot of those that
+  /// are not lost may always be taken.
+  [[nodiscard]] std::size_t kept_free(bool is_urgent) const noexcept {
+    const std::size_t usable = base::count() - base::lost();
+    return is_urgent || usable == 0 ? 0 : (std::min)(traits_.reserved, usable - 1);
+  }
+  /// Takes a slot that no work uses: a free slot that need not be left, or the oldest committed
+  /// slot if the policy allows that.
+  std::optional<slot_number> take_free(bool is_urgent) {
     if (is_closed_) return std::nullopt;
     if (base::lost() == base::count()) throw_slots_lost();
-    const auto first = std::ranges::find_if(free_, [&](slot_number one) {
+    const auto is_unused = [&](slot_number one) {
       return (!frames_[one].is_copied || base::is_copied(one)) && is_written(one);
-    });
-    if (first != free_.end() && free_.size() > kept) {
+    };
+    const auto first = std::ranges::find_if(free_, is_unused);
+    const std::size_t kept = kept_free(is_urgent);
+    const bool may_take =
+        kept == 0 || static_cast<std::size_t>(std::ranges::count_if(free_, is_unused)) > kept;
+    if (first != free_.end() && may_take) {
       const slot_number slot = *first;
       free_.erase(first);
       frames_[slot].owner = slot_owner::producer;
@@ -453,7 +464,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     for (std::size_t at = 0; at < ready_.size(); ++at) {
       if (!is_written(ready_[at])) continue;
       drop(at);
-      return take_free(kept);
+      return take_free(is_urgent);
     }
     return std::nullopt;
   }
@@ -504,8 +515,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     free_.push_back(slot);  // reserved
     room_.notify_all();
   }
-  /// Wakes the waiting producers, because no slot will be free again.
-  void wake_after_loss() noexcept {
+  /// Wakes the waiting producers: no slot will be free again, or fewer slots are reserved.
+  void wake_after_loss(bool) noexcept {
     const std::lock_guard lock{mutex_};
     room_.notify_all();
   }
