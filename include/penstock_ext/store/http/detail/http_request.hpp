@@ -460,27 +460,27 @@ class http_request {
   // Evaluates a response whose status is not a success.
   [[nodiscard]] attempt_result judge_status(const http_service& service) const {
     const int status = answer.status;
-    const service_error refusal = service.error_of(answer, error_body);
+    const service_error reported = service.error_of(answer, error_body);
     std::string found = "HTTP " + std::to_string(status);
-    if (!refusal.code.empty()) found += ", " + refusal.code;
-    if (refusal.is_transient || status == 408 || status == 429 || status == 500 || status == 502 ||
+    if (!reported.code.empty()) found += ", " + reported.code;
+    if (reported.is_transient || status == 408 || status == 429 || status == 500 || status == 502 ||
         status == 503 || status == 504) {
       return {.reason = std::move(found), .retry_after = retry_after(answer.retry_after)};
     }
     const auto remedy = [&](const char* usual) {
-      return found + ": " + (refusal.remedy.empty() ? usual : refusal.remedy);
+      return found + ": " + (reported.remedy.empty() ? usual : reported.remedy);
     };
     // Some servers do not support HEAD, or allow only GET. Only a body contains the reason for a
-    // refusal.
+    // reported.
     if (kind == request_kind::header &&
         (status == 400 || status == 403 || status == 405 || status == 501)) {
       return {.retry_with_get = true};
     }
-    if (refusal.is_denied || status == 401 || status == 403) {
+    if (reported.is_denied || status == 401 || status == 403) {
       return {.error = problem<access_denied>(
                   wanted(), remedy("check the credentials and their permissions"))};
     }
-    if (refusal.is_missing || status == 404 || status == 410) {
+    if (reported.is_missing || status == 404 || status == 410) {
       return {.error = problem<object_missing>(wanted(),
                                                remedy("check the store and the object's name"))};
     }
