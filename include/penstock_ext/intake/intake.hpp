@@ -447,9 +447,9 @@ auto intake<Record, Device>::made(const Device& device, const batch_layout<Recor
   const std::size_t bytes =
       detail::bytes_of_slots(detail::memory_kind::pinned, layout.bytes(), options.slot_count);
   if (options.memory.data() == nullptr) {
-    detail::pinned_slots<Device> slots{device, layout.bytes(), options.slot_count, options.budget,
-                                       "slot_count or samples"};
-    return share(std::move(slots.memory), std::move(slots.granted));
+    detail::pinned_slots<Device> pinned{device, layout.bytes(), options.slot_count, options.budget,
+                                        "slot_count or samples"};
+    return share(std::move(pinned.memory), std::move(pinned.granted));
   }
   constexpr std::size_t alignment = batch_layout<Record>::alignment;
   if (options.memory.size() < bytes ||
