@@ -112,16 +112,16 @@ class ragged_view : detail::lease_tag {
       const ragged_view<U>& other) noexcept
       : lease_tag(other.tag()), data_(other.data_), offsets_(other.offsets_), size_(other.size_) {}
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return size_; }
-  /// Pointer to the first value of the batch. The offsets are relative to it.
+  /// Returns a pointer to the first value of the batch. The offsets are relative to it.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     tag().record_address();
     return data_;
   }
-  /// The `size() + 1` non-decreasing offsets into `data()`. Sample i starts at offset i, and the
-  /// final sample ends at the final offset. The first offset is 0, unless the view covers only part
-  /// of a batch.
+  /// Returns the `size() + 1` non-decreasing offsets into `data()`. Sample i starts at offset i,
+  /// and the final sample ends at the final offset. The first offset is 0, unless the view covers
+  /// only part of a batch.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<const std::int32_t, dyn> offsets()
       const noexcept {
     return {offsets_, extents<dyn>{size_ + 1}, tag()};
@@ -133,17 +133,17 @@ class ragged_view : detail::lease_tag {
     assert(index < size_);
     return part(index, index + 1);
   }
-  /// The number of values of sample `index`.
+  /// Returns the number of values of sample `index`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t length(
       std::size_t index) const noexcept {
     assert(index < size_);
     return offset(index + 1) - offset(index);
   }
-  /// The values of all samples.
+  /// Returns the values of all samples.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> values() const noexcept {
     return part(0, size_);
   }
-  /// The number of values of the longest sample, or 0 for an empty view. Reads all offsets.
+  /// Returns the number of values of the longest sample, or 0 for an empty view. Reads all offsets.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t max_length() const noexcept {
     std::size_t max = 0;
     for (std::size_t i = 0; i < size_; ++i) max = length(i) > max ? length(i) : max;
@@ -256,12 +256,12 @@ class basic_sample {
     }
   }
 
-  /// The first byte of the field at index `index` of the record.
+  /// Returns the first byte of the field at index `index` of the record.
   [[nodiscard]] constexpr Byte* address(std::size_t index) const noexcept {
     lease_.require_alive();
     return fields_[index];
   }
-  /// The extents of a sample's fields.
+  /// Returns the extents of a sample's fields.
   [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
     return *lengths_;
   }
@@ -358,16 +358,16 @@ class basic_batch_view {
     return {slab_, *layout_, first_ + begin, count, lease_};
   }
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
-  /// The position of the view's first sample within the batch.
+  /// Returns the position of the view's first sample within the batch.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
-  /// The first byte of the batch, not of the view.
+  /// Returns the first byte of the batch, not of the view.
   [[nodiscard]] constexpr Byte* slab() const noexcept {
     lease_.require_alive();
     return slab_;
   }
-  /// The layout of the batch.
+  /// Returns the layout of the batch.
   [[nodiscard]] constexpr const batch_layout<Record>& layout() const noexcept { return *layout_; }
 
  private:

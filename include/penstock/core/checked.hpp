@@ -418,7 +418,7 @@ class lease_guard {
     record_->require_one_user(serial_);
   }
 
-  /// The tag that the lease's views carry.
+  /// Returns the tag that the lease's views carry.
   [[nodiscard]] lease_tag tag() const noexcept { return {record_, serial_}; }
 
   /// Returns true if a thread that does not belong to a stream has accessed the data.

@@ -93,7 +93,7 @@ class [[gnu::visibility("default")]] option_error : public error {
  public:
   [[gnu::cold]] option_error(std::string_view option, const std::string& problem)
       : error(detail::str_cat({option, ": ", problem})), option_(option) {}
-  /// The option's name.
+  /// Returns the option's name.
   [[nodiscard]] const std::string& option() const noexcept { return option_; }
 
  private:
@@ -168,9 +168,9 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
                                 "loader for new data")})),
         planned_(size),
         found_(size) {}
-  /// The number of samples when the loader was made.
+  /// Returns the number of samples when the loader was made.
   [[nodiscard]] std::uint64_t planned() const noexcept { return planned_; }
-  /// The number of samples now.
+  /// Returns the number of samples now.
   [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
 
  private:
@@ -189,9 +189,9 @@ class [[gnu::visibility("default")]] index_error : public error {
   /// Makes an index error with the caller's message.
   index_error(std::uint64_t index, std::uint64_t size, const std::string& message)
       : error(message), index_(index), size_(size) {}
-  /// The index.
+  /// Returns the index.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
-  /// The size.
+  /// Returns the size.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
  private:
@@ -219,18 +219,18 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
         needed_(needed),
         capacity_(capacity) {}
 
-  /// The name of the field.
+  /// Returns the name of the field.
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
-  /// The batch.
+  /// Returns the batch.
   [[nodiscard]] const batch_position& at() const noexcept { return at_; }
-  /// The position in the batch of the first sample that does not fit.
+  /// Returns the position in the batch of the first sample that does not fit.
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
-  /// The index, in the loader's dataset, of the first sample that does not fit.
+  /// Returns the index, in the loader's dataset, of the first sample that does not fit.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// The number of values that the batch needs up to and including the first sample that does not
-  /// fit. If that sample is too long by itself, the number of its values alone.
+  /// Returns the number of values that the batch needs up to and including the first sample that
+  /// does not fit. If that sample is too long by itself, the number of its values alone.
   [[nodiscard]] std::uint64_t needed() const noexcept { return needed_; }
-  /// The capacity in values.
+  /// Returns the capacity in values.
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
 
  private:
@@ -259,7 +259,7 @@ class [[gnu::visibility("default")]] text_error : public error {
       : error(detail::str_cat(
             {what, ": at byte ", offset, ": expected ", expected, ", found ", found})),
         offset_(offset) {}
-  /// The offset in bytes at which parsing failed.
+  /// Returns the offset in bytes at which parsing failed.
   [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
 
  private:

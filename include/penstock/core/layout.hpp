@@ -57,15 +57,16 @@ class batch_layout {
     place(std::make_index_sequence<field_count>{});
   }
 
-  /// The capacity of the slab in samples.
+  /// Returns the capacity of the slab in samples.
   [[nodiscard]] constexpr std::size_t batch_size() const noexcept { return batch_size_; }
 
-  /// The size of the slab in bytes: a multiple of 256, or of 4,096 if the record has ragged fields.
+  /// Returns the size of the slab in bytes: a multiple of 256, or of 4,096 if the record has ragged
+  /// fields.
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
-  /// The number of bytes that a copy of `samples` samples has to move: from the start of the slab
-  /// to the end of the last field. If the record has ragged fields, this is always the whole slab,
-  /// regardless of the lengths.
+  /// Returns the number of bytes that a copy of `samples` samples has to move: from the start of
+  /// the slab to the end of the last field. If the record has ragged fields, this is always the
+  /// whole slab, regardless of the lengths.
   [[nodiscard]] constexpr std::size_t used_bytes(std::size_t samples) const noexcept {
     if constexpr (Record::ragged_fields > 0) {
       return bytes_;
@@ -74,9 +75,9 @@ class batch_layout {
     }
   }
 
-  /// The number of bytes that a copy of the `samples` samples in `slab` has to move: up to the end
-  /// of the last value. The caller must be able to read `slab`. The result is never more than
-  /// `bytes()`, even if the offsets in the slab are wrong.
+  /// Returns the number of bytes that a copy of the `samples` samples in `slab` has to move: up to
+  /// the end of the last value. The caller must be able to read `slab`. The result is never more
+  /// than `bytes()`, even if the offsets in the slab are wrong.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept
     requires(Record::ragged_fields > 0)
   {
@@ -87,28 +88,28 @@ class batch_layout {
     return end < bytes_ ? end : bytes_;
   }
 
-  /// The number of bytes of all fields of a sample, without padding. A ragged field counts with its
-  /// maximum length.
+  /// Returns the number of bytes of all fields of a sample, without padding. A ragged field counts
+  /// with its maximum length.
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     std::size_t sum = 0;
     for (const std::size_t count : sample_bytes_) sum += count;
     return sum;
   }
 
-  /// The extents of one sample's fields.
+  /// Returns the extents of one sample's fields.
   [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
     return lengths_;
   }
 
-  /// The offset in bytes of field `Index` in the slab. For a ragged field, this is the offset of
-  /// the values.
+  /// Returns the offset in bytes of field `Index` in the slab. For a ragged field, this is the
+  /// offset of the values.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t offset() const noexcept {
     return offsets_[Index];
   }
 
-  /// The number of bytes of field `Index` in one sample. For a ragged field, this is the size in
-  /// the longest sample.
+  /// Returns the number of bytes of field `Index` in one sample. For a ragged field, this is the
+  /// size in the longest sample.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     using field = typename Record::template field_at<Index>;
@@ -120,13 +121,14 @@ class batch_layout {
     }
   }
 
-  /// The position in the slab, in bytes, of the array of offsets of the ragged field `Index`.
+  /// Returns the position in the slab, in bytes, of the array of offsets of the ragged field
+  /// `Index`.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
   [[nodiscard]] constexpr std::size_t offsets_at() const noexcept {
     return ragged_.offsets_at[Record::template ragged_index<Index>()];
   }
-  /// The capacity of the ragged field `Index` in values per batch.
+  /// Returns the capacity of the ragged field `Index` in values per batch.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
   [[nodiscard]] constexpr std::size_t capacity() const noexcept {

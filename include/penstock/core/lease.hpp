@@ -132,39 +132,40 @@ class slot_lease {
   /// program with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
-  /// The number of samples: `batch_size`, or fewer in the last batch of an epoch or if unreadable
-  /// samples are skipped (`error_action::skip`).
+  /// Returns the number of samples: `batch_size`, or fewer in the last batch of an epoch or if
+  /// unreadable samples are skipped (`error_action::skip`).
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
-  /// The number of samples without padding (`last_batch::pad`).
+  /// Returns the number of samples without padding (`last_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
-  /// The batch's epoch.
+  /// Returns the batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
-  /// The batch's number within its epoch.
+  /// Returns the batch's number within its epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
-  /// The batch's position in the sequence of all batches. A loop that starts from
+  /// Returns the batch's position in the sequence of all batches. A loop that starts from
   /// `feed.state_at(batch.position())` resumes with this batch.
   [[nodiscard]] batch_position position() const noexcept { return {info_.epoch, info_.batch}; }
-  /// The tag that the batch's source has set; 0 by default.
+  /// Returns the tag that the batch's source has set; 0 by default.
   [[nodiscard]] std::uint64_t tag() const noexcept { return info_.tag; }
-  /// Number of batches that were dropped immediately before this batch, because the consumer was
-  /// too slow for them: 0 unless the source may drop batches, as an `intake` may. The samples that
-  /// a loader could not read are counted in `info().skipped`.
+  /// Returns the number of batches that were dropped immediately before this batch, because the
+  /// consumer was too slow for them: 0 unless the source may drop batches, as an `intake` may. The
+  /// samples that a loader could not read are counted in `info().skipped`.
   [[nodiscard]] std::uint64_t skipped() const noexcept { return info_.dropped; }
   /// Sets the tag, which travels with the batch. Intended for a source that passes on the batches
   /// of a loader.
   void set_tag(std::uint64_t word) noexcept { info_.tag = word; }
   /// Identifies the batch.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// The slot that holds the batch, in [0, number of slots). A slot's addresses never change.
+  /// Returns the slot that holds the batch, in [0, number of slots). A slot's addresses never
+  /// change.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
-  /// The memory of all fields of the batch, see `batch_layout`: on the host for a `host_batch`, on
-  /// the device for a `device_batch`.
+  /// Returns the memory of all fields of the batch, see `batch_layout`: on the host for a
+  /// `host_batch`, on the device for a `device_batch`.
   [[nodiscard]] std::byte* data() noexcept {
     use();
     return slots_->data(slot_);
   }
-  /// The memory of the batch, for reading.
+  /// Returns the memory of the batch, for reading.
   [[nodiscard]] const std::byte* data() const noexcept {
     use();
     return slots_->data(slot_);

@@ -61,7 +61,7 @@ struct name {
     return static_cast<char>(static_cast<unsigned char>((words[i / 8] >> (8 * (i % 8))) & 0xffU));
   }
 
-  /// The number of characters.
+  /// Returns the number of characters.
   [[nodiscard]] constexpr std::size_t size() const noexcept {
     std::size_t count = 0;
     while (count < max_size && (*this)[count] != '\0') ++count;
@@ -109,7 +109,7 @@ class extents<ragged> {
       std::size_t dimension) const noexcept {
     return dimension == 0 ? longest : 1;
   }
-  /// The maximum number of values of a sample.
+  /// Returns the maximum number of values of a sample.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return longest; }
 
   /// Returns the capacity of a batch of `samples` samples, or the largest `std::size_t` if that

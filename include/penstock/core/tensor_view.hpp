@@ -67,12 +67,12 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
       const tensor_view<U, Extents...>& other) noexcept
       : parts{other.stored(), other.tag()}, data_(other.data_) {}
 
-  /// The first element, in host or device memory, depending on the owner.
+  /// Returns the first element, in host or device memory, depending on the owner.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     tag().record_address();
     return data_;
   }
-  /// The number of elements.
+  /// Returns the number of elements.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
     return stored().size();
   }
@@ -81,7 +81,7 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
       std::size_t dimension) const noexcept {
     return stored()[dimension];
   }
-  /// The lengths of all dimensions.
+  /// Returns the lengths of all dimensions.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr extents_type extents() const noexcept {
     return stored();
   }
@@ -121,15 +121,15 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     }
   }
 
-  /// The lengths of all dimensions, in the form in which array libraries expect a shape. Not
-  /// callable in kernels.
+  /// Returns the lengths of all dimensions, in the form in which array libraries expect a shape.
+  /// Not callable in kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> shape() const noexcept {
     std::array<std::int64_t, rank> lengths{};
     for (std::size_t d = 0; d != rank; ++d) lengths[d] = static_cast<std::int64_t>(stored()[d]);
     return lengths;
   }
-  /// The distance, in elements, between neighbors along each dimension: 1 for the innermost. Not
-  /// callable in kernels.
+  /// Returns the distance, in elements, between neighbors along each dimension: 1 for the
+  /// innermost. Not callable in kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> strides() const noexcept {
     std::array<std::int64_t, rank> steps{};
     std::int64_t step = 1;
@@ -140,7 +140,7 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     return steps;
   }
 
-  /// All elements as a span. Only for host memory.
+  /// Returns all elements as a span. Only for host memory.
   [[nodiscard]] constexpr std::span<T> flat() const noexcept { return {data(), size()}; }
 
   /// Converts to `cuda::std::mdspan`, `std::mdspan` and similar types: any type of the same rank

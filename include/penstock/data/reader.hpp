@@ -87,7 +87,7 @@ class chunk_memory {
     progress_.store(0, std::memory_order_relaxed);
     return {key, indices, {scratch_, scratch_size_}, progress_, times};
   }
-  /// The position in the chunk of the current sample. Any thread may read it.
+  /// Returns the position in the chunk of the current sample. Any thread may read it.
   [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept { return progress_; }
 
  private:

@@ -51,8 +51,8 @@ class cpu_device {
     return made;
   }
 
-  /// The stream that stands for the calling thread, for a consumer that computes in its loop body.
-  /// A wait for a copy blocks the thread, and a release is complete immediately.
+  /// Returns the stream that stands for the calling thread, for a consumer that computes in its
+  /// loop body. A wait for a copy blocks the thread, and a release is complete immediately.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
 
   /// Returns access to all host memory. `as_own` is false, because this device stands in for a GPU,
@@ -182,7 +182,7 @@ class cpu_device {
   /// Sets flush-to-zero and denormals-are-zero on the calling thread.
   void make_current() const noexcept { scoped_flush_to_zero::enable_permanently(); }
 
-  /// The options.
+  /// Returns the options.
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
  private:

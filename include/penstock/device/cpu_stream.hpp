@@ -204,16 +204,16 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   void record_use() noexcept {
     if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// The number of operations pushed plus the number of uses that `record_use` has counted.
+  /// Returns the number of operations pushed plus the number of uses that `record_use` has counted.
   [[nodiscard]] std::uint64_t uses() const noexcept {
     return pushed() + uses_.load(std::memory_order_relaxed);
   }
 
-  /// The number of operations pushed. An event that is recorded now marks this position.
+  /// Returns the number of operations pushed. An event that is recorded now marks this position.
   [[nodiscard]] std::uint64_t pushed() const noexcept {
     return pushed_.load(std::memory_order_acquire);
   }
-  /// The number of operations that have run.
+  /// Returns the number of operations that have run.
   [[nodiscard]] std::uint64_t completed() const noexcept {
     return completed_.load(std::memory_order_acquire);
   }
@@ -245,9 +245,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   /// parent.
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  /// The queue whose work the calling thread runs, or null on a thread that runs no stream. The
-  /// symbol of this thread-local variable is visible, so that shared libraries with hidden symbols
-  /// share it.
+  /// Returns the queue whose work the calling thread runs, or null on a thread that runs no stream.
+  /// The symbol of this thread-local variable is visible, so that shared libraries with hidden
+  /// symbols share it.
   [[nodiscard, gnu::visibility("default")]] static cpu_queue*& running() noexcept {
     thread_local cpu_queue* queue = nullptr;
     return queue;
@@ -290,7 +290,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
     return time_.start_of(queued) + options_.launch_latency;
   }
-  /// The modelled end of the work that has run so far.
+  /// Returns the modelled end of the work that has run so far.
   [[nodiscard]] host_clock::time_point busy_until() const noexcept { return time_.busy_until(); }
   void busy_until(host_clock::time_point moment) noexcept { time_.busy_until(moment); }
 
@@ -470,11 +470,11 @@ class cpu_stream_ref {
   cpu_stream_ref(std::nullptr_t) = delete;
   cpu_stream_ref(int) = delete;
 
-  /// The stream that stands for the calling thread.
+  /// Returns the stream that stands for the calling thread.
   [[nodiscard]] static cpu_stream_ref calling_thread() noexcept { return cpu_stream_ref{}; }
 
-  /// The stream whose work the calling thread is running; `std::nullopt` on other threads, and if
-  /// that work has called `exit()`.
+  /// Returns the stream whose work the calling thread is running; `std::nullopt` on other threads,
+  /// and if that work has called `exit()`.
   [[nodiscard]] static std::optional<cpu_stream_ref> running() noexcept {
     detail::cpu_queue* const queue = detail::cpu_queue::running();
     if (queue == nullptr || queue->was_abandoned()) return std::nullopt;
@@ -519,17 +519,17 @@ class cpu_stream_ref {
     return true;
   }
 
-  /// The device that made the stream. For the inline stream, this is a device that models no
-  /// delays.
+  /// Returns the device that made the stream. For the inline stream, this is a device that models
+  /// no delays.
   [[nodiscard]] cpu_device device() const noexcept;
 
-  /// A number, for checked builds, that changes with each launch, copy, record and wait on the
-  /// stream, and when `is_complete` returns true. `std::nullopt` for the inline stream.
+  /// Returns a number, for checked builds, that changes with each launch, copy, record and wait on
+  /// the stream, and when `is_complete` returns true. `std::nullopt` for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
 
-  /// An address that identifies the stream in messages.
+  /// Returns an address that identifies the stream in messages.
   [[nodiscard]] const void* get() const noexcept { return queue_; }
 
   friend bool operator==(cpu_stream_ref, cpu_stream_ref) = default;
@@ -592,7 +592,7 @@ class cpu_stream {
   void synchronize() const { cpu_stream_ref{*this}.synchronize(); }
   /// Returns true if all work queued so far has ended. Does not wait.
   [[nodiscard]] bool is_complete() const { return cpu_stream_ref{*this}.is_complete(); }
-  /// The device that made the stream.
+  /// Returns the device that made the stream.
   [[nodiscard]] cpu_device device() const;
 
  private:

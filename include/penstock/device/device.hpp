@@ -24,7 +24,7 @@ class [[gnu::visibility("default")]] out_of_memory : public error {
       : error(
             detail::str_cat({kind, " memory: ", bytes, " bytes could not be allocated: ", reason})),
         bytes_(bytes) {}
-  /// The number of bytes requested.
+  /// Returns the number of bytes requested.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:

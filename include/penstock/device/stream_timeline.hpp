@@ -179,7 +179,7 @@ class stream_timeline {
     known = at;
   }
 
-  /// The stream.
+  /// Returns the stream.
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
   /// Waits for `at` before the caller frees the memory of that work. Returns false if the device

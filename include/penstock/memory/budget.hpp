@@ -136,11 +136,11 @@ class memory_reservation {
     account_->used -= bytes_;
   }
 
-  /// The number of slots requested.
+  /// Returns the number of slots requested.
   [[nodiscard]] std::uint64_t requested() const noexcept { return requested_; }
-  /// The number of slots granted.
+  /// Returns the number of slots granted.
   [[nodiscard]] std::uint64_t slot_count() const noexcept { return slots_; }
-  /// The number of bytes of the granted slots.
+  /// Returns the number of bytes of the granted slots.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
@@ -172,11 +172,12 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
         need_(detail::saturating_product(demand.min, demand.slot_bytes)),
         limit_(limit),
         used_(used) {}
-  /// The bytes that the slots would take: all requested slots, or the minimum number of slots.
+  /// Returns the bytes that the slots would take: all requested slots, or the minimum number of
+  /// slots.
   [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
-  /// The bytes that are allowed in total.
+  /// Returns the bytes that are allowed in total.
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
-  /// The bytes that other loaders had already reserved from the same budget.
+  /// Returns the bytes that other loaders had already reserved from the same budget.
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
 
  private:
@@ -240,9 +241,9 @@ class memory_budget {
   memory_budget(const memory_budget&) = default;
   memory_budget& operator=(const memory_budget&) = default;
 
-  /// The total number of bytes.
+  /// Returns the total number of bytes.
   [[nodiscard]] std::uint64_t limit() const noexcept { return account_->limit; }
-  /// The number of bytes that are reserved now. Other threads may change it at any time.
+  /// Returns the number of bytes that are reserved now. Other threads may change it at any time.
   [[nodiscard]] std::uint64_t used() const noexcept {
     const std::lock_guard lock{account_->mutex};
     return account_->used;

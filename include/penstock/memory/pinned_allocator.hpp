@@ -92,7 +92,7 @@ class pinned_allocator {
     detail::deallocate_aligned_pinned(device_, data, bytes_of(count), alignof(T));
   }
 
-  /// The device whose copy engine reads this memory.
+  /// Returns the device whose copy engine reads this memory.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
 
   template <class U>

@@ -27,14 +27,14 @@ class pinned_resource final : public std::pmr::memory_resource {
   /// Makes a resource of memory that is pinned for `device`.
   explicit pinned_resource(const Device& device) : device_(device) {}
 
-  /// The device whose copy engine reads the memory.
+  /// Returns the device whose copy engine reads the memory.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// The number of bytes that are allocated now.
+  /// Returns the number of bytes that are allocated now.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  /// Total bytes of all allocations so far that the system refused to page-lock, and that are
-  /// ordinary memory.
+  /// Returns the total bytes of all allocations so far that the system refused to page-lock, and
+  /// that are ordinary memory.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept {
     return pageable_bytes_.load(std::memory_order_relaxed);
   }

@@ -84,9 +84,9 @@ class registered_memory {
   }
   ~registered_memory() { release(); }
 
-  /// The registered bytes. Empty after a move.
+  /// Returns the registered bytes. Empty after a move.
   [[nodiscard]] std::span<const std::byte> memory() const noexcept { return memory_; }
-  /// The number of locked bytes.
+  /// Returns the number of locked bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
   /// Returns true if the memory was passed as const.
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }

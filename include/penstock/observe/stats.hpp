@@ -71,17 +71,17 @@ struct duration_stats {
   std::uint64_t longest_ticks = 0;  ///< the longest duration
   double nanoseconds_per_tick = 1;  ///< the length of a tick
 
-  /// The number of durations.
+  /// Returns the number of durations.
   [[nodiscard]] std::uint64_t count() const noexcept {
     std::uint64_t all = 0;
     for (const std::uint64_t some : counts) all += some;
     return all;
   }
-  /// The sum of the durations.
+  /// Returns the sum of the durations.
   [[nodiscard]] std::chrono::nanoseconds total() const noexcept {
     return time_of(static_cast<double>(total_ticks));
   }
-  /// The longest duration. After a subtraction it may be up to an eighth too long.
+  /// Returns the longest duration. After a subtraction it may be up to an eighth too long.
   [[nodiscard]] std::chrono::nanoseconds longest() const noexcept {
     return time_of(static_cast<double>(longest_ticks));
   }
@@ -149,7 +149,7 @@ struct depth_stats {
   std::uint64_t looks = 0;  ///< the number of samples
   std::uint64_t sum = 0;    ///< the sum of the depths
 
-  /// The mean depth, or 0 without a sample.
+  /// Returns the mean depth, or 0 without a sample.
   [[nodiscard]] double mean() const noexcept {
     return looks == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(looks);
   }

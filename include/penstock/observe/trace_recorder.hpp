@@ -92,7 +92,7 @@ class trace_recorder {
   }
   trace_recorder(trace_recorder&&) = delete;
 
-  /// The capacity in events per thread.
+  /// Returns the capacity in events per thread.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
   /// Returns a copy of the events in the buffers. Any thread may call this, even while loops run.

@@ -114,7 +114,7 @@ class batch_queue {
   explicit batch_queue(std::size_t capacity) : capacity_(checked(capacity)), ring_(capacity) {}
   batch_queue(batch_queue&&) = delete;
 
-  /// Number of tickets that fit into the queue.
+  /// Returns the number of tickets that fit into the queue.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
   /// Appends a ticket. Returns false if the queue is full or closed. Never blocks.

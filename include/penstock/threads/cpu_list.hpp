@@ -62,9 +62,10 @@ class cpu_list {
 
   /// Returns true if the set has no cores.
   [[nodiscard]] bool empty() const noexcept { return numbers_.empty(); }
-  /// Number of cores.
+  /// Returns the number of cores.
   [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
-  /// The numbers of the cores in ascending order. The reference is valid as long as this object.
+  /// Returns the numbers of the cores in ascending order. The reference is valid as long as this
+  /// object.
   [[nodiscard]] const std::vector<unsigned>& numbers() const noexcept { return numbers_; }
 
   friend bool operator==(const cpu_list&, const cpu_list&) = default;

@@ -98,7 +98,7 @@ class worker_pool {
     }
   }
 
-  /// Number of threads.
+  /// Returns the number of threads.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
   /// Requests a stop and returns without waiting. Any thread may call this.

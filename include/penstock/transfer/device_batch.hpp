@@ -60,33 +60,34 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   /// this.
   void defer_release() noexcept { base::leave()->defer_release(slot_); }
 
-  /// The slot that holds the batch, like `slot_lease::slot`. If the device works on the batch in
-  /// its host slot (`transfer_options::tuning.zero_copy`), this is the host slot.
+  /// Returns the slot that holds the batch, like `slot_lease::slot`. If the device works on the
+  /// batch in its host slot (`transfer_options::tuning.zero_copy`), this is the host slot.
   [[nodiscard]] std::size_t slot() const noexcept {
     return slots_ == nullptr ? slot_ : slots_->number(slot_);
   }
 
-  /// The device whose memory holds the batch.
+  /// Returns the device whose memory holds the batch.
   [[nodiscard]] const Device& device() const noexcept {
     use();
     return slots_->device();
   }
 
-  /// The indices of the samples of the batch, like `host_batch::indices`. In host memory, valid
-  /// until the lease ends. Empty unless the source is a loader with
+  /// Returns the indices of the samples of the batch, like `host_batch::indices`. In host memory,
+  /// valid until the lease ends. Empty unless the source is a loader with
   /// `loader_options::instrumentation.indices`.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     use();
     return slots_->lists.indices(slot_, base::size());
   }
-  /// The places in the batch whose samples were replaced by other samples, like
+  /// Returns the places in the batch whose samples were replaced by other samples, like
   /// `host_batch::replaced`. In host memory, valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> replaced() const noexcept {
     use();
     return slots_->lists.replaced(slot_);
   }
 
-  /// The stream that the batch was handed to. Later work on this stream reads the copied data.
+  /// Returns the stream that the batch was handed to. Later work on this stream reads the copied
+  /// data.
   [[nodiscard]] stream_ref stream() const noexcept {
     use();
     return slots_->stream_of(slot_);
@@ -101,8 +102,9 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     return *view;
   }
 
-  /// One word for each sample, in the order of the samples, set by the batch's source (for example
-  /// `batcher`). Empty if the source sets no words. In host memory, valid until the lease ends.
+  /// Returns one word for each sample, in the order of the samples, set by the batch's source (for
+  /// example `batcher`). Empty if the source sets no words. In host memory, valid until the lease
+  /// ends.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     use();
     return slots_->tags(slot_);
@@ -132,8 +134,8 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     }
     noted.emplace_back(owner, data);
   }
-  /// The result slots that were recorded for this batch, with their owners. Only `step_graphs`
-  /// calls this.
+  /// Returns the result slots that were recorded for this batch, with their owners. Only
+  /// `step_graphs` calls this.
   [[nodiscard]] std::span<const std::pair<const void*, const void*>> results() const noexcept {
     use();
     return slots_->results(slot_);

@@ -111,7 +111,7 @@ class stream_transform {
   stream_transform(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
-  /// The extents of the batches that the function makes.
+  /// Returns the extents of the batches that the function makes.
   template <class In>
   [[nodiscard]] const record_extents<Out>& extents(const record_extents<In>&) const noexcept {
     return lengths_;

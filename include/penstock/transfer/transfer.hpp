@@ -149,7 +149,7 @@ class replay {
         "keep batches");
   }
 
-  /// The current lease of the consumer.
+  /// Returns the current lease of the consumer.
   [[nodiscard]] batch_type& current() noexcept { return kept_.empty() ? none_ : kept_[place_]; }
 
   /// Ends the range `range`, unless another range has been started since.
@@ -382,10 +382,10 @@ class transfer {
   end() const;
   /// @endcond
 
-  /// The position of the next batch, for a checkpoint: the batch after the last batch that the
-  /// consumer got. Does not depend on the batches that were read or copied ahead. After the last
-  /// batch of an epoch, this is the end of the epoch, see `loader_state`. Requires a source with
-  /// states, such as a loader. Any thread may call this if any thread may call the source's
+  /// Returns the position of the next batch, for a checkpoint: the batch after the last batch that
+  /// the consumer got. Does not depend on the batches that were read or copied ahead. After the
+  /// last batch of an epoch, this is the end of the epoch, see `loader_state`. Requires a source
+  /// with states, such as a loader. Any thread may call this if any thread may call the source's
   /// `state_at`.
   [[nodiscard]] auto state() const
     requires resumable_source<source_type>
@@ -393,8 +393,8 @@ class transfer {
     return flow_->source().state_at(flow_->engine().next_position());
   }
 
-  /// The state of a loop whose next batch is `next`, like `loader::state_at`. To be able to repeat
-  /// a batch whose step fails, call `feed.state_at(batch.position())` before the step.
+  /// Returns the state of a loop whose next batch is `next`, like `loader::state_at`. To be able to
+  /// repeat a batch whose step fails, call `feed.state_at(batch.position())` before the step.
   [[nodiscard]] auto state_at(const batch_position& next) const
     requires resumable_source<source_type>
   {
@@ -409,20 +409,23 @@ class transfer {
     return batches(position_of(state), until_epoch{last_epoch});
   }
 
-  /// The source of the batches. If the source was moved in, use this to call its `failures()`,
-  /// `footprint()` and similar functions. If the source is a loader, its type is `any_loader`.
+  /// Returns the source of the batches. If the source was moved in, use this to call its
+  /// `failures()`, `footprint()` and similar functions. If the source is a loader, its type is
+  /// `any_loader`.
   [[nodiscard]] const typename flow::source_type& source() const noexcept {
     return flow_->source();
   }
-  /// Number of batches in an epoch. Requires a source that knows this number, such as a loader.
+  /// Returns the number of batches in an epoch. Requires a source that knows this number, such as a
+  /// loader.
   [[nodiscard]] std::uint64_t batches_per_epoch() const
     requires detail::counted_source<source_type>
   {
     return flow_->source().batches_per_epoch();
   }
 
-  /// The place of the error that ended the last range. Empty if there was no error, or if the error
-  /// belongs to no batch, for example a device error between two batches. Any thread may call this.
+  /// Returns the place of the error that ended the last range. Empty if there was no error, or if
+  /// the error belongs to no batch, for example a device error between two batches. Any thread may
+  /// call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return flow_->engine().last_failure();
   }
@@ -431,15 +434,15 @@ class transfer {
   /// is a loader. Any thread may call this, even while a loop runs.
   [[nodiscard]] transfer_stats stats() const { return flow_->engine().stats(); }
 
-  /// The current `depth` and its changes, if it is `automatic`. Any thread may call this.
+  /// Returns the current `depth` and its changes, if it is `automatic`. Any thread may call this.
   [[nodiscard]] tuning_history tuning() const { return flow_->engine().tuning(); }
-  /// The maximum number of batches that are on the device or being copied. With `depth =
+  /// Returns the maximum number of batches that are on the device or being copied. With `depth =
   /// automatic`, the current value. Any thread may call this and `device_bytes`.
   [[nodiscard]] std::size_t depth() const noexcept { return flow_->engine().depth(); }
   /// Returns true if the device works on batches in their host slots, without a copy. See
   /// `transfer_options::tuning.zero_copy`.
   [[nodiscard]] bool zero_copy() const noexcept { return flow_->engine().zero_copy(); }
-  /// The device memory of all slots and of the staging buffers, in bytes.
+  /// Returns the device memory of all slots and of the staging buffers, in bytes.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return flow_->engine().device_bytes(); }
 
  private:

@@ -99,17 +99,17 @@ class slot_layout {
     return std::equal(record_.begin(), record_.end(), words.begin(), words.end());
   }
 
-  /// The number of bytes of the slab.
+  /// Returns the number of bytes of the slab.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// The number of samples of a full batch.
+  /// Returns the number of samples of a full batch.
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
-  /// The number of bytes of all fields of a sample, see `batch_layout::sample_bytes`.
+  /// Returns the number of bytes of all fields of a sample, see `batch_layout::sample_bytes`.
   [[nodiscard]] std::size_t sample_bytes() const noexcept { return sample_bytes_; }
-  /// The number of bytes of a sample without the ragged values.
+  /// Returns the number of bytes of a sample without the ragged values.
   [[nodiscard]] std::size_t fixed_bytes() const noexcept { return fixed_bytes_; }
   /// Returns true if a field is ragged.
   [[nodiscard]] bool is_ragged() const noexcept { return fields_[last_].is_ragged; }
-  /// The fields, in the record's order.
+  /// Returns the fields, in the record's order.
   [[nodiscard]] const std::vector<field>& fields() const noexcept { return fields_; }
 
   /// Returns the number of bytes from the start of the slab to the end of the data of the `samples`

@@ -36,7 +36,7 @@ class detachable_workers {
     if (error_ != nullptr && !is_retrieved_) print_unhandled("worker_pool: a worker's", error_);
   }
 
-  /// Number of workers.
+  /// Returns the number of workers.
   [[nodiscard]] std::size_t size() const noexcept { return states_.size(); }
 
   /// Requests a stop and returns without waiting. Any thread may call this.

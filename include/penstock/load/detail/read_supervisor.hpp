@@ -501,11 +501,12 @@ class read_supervisor {
   /// Returns true if a failed chunk always identifies the failed sample.
   [[nodiscard]] bool names_failed_sample() const noexcept { return names_failed_sample_; }
 
-  /// The record of failed samples, and the code that handles them, for a `retrying_reader`. Both
-  /// are null with a plain policy.
+  /// Returns the record of failed samples, and the code that handles them, for a `retrying_reader`.
+  /// Both are null with a plain policy.
   [[nodiscard]] detail::recovery* recovery() noexcept { return recovery_.get(); }
   [[nodiscard]] const detail::recovering* recovering() const noexcept { return recovering_; }
-  /// The object in which a `retrying_reader` records its reads, or null if nothing is watched.
+  /// Returns the object in which a `retrying_reader` records its reads, or null if nothing is
+  /// watched.
   [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
     return watch_.progress_of(reader);
   }

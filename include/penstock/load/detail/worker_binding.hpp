@@ -68,7 +68,7 @@ class worker_binding {
     bound_.wait([this](std::uint32_t bound) { return bound == workers_; });
   }
 
-  /// The cores of the workers. Any thread may call this after `wait_until_taken`.
+  /// Returns the cores of the workers. Any thread may call this after `wait_until_taken`.
   [[nodiscard]] affinity_report where() const {
     affinity_report found = plan_;
     // Relaxed: read after the wait for the counter, which every worker advances after its store.

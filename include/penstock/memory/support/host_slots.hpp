@@ -74,7 +74,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
              memory_reservation granted = {});
 
-  /// The places of a batch's fields in a slot.
+  /// Returns the places of a batch's fields in a slot.
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
 
   /// Takes a slot to fill. Waits until a slot returns. Returns `std::nullopt` after `close`. Throws
@@ -118,7 +118,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   void wake_if_free() noexcept {
     if (free_.load(std::memory_order_relaxed) != 0) returned_.wake_poppers();
   }
-  /// The number of slots that leases hold now.
+  /// Returns the number of slots that leases hold now.
   [[nodiscard]] std::size_t leased() const noexcept {
     return leased_.load(std::memory_order_acquire);
   }

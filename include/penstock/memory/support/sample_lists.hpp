@@ -90,13 +90,15 @@ class sample_lists {
     take(slot, other.indices(other_slot, size), other.replaced(other_slot));
   }
 
-  /// The sample indices of the batch of `size` samples in `slot`, by place. Empty if lists are off.
+  /// Returns the sample indices of the batch of `size` samples in `slot`, by place. Empty if lists
+  /// are off.
   [[nodiscard]] std::span<const std::uint64_t> indices(std::size_t slot,
                                                        std::size_t size) const noexcept {
     if (!is_on()) return {};
     return {lists_[slot].indices.data(), size};
   }
-  /// The places in the batch that have a substitute, in ascending order. Empty if lists are off.
+  /// Returns the places in the batch that have a substitute, in ascending order. Empty if lists are
+  /// off.
   [[nodiscard]] std::span<const std::uint64_t> replaced(std::size_t slot) const noexcept {
     if (!is_on()) return {};
     return lists_[slot].replaced;

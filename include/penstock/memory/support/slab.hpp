@@ -147,9 +147,9 @@ class slab {
         bytes_, kind_ == memory_kind::device ? "device" : "host");
   }
 
-  /// The address of the slab.
+  /// Returns the address of the slab.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  /// The address of a slot.
+  /// Returns the address of a slot.
   [[nodiscard]] std::byte* slot(std::size_t number) const noexcept {
     return data_ + number * unit_;
   }
@@ -167,7 +167,7 @@ class slab {
     detail::allow(slot(number), unit_);
     poison(slot(number), unit_);
   }
-  /// The size in bytes.
+  /// Returns the size in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Returns true if the memory is page-locked. A GPU's pinned memory always is. If the system
   /// refuses to lock memory for the CPU device, the device uses it anyway, and this returns false.

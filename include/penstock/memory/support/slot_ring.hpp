@@ -53,11 +53,11 @@ class slot_ring {
             memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
 
-  /// The device that the memory is for.
+  /// Returns the device that the memory is for.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// Number of slots.
+  /// Returns the number of slots.
   [[nodiscard]] std::size_t count() const noexcept { return ends_.size(); }
-  /// The total size of all slots, in bytes.
+  /// Returns the total size of all slots, in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// Returns true if the memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
@@ -65,7 +65,7 @@ class slot_ring {
   [[nodiscard]] bool registration_refused() const noexcept {
     return memory_.registration_refused();
   }
-  /// The address of a slot.
+  /// Returns the address of a slot.
   [[nodiscard]] std::byte* data(slot_number slot) const noexcept { return memory_.slot(slot); }
 
   /// Returns a slot to the ring that nothing reads any more.
@@ -107,9 +107,9 @@ class slot_ring {
   /// Waits for the copies and frees the memory. If waiting fails, leaks the memory.
   ~slot_ring();
 
-  /// The memory that was granted by a budget.
+  /// Returns the memory that was granted by a budget.
   [[nodiscard]] const memory_reservation& granted() const noexcept { return granted_; }
-  /// Number of slots that are lost.
+  /// Returns the number of slots that are lost.
   [[nodiscard]] std::size_t lost() const noexcept { return lost_.load(std::memory_order_acquire); }
 
   /// Waits for the last copy out of `slot`. Throws what the device throws.
@@ -177,7 +177,7 @@ class host_slot_lease : public slot_lease<Ring> {
 
   using base::base;
 
-  /// The device that the memory is for.
+  /// Returns the device that the memory is for.
   [[nodiscard]] const device_type& device() const noexcept {
     base::use();
     return base::slots_->device();

@@ -158,10 +158,10 @@ class tick_clock {
 
   /// Returns the current ticks. Any thread may call this.
   [[nodiscard]] std::uint64_t now() const noexcept { return clocks_.ticks(); }
-  /// The source of the ticks.
+  /// Returns the source of the ticks.
   [[nodiscard]] stats_clock source() const noexcept { return clocks_.source(); }
   [[nodiscard]] const machine_clocks& clocks() const noexcept { return clocks_; }
-  /// The approximate ticks of ten milliseconds.
+  /// Returns the approximate ticks of ten milliseconds.
   [[nodiscard]] std::uint64_t ten_milliseconds() const noexcept {
     return clocks_.ticks_of_ten_milliseconds();
   }
@@ -253,13 +253,13 @@ class sample_clock {
     return is_whole_ && samples_ != 0;
   }
 
-  /// The ticks of the whole chunk. Call it after `end`.
+  /// Returns the ticks of the whole chunk. Call it after `end`.
   [[nodiscard]] std::uint64_t chunk_ticks() const noexcept { return chunk_ticks_; }
-  /// The ticks that the chunk spent in transforms.
+  /// Returns the ticks that the chunk spent in transforms.
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept {
     return (std::min)(transform_ticks_, chunk_ticks_);
   }
-  /// The ticks of each sample, by position in the chunk.
+  /// Returns the ticks of each sample, by position in the chunk.
   [[nodiscard]] std::span<const std::uint64_t> ticks() const noexcept {
     return {spent_.data(), samples_};
   }

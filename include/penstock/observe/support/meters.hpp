@@ -109,18 +109,18 @@ class alignas(cache_line) consumer_meters : public traced_meters {
   }
   /// @}
 
-  /// The time of active ranges. Any thread may call this and the members below.
+  /// Returns the time of active ranges. Any thread may call this and the members below.
   [[nodiscard]] const stopwatch& range() const noexcept { return range_; }
-  /// The time in which a range was active and the thread was ready to run but had no core.
+  /// Returns the time in which a range was active and the thread was ready to run but had no core.
   [[nodiscard]] std::chrono::nanoseconds run_queue() const noexcept { return run_queue_.read(); }
   [[nodiscard]] const stopwatch& batch() const noexcept { return batch_; }
   [[nodiscard]] const stopwatch& lease() const noexcept { return lease_; }
   [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_.value(); }
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
-  /// The bytes of the ragged fields of the batches.
+  /// Returns the bytes of the ragged fields of the batches.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// The number of `record_depth` calls. `depths` is the sum of their values.
+  /// Returns the number of `record_depth` calls. `depths` is the sum of their values.
   [[nodiscard]] std::uint64_t looks() const noexcept { return looks_.value(); }
   [[nodiscard]] std::uint64_t depths() const noexcept { return depths_.value(); }
 
@@ -249,20 +249,21 @@ class read_meter {
   /// Counts the bytes of the ragged fields of a completed batch.
   void record_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
 
-  /// The number of chunks read. Any thread may call this and the members below.
+  /// Returns the number of chunks read. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t chunks() const noexcept { return chunks_.value(); }
-  /// The number of samples in the chunks.
+  /// Returns the number of samples in the chunks.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
-  /// The bytes of the ragged fields of the samples, counted when their batch is complete.
+  /// Returns the bytes of the ragged fields of the samples, counted when their batch is complete.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// The number of timed samples.
+  /// Returns the number of timed samples.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
-  /// The ticks of the timed chunks. `transform_ticks` is the time that they spent in transforms.
+  /// Returns the ticks of the timed chunks. `transform_ticks` is the time that they spent in
+  /// transforms.
   [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
-  /// The times of single samples.
+  /// Returns the times of single samples.
   [[nodiscard]] const histogram& times() const noexcept { return times_; }
-  /// The slowest samples.
+  /// Returns the slowest samples.
   [[nodiscard]] const slowest_samples& slowest() const noexcept { return slowest_; }
 
  private:
@@ -418,7 +419,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
 
   /// Counts the bytes of the ragged fields of a completed batch.
   void record_values(std::uint64_t bytes) noexcept { reads_.record_values(bytes); }
-  /// The counts of the thread's reads. Any thread may call this.
+  /// Returns the counts of the thread's reads. Any thread may call this.
   [[nodiscard]] const read_meter& reads() const noexcept { return reads_; }
 
   /// Opens a batch. Returns the current time, to be passed to `close`. Only the reading thread
@@ -433,9 +434,9 @@ class alignas(cache_line) worker_meters : public traced_meters {
     if (is_own_thread_) usage_.look(now, usage_apart_);
   }
 
-  /// The number of completed batches. Any thread may call this and the members below.
+  /// Returns the number of completed batches. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_.value(); }
-  /// The times from opening to completion of these batches.
+  /// Returns the times from opening to completion of these batches.
   [[nodiscard]] const histogram& batches() const noexcept { return batches_; }
   [[nodiscard]] const worker_watches& watches() const noexcept { return watches_; }
   [[nodiscard]] const thread_usage& usage() const noexcept { return usage_; }

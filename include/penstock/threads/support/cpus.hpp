@@ -199,9 +199,9 @@ class thread_usage {
   [[nodiscard]] std::chrono::nanoseconds run_queue() const {
     return thread_.value() == 0 ? std::chrono::nanoseconds{0} : run_queue_time_of(thread_.value());
   }
-  /// Number of page faults that needed no disk access.
+  /// Returns the number of page faults that needed no disk access.
   [[nodiscard]] std::uint64_t minor_faults() const noexcept { return minor_faults_.value(); }
-  /// Number of page faults that waited for a disk.
+  /// Returns the number of page faults that waited for a disk.
   [[nodiscard]] std::uint64_t major_faults() const noexcept { return major_faults_.value(); }
 
  private:

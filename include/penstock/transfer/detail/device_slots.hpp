@@ -351,25 +351,25 @@ class device_slots {
   /// and the host slots that lost slots still hold, because work may still use them.
   ~device_slots();
 
-  /// The places of a batch's fields in a slot.
+  /// Returns the places of a batch's fields in a slot.
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
-  /// The layout of the batch in `slot`. Views refer to it, and it lives as long as
-  /// the memory.
+  /// Returns the layout of the batch in `slot`. Views refer to it, and it lives as long as the
+  /// memory.
   [[nodiscard]] const slot_layout& layout_of(std::size_t slot) const noexcept {
     return *slots_[slot].layout;
   }
-  /// The device whose memory holds the slots.
+  /// Returns the device whose memory holds the slots.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// The number of slots in use. `max` is the largest number of slots.
+  /// Returns the number of slots in use. `max` is the largest number of slots.
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t max_count() const noexcept { return slots_.size(); }
-  /// The size in bytes of the device memory of all slots, and of the staging memory of the
+  /// Returns the size in bytes of the device memory of all slots, and of the staging memory of the
   /// transform.
   [[nodiscard]] std::size_t bytes() const noexcept {
     if (holds_host()) return 0;
     return made() * layout_.bytes() + (transform_ ? transform_->bytes() : 0);
   }
-  /// The address of a slot on the device.
+  /// Returns the address of a slot on the device.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return slots_[slot].data; }
 
   /// Returns the number of the memory of `slot`. Equal numbers mean equal addresses.
@@ -387,8 +387,8 @@ class device_slots {
   }
   /// Returns true if each slot keeps the host slot of its batch until the lease ends.
   [[nodiscard]] bool keeps_host() const noexcept { return host_ends_ == host_slot_end::with_lease; }
-  /// The batch in host memory that `slot` holds or keeps. Only the user of the lease may call this.
-  /// Throws `option_error` unless the ring was made with `has_host`.
+  /// Returns the batch in host memory that `slot` holds or keeps. Only the user of the lease may
+  /// call this. Throws `option_error` unless the ring was made with `has_host`.
   [[nodiscard]] const host_lease<Device>& host(std::size_t slot) const {
     if (!has_host_) {
       refuse_option("keep_host",
@@ -504,7 +504,7 @@ class device_slots {
     to.fill(made, marked.at);
     transform_->record_read(marked.at);
   }
-  /// The number of batches that are in their slots after a `copy_in` that threw.
+  /// Returns the number of batches that are in their slots after a `copy_in` that threw.
   [[nodiscard]] std::size_t filled() const noexcept { return filled_; }
 
   /// Fills `slot` with a single batch. Throws what the device throws.
@@ -530,7 +530,7 @@ class device_slots {
   [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
     return runs_inline(device_, stream) && !slots_[slot].filled_by->reached(slots_[slot].filled_at);
   }
-  /// The batch that the slot holds.
+  /// Returns the batch that the slot holds.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
   }
@@ -538,7 +538,7 @@ class device_slots {
   void record_dropped(std::size_t slot, std::uint64_t batches) noexcept {
     slots_[slot].info.dropped += batches;
   }
-  /// The words of the samples of the batch. The feed's thread sets them before the copy.
+  /// Returns the words of the samples of the batch. The feed's thread sets them before the copy.
   [[nodiscard]] std::vector<std::uint64_t>& tags(std::size_t slot) noexcept {
     return slots_[slot].tags;
   }
@@ -554,7 +554,7 @@ class device_slots {
     }
     return std::move(leased.lease);
   }
-  /// The stream of the lease of `slot`.
+  /// Returns the stream of the lease of `slot`.
   [[nodiscard]] stream_ref stream_of(std::size_t slot) const noexcept {
     return *slots_[slot].handed_to;
   }
@@ -579,8 +579,8 @@ class device_slots {
     if constexpr (checked) slots_[slot].uses.reset();
   }
 
-  /// The results that the step of the batch in `slot` writes to. Only the user of the lease may
-  /// call this.
+  /// Returns the results that the step of the batch in `slot` writes to. Only the user of the lease
+  /// may call this.
   [[nodiscard]] noted_results& results(std::size_t slot) noexcept { return slots_[slot].results; }
 
   /// Returns true if the release of `slot` waits for `stream` in addition to the stream of the
@@ -623,10 +623,10 @@ class device_slots {
   /// change. Throws
   /// `out_of_memory`.
   void add(std::size_t count);
-  /// The number of slots that have been made. Any thread may call this and `bytes`.
+  /// Returns the number of slots that have been made. Any thread may call this and `bytes`.
   [[nodiscard]] std::size_t made() const noexcept { return made_.load(std::memory_order_relaxed); }
 
-  /// The timeline of the work that fills slots.
+  /// Returns the timeline of the work that fills slots.
   [[nodiscard]] const std::shared_ptr<timeline>& filling() const noexcept {
     return transform_ ? transform_->made() : copied_;
   }

@@ -70,7 +70,7 @@ class stage_reader {
   explicit stage_reader(std::shared_ptr<Stage> from) noexcept : stage_(std::move(from)) {}
   stage_reader(stage_reader&&) = delete;
 
-  /// The stage that is read.
+  /// Returns the stage that is read.
   [[nodiscard]] const std::shared_ptr<Stage>& from() const noexcept { return stage_; }
   /// Reads `other` in later ranges. May only be called between two ranges.
   void read_from(std::shared_ptr<Stage> other) noexcept {
@@ -115,7 +115,7 @@ class stage_reader {
   [[nodiscard]] bool was_cut() const noexcept { return !is_over_ && stage_->was_cut(); }
   /// Takes the error of the stage when it is the error's turn.
   [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
-  /// The samples that the stage had judged before it returned the last batch or error.
+  /// Returns the samples that the stage had judged before it returned the last batch or error.
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
 
  private:
@@ -143,7 +143,7 @@ class feed_watch {
   feed_watch(device_slots<Device>& ring, stream_ref consumer, const transfer_options& options,
              feed_observer& observer, std::uint64_t flow);
 
-  /// The timer of the device's work, or null.
+  /// Returns the timer of the device's work, or null.
   [[nodiscard]] device_timer<Device>* timer() noexcept { return timer_ ? &*timer_ : nullptr; }
 
   /// Calls `queue`, which queues the work that fills the slot of `batch`. Throws what `queue`
@@ -186,8 +186,8 @@ class feed_watch {
   void leave_step() noexcept { step_.end(); }
   /// @}
 
-  /// The history of an automatic depth. For a fixed depth, returns `depth` without changes. Any
-  /// thread may call this.
+  /// Returns the history of an automatic depth. For a fixed depth, returns `depth` without changes.
+  /// Any thread may call this.
   [[nodiscard]] tuning_history tuning(std::size_t depth) const {
     return tuner_ ? tuner_->history(metrics_->times())
                   : tuning_history{.now = {.depth = depth}, .moves = {}};
@@ -422,36 +422,37 @@ class feed_engine {
     metrics_.record_replay(batches, time);
   }
 
-  /// The place of the exception that ended the last range. Any thread may call this.
+  /// Returns the place of the exception that ended the last range. Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return failure_.load();
   }
-  /// The statistics, including the source's statistics if it has any. Any thread may call this.
+  /// Returns the statistics, including the source's statistics if it has any. Any thread may call
+  /// this.
   [[nodiscard]] transfer_stats stats() const {
     transfer_stats all = metrics_.snapshot();
     all.depth = depth();
     all.loader = source_.from()->stats();
     return all;
   }
-  /// The position after the batch that was handed out last. Any thread may call this.
+  /// Returns the position after the batch that was handed out last. Any thread may call this.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
-  /// The history of an automatic depth. Any thread may call this.
+  /// Returns the history of an automatic depth. Any thread may call this.
   [[nodiscard]] tuning_history tuning() const { return watch_.tuning(depth()); }
-  /// Number of device slots that are in use.
+  /// Returns the number of device slots that are in use.
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
   /// Returns true if batches are not copied.
   [[nodiscard]] bool zero_copy() const noexcept { return zero_copy_; }
-  /// Number of bytes of device memory.
+  /// Returns the number of bytes of device memory.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return slots_->bytes(); }
 
   /// Throws `std::logic_error` unless a range may start. After `shut_down`, no range may start,
   /// because the source may be destroyed.
   void require_none() const { range_.require_none(); }
-  /// The stage that gives the batches.
+  /// Returns the stage that gives the batches.
   [[nodiscard]] const std::shared_ptr<Stage>& source() const noexcept { return source_.from(); }
   /// Takes the batches of later ranges from `source`. May only be called between two ranges.
   void feed_from(std::shared_ptr<Stage> source) noexcept { source_.read_from(std::move(source)); }
-  /// The layout of the batches as they are copied.
+  /// Returns the layout of the batches as they are copied.
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const slots_type& ring() const noexcept { return *slots_; }
 
@@ -463,7 +464,7 @@ class feed_engine {
   /// source is a loader does not compile the code for `newest`.
   static constexpr bool may_skip = !std::same_as<Stage, loader_core<device_type>>;
 
-  /// The largest number of copies in a group.
+  /// Returns the largest number of copies in a group.
   [[nodiscard]] std::size_t largest_group() const {
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
     if (slots_->holds_host()) return 1;  // no calls to share
@@ -471,15 +472,15 @@ class feed_engine {
     if (runs_inline(slots_->device(), stream_)) return 1;
     return preferred_group<device_type>(layout_.bytes());
   }
-  /// The largest number of copies in a group at the current depth.
+  /// Returns the largest number of copies in a group at the current depth.
   [[nodiscard]] std::size_t group() const noexcept {
     return (std::min)(max_in_group_, (slots_->count() + 1) / 2);
   }
-  /// Number of batches whose copies are queued and that are not handed out yet.
+  /// Returns the number of batches whose copies are queued and that are not handed out yet.
   [[nodiscard]] std::size_t in_flight() const noexcept {
     return static_cast<std::size_t>(issued_ - handed_out_);
   }
-  /// The slot of the oldest batch in flight.
+  /// Returns the slot of the oldest batch in flight.
   [[nodiscard]] std::size_t oldest() const noexcept {
     return slot_of_[handed_out_ % slot_of_.size()];
   }
@@ -845,9 +846,9 @@ class feed {
   [[nodiscard]] batch_type next() { return batch_type{engine_.next()}; }
   /// See `feed_engine::finish`.
   void finish(std::uint64_t range) noexcept { engine_.finish(range); }
-  /// The lease that the consumer holds.
+  /// Returns the lease that the consumer holds.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
-  /// The source of the batches.
+  /// Returns the source of the batches.
   [[nodiscard]] const source_type& source() const noexcept { return source_; }
   [[nodiscard]] engine_type& engine() noexcept { return engine_; }
 

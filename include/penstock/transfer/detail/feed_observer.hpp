@@ -46,7 +46,8 @@ class feed_observer : public consumer_meters {
     replay_time_.add(static_cast<std::uint64_t>(time.count()));
   }
 
-  /// The ticks that the consumer has waited for incomplete copies, up to `now`. Does not wait.
+  /// Returns the ticks that the consumer has waited for incomplete copies, up to `now`. Does not
+  /// wait.
   [[nodiscard]] std::uint64_t waited_for_copy(std::uint64_t now) const noexcept {
     return copy().read(now).ticks;
   }
@@ -66,7 +67,7 @@ class feed_observer : public consumer_meters {
   /// Sets whether the loop's body is the step. Must be called before the first batch.
   void set_runs_inline(bool runs_inline) noexcept { runs_inline_ = runs_inline; }
 
-  /// The statistics so far, without the statistics of the source. Any thread may call this.
+  /// Returns the statistics so far, without the statistics of the source. Any thread may call this.
   [[nodiscard]] transfer_stats snapshot() const {
     const auto at = clock().look();
     const tick_times times{at.nanoseconds_per_tick};

@@ -34,7 +34,7 @@ class feed_tuner {
   /// Records that `count` slots are open now, which is less than `take` returned if the device has
   /// no memory.
   virtual void record_opened(std::uint64_t now, std::size_t count) noexcept = 0;
-  /// The history of the depths. Any thread may call this.
+  /// Returns the history of the depths. Any thread may call this.
   [[nodiscard]] virtual tuning_history history(const tick_times& times) const = 0;
 };
 

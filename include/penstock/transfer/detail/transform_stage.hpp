@@ -103,11 +103,11 @@ class transform_stage {
     }
   }
 
-  /// The size in bytes of the staging buffers.
+  /// Returns the size in bytes of the staging buffers.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return reads_host() ? 0 : 2 * places_[0].memory->bytes();
   }
-  /// The layout of the batches that are copied.
+  /// Returns the layout of the batches that are copied.
   [[nodiscard]] const slot_layout& in_layout() const noexcept { return in_; }
 
   /// Records the transforms with `trace`, and times them with `timer`. Null disables an instrument.
@@ -116,15 +116,15 @@ class transform_stage {
     timer_ = timer;
   }
 
-  /// The timeline of the transforms.
+  /// Returns the timeline of the transforms.
   [[nodiscard]] const std::shared_ptr<fill_timeline<Device>>& made() const noexcept {
     return made_;
   }
   /// Returns true if the transform reads host slots, in which case batches are not copied.
   [[nodiscard]] bool reads_host() const noexcept { return !places_[0].memory; }
-  /// The address of the staging buffer for the next batch.
+  /// Returns the address of the staging buffer for the next batch.
   [[nodiscard]] std::byte* data() const noexcept { return places_[next_].memory->data(); }
-  /// The point at which the transforms have read the previous batch at `data()`.
+  /// Returns the point at which the transforms have read the previous batch at `data()`.
   [[nodiscard]] std::uint64_t read_at() const noexcept { return places_[next_].read_at; }
 
   /// Queues the transform of the batch at `arrived` into `slab`. Throws what the transform throws.
