@@ -40,8 +40,8 @@ class any_loader;
 
 namespace detail {
 
-/// The loop over a loader: the core, which is a stage, and the current batch of the loop. The
-/// loader shares this object with its ranges.
+/// The state of a loop over a loader: the core, which delivers the batches, and the lease that the
+/// loop holds. The loader and its ranges share this object.
 template <record_type Record, device Device>
 class loader_loop {
  public:
@@ -55,17 +55,17 @@ class loader_loop {
 
   [[nodiscard]] loader_core<Device>& core() noexcept { return core_; }
 
-  /// Starts to read, for a `batch_range`. Returns the range's serial number.
+  /// Starts a range and returns its serial number. `batch_range` calls this.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
     return core_.start(from, last_epoch);
   }
-  /// Releases the current batch and takes the next batch, for a `batch_range`. Returns false at the
-  /// end.
+  /// Releases the current batch and takes the next batch. Returns false at the end. `batch_range`
+  /// calls this.
   bool advance() {
     step_.end();
     failed_batch failed;
-    // The release comes before the wait for the next batch, which may need the slot. The lease is
-    // made in place: moving it would cost more than everything else here.
+    // Releases the slot first, because the next batch may need it. Makes the lease in place,
+    // because moving it would cost more than the rest of this function.
     std::destroy_at(&held_);
     ::new (static_cast<void*>(&held_)) batch_type(core_.template next<batch_type>(failed));
     if (failed) std::rethrow_exception(failed.error);
@@ -74,7 +74,7 @@ class loader_loop {
     return static_cast<bool>(held_);
   }
   [[nodiscard]] batch_type& current() noexcept { return held_; }
-  /// Ends the range with the number `serial`, for a `batch_range`.
+  /// Ends the range with the serial number `serial`. `batch_range` calls this.
   void finish(std::uint64_t serial) noexcept {
     if (!core_.is_current(serial)) return;
     step_.end();
@@ -237,30 +237,30 @@ class any_loader {
   /// this.
   [[nodiscard]] loader_footprint footprint() const { return core().footprint(); }
 
-  /// Returns the number of host slots that leases hold now, of `footprint().slot_count`. If leases
-  /// hold all slots, `try_next` returns no batch. Any thread may call this.
+  /// Returns how many of the `footprint().slot_count` host slots are held by leases. If leases hold
+  /// all slots, `try_next` returns no batch. Any thread may call this.
   [[nodiscard]] std::size_t held() const noexcept { return core().held(); }
 
-  /// Returns the origin of the exception that ended the last range. Empty if no exception ended it,
-  /// or if the exception belongs to no batch, such as a failure of the device between two batches.
-  /// Any thread may call this.
+  /// Returns the origin of the exception that ended the last range. The result is empty if no
+  /// exception ended the range, or if the exception belongs to no batch, such as a failure of the
+  /// device between two batches. Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return core().last_failure();
   }
 
-  /// Returns the samples that could not be read so far, and what `loader_options::faults.on_error`
-  /// did about them. Includes batches that are only read ahead. Empty if every exception is
-  /// rethrown. Any thread may call this.
+  /// Returns the samples that could not be read so far, and the actions that
+  /// `loader_options::faults.on_error` took for them. Includes batches that are only read ahead.
+  /// The result is empty if the policy rethrows every exception. Any thread may call this.
   [[nodiscard]] failure_report failures() const { return core().failures(); }
 
   /// Returns the statistics of reads and waits so far, see `loader_stats`. Any thread may call
-  /// this, even during a loop. Takes a few microseconds for each worker, and reads files of the
-  /// cgroup and of each worker.
+  /// this, even during a loop. The call takes a few microseconds for each worker, and reads files
+  /// of the cgroup and of each worker thread.
   [[nodiscard]] loader_stats stats() const { return core().stats(); }
 
-  /// Returns the current values of `workers` and `prefetch` if they are `automatic`, and the moves
-  /// that led to them. Any thread may call this, even during a loop. Allocates a list of at most 32
-  /// moves.
+  /// Returns the current values of `workers` and `prefetch` if they are `automatic`, and the
+  /// changes that led to them. Any thread may call this, even during a loop. Allocates a list of at
+  /// most 32 changes.
   [[nodiscard]] tuning_history tuning() const { return core().tuning(); }
 
   /// Returns the number of threads that were detached because their read exceeded
@@ -282,10 +282,10 @@ class any_loader {
     if (core().is_current(pulled_)) core().stop();
     pulled_ = core().start(from, detail::endless);
   }
-  /// Starts an endless loop after the batch at which `state` was taken, as `reset` does. Throws
-  /// `state_mismatch`, as `resume` with two arguments does.
+  /// Starts an endless loop, as `reset` does, with the batch after the batch at which `state` was
+  /// taken. Throws `state_mismatch`, as `resume` with two arguments does.
   void resume(const loader_state& state) { reset(position_of(state)); }
-  /// Returns true if the batch that was returned last is the last of its epoch.
+  /// Returns true if the batch that the loop got last is the last batch of its epoch.
   [[nodiscard]] bool at_epoch_end() const noexcept {
     const batch_position next = core().next_position();
     return next.batch != 0 && next.batch == batches_per_epoch();

@@ -61,7 +61,7 @@ class active_range {
   [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return serial != 0 && serial == serial_;
   }
-  /// Returns true if a range was started, active or not.
+  /// Returns true if any range was ever started, active or not.
   [[nodiscard]] bool was_started() const noexcept { return serial_ != 0; }
   /// Ends the active range. Returns false if no range is active.
   bool end() noexcept {
@@ -81,14 +81,14 @@ class active_range {
 
 }  // namespace detail
 
-/// The end of `batches(from, until_epoch{3})`: the first epoch that is not read.
+/// The end of a range, as the first epoch that is not read: `batches(from, until_epoch{3})`.
 struct until_epoch {
   /// Ends before `epoch`.
   explicit constexpr until_epoch(std::uint64_t epoch) noexcept : value(epoch) {}
   std::uint64_t value;  ///< the epoch
 };
 
-/// The length of `replay(from, batch_count{200})`: a number of batches, not of epochs.
+/// The length of a replay, in batches rather than epochs: `replay(from, batch_count{200})`.
 struct batch_count {
   /// Specifies `batches` batches.
   explicit constexpr batch_count(std::uint64_t batches) noexcept : value(batches) {}
@@ -147,7 +147,7 @@ class batch_range {
     [[no_unique_address]] detail::call_gate gate_;
   };
 
-  /// Makes the range of the batches of `flow` from `from` up to, but not including, epoch
+  /// Makes a range over the batches of `flow`. The range starts at `from` and ends before epoch
   /// `last_epoch`.
   batch_range(std::shared_ptr<Flow> flow, const batch_position& from,
               std::uint64_t last_epoch) noexcept(!detail::checked)

@@ -28,9 +28,9 @@ struct loader_footprint {
   std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
   std::size_t bytes = 0;       ///< bytes of the slab of all slots, as requested from the device
   bool pinned = false;         ///< true if the slab is page-locked, or should be (in advance)
-  /// True if the system refused to register the slab of a loader. In that case, `cudaHostAlloc`
-  /// page-locks the slab instead. Some containers and confidential computing refuse registration.
-  /// Also true if a GPU would use other addresses than the host for registered memory.
+  /// True if the slab could not be registered, so that `cudaHostAlloc` page-locks it instead. Some
+  /// containers and confidential computing refuse registration. Also true if a GPU would need other
+  /// addresses than the host for registered memory.
   bool registration_refused = false;
 
   /// The maximum number of bytes that the loader allocates in addition to the slab: 32 KiB, 1 KiB
@@ -63,7 +63,7 @@ namespace detail {
 /// `++` ends the lease, or hands the slot to its copy, before it requests the next batch. With one
 /// slot, nothing is read ahead.
 inline constexpr std::size_t min_slots = 1;
-/// The smallest number of slots with `automatic`: with a single slot there is nothing to tune.
+/// The smallest number of slots with `automatic`, because a single slot leaves nothing to tune.
 inline constexpr std::size_t min_tuned_slots = 2;
 
 /// Returns `a * b + c`, or the largest number if the result overflows.
@@ -136,8 +136,8 @@ template <record_type Record>
                               detail::wanted_slots(max, layout.bytes()));
 }
 
-/// Returns a line of text with the slots, their memory, and the cores of the workers, followed by a
-/// line for each warning of the dataset.
+/// Formats the footprint as a line with the slots, their memory, and the cores of the workers. A
+/// line for each warning of the dataset follows.
 [[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
   std::string text = detail::str_cat({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
   if (taken.slots_requested > taken.slot_count)

@@ -19,8 +19,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A lease of a batch in host memory, without the type of its record. A `transfer` copies from the
-/// lease.
+/// A lease of a batch in host memory, without the type of its record. A `transfer` copies the batch
+/// from the leased slot.
 template <device Device>
 class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
   using base = detail::host_slot_lease<detail::host_slots<Device>>;
@@ -83,7 +83,7 @@ using host_batch = lease<Record, host_lease<Device>>;
 
 namespace detail {
 
-/// True if `Batch` is a lease of a host slot and nothing more.
+/// True if `Batch` is `host_lease<Device>` itself, and not another type of batch.
 template <class Batch, class Device>
 inline constexpr bool is_host_lease = std::same_as<Batch, host_lease<Device>>;
 template <class Record, class Device>

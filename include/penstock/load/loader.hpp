@@ -52,7 +52,7 @@ struct loader_args_check {
   using dataset_type = stored_dataset_t<Data>;
 };
 
-/// The mistake in arguments that end with a `Last` in place of the options.
+/// The mistake in arguments whose last argument has the type `Last` instead of `loader_options`.
 template <class Last>
 inline constexpr loader_misuse misuse_ending_in =
     std::convertible_to<Last, loader_options> ? loader_misuse::none : loader_misuse::no_options;

@@ -97,13 +97,13 @@ enum class exhausted_action {
 /// change.
 enum class worker_affinity {
   /// The cores of the host's NUMA node that is closest to the device, if the process may use them.
-  /// Equal to `anywhere` if the process may use only these cores, or only other cores.
+  /// The same as `anywhere` if the process may use only cores of that node, or none of its cores.
   near_device,
   anywhere,  ///< all cores that the process may use
 };
 
-/// The value of an option that is a number or `automatic`. The class that owns the option rejects a
-/// negative number at run time, because a constructor cannot detect which numbers are constants.
+/// The value of an option that is a number or `automatic`. A negative number is rejected at run
+/// time, by the class that owns the option, because a constructor cannot detect constants.
 ///
 /// If `Tuning` is not void, `automatic` refers to the code that tunes the option: a program that
 /// only uses numbers does not compile that code. `Tuning` contains the code. `Tuning` is declared
@@ -130,7 +130,7 @@ class tunable_count {
     if (count.is_automatic()) tuning_ = Tuning::template code<void>();
   }
 
-  /// Returns the number. A negative number, and `automatic`, are converted to a value above every
+  /// Returns the number. Converts a negative number, and `automatic`, to a value above every
   /// accepted number.
   [[nodiscard]] constexpr std::size_t value() const noexcept { return value_; }
   /// Returns true for `automatic`.
@@ -184,9 +184,9 @@ struct loader_fault_options {
 
   /// The duration after which a hanging call is reported: a read, a sampler's `order`, or the
   /// request for the lengths of a batch of ragged samples. The call is reported while it still
-  /// hangs, and again each time its duration has doubled. 0 means never. Costs a thread that wakes
-  /// four times within this duration, at least once a second, and three uncontended locks for each
-  /// chunk.
+  /// hangs, and again each time its duration has doubled. 0 means never. The option costs a thread,
+  /// which wakes four times within this duration and at least once a second, and three uncontended
+  /// locks for each chunk.
   stall_limit stall_warning = {};
 
   /// The duration after which a hanging call is given up; 0 waits forever. The consumer gets a
@@ -269,7 +269,7 @@ struct loader_tuning_options {
 /// Options with a counterpart in PyTorch's DataLoader come first. The groups of other options
 /// follow. docs/from_pytorch.md lists all options.
 struct loader_options {
-  /// Samples per batch. DataLoader(batch_size).
+  /// Number of samples in a batch. PyTorch: `DataLoader(batch_size=...)`.
   std::size_t batch_size = 1;
 
   /// Number of threads that read samples. 0 reads on the consumer's thread, inside `++`. The
@@ -282,21 +282,22 @@ struct loader_options {
   /// Number of batches that are read ahead of the consumer, in total and not for each worker. The
   /// loader has prefetch + 1 slots. Without workers, nothing is read ahead. With 0, the loader
   /// chooses at least max(2, workers), and up to 8 if batches are small. `automatic` starts with
-  /// the same number, allocates slots for twice as many batches, and may use them.
-  /// DataLoader(prefetch_factor) * num_workers.
+  /// the same number, allocates slots for twice as many batches, and may use them. PyTorch:
+  /// `prefetch_factor` times `num_workers`.
   tunable_count<detail::loop_tuning> prefetch = 0;
 
-  /// The key of the per-sample random bits. DataLoader(generator), worker_init_fn.
+  /// The seed of the random bits that each sample gets. PyTorch: `generator` and `worker_init_fn`
+  /// of `DataLoader`.
   std::uint64_t seed = 0;
 
-  /// The treatment of a last batch that is not full. DataLoader(drop_last).
+  /// The treatment of a last batch that is not full. PyTorch: `DataLoader(drop_last=...)`.
   penstock::last_batch last_batch = penstock::last_batch::keep;
 
   /// Delivers batches in the sampler's order. If false, delivers the batch that is complete first,
-  /// in no particular order. DataLoader(in_order).
+  /// in no particular order. PyTorch: `DataLoader(in_order=...)`.
   bool in_order = true;
 
-  /// Places batches in page-locked memory. DataLoader(pin_memory).
+  /// Places batches in page-locked memory. PyTorch: `DataLoader(pin_memory=...)`.
   bool pinned = true;
 
   /// The action when the consumer requests a batch while leases, on its thread or moved to other
@@ -312,7 +313,7 @@ struct loader_options {
 
   /// The maximum distance of prefetch hints ahead of the workers, in stored bytes; 0 sends no
   /// hints. The dataset's `prefetch_capacity` limits the distance, too. A cache may plan farther
-  /// ahead than it fetches. Has no effect on the contents of batches and takes no slots.
+  /// ahead than it fetches. The option has no effect on the contents of batches and takes no slots.
   ///
   /// A thread of the loader calls the dataset. The destructor joins that thread, and waits at most
   /// `faults.timeout` if that is set. Throws `option_error` for a sampler that counts draws, such
@@ -320,8 +321,8 @@ struct loader_options {
   /// docs/stores.md.
   std::uint64_t lookahead_bytes = 0;
 
-  /// The handling of reads that fail or hang. DataLoader(timeout), which limits the wait for a
-  /// batch.
+  /// The handling of reads that fail or hang. PyTorch: `DataLoader(timeout=...)`, which limits the
+  /// wait for a batch.
   loader_fault_options faults = {};
   /// The amount and the kind of memory for the host slots.
   loader_memory_options memory = {};

@@ -28,7 +28,7 @@ enum class tuning_reason : std::uint8_t {
   went_back,  ///< not kept: no gain
 };
 
-/// A setting that was tried, and its result.
+/// A move: a setting that was tried, and the result.
 struct tuning_move {
   /// For a loader, the number of batches that it had read when the move ended, including batches
   /// that no loop took. For a transfer, the number of batches that it had handed out.
@@ -46,8 +46,8 @@ struct tuning_move {
 /// The settings that `automatic` has chosen so far, from `loader::tuning()` or
 /// `transfer::tuning()`. The object is a copy, which does not change.
 struct tuning_history {
-  /// The best setting so far. During a move, another setting is in use. Without `automatic`, the
-  /// setting that the loader or the transfer was made with.
+  /// The best setting so far. During a move, another setting is in use. Without `automatic`, this
+  /// is the setting that the loader or the transfer was made with.
   tuning_setting now;
   std::uint64_t count = 0;         ///< number of moves so far, including moves that are not listed
   std::vector<tuning_move> moves;  ///< the last moves, at most 32, oldest first

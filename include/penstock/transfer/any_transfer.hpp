@@ -26,7 +26,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A transfer of any source and transform. An `any_transfer` shares it with its ranges.
+/// The interface of a transfer of any source and transform. An `any_transfer` shares the object
+/// with its ranges.
 template <record_type Record, device Device>
 class erased_transfer {
  public:
@@ -59,11 +60,11 @@ class erased_transfer {
   [[nodiscard]] virtual std::size_t device_bytes() const = 0;
   /// @}
 
-  /// Destroys the transfer: a loop that is not at its end gets `cancelled` at its next step.
+  /// Destroys the transfer. A loop that is not at its end gets `cancelled` at its next step.
   virtual void shut_down() noexcept = 0;
 };
 
-/// The `erased_transfer` of a `Transfer`.
+/// Implements `erased_transfer` with a `Transfer`.
 template <class Transfer>
 class erased_transfer_of final
     : public erased_transfer<typename Transfer::record_type, typename Transfer::device_type> {
@@ -181,7 +182,7 @@ class erased_transfer_of final
 /// `Record` is the record of the batches that the loop gets, after a transform. Owns the transfer,
 /// which is moved in. A loader that the transfer refers to must outlive it. Costs one virtual call
 /// per batch. Movable. If it is empty, it can only be assigned to and destroyed; all other
-/// functions throw `std::logic_error`. Each function may be called from the same threads as that of
+/// functions throw `std::logic_error`. The threads that may call a function are the same as for
 /// `transfer`.
 template <record_type Record, device Device = cpu_device>
 class any_transfer {

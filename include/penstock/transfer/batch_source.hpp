@@ -13,8 +13,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The batches of a source do not fit its transfer: a loader with another layout was assigned to
-/// the source, or a batch has more samples than its layout has room for.
+/// Thrown if the batches of a source do not fit its transfer: a loader with another layout was
+/// assigned to the source, or a batch has more samples than its layout has room for.
 class [[gnu::visibility("default")]] source_mismatch : public error {
  public:
   using error::error;
@@ -24,10 +24,10 @@ class [[gnu::visibility("default")]] source_mismatch : public error {
 /// to true if it holds a batch. `host_batch` is a model.
 ///
 /// `release_after(stream)` empties the batch. The source may refill the memory as soon as `stream`
-/// has finished all work that is currently queued on it. If the memory may not be page-locked, the
-/// batch has `pinned()`, which returns false for such memory. A `host_batch` can also be released
-/// at a point of the transfer's copies, in which case a `transfer` records one event for several
-/// batches.
+/// has finished all work that is currently queued on it. If the memory may be other than
+/// page-locked, the batch has `pinned()`, which returns false for such memory. A `host_batch` can
+/// also be released at a point of the transfer's copies, in which case a `transfer` records one
+/// event for several batches.
 ///
 /// If a stream of the producer may still write the batch, the batch has a const function
 /// `wait_until_written(stream)`, which makes later work on `stream` wait until the batch is

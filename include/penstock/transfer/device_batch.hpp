@@ -20,7 +20,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Reports that `host` was called with a record that is not the source's record.
+/// Throws the error for a call of `host` with another record than the source's record.
 [[noreturn, gnu::cold]] inline void throw_other_record() {
   throw std::logic_error(
       "penstock::device_batch: host() was called for another record than that of the source's "
@@ -93,7 +93,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     return slots_->stream_of(slot_);
   }
 
-  /// The implementation of `lease::host`.
+  /// Implements `lease::host`.
   template <record_type Source>
   [[nodiscard]] const_batch_view<Source> host_view() const {
     use();
@@ -164,9 +164,9 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
 /// overwritten only after all work that is queued on the consumer's stream at that time.
 ///
 /// A lease may be moved out of the loop and kept, even after the feed and the loader are destroyed.
-/// The consumer's stream must outlive the lease. Only one thread at a time may use a lease; it may
-/// be moved to another thread. Any thread may destroy it, and so may work on a CPU stream. A CUDA
-/// stream's host functions may not call CUDA, so they may not destroy a lease.
+/// The consumer's stream must outlive the lease. Only one thread at a time may use a lease; to use
+/// it on another thread, move it there. Any thread may destroy it, and so may work on a CPU stream.
+/// A CUDA stream's host functions may not call CUDA, so they may not destroy a lease.
 template <record_type Record, device Device>
 using device_batch = lease<Record, device_lease<Device>>;
 

@@ -11,8 +11,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Stands for the transform of a `transfer` without one: the consumer gets batches as they were
-/// copied.
+/// The type of the transform of a `transfer` without a transform. The consumer gets batches as they
+/// were copied.
 struct no_transform {};
 
 namespace detail {

@@ -23,7 +23,8 @@ enum class zero_copy_use {
   always,     ///< always; `option_error` if the device cannot
 };
 
-/// `transfer_options::instrumentation`: measurements and records of the batches.
+/// The options in `transfer_options::instrumentation`: the information that is recorded about
+/// batches.
 struct transfer_instrumentation_options {
   /// Makes the device time copy, transform and step, for at most one batch in 32, see
   /// `device_stats`. Uses seven events on the device's streams. An error of the measurement ends
@@ -37,8 +38,8 @@ struct transfer_instrumentation_options {
   trace_target trace = nullptr;
 };
 
-/// `transfer_options::tuning`: the way in which batches reach the device. Has no effect on the
-/// contents or order of batches.
+/// The options in `transfer_options::tuning`: the way in which batches reach the device. Tuning has
+/// no effect on the contents or order of batches.
 struct transfer_tuning_options {
   /// Selects whether a device slot is the host slot of its batch, in which case the batch is not
   /// copied. Requires a loader as the source. The host slot is refilled after the work on the
@@ -60,9 +61,9 @@ struct transfer_options {
   tunable_count<detail::depth_tuning> depth = 3;
 
   /// Selects what happens if the consumer requests a batch while leases hold every device slot. The
-  /// leases belong to the consumer or to threads that it has moved them to. The feed takes a batch
-  /// from the source only if it has a slot for the batch. `wait` is for leases that end on other
-  /// threads. A stop request of the source ends the wait.
+  /// consumer holds the leases, or has moved them to other threads. The feed takes a batch from the
+  /// source only if it has a slot for the batch. `wait` is for leases that end on other threads. A
+  /// stop request of the source ends the wait.
   exhausted_action on_slots_exhausted = exhausted_action::fail;
 
   /// Hands out only the newest batch, for a source of live data such as a camera. `++` waits until
@@ -82,9 +83,9 @@ struct transfer_options {
   /// keeps itself. Raise `prefetch` by `depth` to read ahead as far as without the option.
   bool keep_host = false;
 
-  /// Measurements and records of the batches.
+  /// The information that is recorded about batches.
   transfer_instrumentation_options instrumentation = {};
-  /// Selects the way in which batches reach the device.
+  /// The way in which batches reach the device.
   transfer_tuning_options tuning = {};
 };
 

@@ -36,7 +36,7 @@ namespace detail {
 template <class T>
 inline constexpr bool is_transfer = false;
 
-/// Stands for the stream of a transfer without a stream.
+/// The type of the stream of a transfer without a stream.
 struct no_stream {};
 
 /// Checks the arguments of `transfer{...}`, as `loader_args_check` does for a loader.
@@ -96,7 +96,7 @@ class replay {
     constexpr std::uint64_t end = std::uint64_t{1} << 32;
     serial_ = flow_->start(
         from, (std::max)(from.epoch + 1, (std::min)(from.epoch + flow_->engine().depth() + 1, end)),
-        flow_->engine().next_position());  // a replay is not part of a training
+        flow_->engine().next_position());  // the position of the training stays unchanged
     left_ = batches;
     given_ = 0;
     try {
@@ -164,7 +164,7 @@ class replay {
   void end() noexcept {
     if (!flow_->engine().is_live(serial_)) return kept_.clear();
     try {
-      flow_->engine().synchronize();  // includes the work of a loop that was left
+      flow_->engine().synchronize();  // the loop may have been left early
       if (given_ != 0) flow_->engine().record_replay(given_, clock::now() - begin_);
     } catch (...) {  // NOLINT: the device reports it again, where it may leave
     }
@@ -178,7 +178,7 @@ class replay {
 
   std::shared_ptr<Feed> flow_;
   std::vector<batch_type> kept_;
-  batch_type none_;  // returned after the end
+  batch_type none_;  // `current` after the end
   std::size_t place_ = 0;
   std::uint64_t serial_ = 0;
   std::uint64_t left_ = 0;
@@ -207,8 +207,8 @@ template <class Device>
 
 }  // namespace detail
 
-/// A range of leases that carries batches from a source to a device. The copies run on their own
-/// stream, and overlap the work that the consumer queues on its stream.
+/// Copies the batches of a source to a device, and hands them out as ranges of leases. The copies
+/// run on their own stream, and overlap the work that the consumer queues on its stream.
 ///
 ///     ps::transfer feed{loader, stream};
 ///     for (auto& batch : feed.epochs(0, 5)) train_step(ps::get<"image">(batch), ..., stream);
@@ -278,7 +278,7 @@ class transfer {
       : flow_(std::make_shared<flow>(std::forward<Source>(source), stream, std::move(transform),
                                      options)) {}
 
-  /// Makes a transfer for a loop whose body is the step: for the CPU device.
+  /// Makes a transfer for a loop whose body is the step. Only for the CPU device.
   explicit transfer(Source&& source, const transfer_options& options = {})
     requires std::same_as<Transform, no_transform>
       : transfer(std::forward<Source>(source), detail::body_stream<device_type>(source.device()),
@@ -318,8 +318,8 @@ class transfer {
 
   /// Releases the current batch, unless it was moved out, and returns the next batch. For programs
   /// that have no loop over batches. The first call returns batch 0 of epoch 0, or the batch that
-  /// `reset` or `resume` has set. Epochs follow one another without a pause. Returns an empty batch
-  /// if the source has no further batch; a loader always has a batch.
+  /// `reset` or `resume` has set. There is no pause between epochs. Returns an empty batch if the
+  /// source has no further batch. A loader never runs out of batches.
   ///
   ///     for (int step = 0; step != steps; ++step) {
   ///       for (int micro = 0; micro != accumulate; ++micro) train(feed.next());
@@ -383,10 +383,10 @@ class transfer {
   /// @endcond
 
   /// Returns the position of the next batch, for a checkpoint: the batch after the last batch that
-  /// the consumer got. Does not depend on the batches that were read or copied ahead. After the
-  /// last batch of an epoch, this is the end of the epoch, see `loader_state`. Requires a source
-  /// with states, such as a loader. Any thread may call this if any thread may call the source's
-  /// `state_at`.
+  /// the consumer got. The position does not depend on the batches that were read or copied ahead.
+  /// After the last batch of an epoch, this is the end of the epoch, see `loader_state`. Requires a
+  /// source with states, such as a loader. Any thread may call this if any thread may call the
+  /// source's `state_at`.
   [[nodiscard]] auto state() const
     requires resumable_source<source_type>
   {
@@ -485,7 +485,7 @@ transfer(Source&&, Stream&&, Transform&&, transfer_options = {})
                                                      std::remove_cvref_t<Transform>>::source_type,
                 std::remove_cvref_t<Transform>>;
 
-/// Reports in one sentence that the options do not come last.
+/// Fails to compile, with a one-sentence message that the options must come last.
 template <class Source, class Stream>
 transfer(Source&&, transfer_options, Stream&&)
     -> transfer<typename detail::transfer_args_check<Source, detail::no_stream, no_transform,
@@ -503,9 +503,9 @@ struct feed_footprint {
   std::size_t device_bytes = 0;       ///< all device memory: `transfer::device_bytes`
 
   /// An upper bound, in bytes, on the host memory that the feed allocates: 4 KiB, and 1 KiB for
-  /// each device slot. If `depth` is `automatic`, 16 KiB more. If the loader has
-  /// `instrumentation.indices`, 16 bytes for each sample of each slot. Excludes the device's own
-  /// streams and events, and the memory that a transform allocates.
+  /// each device slot. An automatic `depth` adds 16 KiB. The loader's `instrumentation.indices`
+  /// adds 16 bytes for each sample of each slot. Excludes the device's own streams and events, and
+  /// the memory that a transform allocates.
   std::size_t bookkeeping = 0;
 
   friend bool operator==(const feed_footprint&, const feed_footprint&) = default;

@@ -12,8 +12,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The set of active workers: those whose number is below the active count. The other workers
-/// sleep, each on a separate word, so that activating a worker wakes only that worker.
+/// The set of active workers, which are the workers whose number is below the active count. Each
+/// other worker sleeps on a word of its own, so that activating a worker wakes only that worker.
 ///
 /// A worker checks before each claim whether it is active, and holds no claim while it sleeps.
 /// Before it sleeps, it must pass on the wake-ups that it may have received: see
@@ -68,13 +68,13 @@ class basic_active_workers {
   // `is_active`: a worker that misses a move makes an extra claim or sleeps, and checks again after
   // that.
   own_line<atomic<std::uint32_t>> open_;
-  atomic<bool> has_ended_{false};  // never unset
+  atomic<bool> has_ended_{false};  // never reset to false
   std::vector<sleeper> sleepers_;  // by worker
 };
 
-/// Makes an inactive worker, which holds no claim, sleep until it is active. The worker may have
-/// been woken for a chunk, which another worker must now claim from `cursor`. Not inlined, because
-/// this only happens with `automatic`. `waits` times the wait.
+/// Puts an inactive worker, which holds no claim, to sleep until it is active. If the worker was
+/// woken for a chunk, passes the wake-up on, so that another worker claims the chunk from `cursor`.
+/// Not inlined, because workers are inactive only with `automatic`. `waits` times the wait.
 template <class Active, class Cursor, class Waits>
 [[gnu::noinline]] void park(Active& active, std::size_t worker, Cursor& cursor,
                             Waits& waits) noexcept {

@@ -35,7 +35,7 @@ class alignas(cache_line) batch_work {
     failed_.error = nullptr;
   }
 
-  /// Opener: sets the chunks of the batch: `first` to `last`, not including `last`, of `samples`
+  /// Opener: divides the batch into the chunks with the numbers [`first`, `last`), of `samples`
   /// samples each.
   void reset(std::uint32_t first, std::uint32_t last, std::size_t samples) noexcept {
     first_chunk_ = first;
@@ -44,7 +44,7 @@ class alignas(cache_line) batch_work {
   }
   /// Returns the number of the first chunk.
   [[nodiscard]] std::uint32_t first_chunk() const noexcept { return first_chunk_; }
-  /// Returns the range of places, as [begin, end), that a chunk reads. The range is empty if the
+  /// Returns the positions [begin, end) in the batch that a chunk reads. The range is empty if the
   /// batch ends before the chunk.
   [[nodiscard]] std::pair<std::size_t, std::size_t> places_of(std::uint32_t chunk) const noexcept {
     const std::size_t begin =

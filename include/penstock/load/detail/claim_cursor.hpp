@@ -38,15 +38,15 @@ struct claim {
 /// the oldest unfinished batch always has its slot. Initially, batch -1 counts as handed out, so
 /// the first claimant opens batch 0.
 ///
-/// The claimed word contains everything that a claim needs. So a worker that is preempted between
-/// its claim and its work does not read data that a later batch may have overwritten.
+/// The claimed word contains everything that a claim needs. Therefore a worker that is preempted
+/// between its claim and its work cannot read data that a later batch has overwritten.
 template <class Atomics = std_atomics>
 class claim_cursor {
  public:
-  /// The number of fruitless claims after which a worker no longer yields. A smaller number costs
-  /// speed if there are more workers than cores and all are needed occasionally (with 4 workers on
-  /// 2 cores, 16 cost a tenth of the speed, 128 cost nothing). A larger number costs processor time
-  /// before superfluous workers sleep.
+  /// The number of consecutive unsuccessful claims after which a worker no longer yields. A smaller
+  /// number costs speed if there are more workers than cores and all are needed occasionally (with
+  /// 4 workers on 2 cores, 16 cost a tenth of the speed, 128 cost nothing). A larger number costs
+  /// processor time before surplus workers sleep.
   static constexpr std::uint32_t patience = 24;
 
   /// Makes a cursor for batches of at most `chunks` chunks.
@@ -86,8 +86,8 @@ class claim_cursor {
   /// overflows into the slot bits.
   ///
   /// `idle_spins` is the number of consecutive claims that led only to this wait. After `patience`
-  /// such claims, a superfluous worker sleeps without yielding: many workers that yield to each
-  /// other would never sleep.
+  /// such claims, a surplus worker sleeps without yielding: many workers that yield to each other
+  /// would never sleep.
   void wait_past(std::uint32_t batch, std::uint32_t idle_spins = 0) const noexcept {
     const auto is_past = [this, batch](std::uint32_t) {
       const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);

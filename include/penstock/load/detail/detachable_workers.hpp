@@ -103,7 +103,7 @@ class detachable_workers {
     std::thread::id thread;
     bool has_ended = false;
     bool is_detached = false;
-    bool is_exempt = false;       // this worker itself stops the others
+    bool is_exempt = false;       // `stop` does not wait for this worker, which called it
     std::shared_ptr<void> owner;  // set for a detached worker
   };
 

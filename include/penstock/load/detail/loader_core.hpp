@@ -172,8 +172,8 @@ class loader_core {
   [[nodiscard]] Lease next(failed_batch& failed) noexcept {
     return leased<Lease>(next_slot(failed), failed);
   }
-  /// Does the same as `next` if the batch is already complete. Otherwise returns an empty lease.
-  /// Without workers the lease is always empty.
+  /// Returns the next batch, like `next`, if that batch is already complete. Otherwise returns an
+  /// empty lease. Without workers, the lease is always empty.
   template <class Lease = batch_type>
   [[nodiscard]] Lease try_next(failed_batch& failed) noexcept {
     return leased<Lease>(try_next_slot(failed), failed);
@@ -183,18 +183,18 @@ class loader_core {
   [[nodiscard]] bool at_end() const noexcept { return !range_.is_live() || next_ == end_; }
 
   /// Returns the counts that the limits of `faults.on_error` are compared with, including the batch
-  /// that was taken last. A feed takes batches ahead of its loop. It calls `judge_from` with an
-  /// earlier value to make the limits ignore the batches taken since then.
+  /// that was taken last. A feed, which takes batches ahead of its loop, calls `judge_from` with an
+  /// earlier value to exclude the batches taken since then from the limits.
   [[nodiscard]] judged_samples judged() const noexcept { return supervisor_.judged(); }
   void judge_from(const judged_samples& judged) noexcept { supervisor_.judge_from(judged); }
 
-  /// Does nothing: samples can be read again.
+  /// Does nothing, because a loader can read the samples again.
   void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {}
 
   /// Ends the range: starts no new read, waits for the reads in progress, and releases their slots.
   /// Another range can then be started. Has no effect without a range.
   void stop() noexcept;
-  /// Does the same as `stop`, and makes `was_cut` return true unless the range was at its end.
+  /// Calls `stop`, and makes `was_cut` return true unless the range was at its end.
   void cut() noexcept {
     was_cut_ = was_cut_ || !at_end();
     stop();
@@ -259,7 +259,7 @@ class loader_core {
       if (!idle_slot_) idle_slot_ = slots_->acquire(metrics);
       if (!idle_slot_) return false;
       if (!bind(*next, *idle_slot_, reader, metrics))
-        continue;  // the range has ended: the slot stays
+        continue;  // the range has ended: keep the slot for the next batch
       got.slot = *std::exchange(idle_slot_, std::nullopt);
       got.chunk = work_[got.slot].first_chunk();
       cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.chunk);
@@ -278,7 +278,7 @@ class loader_core {
   [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
                               const retrying_reader& reader, const meters& metrics) noexcept {
     const std::uint64_t opened =
-        metrics.open();  // first, since the consumer may wait for all of this
+        metrics.open();  // first, to time all work that delays the consumer
     if (!ordered_for_ || ordered_for_->range != next.range ||
         ordered_for_->at.epoch != next.at.epoch) {
       make_order(next, reader);
@@ -433,7 +433,7 @@ class loader_core {
   /// object alive until their read returns. Otherwise `end_others` waits for them.
   void end_workers(bool is_end_of_all = false) noexcept {
     const std::lock_guard lock{ending_};
-    if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;  // `shut_down` does
+    if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;  // left to `shut_down`
     // If a stall report calls `exit()`, nothing else can give up the read.
     const bool is_in_report = supervisor_.is_in_report();
     const auto is_lost = [&](std::size_t worker) {
@@ -483,7 +483,7 @@ class loader_core {
       lease_guard guard{info.epoch, info.batch};
       next_position_.store(batch_position{info.epoch, info.batch + 1});
       return {slots_, *slot, info, std::move(guard)};  // NOLINT: trivial, except in a checked build
-    } catch (...) {  // a checked build had no memory to track the lease
+    } catch (...) {  // a checked build found no memory for its record
       failed = {std::current_exception()};
       slots_->release(*slot);
       end_by(failed);
@@ -546,7 +546,7 @@ class loader_core {
     return std::nullopt;
   }
   bool read_all(std::uint32_t slot) {
-    const scoped_flush_to_zero as_on_a_worker;  // also for the sampler
+    const scoped_flush_to_zero as_on_a_worker;  // the sampler runs in this mode too
     meters& metrics = observer_.reader(0);
     const auto next = schedule_.next();
     if (!next || !bind(*next, slot, *readers_.front(), metrics)) return false;
@@ -678,7 +678,7 @@ void loader_core<Device>::shut_down() noexcept {
   } else {
     // The consumer may be in its loop on another thread, so the range stays unchanged.
     fail_all({gone_}, loader_phase::ended);
-    pool_.exempt_caller();  // first: the consumer may wait for this worker in `end_workers`
+    pool_.exempt_caller();  // first: the consumer may already wait for this worker
     end_workers(true);
     end_others();
   }
@@ -774,12 +774,12 @@ std::optional<std::uint32_t> loader_core<Device>::next_slot(failed_batch& failed
     if (slot && take(*slot, failed)) [[likely]]
       return slot;
     if (!slot) failed = delivery_.failed();
-    if (!failed) return std::nullopt;  // without workers: no batch is wanted
+    if (!failed) return std::nullopt;  // a loader without workers has no more batches
   } catch (...) {
     failed = {std::current_exception()};
   }
   end_by(failed);
-  pool_.mark_retrieved(failed.error);  // now that its workers have ended
+  pool_.mark_retrieved(failed.error);  // after the workers have ended and stored it
   return std::nullopt;
 }
 
@@ -802,7 +802,7 @@ void loader_core<Device>::stop() noexcept {
   if (!has_workers()) next_ = bound;
   for (; next_ != bound; ++next_) {
     const auto slot = delivery_.wait(next_);
-    if (!slot) break;  // nothing more is delivered
+    if (!slot) break;  // `fail` has ended the delivery
     work_[*slot].failed().error = nullptr;
     observer_.record_discarded();
     slots_->release(*slot);

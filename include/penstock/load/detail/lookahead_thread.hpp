@@ -230,7 +230,7 @@ class plan_follower {
         return true;
       }
       const bool is_early = ledger_.record_announced(number_, bytes);
-      if (!is_early && !Channel::is_of_use_late) return true;  // already opened: `follow` moves on
+      if (!is_early && !Channel::is_of_use_late) return true;  // opened earlier: `follow` goes on
       if (Channel::is_counted) {
         metrics_->samples.add(fits);
         metrics_->bytes.add(bytes);
@@ -246,7 +246,8 @@ class plan_follower {
   }
 
  private:
-  // Moves forward to the next batch of the range, unless it is already ahead of that batch.
+  // Advances to the batch that is opened next, unless the announcements are already ahead of that
+  // batch.
   void follow(const schedule::coming& now) {
     if (now.next.range != range_) {
       ledger_.void_from(now.first);
@@ -343,8 +344,8 @@ class plan_follower {
   std::array<std::uint64_t, 64> indices_{};
 };
 
-/// Announces to a dataset the samples that are read next, by prefetch hints and, farther ahead, by
-/// the access plan; see `loader_options::lookahead_bytes`. A separate thread makes the
+/// Announces coming reads to a dataset: the next samples by prefetch hints, and samples farther
+/// ahead by the access plan. See `loader_options::lookahead_bytes`. A separate thread makes the
 /// announcements; without workers the consumer's thread does. No worker waits for an announcement:
 /// a sample that is announced too late, or never, is read without the hint.
 class look_ahead {
@@ -414,7 +415,7 @@ class lookahead_thread final : public look_ahead {
   }
 
  private:
-  static constexpr std::size_t max_inline = 64;  // maximum plan calls per batch without a thread
+  static constexpr std::size_t max_inline = 64;  // maximum number of plan calls per batch
 
   // Announces as much as there is room for. Prefetch hints come before plans, because hints are
   // needed first. Without a thread, the number of plan calls that a batch waits for is bounded.

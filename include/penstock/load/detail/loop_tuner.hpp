@@ -110,7 +110,7 @@ class basic_loop_tuner final : public tuner {
   hill_climber climber_;
   tuning_setting used_;
   std::uint64_t woken_at_ = 0;
-  std::uint64_t since_ = 0;            // start of the setting or of the range
+  std::uint64_t since_ = 0;            // start of the current setting or range
   std::shared_ptr<trace_sink> trace_;  // null: not traced
   tuning_log log_;
 };

@@ -43,7 +43,7 @@ class alignas(cache_line) read_progress {
     failure where;
   };
 
-  /// Sets whether each sample is read by a separate call (`is_exact`).
+  /// Records whether the dataset reads each sample in a separate call (`is_exact`).
   void prepare(bool is_exact) noexcept { is_exact_ = is_exact; }
 
   /// Reading thread: assigns all following reads to this batch.
@@ -193,8 +193,8 @@ class read_watch {
       std::unique_lock lock{mutex_};
       while (!wake_.wait_for(lock, period(), [this] { return is_over_; })) {
         lock.unlock();
-        // A step counts as at most two periods: a process that was stopped, or a report that took
-        // long, must not look like a hanging read.
+        // Counts at most two periods between two observations, so that a stopped process or a slow
+        // report does not look like a hanging read.
         const auto now = clock::now();
         const auto step =
             std::min<clock::duration>(2 * period(), now - std::exchange(looked_, now));
@@ -216,7 +216,7 @@ class read_watch {
     join_unless_caller(thread_);
   }
 
-  /// Returns true if the watch's thread calls this function, which happens in a report.
+  /// Returns true if the calling thread is the watch's thread, which happens only within a report.
   [[nodiscard]] bool is_in_report() const noexcept {
     return thread_.get_id() == std::this_thread::get_id();
   }
@@ -234,7 +234,7 @@ class read_watch {
       if (!found || !readers_[reader].is_given_up()) continue;
       try {
         report({found->where, reader, elapsed(reader), true});
-      } catch (...) {  // from the user's report: a destructor has no caller to report it to
+      } catch (...) {  // the user's report threw, but a destructor cannot rethrow
       }
     }
   }

@@ -118,8 +118,8 @@ class recovery {
     std::fill(of_batch.is_gone.begin(), of_batch.is_gone.end(), std::uint8_t{0});
   }
 
-  /// Reader: records that the sample at `position` of the batch in `slot` was given up on. Another
-  /// sample has filled its place, or `end_batch` closes the gap.
+  /// Reader: records that the sample at `position` of the batch in `slot` is lost. Either another
+  /// sample has taken its place, or `end_batch` closes the gap.
   void record_loss(std::uint32_t slot, std::uint64_t position, std::uint64_t sample,
                    const std::exception_ptr& error) noexcept {
     losses& of_batch = losses_[slot];
@@ -204,8 +204,8 @@ class recovery {
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
   void judge_from(const judged_samples& judged) noexcept { judged_ = judged; }
 
-  /// Waits before retry `retry`. Returns false as soon as `is_over()` is true. `interrupt` makes
-  /// the wait check `is_over` again.
+  /// Waits for the backoff of retry `retry`. Returns false as soon as `is_over()` is true.
+  /// `interrupt` makes a waiting thread check `is_over` again.
   bool wait(std::size_t retry, const stop_predicate& is_over) {
     std::unique_lock lock{waiting_};
     return !wake_.wait_for(lock, wait_before(policy_, retry), is_over);
@@ -213,7 +213,7 @@ class recovery {
 
   /// Wakes all waits for retries, because a range is over. Any thread may call this.
   void interrupt() noexcept {
-    { const std::lock_guard lock{waiting_}; }  // not between a waiter's check and its sleep
+    { const std::lock_guard lock{waiting_}; }  // waiters that have checked now sleep
     wake_.notify_all();
   }
 

@@ -145,9 +145,9 @@ class alignas(cache_line) retrying_reader {
     return false;
   }
 
-  /// Looks for an earlier failure in a chunk that has failed at place `at`, and reports that
-  /// failure instead. If samples pass through several stages, a later stage may fail at an earlier
-  /// place.
+  /// Looks for an earlier failure in a chunk that has failed at place `at`, and reports the earlier
+  /// failure instead. If samples pass through several stages, a stage that runs later may fail at
+  /// an earlier place.
   [[gnu::cold]] void look_earlier(const chunk& all, std::size_t at,
                                   const stop_predicate& is_over) noexcept {
     if (at >= all.samples.size()) return;  // the place is unknown

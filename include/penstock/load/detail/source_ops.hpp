@@ -97,7 +97,7 @@ class source_ops {
   /// exceptions of the sampler and the dataset, and `dataset_changed`. After an exception
   /// `bind_order` returns false.
   virtual void make_order(std::uint64_t epoch) = 0;
-  /// Opener: assigns to the batch in `slot` the last order that was made. Returns false if making
+  /// Opener: assigns the order that was made last to the batch in `slot`. Returns false if making
   /// the order failed.
   virtual bool bind_order(std::uint32_t slot) noexcept = 0;
   /// Sets `out` to the dataset indices of `batch`, which is in `slot`, starting at place `begin` of
@@ -154,7 +154,7 @@ class source_of final : public source_ops {
             .origin = [this](std::uint64_t sample) { return origin_of(data_, sample); }};
   }
   [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
-  // The context is made here and not by the caller, so that the loop over the samples keeps it in
+  // Makes the context here and not in the caller, so that the loop over the samples keeps it in
   // registers.
   void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
             const random_key& key, chunk_memory& memory, sample_clock* times) const override {

@@ -56,8 +56,8 @@ class worker_binding {
   void take() noexcept {
     if (plan_.binding != core_binding::bound) return;
     const int error = bind_this_thread(bits_);
-    // Relaxed, because the counter orders this store. If several workers are refused, any error
-    // will do.
+    // Relaxed, because the counter orders this store. If several workers fail, it does not matter
+    // which error is kept.
     if (error != 0) error_.store(error, std::memory_order_relaxed);
     bound_.advance();
   }

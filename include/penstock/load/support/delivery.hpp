@@ -19,9 +19,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The place where a batch is announced if batches are delivered in order. The worker that
-/// completes batch k writes first `slot` and then `word` of the place k modulo the number of slots.
-/// Two undelivered batches never share a place.
+/// The cell that announces a batch if batches are delivered in order. The worker that completes
+/// batch k writes to the cell k modulo the number of slots, first `slot` and then `word`. Two
+/// undelivered batches never share a cell.
 struct alignas(cache_line) announcement {
   waitable_counter word;  ///< k + 1, modulo 2^32
   std::uint32_t slot = 0;

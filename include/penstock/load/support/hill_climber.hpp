@@ -17,7 +17,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The result of a trial, with the ticks of a batch before and after.
+/// The result of a trial, with the ticks per batch before and after the change.
 struct trial_result {
   tuning_setting from;
   tuning_setting to;
@@ -52,7 +52,7 @@ class running_mean {
   [[nodiscard]] double variance_of_mean() const noexcept {
     return count_ < 2 ? 0.0 : squares_ / (count_ - 1) / count_;
   }
-  /// Returns the count of the numbers that were added.
+  /// Returns how many numbers were added.
   [[nodiscard]] double count() const noexcept { return count_; }
 
  private:
@@ -131,9 +131,9 @@ class throughput_window {
     read_ahead_ = read_ahead;
     window_ = {};
   }
-  /// Records the start of a range, and skips some batches, because the time to the first batch does
-  /// not show the pace. After that the window continues, because short ranges would otherwise never
-  /// fill a window.
+  /// Records the start of a range. Skips some batches, because the time to the first batch does not
+  /// show the pace. The current window continues after these batches. Otherwise short ranges would
+  /// never fill a window.
   void pause() noexcept { is_fresh_ = true; }
 
   /// Records that the consumer got a batch at `now`, and that it has waited `waited` ticks in total
@@ -193,7 +193,7 @@ class throughput_window {
 
   bool is_fresh_ = true;
   unsigned unsettled_ = settling;  // batches to skip until a window begins
-  std::uint64_t read_ahead_ = 0;   // batches to skip before those
+  std::uint64_t read_ahead_ = 0;   // maximum number of batches to skip before those
   std::uint64_t last_ = 0;
   std::uint64_t waited_ = 0;
   std::uint64_t began_ = 0;
@@ -264,9 +264,9 @@ class idle_phase {
   int odd_windows_ = 0;
 };
 
-/// Searches for the setting with which the batches of a loop come soonest, while the loop runs. The
-/// caller records each batch, and uses the setting that `now` returns. Pure arithmetic: no clock,
-/// no thread, no allocation, and the same result for the same numbers.
+/// Searches, while a loop runs, for the setting with which its batches arrive soonest. The caller
+/// records each batch, and uses the setting that `now` returns. Pure arithmetic: no clock, no
+/// thread, no allocation, and the same result for the same numbers.
 ///
 /// The search measures 32 batches at the start and uses as many readers as Little's law requires.
 /// After that, it compares the setting with a neighbor, in alternating windows. The search keeps
@@ -402,8 +402,8 @@ class hill_climber {
     ++pairs_;
     const gain change = gain_of(base_, other_, by_waits_);
     const bool is_last = pairs_ == max_pairs;
-    const bool for_good = trying_ == deeper && keeps_depth_;  // noise must not decide this
-    const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // one window is not enough
+    const bool for_good = trying_ == deeper && keeps_depth_;  // the memory stays allocated
+    const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // one pair may be noise
     const double sure = for_good ? 2 * errors : errors;
     if (may_end && change.is_above(worth_it, sure)) return end_trial(tuning_reason::faster);
     if (trying_ != down) {
@@ -486,9 +486,9 @@ class hill_climber {
   pace base_;               // pace of the kept setting
   std::size_t failed_ = 0;  // directions that gained nothing from the kept setting
   std::size_t unsure_ = 0;  // directions in `failed_` whose result was not significant
-  std::size_t floor_ = 0;   // with fewer workers than this, batches came later
+  std::size_t floor_ = 0;   // fewer workers than this have delayed batches
   int jumps_ = 0;
-  direction trying_ = up;  // this and the next members describe the current trial
+  direction trying_ = up;  // the direction of the trial
   tuning_setting tried_;
   pace other_;
   int pairs_ = 0;

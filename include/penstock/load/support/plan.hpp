@@ -180,8 +180,8 @@ void pick_samples(const Order& order, const epoch_plan& plan, const batch_info& 
   }
 }
 
-/// Returns the number of samples in a chunk if each worker gets two chunks of a batch. So all
-/// workers help with the oldest batch, and wait only briefly for the last chunk.
+/// Returns the number of samples in a chunk if each worker gets two chunks of a batch. Therefore
+/// all workers help with the oldest batch, and wait only briefly for its last chunk.
 inline std::size_t chunk_per_worker(const loader_options& options) noexcept {
   const std::size_t workers = options.workers.value();
   if (workers <= 1) return options.batch_size;
@@ -263,8 +263,7 @@ class chunk_length {
 
   /// Records that `samples` samples were read in `ticks` ticks. Any thread may call this.
   void record(std::size_t samples, std::uint64_t ticks) noexcept {
-    // A reader that lost its core for a while seems slow but is not, so the time grows in limited
-    // steps.
+    // Limits each increase of the time, because a reader that was preempted only seems slow.
     constexpr std::uint64_t max_growth = 16;
     const std::uint64_t each = ticks / std::max<std::uint64_t>(1, samples);
     const std::uint64_t before = sample_time_.load(std::memory_order_relaxed);

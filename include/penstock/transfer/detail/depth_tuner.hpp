@@ -47,7 +47,7 @@ class basic_depth_tuner final : public feed_tuner {
                                  std::uint64_t number) noexcept override {
     if (count > used_) {  // leases have made the feed open more slots
       held_ += count - used_;
-      range_.max = (std::max)(range_.max, count);  // there is memory for this number
+      range_.max = (std::max)(range_.max, count);  // so the device has memory for them
       wanted_ = count;
       record_opened(now, count);
     }
@@ -87,7 +87,7 @@ class basic_depth_tuner final : public feed_tuner {
   std::size_t used_;
   std::size_t wanted_ = 0;             // the last result of `take`
   std::size_t held_ = 0;               // additional slots for kept leases
-  std::uint64_t since_ = 0;            // start of this depth, or of the range
+  std::uint64_t since_ = 0;            // start of the current depth or range
   std::shared_ptr<trace_sink> trace_;  // null without a trace
   tuning_log log_;
 };

@@ -37,13 +37,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The slots of `results` that the step of a batch writes to. Each entry has the owner and the
-/// memory of a slot.
+/// The slots of `results` to which the step of a batch writes. Each entry holds the owner and the
+/// address of a slot.
 using noted_results = std::vector<std::pair<const void*, const void*>>;
 
-/// Returns a number that changes each time the host does something on `stream` that may reveal its
-/// progress. Returns nothing for a stream that does not count such uses, for example the calling
-/// thread.
+/// Returns the number of uses of `stream` by the host that may reveal its progress. Returns nothing
+/// for a stream that does not count its uses, such as the calling thread.
 template <class StreamRef>
 [[nodiscard]] std::optional<std::uint64_t> uses_of([[maybe_unused]] StreamRef stream) noexcept {
   if constexpr (requires {
@@ -103,8 +102,8 @@ struct device_slot {
   noted_results results;  // results that the batch's step writes to
   std::vector<std::uint64_t>
       tags;  // a word per sample, or empty; copied, because the host slot is refilled earlier
-  [[no_unique_address]] lease_guard lease;  // of the batch until its hand-out
-  std::optional<std::uint64_t> uses;        // `uses_of` at the begin of the lease, if checked
+  [[no_unique_address]] lease_guard lease;  // held here until the hand-out
+  std::optional<std::uint64_t> uses;        // checked build: `uses_of` at the start of the lease
   // Invariant: true from the end of a lease to the next copy. The thread that ends the lease stores
   // true with release, after the lease's records and all its accesses. The feed's thread loads it
   // with acquire before it accesses the slot.
@@ -137,9 +136,9 @@ struct device_slot {
     }
   }
 
-  /// In a checked build: ends `ended` for the host at once, and for each stream of the lease after
-  /// the work that is currently queued on the stream. The last stream to end it applies `then` to
-  /// the memory of the slot. If an exception ended the lease, the body may not have used the stream
+  /// In a checked build: ends `ended` for the host immediately, and for each stream of the lease
+  /// after the work that is currently queued on the stream. The last stream applies `then` to the
+  /// memory of the slot. If an exception ended the lease, the body may not have used the stream
   /// yet.
   template <class Guard, class Then>
   void end(Guard& ended, const Then& then) const noexcept {
@@ -167,8 +166,8 @@ struct device_slot {
       device.record(extras[i].released, *extras[i].stream);
     }
   }
-  /// Waits for the extra streams, because recording on them failed. Returns true if their work has
-  /// ended.
+  /// Waits for the extra streams. Called if recording on them has failed. Returns true if their
+  /// work has ended.
   [[nodiscard]] bool synchronize_extras(const Device& device) noexcept {
     bool is_idle = true;
     for (std::size_t i = 0; i < extras_used; ++i) {
@@ -227,8 +226,8 @@ inline void copy_from_host(const Device& device, void* to, const HostBatch& from
   }
 }
 
-/// The errors of leases whose end could not be recorded. The threads that end the leases add
-/// errors, and the consumer rethrows them. Any thread may call `note` at any time.
+/// The errors of leases whose end could not be recorded. The threads that end the leases record
+/// errors, and the consumer rethrows them. Any thread may call `record` at any time.
 class refused_releases {
  public:
   /// Records that a release failed with `error`. Keeps the first error that has not been rethrown.
@@ -424,7 +423,7 @@ class device_slots {
 
   /// Reserves the free `slot` for `batch`. Only the thread that fills slots may call this.
   void take(std::size_t slot, const batch_info& batch) noexcept { slots_[slot].take(batch); }
-  /// Releases a slot that no batch and no stream uses.
+  /// Releases `slot`, which no batch and no stream uses.
   void put_back(std::size_t slot) noexcept { slots_[slot].put_back(); }
 
   /// A function that queues the work for a batch.
@@ -589,10 +588,10 @@ class device_slots {
     return slots_[slot].is_extra(stream);
   }
 
-  /// Returns `slot`, whose lease has ended. The next batch in the slot waits for all work that is
-  /// currently queued on the stream of the lease. If recording the event fails, waits for that
-  /// work, and `rethrow_poison` throws the error. If waiting fails too, the slot is lost: the
-  /// library cannot know when it is free.
+  /// Returns `slot`, whose lease has ended, to the ring. The next batch in the slot waits for all
+  /// work that is currently queued on the stream of the lease. If recording the event fails, waits
+  /// for that work, and `rethrow_poison` throws the error. If waiting fails too, the slot is lost:
+  /// the library cannot know when it is free.
   void release(std::size_t slot) noexcept;
 
   /// Ends a lease on the feed's stream like `release`, but leaves the record to `flush_releases`,
@@ -604,7 +603,7 @@ class device_slots {
   /// like `release`.
   void flush_releases(capture_check check) noexcept;
 
-  /// Returns a slot that was filled and never handed out.
+  /// Returns `slot`, which was filled but never handed out, to the ring.
   void discard(std::size_t slot) noexcept;
 
   /// Makes `stream`, which is not the stream of the lease, wait for the work that fills `slot`, and
@@ -619,9 +618,8 @@ class device_slots {
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
-  /// Allocates memory for `count` more slots in one piece. Addresses of slots never
-  /// change. Throws
-  /// `out_of_memory`.
+  /// Allocates memory for `count` more slots in one piece. The addresses of existing slots do not
+  /// change. Throws `out_of_memory`.
   void add(std::size_t count);
   /// Returns the number of slots that have been made. Any thread may call this and `bytes`.
   [[nodiscard]] std::size_t made() const noexcept { return made_.load(std::memory_order_relaxed); }
@@ -657,7 +655,7 @@ class device_slots {
     if (holds_host()) {
       for (auto& one : batches) hold(one);
     } else {
-      // The consumer waits once for all of them.
+      // The consumer waits once for all batches of the group.
       const point last = slots_[batches.back().slot].filled_at;
       for (auto& one : batches) slots_[one.slot].filled_at = last;
     }
@@ -780,7 +778,7 @@ class device_slots {
       return true;
     }
   }
-  /// Does the work of `release` for a host slot, or for a slot that other streams have used. Not
+  /// Implements `release` for a host slot, and for a slot that other streams have used. Not
   /// inlined, so that `release` stays small.
   [[gnu::noinline]] void release_other(std::size_t slot) noexcept;
   /// Records that `from` is free after all work that is currently queued on `stream` and the extra
@@ -832,7 +830,7 @@ device_slots<Device>::device_slots(const Device& device, slot_layout layout, str
       host_ends_(host_ends),
       has_host_(has_host),
       copies_(device.make_stream()),
-      // Several times as many events as slots, because threads wait for the copies.
+      // Uses several times as many events as slots, because threads wait for the copies.
       copied_(holds_host() ? nullptr
                            : std::make_shared<timeline>(device, copies_, 4 * (max + 1),
                                                         event_wait::by_host)),
@@ -979,7 +977,7 @@ void device_slots<Device>::flush_releases(capture_check check) noexcept {
     refused_.record(end.refusal, end.is_lost);
   for (const std::size_t slot : ended_) {
     if (end.is_lost) break;
-    // Invariant: as in `set_released`, the flag is set after the record.
+    // Invariant: the flag is set after the record, as in `set_released`.
     slots_[slot].released_at = end.at;
     slots_[slot].is_released.store(true, std::memory_order_relaxed);  // for this thread
   }
@@ -992,7 +990,7 @@ void device_slots<Device>::discard(std::size_t slot) noexcept {
   if (keeps_host()) return_kept(slot);
   if (holds_host()) {
     from.lease.end();
-    drop_host(slot);  // the slot was not used
+    drop_host(slot);  // no work has used the slot
   } else {
     // The same stream fills the slot next.
     if constexpr (checked) from.lease.end_behind(1).behind(from.filled_by->stream(), erased(from));

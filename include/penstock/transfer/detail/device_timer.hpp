@@ -36,13 +36,14 @@ class device_timer {
     }
   }
 
-  /// Abandons the current measurement, because a range begins or ends and the batch may never come.
+  /// Abandons the current measurement. Called when a range begins or ends, because the batch that
+  /// is being timed may never be handed out.
   void abandon() noexcept {
     if (now_ != phase::off) now_ = phase::pause;
     has_left_ = in_body_ = false;
   }
 
-  /// Chooses `batch`, whose copy is queued next, if the pause is over.
+  /// Chooses `batch`, whose copy is queued next, for a measurement, if the pause is over.
   void choose(const batch_info& batch) noexcept {
     if (now_ != phase::pause || ++paused_ < pause) return;
     now_ = phase::copy;

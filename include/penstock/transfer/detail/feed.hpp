@@ -87,8 +87,8 @@ class stage_reader {
     failed_ = {};
     end();
   }
-  /// Keeps the error of a batch that the stage gave and that was not filled, until its turn. Ends
-  /// the range. `judged` is the value of `judged()` for that batch.
+  /// Keeps the error of a batch from the stage that could not be copied, until it is that batch's
+  /// turn. Ends the range. `judged` is the value of `judged()` for that batch.
   void fail(failed_batch failed, const judged_samples& judged) noexcept {
     failed_ = std::move(failed);
     judged_ = judged;
@@ -113,7 +113,7 @@ class stage_reader {
   [[nodiscard]] bool may_have_more() const noexcept { return !is_over_ && !stage_->at_end(); }
   /// Returns true if the program has ended the range early by a call to the source.
   [[nodiscard]] bool was_cut() const noexcept { return !is_over_ && stage_->was_cut(); }
-  /// Takes the error of the stage when it is the error's turn.
+  /// Removes the stored error and returns it, when it is the error's turn.
   [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
   /// Returns the samples that the stage had judged before it returned the last batch or error.
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
@@ -176,13 +176,14 @@ class feed_watch {
     if (!timer_) return;
     if (const auto times = timer_->end_step(consumer)) metrics_->record_device(*times);
   }
-  /// Starts the body with a batch in a slot of `ring`. Throws what the device throws.
+  /// Records the start of the loop's body with a batch in a slot of `ring`. Throws what the device
+  /// throws.
   void begin_step(device_slots<Device>& ring, stream_ref consumer, const batch_info& batch) {
     step_.begin(metrics_->trace(), batch);
     if (timer_) timer_->begin_step(consumer, batch);
     if (tuner_) tune(ring, runs_inline(ring.device(), consumer));
   }
-  /// Ends the step because the range ends within the body.
+  /// Ends the step, because the range ends within the loop's body.
   void leave_step() noexcept { step_.end(); }
   /// @}
 
@@ -460,14 +461,14 @@ class feed_engine {
   void stop() noexcept;
 
  private:
-  /// True if batches may become outdated, in which case a feed may skip them. A program whose
-  /// source is a loader does not compile the code for `newest`.
+  /// True if batches may become outdated, so that a feed may skip them. False for a loader, so that
+  /// a program with a loader does not compile the code for `newest`.
   static constexpr bool may_skip = !std::same_as<Stage, loader_core<device_type>>;
 
   /// Returns the largest number of copies in a group.
   [[nodiscard]] std::size_t largest_group() const {
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
-    if (slots_->holds_host()) return 1;  // no calls to share
+    if (slots_->holds_host()) return 1;  // nothing is copied
     if (newest_) return 1;               // copies one batch at a time
     if (runs_inline(slots_->device(), stream_)) return 1;
     return preferred_group<device_type>(layout_.bytes());
@@ -521,7 +522,7 @@ class feed_engine {
   }
 
   stage_reader<Stage> source_;
-  slot_layout layout_;  // of the batches as they are copied
+  slot_layout layout_;  // layout of a batch when it is copied
   stream_ref stream_;
   std::shared_ptr<slots_type> slots_;
   bool zero_copy_;
@@ -601,8 +602,8 @@ std::uint64_t feed_engine<Stage>::start(const batch_position& from, std::uint64_
 template <stage Stage>
 bool feed_engine<Stage>::advance() {
   watch_.end_step(stream_);
-  // If the held lease is a lease of this feed, its end checks that the stream is usable, and `next`
-  // throws the error. The body may have replaced it by a lease of another feed.
+  // If the held lease belongs to this feed, ending it checks that the stream is usable, and `next`
+  // throws the error. The body may have replaced the lease by a lease of another feed.
   const bool is_asked = held_.is_in(*slots_);
   end_held();
   held_ = next(is_asked);
@@ -632,7 +633,7 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
     if (in_flight() != 0 || issue_next()) {
       const std::size_t slot = oldest();
       if (!slots_->holds_host()) {
-        // If the stream is the calling thread, this waits for the copy.
+        // Blocks until the copy is complete if the stream is the calling thread.
         const auto timed = metrics_.for_copy(slots_->will_block(slot, stream_));
         slots_->wait_for_copy(slot, stream_, knows_filled_);
       }
@@ -640,7 +641,7 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
       if constexpr (may_skip) slots_->record_dropped(slot, std::exchange(dropped_, 0));
       return {slots_, slot, stream_};
     }
-  } catch (...) {  // of the device's
+  } catch (...) {  // an exception of the device
     stop();
     throw;
   }
@@ -677,7 +678,7 @@ void feed_engine<Stage>::drain() noexcept {
   if (first) source_.from()->judge_from(judged_[*first]);
 }
 
-/// If it is time for a group, queues copies while a batch is ready and a slot is free.
+/// If a group is due, queues copies while a batch is ready and a slot is free.
 template <stage Stage>
 void feed_engine<Stage>::issue_ready() {
   if (in_flight() > 1 && in_flight() + group() > slots_->count()) return;

@@ -39,7 +39,8 @@ class erased_transform {
                        typename Device::stream_ref stream) = 0;
 };
 
-/// The transform `Transform` of batches of the record `In`, with the layouts before and after it.
+/// Implements the erased transform with a `Transform` for batches of the record `In`, and owns the
+/// layouts before and after it.
 template <class Transform, record_type In, device Device>
 class transform_of final : public erased_transform<Device> {
  public:
@@ -85,8 +86,8 @@ class transform_stage {
       : device_(device),
         transform_(std::move(transform)),
         in_(std::move(in)),
-        // Has the highest priority, so that a transform need not wait for all blocks of the running
-        // step.
+        // Gives the stream the highest priority, so that a transform does not wait for all blocks
+        // of the running step.
         stream_(make_stream(device, stream_priority::highest)),
         made_(std::make_shared<fill_timeline<Device>>(device, stream_, 4 * (slot_count + 1),
                                                       event_wait::by_host)) {
