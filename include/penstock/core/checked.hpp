@@ -87,7 +87,7 @@ namespace detail {
 
 inline constexpr bool checked = true;
 
-/// A flag of the calling thread: true if the thread belongs to a CPU stream.
+/// Returns the flag of the calling thread that is true if the thread belongs to a CPU stream.
 [[nodiscard, gnu::visibility("default")]] inline bool& runs_a_stream() noexcept {
   thread_local bool runs = false;
   return runs;

@@ -37,7 +37,7 @@ class str_cat_arg {
                          : static_cast<std::uint64_t>(whole)),
         kind_(whole < 0 ? kind::negative : kind::number) {}
   str_cat_arg(bool) = delete;
-  str_cat_arg(char) = delete;    // it would convert to a number
+  str_cat_arg(char) = delete;    // would convert to a number
   str_cat_arg(double) = delete;  // the caller must choose the rounding
 
   void append_to(std::string& all) const {
@@ -228,7 +228,7 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   /// Returns the index, in the loader's dataset, of the first sample that does not fit.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
   /// Returns the number of values that the batch needs up to and including the first sample that
-  /// does not fit. If that sample is too long by itself, the number of its values alone.
+  /// does not fit. If that sample alone is too long, returns only the number of its values.
   [[nodiscard]] std::uint64_t needed() const noexcept { return needed_; }
   /// Returns the capacity in values.
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
@@ -304,7 +304,7 @@ struct failure {
   /// - "read": the dataset with its adaptors.
   /// - "length": the length of a ragged sample, or the capacity for it.
   /// - "order": the sampler's order of the epoch, or the dataset's size. In this stage and the
-  ///   stages below, the failure belongs to no single sample.
+  ///   following stages, the failure belongs to no single sample.
   /// - "lengths": a request for the lengths of a batch that has not returned.
   /// - "batch": a `map_batch` function.
   /// - "transfer": the copy to the device.
@@ -328,9 +328,9 @@ struct failure {
   std::optional<limit_exceeded> reason = std::nullopt;
 
   /// Formats one line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the
-  /// batch)". If the index in the source dataset differs, it follows: ", 14711 in the dataset
-  /// below" or ", 711 in part 1 below". If there is a reason, it follows: "; passed on: 8 of 112
-  /// samples could not be read, ...".
+  /// batch)". If the index in the source dataset differs, that index follows: ", 14711 in the
+  /// dataset below" or ", 711 in part 1 below". If a limit was exceeded, the limit follows: ";
+  /// passed on: 8 of 112 samples could not be read, ...".
   [[nodiscard, gnu::cold]] std::string str() const {
     using detail::str_cat;
     std::string text = str_cat({"stage ", stage, ", epoch ", epoch, ", batch ", batch});

@@ -10,8 +10,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A call to the CUDA runtime failed. The message contains the call, its source location and CUDA's
-/// name for the error. The derived types are the failures that a program may want to handle.
+/// Thrown if a call to the CUDA runtime fails. The message contains the call, its source location
+/// and CUDA's name for the error. The derived types are the failures that a program may want to
+/// handle.
 class [[gnu::visibility("default")]] cuda_error : public error {
  public:
   cuda_error(cudaError_t code, const char* call, const std::string& message)
@@ -26,53 +27,54 @@ class [[gnu::visibility("default")]] cuda_error : public error {
   const char* call_;
 };
 
-/// The NVIDIA driver is missing, or it is too old for the runtime.
+/// Thrown if the NVIDIA driver is missing or too old for the runtime.
 class [[gnu::visibility("default")]] no_cuda_driver : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// There is a driver, but no device.
+/// Thrown if there is a driver, but no device.
 class [[gnu::visibility("default")]] no_cuda_device : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// No device has this ordinal.
+/// Thrown if no device has the requested ordinal.
 class [[gnu::visibility("default")]] invalid_device_ordinal : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// A stream whose work cannot be ordered with a feed.
+/// Thrown for a stream whose work cannot be ordered with a feed.
 class [[gnu::visibility("default")]] unusable_stream : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// A stream that belongs to a different device than the device it is used with.
+/// Thrown for a stream of another device than the device that it is used with.
 class [[gnu::visibility("default")]] stream_of_another_device : public unusable_stream {
  public:
   using unusable_stream::unusable_stream;
 };
 
-/// The stream is being captured into a CUDA graph, although its work has to run now, or the call is
-/// not allowed during a capture.
+/// Thrown if the stream is being captured into a CUDA graph although its work has to run now, or if
+/// the call is not allowed during a capture.
 class [[gnu::visibility("default")]] capture_in_progress : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// The device's context is lost: a kernel has faulted or the hardware has failed. All further calls
-/// fail. Recovery needs a new process, or `cudaDeviceReset` after all CUDA objects are destroyed.
+/// Thrown if the device's context is lost, because a kernel has faulted or the hardware has failed.
+/// All further calls fail. Recovery needs a new process, or `cudaDeviceReset` after all CUDA
+/// objects are destroyed.
 class [[gnu::visibility("default")]] cuda_context_lost : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// The thread's last-error slot holds an error from a CUDA call that the program made earlier. The
-/// library did not make its own call, because it would have hidden that error. The error stays in
-/// the slot.
+/// Thrown if the thread's last-error slot holds an error from a CUDA call that the program made
+/// earlier. The library has not made its own call, because that call would have hidden the error.
+/// The error stays in the slot.
 class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
  public:
   using cuda_error::cuda_error;

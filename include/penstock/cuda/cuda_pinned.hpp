@@ -28,8 +28,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// While this object lives, allocations of the calling thread, and of threads that it starts,
-/// prefer the NUMA node `node`. Best effort: has no effect if `node` is negative, if the program
+/// Makes allocations of the calling thread, and of threads that it starts, prefer the NUMA node
+/// `node` while this object lives. Best effort: has no effect if `node` is negative, if the program
 /// has a memory policy (numactl), or if the system calls are forbidden, as in many containers.
 class scoped_node {
  public:
@@ -134,14 +134,14 @@ inline constexpr std::size_t small_pinned_bytes = std::size_t{2} << 20;
 
 }  // namespace detail
 
-/// All or some of the memory is already page-locked by the program, another library or another
+/// Thrown if any of the memory is already page-locked by the program, another library or another
 /// `registered_memory`.
 class [[gnu::visibility("default")]] memory_already_registered : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// The device or the driver does not support the requested kind of page-locking.
+/// Thrown if the device or the driver does not support the requested kind of page-locking.
 class [[gnu::visibility("default")]] registration_unsupported : public cuda_error {
  public:
   using cuda_error::cuda_error;

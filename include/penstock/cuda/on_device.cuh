@@ -39,7 +39,7 @@ template <name... Names, class... Fs>
 /// The parameters of `normalised`.
 struct normalisation {
   double mean = 0.0;       ///< mean of the values divided by `maximum`
-  double deviation = 1.0;  ///< standard deviation of those values; not 0
+  double deviation = 1.0;  ///< standard deviation of the same values; not 0
   double maximum = 255.0;  ///< the value that maps to 1
 };
 

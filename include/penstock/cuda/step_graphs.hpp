@@ -66,8 +66,8 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
   /// `cuda_error` or a derived type.
   explicit cuda_graph_exec(const cuda_graph& graph) : unique_handle(made(graph), graph.ordinal()) {}
 
-  /// Queues the graph's work on `stream`. A default stream is that of the graph's device. Does not
-  /// block. Throws `cuda_error` or a derived type.
+  /// Queues the graph's work on `stream`. A default stream means the default stream of the graph's
+  /// device. Does not block. Throws `cuda_error` or a derived type.
   void launch(cuda_stream_ref stream) const {
     const stream_scope current{ordinal(), stream.get()};
     cuda_call("cudaGraphLaunch", [&] { return cudaGraphLaunch(get(), stream.get()); });
@@ -100,9 +100,9 @@ struct step_graphs_options {
   bool per_valid_count = true;
 };
 
-/// Replays a step as a CUDA graph: a single launch instead of many. This works because a feed's
-/// device slots have fixed addresses. Keeps a graph for each combination of slot, batch size,
-/// number of valid samples, and result slots that were acquired for the batch.
+/// Replays a step as a CUDA graph: a single launch instead of many. Replay is possible because a
+/// feed's device slots have fixed addresses. Keeps a graph for each combination of slot, batch
+/// size, number of valid samples, and result slots that were acquired for the batch.
 ///
 ///     ps::step_graphs graphs{device};
 ///     for (auto& batch : feed.epochs(0, 5)) {
@@ -297,7 +297,7 @@ class step_graphs {
     try {
       step(on);
     } catch (...) {
-      // The step's exception is reported; the error of the capture would add nothing.
+      // Ignores the error of the capture, because the step's exception is reported.
       static_cast<void>(end_capture(on));
       static_cast<void>(cudaGetLastError());
       throw;

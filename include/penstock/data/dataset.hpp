@@ -234,9 +234,9 @@ inline constexpr bool function_borrows<F> = F::borrows;
 /// **Lengths.** `length` returns the number of values in the ragged field of a sample; with several
 /// ragged fields, `sample_lengths<record_type> lengths(index)` returns all of them, in the record's
 /// order. The loader calls it for all samples of a batch before it reads any sample, from several
-/// threads at once. It should take no longer than an index lookup and must always return the same
-/// value; the limits of `loader_options::faults` do not cover it. Exceptions reach the consumer
-/// together with that batch.
+/// threads at once. `length` should take no longer than an index lookup and must always return the
+/// same value; the limits of `loader_options::faults` do not cover it. Exceptions reach the
+/// consumer together with that batch.
 ///
 /// **Hints** about coming reads, for a disk or a network, see `loader_options::lookahead_bytes`:
 /// - `prefetch_hint(indices)`: announces that these samples will be read next, in this order, after
@@ -361,7 +361,7 @@ template <class D>
 }
 
 /// Returns the joint capacity of the datasets that `data` wraps: the smallest nonzero
-/// `capacity_of(base)`. A capacity of 0 means that a dataset does not take part.
+/// `capacity_of(base)`. A dataset whose capacity is 0 does not count.
 template <class D, class Capacity>
 [[nodiscard]] std::uint64_t joint_capacity(const D& data, const Capacity& capacity_of) {
   std::uint64_t joint = 0;

@@ -65,7 +65,7 @@ class cpu_device {
   void record(event_type& event, stream_ref stream) const {
     if (event.time_ != nullptr) record_time(event, stream);
     if (event.queue_.get() != stream.queue_) {
-      // Null for the calling thread, whose work has all ended.
+      // The queue is null for the calling thread, whose work has already ended.
       event.queue_ = stream.queue_ == nullptr ? nullptr : stream.queue_->shared_from_this();
     }
     if (stream.queue_ == nullptr) return;

@@ -146,7 +146,7 @@ class operation {
   alignas(std::max_align_t) std::byte storage_[bytes];
 };
 
-/// Specifies what a push does if the ring is full.
+/// The action of a push if the ring is full.
 enum class when_ring_full : unsigned char {
   wait,   ///< waits for room, but not on the queue's own thread
   spill,  ///< keeps the operation on the heap
@@ -254,8 +254,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
   [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
 
-  /// The body of the stream's thread. Runs operations until an operation has called `stop`, and
-  /// also the operations that this operation and later operations push. Returns immediately if an
+  /// Runs operations until an operation has called `stop`, and then the operations that this
+  /// operation and later operations push. Called by the stream's thread. Returns immediately if an
   /// operation waits for a stream that was abandoned.
   void run() noexcept {
     const exit_handler handler{[this] { abandon(); }};
@@ -304,7 +304,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     if (other.is_modelled()) {
       time_.busy_until(other.time_.end_of(position - 1));
     } else if (is_late) {
-      time_.busy_until(host_clock::now());  // the best estimate: `other` models no times
+      time_.busy_until(host_clock::now());  // an estimate, because `other` models no times
     }
   }
 
@@ -339,7 +339,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     while (!has_room()) {
       if (Full == when_ring_full::spill || runs_here()) return spill();
       if (is_in_child()) throw_in_child();
-      lock.unlock();  // so that the running thread, whose work may push, can go on
+      lock.unlock();  // work on the running thread may need it to push
       completed_signal_.wait([this](std::uint32_t) { return has_room() || was_abandoned(); });
       if (was_abandoned()) throw_abandoned();
       lock.lock();
@@ -524,7 +524,7 @@ class cpu_stream_ref {
   [[nodiscard]] cpu_device device() const noexcept;
 
   /// Returns a number, for checked builds, that changes with each launch, copy, record and wait on
-  /// the stream, and when `is_complete` returns true. `std::nullopt` for the inline stream.
+  /// the stream, and when `is_complete` returns true. Returns `std::nullopt` for the inline stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }

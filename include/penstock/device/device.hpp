@@ -42,7 +42,7 @@ struct pinned_block {
   bool registration_refused = false;
 };
 
-/// Specifies which side waits for an event.
+/// The kinds of waiters that an event is made for.
 enum class event_wait {
   by_streams,  ///< streams only; a thread that waits for the event may spin
   by_host,     ///< threads as well, without spinning
@@ -147,7 +147,7 @@ template <class StreamRef>
 inline constexpr bool runs_host_functions =
     requires(StreamRef stream) { stream.launch([]() noexcept {}); };
 
-/// Throws if a stream that was usable no longer is.
+/// Throws if `stream`, which was usable before, is no longer usable.
 template <class Device>
 void require_still_usable(const Device& device, typename Device::stream_ref stream) {
   if constexpr (requires { device.require_still_usable(stream); }) {

@@ -337,7 +337,7 @@ namespace detail {
 /// The largest number of worker threads of a loader.
 inline constexpr std::size_t max_workers = 4096;
 
-/// Throws `option_error` for a value that no loader can work with.
+/// Throws `option_error` for an invalid value.
 inline void require_valid(const loader_options& options) {
   if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
   const std::size_t workers = options.workers.value();

@@ -104,7 +104,7 @@ class memory_budget;
 
 namespace detail {
 
-/// A request for slots of host memory, made to a `memory_budget`.
+/// A request for slots of host memory from a `memory_budget`.
 struct slot_demand {
   std::uint64_t slot_count = 0;              ///< number of slots requested
   std::uint64_t min = 0;                     ///< minimum number of slots that are useful
@@ -113,7 +113,7 @@ struct slot_demand {
   std::string_view raise = "memory.budget";  ///< the option that sets the budget
 };
 
-/// The account that the copies of a budget share with its reservations.
+/// The account of a budget, shared by the copies of the budget and by its reservations.
 struct budget_account {
   explicit budget_account(std::uint64_t bytes) : limit(bytes) {}
 
@@ -161,8 +161,8 @@ class memory_reservation {
 
 }  // namespace detail
 
-/// The host slots, pinned or not, would take more memory than the budget allows. The message
-/// contains the bytes needed, the limit, and the options that would help. Nothing has been
+/// Thrown if the host slots, pinned or not, would take more memory than the budget allows. The
+/// message contains the bytes needed, the limit, and the options that would help. Nothing has been
 /// allocated.
 class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  public:
@@ -229,14 +229,14 @@ class memory_budget {
                             {std::to_string(part), " must be above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
-    // A fraction of 1 is not multiplied: as a double, the largest size rounds to 2^64, which cannot
-    // be converted back.
+    // Does not multiply for a fraction of 1, because the largest size rounds to 2^64 as a double,
+    // which cannot be converted back.
     return memory_budget{part == 1.0
                              ? available
                              : static_cast<std::uint64_t>(part * static_cast<double>(available))};
   }
 
-  /// A copy shares the account. A move is a copy, because a moved-from budget must still have an
+  /// Copies share the account. A move makes a copy, because a moved-from budget must still have an
   /// account.
   memory_budget(const memory_budget&) = default;
   memory_budget& operator=(const memory_budget&) = default;
@@ -254,7 +254,7 @@ class memory_budget {
   [[nodiscard]] detail::memory_reservation reserve(const detail::slot_demand& demand) const {
     const std::lock_guard lock{account_->mutex};
     const std::uint64_t left = account_->limit - account_->used;
-    // Divides, because a product could overflow.
+    // Compares a quotient, because a product could overflow.
     const std::uint64_t fitting = demand.slot_bytes == 0
                                       ? demand.slot_count
                                       : (std::min)(demand.slot_count, left / demand.slot_bytes);

@@ -33,8 +33,8 @@ class pinned_resource final : public std::pmr::memory_resource {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  /// Returns the total bytes of all allocations so far that the system refused to page-lock, and
-  /// that are ordinary memory.
+  /// Returns the total bytes of all allocations so far that are ordinary memory, because the system
+  /// refused to page-lock them.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept {
     return pageable_bytes_.load(std::memory_order_relaxed);
   }

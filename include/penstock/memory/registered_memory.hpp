@@ -24,7 +24,8 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
 
 namespace detail {
 
-/// A device that registers large ranges in pieces, and must know the size of a copy.
+/// A device that registers large ranges in pieces, and therefore must know the maximum size of a
+/// copy.
 template <class D>
 concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   d.register_memory(data, bytes, true, unit);
@@ -39,16 +40,16 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
 ///     std::vector<float> table = ...;
 ///     ps::registered_memory locked{ps::cuda_device{0}, std::as_writable_bytes(std::span{table})};
 ///
-/// Owns the registration but not the memory. The memory must not move or be freed before this
-/// object is destroyed, and no copy may still use it when it is. Whole pages are locked: pass
-/// page-aligned ranges if several ranges are registered. Registration is slow (about one page fault
-/// for each page): register at start-up. Move-only. An empty range is not registered, and is not an
-/// error.
+/// Owns the registration but not the memory. Until this object is destroyed, the memory must not
+/// move or be freed. No copy may use the memory during the destruction. Whole pages are locked:
+/// pass page-aligned ranges if several ranges are registered. Registration is slow (about one page
+/// fault for each page): register at start-up. Move-only. An empty range is not registered, and is
+/// not an error.
 ///
 /// Some machines refuse to lock more than 2 or 4 GB in one call. Pass `unit` if no copy takes more
 /// than `unit` bytes, and each copy starts at a multiple of `unit` from the first byte. CUDA then
-/// registers more than 1 GiB in pieces. Pieces begin and end at page boundaries, and at boundaries
-/// of units if both can be had. CUDA refuses a copy that spans two pieces. If `unit` is 0, the
+/// registers more than 1 GiB in pieces. Pieces begin and end at page boundaries, and if possible
+/// also at boundaries of units. CUDA refuses a copy that spans two pieces. If `unit` is 0, the
 /// range is one piece.
 ///
 /// Throws `out_of_memory` if the system refuses. On CUDA, also throws `memory_already_registered`
@@ -61,7 +62,7 @@ class registered_memory {
   registered_memory(const Device& device, std::span<std::byte> memory, std::size_t unit = 0)
       : registered_memory(device, memory.data(), memory.size(), false, unit) {}
 
-  /// Page-locks memory that no thread writes to while it is registered. Its pages may be mapped
+  /// Page-locks memory that no thread writes to while it is registered. The pages may be mapped
   /// read-only.
   registered_memory(const Device& device, std::span<const std::byte> memory, std::size_t unit = 0)
       : registered_memory(device, const_cast<std::byte*>(memory.data()), memory.size(), true,

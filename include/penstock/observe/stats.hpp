@@ -130,8 +130,8 @@ struct duration_stats {
   }
 };
 
-/// Two snapshots do not match: they are from different loaders, in the wrong order, or measured by
-/// different clocks.
+/// Thrown if two snapshots do not match: they are from different loaders, in the wrong order, or
+/// measured by different clocks.
 class [[gnu::visibility("default")]] stats_mismatch : public error {
  public:
   using error::error;
@@ -235,7 +235,7 @@ struct device_stats {
   /// The idle time of the consumer's stream: from the end of a step until the next batch is
   /// available on the stream.
   std::chrono::nanoseconds idle{0};
-  std::chrono::nanoseconds step{0};  ///< the time from then to the end of the body's work
+  std::chrono::nanoseconds step{0};  ///< the work of the loop's body, after that idle time
 
   /// Returns the fraction of time in which the stream worked on steps, from 0 to 1, or 0 if nothing
   /// was timed.
@@ -258,7 +258,7 @@ struct growing {
     ((to.*Members = combine(to.*Members, with.*Members)), ...);
   }
 };
-/// The growing members of `Stats`. Numbers and histograms have none.
+/// The growing members of `Stats`. The list is empty for numbers and histograms.
 template <class Stats>
 struct counters : growing<> {};
 template <>
@@ -450,7 +450,7 @@ struct counters<loader_stats>
   return between;
 }
 
-/// Returns the sum for several loaders. Does not add values that apply to the whole container.
+/// Returns the sum for several loaders. Values that apply to the whole container are not added.
 /// Throws `stats_mismatch` if the loaders were measured by different clocks.
 [[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
   detail::require_one_clock("loader_stats", a.clock == b.clock);
@@ -463,7 +463,7 @@ struct counters<loader_stats>
   both.read.slowest = detail::slowest_of(a.read.slowest, b.read.slowest);
   both.ahead.max_bytes += b.ahead.max_bytes;
   both.ahead.bytes_now += b.ahead.bytes_now;
-  // The capacity may be the largest 64-bit number, so it is not added.
+  // Does not add the capacities, because a capacity may be the largest 64-bit number.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
   if (b.throttled.time > a.throttled.time) both.throttled = b.throttled;
   return both;

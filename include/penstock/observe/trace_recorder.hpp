@@ -205,7 +205,7 @@ class recorded_leases : public lease_sink {
     one.writer->add(trace_stage::lease, one.begin, one.writer->now(), batch, batch.size);
   }
 
-  std::vector<track> tracks_;  // by slot number
+  std::vector<track> tracks_;  // indexed by slot number
 };
 
 inline constexpr tracing tracing::code{

@@ -103,9 +103,9 @@ inline constexpr std::uint32_t prioritized_stage = shuffle_stage - 10;
 /// For the batches of `by_tokens`.
 inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
 
-/// The bijection Philox4x32-10: maps a 128-bit counter to 128 random bits, for each 64-bit key.
-/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-/// Pure; safe from any thread.
+/// Maps a 128-bit counter to 128 random bits by the bijection Philox4x32-10 with a 64-bit key.
+/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A
+/// pure function, which any thread may call.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(
     std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) noexcept {
   for (int round = 0; round < 10; ++round) {

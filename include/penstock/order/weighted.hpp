@@ -171,7 +171,7 @@ class weighted_order {
   /// independent draw.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     const auto last = static_cast<std::uint32_t>(table_->columns().size() - 1);
-    // In two loops, so that cache misses in a large table overlap.
+    // Uses two loops, so that cache misses in a large table overlap.
     for (std::size_t i = 0; i < out.size(); ++i) {
       sample_generator gen{key_, first + i};
       const std::uint64_t which = uniform(gen, std::uint32_t{0}, last);

@@ -28,7 +28,7 @@ class process_mark {
     return known != 0 ? known : load_id();
   }
 
-  /// Returns the mark of this process. It is never unmapped.
+  /// Returns the mark of this process, whose page is never unmapped.
   [[nodiscard]] static const process_mark& instance() noexcept {
     static const process_mark mark{true};
     return mark;
@@ -56,7 +56,7 @@ class process_mark {
     return id;
   }
 
-  std::atomic<::pid_t>* id_ = nullptr;  // 0 until the first call in a process
+  std::atomic<::pid_t>* id_ = nullptr;  // holds 0 until the first call in a process
 };
 
 /// Records the process in which threads were started. A child made by fork() has a copy of their
@@ -84,7 +84,7 @@ class fork_guard {
   }
 
   const process_mark* mark_;
-  ::pid_t id_;  // 0: there are no threads
+  ::pid_t id_;  // 0 without threads
 };
 
 }  // namespace detail

@@ -37,7 +37,8 @@ namespace detail {
   return {text.data(), length};
 }
 
-/// Reads the numbers at the start of `text`, at most `into.size()`. Returns how many it has read.
+/// Reads the numbers at the start of `text`, at most `into.size()`. Returns how many numbers it has
+/// read.
 inline std::size_t read_numbers(const char* text, std::span<std::uint64_t> into) noexcept {
   std::size_t count = 0;
   for (char* end = nullptr; count < into.size(); ++count, text = end) {

@@ -15,7 +15,7 @@
 #include <penstock/core/support/text_of_file.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 
-struct CUctx_st;  // the driver's CUcontext is a pointer to it
+struct CUctx_st;  // CUcontext of the driver is a pointer to this type
 
 #include <penstock/core/version.hpp>
 
@@ -251,7 +251,7 @@ class context_push {
     int device = 0;
     const int result = driver.current_device(&device);
     if (result == cudaErrorDeviceUninitialized || result == cudaErrorInitializationError) {
-      return std::nullopt;  // or the process has not used CUDA yet
+      return std::nullopt;  // the process may not have used CUDA yet
     }
     require(result, "cuCtxGetDevice");
     return device;
@@ -339,9 +339,9 @@ struct scoped_context : private context_push {
   return is_node ? node : -1;
 }
 
-/// Returns the host's NUMA node next to the device `ordinal`, or -1 if neither the driver nor the
-/// system reports it. If the driver's query fails, its node counts as unknown; throws only a
-/// persistent error. `root` is "/sys", except in tests.
+/// Returns the host's NUMA node next to the device `ordinal`, or -1 if the driver and the system do
+/// not report it. If the driver's query fails, its node counts as unknown; throws only a persistent
+/// error. `root` is "/sys", except in tests.
 [[nodiscard]] inline int nearest_node(int ordinal, const std::string& root = "/sys") {
   require_nothing_pending("cudaDeviceGetAttribute");
   const auto knows = [](const cuda_site& site, const auto& call) {
@@ -452,7 +452,7 @@ class unique_handle {
   unique_handle(unique_handle&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)), ordinal_(other.ordinal_) {}
   unique_handle& operator=(unique_handle&& other) noexcept {
-    const native_type next = std::exchange(other.handle_, nullptr);  // first: self-assignment
+    const native_type next = std::exchange(other.handle_, nullptr);  // first, for self-assignment
     const unique_handle old{std::exchange(handle_, next), std::exchange(ordinal_, other.ordinal_)};
     return *this;
   }

@@ -51,7 +51,8 @@ consteval map_form form_of() {
   }
 }
 
-/// The form in which a map calls `F`: as const, since many threads call it at once.
+/// The form in which a map calls `F`. The function is called as const, because many threads call it
+/// at once.
 template <class F, class... Args>
 inline constexpr map_form map_form_of = form_of<const F&, Args...>();
 /// True if `F` would be callable if it were not const.

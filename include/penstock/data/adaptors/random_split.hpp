@@ -44,7 +44,7 @@ struct field_labels {};
 /// The default labels, which stratify nothing.
 struct no_labels {};
 
-/// `whole * part / total` as quotient and remainder, exactly.
+/// The exact quotient and remainder of `whole * part / total`.
 struct share {
   share(std::uint64_t whole, std::uint64_t part, std::uint64_t total) noexcept {
     __extension__ using wide = unsigned __int128;
@@ -173,7 +173,8 @@ template <class Label>
     }
     begin = end;
   }
-  // Shuffle each part: its samples are grouped by class, so a subset of it would miss most classes.
+  // Shuffles each part. Its samples are still grouped by class, so a subset of the part would miss
+  // most classes.
   for (std::size_t part = 0; part < sizes.size(); ++part) {
     const std::vector<std::uint64_t> sorted = std::move(parts[part].indices);
     auto& indices = parts[part].indices;
@@ -308,9 +309,9 @@ template <std::size_t Parts, class Data, class Labels>
 
 }  // namespace detail
 
-/// An argument of `random_split`, which gives each part its share of the samples of each label. The
-/// label is the field `Field`, a single integer. The calling thread reads each sample once, unless
-/// the dataset has `view`. For images, pass a function instead, which need not decode them.
+/// Makes `random_split` give each part its share of the samples of each label. The label is the
+/// field `Field`, a single integer. The calling thread reads each sample once, unless the dataset
+/// has `view`. For images, pass a function instead, which need not decode them.
 template <name Field>
 [[nodiscard]] constexpr detail::stratification<detail::field_labels<Field>> stratified() {
   return {};
@@ -337,10 +338,10 @@ template <std::invocable<std::uint64_t> F>
 /// faster at sequential reads, split its files instead. Equal sizes, fractions and seeds give equal
 /// parts on every machine. A loader rejects a `loader_state` that was taken with other values.
 ///
-/// A part is a dataset like the result of `subset`. It takes about 250 bytes and has no index list.
-/// A stratified part has a list with 8 bytes per sample. Making it needs 16 bytes for each sample
-/// of the whole dataset. With two parts, a part's count of each class is its share rounded up or
-/// down. With three parts, the count differs from the share by less than 2.
+/// A part is a dataset like the result of `subset`, takes about 250 bytes, and has no index list. A
+/// stratified part has a list with 8 bytes per sample. Making it needs 16 bytes for each sample of
+/// the whole dataset. With two parts, a part's count of each class is its share rounded up or down.
+/// With three parts, the count differs from the share by less than 2.
 ///
 /// Refers to an lvalue, which must outlive the parts. An rvalue is moved in and lives as long as
 /// the last part. Throws `option_error` "fractions" if a fraction is not in [0, 1] or their sum

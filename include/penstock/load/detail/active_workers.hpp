@@ -69,7 +69,7 @@ class basic_active_workers {
   // that.
   own_line<atomic<std::uint32_t>> open_;
   atomic<bool> has_ended_{false};  // never reset to false
-  std::vector<sleeper> sleepers_;  // by worker
+  std::vector<sleeper> sleepers_;  // indexed by worker
 };
 
 /// Puts an inactive worker, which holds no claim, to sleep until it is active. If the worker was

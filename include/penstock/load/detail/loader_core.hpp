@@ -82,8 +82,8 @@ class loader_core {
   using ring_type = host_slots<Device>;
   using batch_type = host_lease<Device>;
 
-  /// Returns `requested` with numbers in place of `automatic`. Throws `option_error` if no loader can
-  /// work with the options.
+  /// Returns `requested` with numbers in place of `automatic`. Throws `option_error` if the options
+  /// are invalid.
   [[nodiscard]] static loader_options checked(const loader_options& requested);
   /// Returns the host slots of a loader: as many as its resolved options request and its budget
   /// grants. Throws `pinned_budget_exceeded` and `out_of_memory`. Exceptions of the device
@@ -93,8 +93,8 @@ class loader_core {
                                                              const loader_options& options);
 
   /// Starts all threads. `plan` divides the epochs into batches, which are stored in the slots of
-  /// `ring`. `requested` contains the user's options. `options` contains the same options with numbers
-  /// in place of `automatic`.
+  /// `ring`. `requested` contains the user's options. `options` contains the same options with
+  /// numbers in place of `automatic`.
   loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
               std::shared_ptr<ring_type> ring, const loader_options& requested,
               const loader_options& options);
@@ -565,7 +565,7 @@ class loader_core {
   std::shared_ptr<ring_type> slots_;
   chunk_length chunk_length_;
   claim_cursor<> cursor_;
-  std::vector<batch_work> work_;  // by slot
+  std::vector<batch_work> work_;  // indexed by slot
   detail::delivery delivery_;
 
   // State of the opener. The claim cursor passes it to the next opener.

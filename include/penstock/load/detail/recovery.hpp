@@ -267,7 +267,7 @@ class recovery {
   error_policy policy_;
   std::vector<std::uint64_t> quarantined_;  // sorted
   std::uint64_t dataset_size_;
-  std::vector<losses> losses_;  // by slot
+  std::vector<losses> losses_;  // indexed by slot
   failure_ledger ledger_;
   sample_lists* lists_ = nullptr;
   std::mutex waiting_;

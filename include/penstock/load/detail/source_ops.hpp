@@ -257,7 +257,7 @@ class source_of final : public source_ops {
   epoch_plan plan_;
   batch_layout<record_type> layout_;
   std::optional<order_type> order_;       // used by the opener; empty if making it threw
-  std::unique_ptr<slot_order[]> orders_;  // by slot
+  std::unique_ptr<slot_order[]> orders_;  // indexed by slot
 };
 
 }  // namespace detail

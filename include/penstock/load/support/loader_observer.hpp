@@ -203,7 +203,7 @@ class loader_observer : public consumer_meters {
   bool workers_are_automatic_;
   std::size_t sample_bytes_;
   cpu_throttling before_ = cpu_throttling_so_far();
-  std::vector<std::unique_ptr<worker_meters>> readers_;  // by worker
+  std::vector<std::unique_ptr<worker_meters>> readers_;  // indexed by worker
   tally discarded_;
   ahead_meter ahead_;
   std::uint64_t trace_flow_ = 0;

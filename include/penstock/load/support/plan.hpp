@@ -302,7 +302,7 @@ inline std::size_t first_workers(const loader_options& options) noexcept {
 /// Returns the number of batches to read ahead if the options specify no number.
 inline std::size_t default_prefetch(const loader_options& options,
                                     std::size_t slot_bytes) noexcept {
-  if (options.workers == 0) return 1;  // one slot is refilled while the other is copied
+  if (options.workers == 0) return 1;  // one slot is refilled while another is copied
   // A hand-off costs the same for all sizes, so a wake-up covers many small batches or few large
   // batches.
   constexpr std::size_t cached_bytes = std::size_t{1} << 19;

@@ -106,7 +106,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
     return acquire();
   }
 
-  /// Sets whether the consumer is about to wait for a batch (true) or has received it (false).
+  /// Records whether the consumer is about to wait for a batch (true) or has received it (false).
   /// While the consumer starves, every slot that returns wakes a worker.
   void set_starving(bool starving) noexcept {
     starving_.store(starving, std::memory_order_seq_cst);
@@ -156,7 +156,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
     std::uint32_t slot;
     bool behind_copy;
   };
-  static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // no slot: all are lost
+  static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // not a slot: all slots are lost
 
   void add_free(std::uint32_t slot, bool is_copied) noexcept { push({slot, is_copied}); }
   /// After the loss of the last slot, wakes a thread that waits for a slot. That thread throws, and
@@ -168,7 +168,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   [[nodiscard]] static constexpr bool is_in_child() noexcept { return false; }
 
   void push(ticket back) noexcept {
-    // Counted first, so that a ticket is never popped before it is counted.
+    // Counts the ticket before the push, so that no ticket is popped before it is counted.
     const std::size_t free = free_.fetch_add(1, std::memory_order_relaxed) + 1;
     // The queue has room for all tickets. A push fails only while more threads are inside `push`
     // than there are spare cells, so it is repeated. After `close`, no thread needs the ticket.
@@ -188,7 +188,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
       if (back->slot == none_left) throw_exhausted();
       if (back->behind_copy) base::wait_for_copy(back->slot);
     } catch (...) {
-      push(*back);  // unchanged: the next thread that takes it waits again
+      push(*back);  // the next thread that pops it waits again
       throw;
     }
     base::allow(back->slot);
@@ -199,8 +199,9 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   std::size_t wake_at_;
   lease_tracks leases_;
   batch_queue<ticket> returned_;
-  // One cache line each. Workers and releasing threads write the first, and the consumer writes the
-  // others. All threads read the last.
+  // Each member has its own cache line. Workers and releasing threads write `free_`. The consumer
+  // and releasing threads write `leased_`. Only the consumer writes `starving_`, which every thread
+  // that returns a slot reads.
   alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
   alignas(cache_line) std::atomic<std::size_t> leased_{0};
   alignas(cache_line) std::atomic<bool> starving_{false};

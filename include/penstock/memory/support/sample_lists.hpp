@@ -20,7 +20,7 @@ namespace detail {
 /// with the batch to a slot of the next ring.
 class sample_lists {
  public:
-  /// Makes no lists: all functions do nothing.
+  /// Makes an object without lists, whose functions do nothing.
   sample_lists() = default;
   /// Makes lists for `slot_count` slots of batches of at most `batch_size` samples.
   sample_lists(std::size_t slot_count, std::size_t batch_size)
@@ -106,7 +106,7 @@ class sample_lists {
 
  private:
   struct list {
-    std::vector<std::uint64_t> indices;   // by place
+    std::vector<std::uint64_t> indices;   // indexed by place
     std::vector<std::uint64_t> replaced;  // places
   };
 
@@ -115,7 +115,7 @@ class sample_lists {
   }
 
   std::size_t batch_size_ = 0;
-  std::vector<list> lists_;  // by slot
+  std::vector<list> lists_;  // indexed by slot
 };
 
 }  // namespace detail

@@ -27,7 +27,8 @@ enum class memory_kind {
   registered,          ///< the caller's host memory, page-locked while the slab exists
 };
 
-/// A device that takes pinned memory in pieces, and must know the size of a copy.
+/// A device that allocates pinned memory in pieces, and therefore must know the maximum size of a
+/// copy.
 template <class D>
 concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   { d.allocate_pinned(bytes, unit) } -> std::same_as<pinned_block>;
@@ -67,7 +68,7 @@ class slab {
       case memory_kind::pageable:
         take_pageable();
         break;
-      case memory_kind::registered:  // has another constructor
+      case memory_kind::registered:  // see the other constructor
         break;
       case memory_kind::pinned_or_pageable:
         try {
@@ -131,7 +132,7 @@ class slab {
       case memory_kind::registered:
         unlock();
         break;
-      case memory_kind::pinned_or_pageable:  // the constructor chose one of the two above
+      case memory_kind::pinned_or_pageable:  // the constructor has replaced this kind
         break;
     }
   }

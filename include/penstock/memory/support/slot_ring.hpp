@@ -68,7 +68,7 @@ class slot_ring {
   /// Returns the address of a slot.
   [[nodiscard]] std::byte* data(slot_number slot) const noexcept { return memory_.slot(slot); }
 
-  /// Returns a slot to the ring that nothing reads any more.
+  /// Returns `slot`, which nothing reads any more, to the ring.
   void release(slot_number slot) noexcept {
     if (ring().is_in_child()) return;
     memory_.forbid(slot);
@@ -117,7 +117,7 @@ class slot_ring {
   /// Returns true if the last copy out of `slot` has ended. Throws what the device throws.
   [[nodiscard]] bool is_copied(slot_number slot) const { return ends_[slot].is_reached(device_); }
 
-  /// Lets the calling thread fill a slot that is free.
+  /// Allows access to a free slot, so that the calling thread can fill it. See `slab::allow`.
   void allow(slot_number slot) noexcept { memory_.allow(slot); }
 
  private:
@@ -140,7 +140,7 @@ class slot_ring {
   memory_reservation granted_;  // declared first, so that it ends after the slab is freed
   Device device_;
   slab<Device> memory_;
-  std::vector<copy_completion> ends_;  // by slot
+  std::vector<copy_completion> ends_;  // indexed by slot
   std::atomic<std::size_t> lost_{0};   // number of slots that are never used again
 };
 

@@ -175,7 +175,7 @@ class tick_clock {
   [[nodiscard]] std::uint64_t name() const noexcept {
     const auto place = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(this));
     const auto made = static_cast<std::uint64_t>(calibration_.first().steady.count());
-    return ((place ^ made) * 0x9E3779B97F4A7C15U) | 1;  // 0 means no name
+    return ((place ^ made) * 0x9E3779B97F4A7C15U) | 1;  // odd, because 0 means no name
   }
 
  private:

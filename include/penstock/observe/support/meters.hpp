@@ -341,7 +341,8 @@ class alignas(cache_line) worker_meters : public traced_meters {
       : clock_(&clock),
         is_own_thread_(is_own_thread),
         usage_apart_(clock.ten_milliseconds()),
-        // 50 us is slow, because it is a thousand times the cost of timing a sample.
+        // A sample that takes 50 us counts as slow, because that is a thousand times the cost of
+        // timing it.
         reads_(clock.clocks(), clock.ten_milliseconds() / 200, max_chunk) {}
 
   /// Measures the read of a chunk, from the object's construction to its destruction.

@@ -85,7 +85,7 @@ class permutation {
     }
     sample_generator gen{key, 0};
     if (n <= table_size) {
-      for (std::uint32_t k = 0; k < n; ++k) {  // like `uniform`, which takes any range
+      for (std::uint32_t k = 0; k < n; ++k) {  // draws like `uniform`
         const auto other = draw_below<std::uint32_t, std::uint64_t>(k + 1, [&] { return gen(); });
         table_[k] = table_[other];
         table_[other] = static_cast<std::uint8_t>(k);
@@ -165,8 +165,8 @@ static_assert(std::is_trivially_copyable_v<permutation>);
   return {n, seed, draw64(gen)};
 }
 
-/// A family of bijections with the same key. Starting another bijection costs nothing, so it suits
-/// orders that take a few elements from each of many shuffles.
+/// A family of bijections with the same key. Switching to another bijection costs nothing. So the
+/// family suits orders that take a few elements from each of many shuffles.
 ///
 /// The rounds are those of `permutation`; a hash of the number `which` changes the key's factors
 /// and addends. Equal arguments give equal numbers on every machine. O(1) memory, trivially

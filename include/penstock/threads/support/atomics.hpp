@@ -67,9 +67,9 @@ template <class Duration>
 /// A 32-bit atomic number on which threads sleep in the kernel, by futex(2).
 ///
 /// `std::atomic::wait` spins and yields before it sleeps (libstdc++ 12: 16 turns, four of them
-/// yields). Callers of this class have already done that as far as it helps. If many threads yield
-/// to each other, each sees a change before it falls asleep: 64 workers took 175 us of processor
-/// time per batch with `std::atomic::wait`, and take 60 us with this class.
+/// yields). Callers of this class have already spun and yielded as long as that helps. If many
+/// threads yield to each other, each sees a change before it falls asleep: 64 workers took 175 us
+/// of processor time per batch with `std::atomic::wait`, and take 60 us with this class.
 class futex_word {
  public:
   /// Creates a number with an initial `value`.
@@ -163,8 +163,8 @@ struct std_atomics {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
-  /// A sequentially consistent fence. If two threads each write, call this, and then read what the
-  /// other one wrote, at least one of them sees the other's write.
+  /// Executes a sequentially consistent fence. If two threads each write a value, call this, and
+  /// then read the other thread's value, at least one thread sees the new value.
   static void fence() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic pop

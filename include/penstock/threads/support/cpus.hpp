@@ -159,7 +159,7 @@ class run_queue_watch {
  private:
   struct state {
     std::uint64_t thread;            // the counted thread, or 0
-    std::chrono::nanoseconds base;   // its run queue time at `start`
+    std::chrono::nanoseconds base;   // run queue time of the thread at `start`
     std::chrono::nanoseconds total;  // sum of earlier counts
   };
   [[nodiscard]] static std::chrono::nanoseconds total_of(const state& read) noexcept {

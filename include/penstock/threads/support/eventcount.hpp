@@ -35,11 +35,12 @@ class basic_eventcount {
     wake();
   }
 
-  /// The first half of `notify`. Sleepers keep sleeping until a thread calls `wake`; waiters that
-  /// are still awake see the change.
+  /// Announces a change: the first half of `notify`. Sleepers keep sleeping until a thread calls
+  /// `wake`; waiters that are still awake see the change.
   void announce() noexcept { fences_.light(); }
 
-  /// The second half of `notify`, for all changes that any thread has announced.
+  /// Wakes all sleepers: the second half of `notify`, for all changes that any thread has
+  /// announced.
   void wake() noexcept {
     // Loads first, because the value is mostly 0, in which case the cache line stays shared.
     if (has_sleepers_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
@@ -83,10 +84,10 @@ class basic_eventcount {
     for (;;) {
       // Invariant: a sleeper sets `has_sleepers_` and then looks; a notifier makes its change and
       // then reads `has_sleepers_`. Each has a fence between the two steps, and one of the fences
-      // comes first. If it is the notifier's fence, this look finds the change. If it is the
-      // sleeper's fence, the thread that calls `wake` reads 1, or it reads 0 because another thread
-      // has reset the 1 and advances the epoch. `before` was loaded before `has_sleepers_` was set,
-      // so the new epoch ends the sleep.
+      // comes first. If the notifier's fence comes first, this look finds the change. If the
+      // sleeper's fence comes first, the thread that calls `wake` reads 1, or reads 0 because
+      // another thread has reset the 1 and advances the epoch. `before` was loaded before
+      // `has_sleepers_` was set, so the new epoch ends the sleep.
       const std::uint32_t before = epoch_.load(std::memory_order_relaxed);
       has_sleepers_.exchange(1, std::memory_order_seq_cst);
       fences_.heavy();

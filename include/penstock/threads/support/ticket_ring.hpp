@@ -171,8 +171,7 @@ class ticket_ring {
 
   struct tail_end {
     // A position at or before the first unfilled position. A producer that was suspended may set
-    // the position back, in which case the next producer skips the filled positions, at most one
-    // lap.
+    // the value back, in which case the next producer skips the filled positions, at most one lap.
     atomic<std::uint64_t> position;
     // A head that a producer has loaded. Invariant: at or before the head, so if the ring has room
     // by this value, it has room. Producers load the head itself only if the ring seems full.
@@ -215,7 +214,8 @@ class ticket_ring {
     }
     return false;
   }
-  // Finishes a refused push: gives its cell back, and spares the next push the search for the tail.
+  // Finishes a refused push: frees its cell, and stores the tail so that the next push need not
+  // search for it.
   bool give_up(const claim& mine, std::uint64_t tail) noexcept {
     if (mine.is_made) free_from_[mine.cell].store(mine.before, std::memory_order_release);
     tail_.value.position.store(tail, std::memory_order_relaxed);

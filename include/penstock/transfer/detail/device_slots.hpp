@@ -649,7 +649,8 @@ class device_slots {
     return (!transform_ || try_synchronize(device_, transform_->made()->stream())) && is_copied;
   }
 
-  /// Records that batches without a common mark are filled.
+  /// Records that `batches` are filled, if no mark was made for the whole group: either each batch
+  /// has a mark of its own, or nothing is copied.
   template <class HostBatch>
   [[gnu::noinline]] void record_filled(std::span<slot_filling<HostBatch>> batches) noexcept {
     if (holds_host()) {

@@ -74,7 +74,7 @@ class stage_reader {
   [[nodiscard]] const std::shared_ptr<Stage>& from() const noexcept { return stage_; }
   /// Reads `other` in later ranges. May only be called between two ranges.
   void read_from(std::shared_ptr<Stage> other) noexcept {
-    if (other != stage_) stage_ = std::move(other);  // otherwise other threads may read the pointer
+    if (other != stage_) stage_ = std::move(other);  // other threads may read an equal pointer
   }
 
   /// Begins a range. `stop` ends it.
