@@ -127,7 +127,7 @@ class ragged_view : detail::lease_tag {
     return {offsets_, extents<dyn>{size_ + 1}, tag()};
   }
 
-  /// The values of sample `index`. Indices are checked by `assert`.
+  /// Returns the values of sample `index`. Indices are checked by `assert`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> operator[](
       std::size_t index) const noexcept {
     assert(index < size_);
@@ -190,8 +190,9 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 ///
 /// `get<"name">()` returns a `tensor_view` of the field's extents. For a field without extents it
 /// returns a plain reference: `get<"label">(out) = 3`. The view of a ragged field has this sample's
-/// length: `get<"tokens">(out).size()` values, all of which must be written. A sample owns nothing:
-/// it holds a pointer to each field and one to the extents, and must not outlive either.
+/// length: `get<"tokens">(out).size()` values, all of which must be written. A sample owns nothing.
+/// It holds a pointer to each field and a pointer to the extents, and must not outlive the fields
+/// or the extents.
 template <record_type Record, class Byte>
 class basic_sample {
  public:

@@ -13,7 +13,7 @@ inline namespace PENSTOCK_ABI {
 struct batch_info {
   /// The epoch.
   std::uint64_t epoch = 0;
-  std::uint64_t batch = 0;     ///< the batch within its epoch
+  std::uint64_t batch = 0;     ///< the batch's number in its epoch
   std::size_t size = 0;        ///< the number of samples
   std::size_t valid_size = 0;  ///< the number of samples without the padding (`last_batch::pad`)
   std::size_t skipped = 0;     ///< unreadable samples left out of the batch (`error_action::skip`)
@@ -28,7 +28,7 @@ struct batch_info {
 struct batch_position {
   /// The epoch.
   std::uint64_t epoch = 0;
-  /// The batch within its epoch.
+  /// The batch's number in its epoch.
   std::uint64_t batch = 0;
   friend bool operator==(const batch_position&, const batch_position&) = default;
 };

@@ -312,7 +312,7 @@ struct failure {
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
-  /// The batch within its epoch.
+  /// The batch's number in its epoch.
   std::uint64_t batch = 0;
   /// The sample's position within its batch.
   std::uint64_t position = 0;

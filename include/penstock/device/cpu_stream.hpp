@@ -272,7 +272,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       } else {
         run(ring_[position % capacity]);
       }
-      if (was_abandoned_.load(std::memory_order_relaxed)) return;  // by this thread
+      if (was_abandoned_.load(std::memory_order_relaxed)) return;  // on this thread
       if (is_modelled()) time_.on_end(position);
       completed_.store(++position, std::memory_order_release);
       completed_signal_.store(static_cast<std::uint32_t>(position));

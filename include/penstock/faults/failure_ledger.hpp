@@ -40,11 +40,11 @@ enum class read_outcome {
 /// A sample whose read has failed at least once, or that was known to be bad.
 struct failed_sample {
   std::uint64_t sample = 0;    ///< index in the loader's dataset
-  std::string what;            ///< text of its first exception: one line, at most 119 bytes
-  std::uint64_t failures = 0;  ///< reads that failed
+  std::string what;            ///< text of the first exception: one line, at most 119 bytes
+  std::uint64_t failures = 0;  ///< number of failed reads
   std::uint64_t given_up = 0;  ///< number of failures that no retry repaired
   read_outcome last = read_outcome::retrying;  ///< the last outcome
-  sample_origin origin = {};                   ///< the sample in its source dataset
+  sample_origin origin = {};                   ///< the sample's source dataset and its index there
 
   friend bool operator==(const failed_sample&, const failed_sample&) = default;
 };

@@ -74,9 +74,9 @@ class stall_limit {
 
 /// The treatment of a last batch that is not full.
 enum class last_batch {
-  keep,  ///< delivers a shorter last batch; DataLoader(drop_last=False)
-  drop,  ///< omits that batch; DataLoader(drop_last=True)
-  pad,   ///< pads with samples from the start of the epoch; `valid()` excludes the padding
+  keep,  ///< delivers a shorter last batch; PyTorch: `drop_last=False`
+  drop,  ///< omits the last batch if it is not full; PyTorch: `drop_last=True`
+  pad,   ///< pads the last batch with the epoch's first samples; `valid()` excludes the padding
 };
 
 /// The action of a loader whose host slots exceed the memory budget.

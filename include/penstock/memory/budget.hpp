@@ -107,7 +107,7 @@ namespace detail {
 /// A request for slots of host memory from a `memory_budget`.
 struct slot_demand {
   std::uint64_t slot_count = 0;              ///< number of slots requested
-  std::uint64_t min = 0;                     ///< minimum number of slots that are useful
+  std::uint64_t min = 0;                     ///< minimum number of slots to grant
   std::uint64_t slot_bytes = 0;              ///< bytes of each slot
   std::string_view lower = "batch_size";     ///< the option that makes the slots smaller
   std::string_view raise = "memory.budget";  ///< the option that sets the budget

@@ -158,23 +158,24 @@ struct depth_stats {
 /// A slow sample and its read time. If the time is 0, the entry is empty.
 struct slow_sample {
   std::uint64_t index = 0;           ///< in the loader's dataset
-  std::chrono::nanoseconds time{0};  ///< the longest of its timed reads
+  std::chrono::nanoseconds time{0};  ///< the sample's longest timed read
   friend bool operator==(const slow_sample&, const slow_sample&) = default;
 };
 
 /// The work of a loader's workers.
 struct read_stats {
   std::uint64_t chunks = 0;   ///< the number of chunks read
-  std::uint64_t samples = 0;  ///< the number of samples in those chunks
-  /// The bytes of those samples, as stored in batches. Ragged values are counted when their batch
-  /// is complete.
+  std::uint64_t samples = 0;  ///< the number of samples read
+  /// The bytes of the samples read, as stored in batches. Ragged values are counted when their
+  /// batch is complete.
   std::uint64_t bytes = 0;
-  /// The total time in which workers did not wait: reads, including `map` functions, and the small
-  /// cost of claiming work. If the loader has no workers, it is the total time of the batches.
+  /// The total time in which the workers did not wait: reads, including `map` functions, and the
+  /// small cost of claiming work. If the loader has no workers, it is the total time of the
+  /// batches.
   std::chrono::nanoseconds busy{0};
   std::uint64_t timed = 0;  ///< number of timed samples: all slow and some fast samples
   std::chrono::nanoseconds timed_chunks{0};  ///< the total time of the timed chunks
-  /// The time that `map` functions and decoders took in those chunks.
+  /// The time that `map` functions and decoders took in the timed chunks.
   std::chrono::nanoseconds timed_transforms{0};
   duration_stats times;  ///< time of each sample; samples read together share their time
   /// The ten slowest samples, slowest first. Samples that are read together are listed as the first
@@ -207,9 +208,9 @@ struct ahead_stats {
 /// The batches that the consumer has taken from a loader or a transfer, and the time of the loop's
 /// body.
 struct step_stats {
-  std::uint64_t batches = 0;  ///< the number of leases
-  std::uint64_t samples = 0;  ///< the number of samples in those batches
-  /// The bytes of those samples, as stored in a batch. For a transfer, ragged values are not
+  std::uint64_t batches = 0;  ///< the number of batches taken
+  std::uint64_t samples = 0;  ///< the number of samples in the batches
+  /// The bytes of the samples, as stored in a batch. For a transfer, ragged values are not
   /// included, because the host can't read them; `transfer_stats::bytes` includes them.
   std::uint64_t bytes = 0;
   /// The time of the loop's body: the time in which a range existed and its consumer did not wait.
@@ -230,8 +231,8 @@ struct replay_stats {
 /// `transfer_options::instrumentation.time_device`. Each time is a total over `batches` batches.
 struct device_stats {
   std::uint64_t batches = 0;              ///< the number of timed batches
-  std::chrono::nanoseconds copy{0};       ///< time of their copies, without waits
-  std::chrono::nanoseconds transform{0};  ///< time of their transforms
+  std::chrono::nanoseconds copy{0};       ///< time of the copies, without waits
+  std::chrono::nanoseconds transform{0};  ///< time of the transforms
   /// The idle time of the consumer's stream: from the end of a step until the next batch is
   /// available on the stream.
   std::chrono::nanoseconds idle{0};
@@ -408,7 +409,7 @@ struct loader_stats {
 
   wait_stats wait_for_ready;  ///< the consumer: no batch is complete
   wait_stats wait_for_lease;  ///< the consumer, without workers: every slot is leased
-  depth_stats ready;          ///< complete batches left when the consumer took one, sampled
+  depth_stats ready;          ///< complete batches left when the consumer took a batch
   step_stats step;            ///< batches handed to the consumer
 
   ahead_stats ahead;  ///< prefetch hints
@@ -517,8 +518,8 @@ struct transfer_stats {
   bool runs_inline = false;  ///< true if the loop's body is the step (no stream was given)
 
   std::uint64_t copies = 0;       ///< batches whose copy was queued
-  std::uint64_t samples = 0;      ///< the samples of those batches
-  std::uint64_t bytes = 0;        ///< the bytes of those samples, as copied
+  std::uint64_t samples = 0;      ///< the samples of the copied batches
+  std::uint64_t bytes = 0;        ///< the bytes of the copied samples
   std::uint64_t zero_copies = 0;  ///< batches that the device reads in their host slots
   std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
 

@@ -153,7 +153,7 @@ class sharded {
     if (global_batch == 0) refuse_option("global_batch", {"must be at least 1, but is 0"});
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
-      const std::size_t above = below + ranks;  // wraps around to 0 if too large
+      const std::size_t above = below + ranks;  // 0 if the sum wraps around exactly
       refuse_option(
           "global_batch",
           {"must be a multiple of the world of ", world, ", but is ", global_batch,

@@ -163,7 +163,7 @@ class worker_pool {
     }
   }
 
-  static inline constinit thread_local const worker_pool* current_ = nullptr;  // of this thread
+  static inline constinit thread_local const worker_pool* current_ = nullptr;  // this thread's
 
   std::size_t size_;
   Work work_;

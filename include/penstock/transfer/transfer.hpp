@@ -498,8 +498,8 @@ transfer(Source&&, transfer_options, Stream&&)
 struct feed_footprint {
   loader_footprint host;              ///< memory of the loader
   std::size_t device_slots = 0;       ///< `transfer::depth`; the maximum if `automatic`
-  std::size_t device_slot_bytes = 0;  ///< bytes of each slot, a batch as the consumer gets it
-  std::size_t staging_bytes = 0;      ///< two batches before the transform, if there is one
+  std::size_t device_slot_bytes = 0;  ///< bytes of a device slot: a batch as the consumer gets it
+  std::size_t staging_bytes = 0;      ///< bytes of two batches before the transform, or 0
   std::size_t device_bytes = 0;       ///< all device memory: `transfer::device_bytes`
 
   /// An upper bound, in bytes, on the host memory that the feed allocates: 4 KiB, and 1 KiB for

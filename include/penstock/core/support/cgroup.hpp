@@ -15,7 +15,7 @@ namespace detail {
 
 /// A cgroup that limits this process.
 struct cgroup {
-  std::string folder;       ///< the folder of its files, with a trailing slash
+  std::string folder;       ///< the folder of the cgroup's files, with a trailing slash
   bool is_unified = false;  ///< true for cgroup v2
 };
 

@@ -25,7 +25,7 @@ class alignas(cache_line) batch_work {
   batch_info info;
   std::uint64_t sequence = 0;  ///< the batch's number over the loader's life
   std::uint64_t opened = 0;    ///< time of opening, in ticks of the statistics
-  bool has_order = false;      ///< false if making its order failed: nothing is read
+  bool has_order = false;      ///< false if making the order failed, so that nothing is read
 
   /// Opener: binds the slot to the batch `which`, which has no error yet.
   void bind(const batch_info& which, std::uint64_t number, bool is_ordered) noexcept {

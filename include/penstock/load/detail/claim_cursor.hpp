@@ -17,7 +17,7 @@ struct claim {
   enum class kind {
     work,  ///< read chunk `chunk` of the batch in `slot`
     open,  ///< the batch is handed out: open the next batch, as the only worker
-    wait,  ///< another worker is opening the next batch: wait for it
+    wait,  ///< wait until another worker has opened the next batch
   };
   /// The task.
   kind what;

@@ -570,7 +570,7 @@ class loader_core {
 
   // State of the opener. The claim cursor passes it to the next opener.
   std::optional<schedule::place> ordered_for_;  // the batch for which an order was last made
-  std::exception_ptr order_error_;              // the error of making that order
+  std::exception_ptr order_error_;              // the exception of making an order
   std::optional<std::uint32_t> idle_slot_;      // a free slot that is not bound yet
 
   read_supervisor supervisor_;
@@ -594,7 +594,7 @@ class loader_core {
   mutable std::uint64_t fingerprint_ = 0;   // fingerprint of the order and of the adaptors' choices
   std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
-  std::shared_ptr<void> retained_;  // in a child process: owns this until it ends
+  std::shared_ptr<void> retained_;  // in a forked child: keeps this object alive until exit
 
   // Made in advance: a stop must not allocate memory.
   const std::exception_ptr cancellation_;

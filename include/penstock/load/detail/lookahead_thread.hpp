@@ -133,7 +133,7 @@ class plan_ledger {
   std::condition_variable changed_;
   std::vector<announced> announced_;  // by number; few, because the bytes are limited
   std::uint64_t bytes_ = 0;           // sum over `announced_`, at most `max_`
-  std::uint64_t opened_ = 0;          // batches below it are opened
+  std::uint64_t opened_ = 0;          // batches below this number are opened
   bool has_moved_ = false;
   bool is_announcing_ = false;
   bool ends_ = false;
@@ -337,8 +337,8 @@ class plan_follower {
   // State of the announcing thread.
   std::uint64_t range_ = 0;   // number of the range in the schedule
   batch_position at_;         // position of the batch that is announced next
-  std::uint64_t number_ = 0;  // number of that batch
-  std::size_t place_ = 0;     // the first sample of that batch that is not announced
+  std::uint64_t number_ = 0;  // number of the batch at `at_`
+  std::size_t place_ = 0;     // the first sample of that batch to announce
   std::optional<order_of<Sampler>> order_;
   std::optional<std::uint64_t> order_epoch_;  // the epoch of order_
   std::array<std::uint64_t, 64> indices_{};

@@ -320,8 +320,8 @@ class read_watch {
   std::function<void(const stall_report&)> report_;
   origins origin_;
   std::vector<read_progress> readers_;
-  std::vector<known_read> known_;  // used by the watch's thread: the reads at its last observation
-  clock::time_point looked_ = clock::now();  // the time of that observation
+  std::vector<known_read> known_;  // reads at the watch's last observation
+  clock::time_point looked_ = clock::now();  // time of the last observation
 
   std::mutex mutex_;  // guards `is_over_`
   bool is_over_ = false;
@@ -411,7 +411,7 @@ class optional_watch {
 
 /// The number of readers and batches that a `read_supervisor` has room for.
 struct guarded_reads {
-  std::size_t readers = 1;  ///< reading threads; without workers the consumer counts as one
+  std::size_t readers = 1;  ///< number of reading threads: the workers or the consumer
   std::size_t batches = 0;  ///< batches that are being read or held at a time
   std::size_t batch_size = 0;
 };

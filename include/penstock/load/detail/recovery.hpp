@@ -222,7 +222,7 @@ class recovery {
     std::mutex mutex;
     std::uint64_t count = 0;     // losses that count towards the limits
     std::uint64_t expected = 0;  // losses that do not count towards the limits
-    std::exception_ptr error;    // error of the lowest position; the two members below belong to it
+    std::exception_ptr error;    // error of the sample at the lowest position
     std::uint64_t position = 0;
     std::uint64_t sample = 0;
     std::vector<std::uint8_t> is_gone;  // by position; empty unless samples are skipped

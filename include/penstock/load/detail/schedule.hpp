@@ -95,9 +95,9 @@ class schedule {
 
   /// The batches that are wanted and not bound yet.
   struct coming {
-    place next;               ///< the first of these batches
+    place next;               ///< the first wanted batch
     std::uint64_t first = 0;  ///< number of the first batch of the range
-    batch_position first_at;  ///< position of that batch
+    batch_position first_at;  ///< position of the range's first batch
     std::uint64_t end = 0;    ///< number after the last batch of the range
   };
   /// Returns the wanted batches that are not bound yet; `std::nullopt` if no batch is wanted. Any

@@ -256,7 +256,7 @@ class source_of final : public source_ops {
   std::uint64_t total_;
   epoch_plan plan_;
   batch_layout<record_type> layout_;
-  std::optional<order_type> order_;       // used by the opener; empty if making it threw
+  std::optional<order_type> order_;       // used by the opener; empty if making the order threw
   std::unique_ptr<slot_order[]> orders_;  // indexed by slot
 };
 

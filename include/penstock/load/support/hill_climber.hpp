@@ -310,10 +310,10 @@ class hill_climber {
   enum class phase { estimate, jump, trial, rest };
   enum direction : std::size_t { up = 1, deeper = 2, down = 4 };
 
-  static constexpr double first_look = 29;    // with the three batches before it: 32 batches
+  static constexpr double first_look = 29;    // batches; 32 with the three batches before
   static constexpr double is_waiting = 0.02;  // a smaller share of waiting is not worth a move
   static constexpr double worth_it = 0.01;    // the share that a trial must gain
-  static constexpr double errors = 2;         // standard errors by which the gain must exceed it
+  static constexpr double errors = 2;         // standard errors by which it must gain more
   static constexpr int max_pairs = 4;         // pairs of windows in a trial
   static constexpr int max_jumps = 4;
 

@@ -310,7 +310,7 @@ inline std::size_t default_prefetch(const loader_options& options,
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
   const std::size_t wanted =
       (std::max)(cached, std::max<std::size_t>(2, options.workers.value()) + 1);
-  return std::min<std::size_t>(wanted, max_slots) - 1;  // 4096 workers need one more
+  return std::min<std::size_t>(wanted, max_slots) - 1;  // 4096 workers would need one slot more
 }
 
 /// Returns the number of host slots that the resolved options request: one for the consumer, the

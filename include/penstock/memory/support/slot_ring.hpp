@@ -30,7 +30,7 @@ using fill_timeline = stream_timeline<Device, no_lock>;
 /// class `Ring` knows which slots are free:
 ///
 /// - `add_free(slot, is_copied)`: the slot is free now, or after its last copy if `is_copied`;
-/// - `wake_after_loss(is_last)`: a slot is lost; if it is the last slot, every wait for a slot ends;
+/// - `wake_after_loss(is_last)`: a slot is lost. If it is the last slot, all waits for a slot end;
 /// - `is_in_child()`: returns true if nothing may be used, because the process was forked.
 ///
 /// Only one thread at a time may use a slot. The memory is freed after all copies out of it have

@@ -78,7 +78,7 @@ class trace_ring {
 struct traced_event {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
 
-  std::uint64_t number = none;  ///< the sequence number in its ring
+  std::uint64_t number = none;  ///< the sequence number in the ring
   std::uint64_t begin = 0;      ///< in ticks
   std::uint64_t end = 0;        ///< in ticks
   std::uint64_t epoch = 0;      ///< the batch's epoch; for a setting, the workers

@@ -93,7 +93,7 @@ class basic_eventcount {
       fences_.heavy();
       if (look()) return true;  // `has_sleepers_` stays 1, which costs a needless wake-up
       const bool is_woken = sleep(before);
-      if (look()) return true;  // also after the deadline: this may be the wake-up's change
+      if (look()) return true;  // even after the deadline, the change may have come
       if (!is_woken) return false;
     }
   }

@@ -131,7 +131,7 @@ struct device_slot {
   template <class... Filler>
   void record_arrival([[maybe_unused]] Filler... filler) {
     if constexpr (checked) {
-      lease.end();  // the lease of a copy that failed
+      lease.end();  // ends the lease of a copy that failed
       lease = lease_guard{info.epoch, info.batch, filler...};
     }
   }
@@ -812,7 +812,7 @@ class device_slots {
   std::vector<std::size_t> ended_;   // the slots of leases that have ended since the last mark
   std::size_t filled_ = 0;           // see `filled`
   std::vector<slot_type> slots_;     // the first `made()` slots have been used
-  std::vector<host_lease<Device>> hosts_;  // the host slot that each slot is or keeps
+  std::vector<host_lease<Device>> hosts_;  // by slot: its host slot, if any
   std::atomic<std::size_t> open_;          // relaxed: only the filling thread writes it
   std::atomic<std::size_t> made_{0};       // relaxed: only the filling thread writes it
   refused_releases refused_;

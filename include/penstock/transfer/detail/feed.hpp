@@ -93,7 +93,7 @@ class stage_reader {
     failed_ = std::move(failed);
     judged_ = judged;
     end();
-    stage_->judge_from(judged);  // the loop never gets that batch
+    stage_->judge_from(judged);  // the loop never gets the failed batch
   }
 
   /// Returns the next batch. If `Waits` is false, returns an empty batch unless a batch is ready.
@@ -125,7 +125,7 @@ class stage_reader {
 
   std::shared_ptr<Stage> stage_;
   bool is_over_ = false;
-  failed_batch failed_;    // kept until its turn
+  failed_batch failed_;    // kept until it is due
   judged_samples judged_;  // see `judged`
 };
 
@@ -940,7 +940,7 @@ class feed {
     }
   }
 
-  Source source_;  // or a reference to it
+  Source source_;  // or a reference to the source
   transfer_options options_;
   batch_type held_;  // the consumer's lease
   engine_type engine_;
