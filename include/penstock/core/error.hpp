@@ -242,8 +242,8 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   std::uint64_t capacity_;
 };
 
-/// Thrown if the consumer requests a batch while it holds all leases. The wait might never end,
-/// unless other threads end leases (`exhausted_action::wait`).
+/// Thrown if the consumer requests a batch while leases hold every slot. The wait might never end.
+/// A program whose other threads end leases can set `exhausted_action::wait` to wait instead.
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;

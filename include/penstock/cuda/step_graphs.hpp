@@ -244,7 +244,7 @@ class step_graphs {
       return;
     }
     const detail::scoped_device current{device_.ordinal()};
-    // Added to the list only after the launch, so that failures leave nothing behind.
+    // Adds the entry to the list only after the launch, so that a failure leaves no entry behind.
     entries_.reserve(entries_.size() + 1);
     entry made{at.address,
                at.slot,

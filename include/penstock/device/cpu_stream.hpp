@@ -612,7 +612,7 @@ class cpu_stream {
   void finish() noexcept {
     if (!thread_.joinable()) return;
     if (queue_->is_in_child()) {
-      thread_.detach();  // the thread is in the parent process
+      thread_.detach();  // the thread exists only in the parent process
       return;
     }
     try {

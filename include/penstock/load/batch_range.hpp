@@ -85,7 +85,7 @@ class active_range {
 struct until_epoch {
   /// Ends before `epoch`.
   explicit constexpr until_epoch(std::uint64_t epoch) noexcept : value(epoch) {}
-  std::uint64_t value;  ///< the epoch
+  std::uint64_t value;  ///< the first epoch that is not read
 };
 
 /// The length of a replay, in batches rather than epochs: `replay(from, batch_count{200})`.

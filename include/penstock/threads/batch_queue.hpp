@@ -203,7 +203,7 @@ class batch_queue {
   [[nodiscard]] bool was_empty() const noexcept { return ring_.was_empty(); }
 
  private:
-  // The waiting paths are not inlined, which makes calls that need not wait a fifth shorter.
+  // Does not inline the waiting paths, which shortens calls that need not wait by a fifth.
   [[gnu::noinline]] bool push_waiting(T ticket) noexcept {
     if (was_closed()) return false;
     bool is_in = false;

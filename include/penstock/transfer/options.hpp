@@ -43,9 +43,9 @@ struct transfer_instrumentation_options {
 struct transfer_tuning_options {
   /// Selects whether a device slot is the host slot of its batch, in which case the batch is not
   /// copied. Requires a loader as the source. The host slot is refilled after the work on the
-  /// batch. So the `prefetch` + 1 host slots limit both the number of batches that are read or in
-  /// use and `depth`. The feed allocates no device memory, and a batch costs its stream one record.
-  /// A transform reads the host slot and fills a device slot. Kernels and all other users of a
+  /// batch. So the `prefetch` + 1 host slots limit `depth`, and the number of batches that are read
+  /// or in use. The feed allocates no device memory, and a batch costs its stream one record. A
+  /// transform reads the host slot and fills a device slot. Kernels and all other users of a
   /// batch's addresses must accept host memory.
   zero_copy_use zero_copy = zero_copy_use::by_device;
 };

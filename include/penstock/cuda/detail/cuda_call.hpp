@@ -388,8 +388,8 @@ template <bool NullIsPerThread>
 
 /// Makes a context current for a call that takes a stream, while this object lives.
 struct stream_scope : private context_push {
-  /// For a stream of the device `ordinal`. Makes the device current for a default stream; for other
-  /// streams any context works.
+  /// Makes the scope for a stream of the device `ordinal`. Makes the device current only for a
+  /// default stream, because any context works for other streams.
   stream_scope(int ordinal, cudaStream_t stream) {
     if (is_default(stream)) {
       make_current(ordinal);
@@ -397,8 +397,8 @@ struct stream_scope : private context_push {
       require_one(ordinal);
     }
   }
-  /// For a stream of an unknown device. A default stream means the default stream of the thread's
-  /// device.
+  /// Makes the scope for a stream of an unknown device. A default stream means the default stream
+  /// of the thread's device.
   explicit stream_scope(cudaStream_t stream) noexcept {
     if (!is_default(stream)) require_one_of(stream);
   }

@@ -310,8 +310,8 @@ template <class F>
 /// the other `map`.
 ///
 /// A loop that reads `get<"image">(in).flat()` and fills `get<"x">(out).flat()` is vectorized at
-/// -O3. At -O2, GCC 12 leaves the loop scalar, because it would have to check that the two do not
-/// overlap.
+/// -O3. At -O2, GCC 12 leaves the loop scalar, because vector code would have to check that the
+/// input and the output do not overlap.
 template <record_type Out, class F>
 [[nodiscard]] detail::map_into_adaptor<Out, std::decay_t<F>> map(
     F&& function, const record_extents<Out>& lengths) {

@@ -141,7 +141,7 @@ template <class Label>
     std::uint64_t seed) {
   struct progress {
     std::uint64_t rest;         // samples of all classes left for this part and the later parts
-    std::uint64_t counted = 0;  // samples of the classes so far for these parts
+    std::uint64_t counted = 0;  // samples of the classes so far, for these parts
     std::uint64_t dealt = 0;
   };
   std::sort(labelled.begin(), labelled.end());

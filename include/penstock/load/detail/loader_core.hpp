@@ -779,7 +779,7 @@ std::optional<std::uint32_t> loader_core<Device>::next_slot(failed_batch& failed
     failed = {std::current_exception()};
   }
   end_by(failed);
-  pool_.mark_retrieved(failed.error);  // after the workers have ended and stored it
+  pool_.mark_retrieved(failed.error);  // `end_by` has ended the workers
   return std::nullopt;
 }
 

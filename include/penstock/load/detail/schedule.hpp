@@ -131,7 +131,7 @@ class schedule {
   std::uint64_t end_ = 0;    // number of batches wanted so far
   std::uint64_t first_ = 0;  // number of batches bound when the range began
   batch_position first_at_;  // position of the range's first batch
-  place next_;               // next_.number is the number of bound batches
+  place next_;               // `next_.number` counts the bound batches
 
   waitable_counter demand_;  // advances when more batches are wanted or allowed
   // Invariant: written before `demand_` advances, so that an opener that reads the old number does

@@ -313,7 +313,7 @@ class hill_climber {
   static constexpr double first_look = 29;    // batches; 32 with the three batches before
   static constexpr double is_waiting = 0.02;  // a smaller share of waiting is not worth a move
   static constexpr double worth_it = 0.01;    // the share that a trial must gain
-  static constexpr double errors = 2;         // standard errors by which it must gain more
+  static constexpr double errors = 2;         // a gain must be above this many standard errors
   static constexpr int max_pairs = 4;         // pairs of windows in a trial
   static constexpr int max_jumps = 4;
 

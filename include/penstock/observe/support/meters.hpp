@@ -148,7 +148,7 @@ class histogram {
     if (ticks > longest_.value()) longest_.set(ticks);
   }
 
-  /// Adds these durations. Only the writer calls this.
+  /// Adds a duration for each element of `ticks`. Only the writer calls this.
   void add_all(std::span<const std::uint64_t> ticks) noexcept {
     std::uint64_t total = 0;
     std::uint64_t longest = longest_.value();

@@ -52,7 +52,7 @@ template <class Rep, class Period>
   // Computed in floating point, because a `duration` in hours may overflow nanoseconds.
   using wide = std::chrono::duration<long double, deadline::period>;
   const wide wanted = limit;
-  if (!(wanted > wide::zero())) return now;  // also for NaN
+  if (!(wanted > wide::zero())) return now;  // true for NaN, too
   if (wanted >= wide{(deadline::max)() - now}) return (deadline::max)();
   return now + std::chrono::ceil<deadline::duration>(limit);
 }

@@ -191,11 +191,12 @@ class thread_usage {
     major_faults_.set(static_cast<std::uint64_t>(used.ru_majflt));
   }
 
-  /// Processor time in user mode and in the kernel.
+  /// Returns the processor time in user mode and in the kernel.
   [[nodiscard]] std::chrono::nanoseconds processor() const noexcept {
     return std::chrono::nanoseconds{processor_.value()};
   }
-  /// Time for which the thread was ready to run and had no core, up to now. Reads a file.
+  /// Returns the time for which the thread was ready to run and had no core, up to now. Reads a
+  /// file.
   [[nodiscard]] std::chrono::nanoseconds run_queue() const {
     return thread_.value() == 0 ? std::chrono::nanoseconds{0} : run_queue_time_of(thread_.value());
   }

@@ -980,7 +980,7 @@ void device_slots<Device>::flush_releases(capture_check check) noexcept {
     if (end.is_lost) break;
     // Invariant: the flag is set after the record, as in `set_released`.
     slots_[slot].released_at = end.at;
-    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // for this thread
+    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // read by this thread
   }
   ended_.clear();
 }

@@ -120,7 +120,7 @@ class stage_reader {
 
  private:
   void end() noexcept {
-    if (!std::exchange(is_over_, true)) stage_->stop();  // a stage that failed has stopped
+    if (!std::exchange(is_over_, true)) stage_->stop();  // `is_over_`: a failed stage has stopped
   }
 
   std::shared_ptr<Stage> stage_;
@@ -870,7 +870,7 @@ class feed {
       return &slots_type::template queue_transform<typename stage_type::batch_type>;
   }
 
-  /// Allocates the device memory.
+  /// Makes the ring of device slots and allocates its memory.
   template <class Transform>
   [[nodiscard]] std::shared_ptr<slots_type> make_slots(stream_ref stream, Transform transform,
                                                        const transfer_options& options) {

@@ -22,9 +22,9 @@ class feed_tuner {
   feed_tuner(feed_tuner&&) = delete;
   virtual ~feed_tuner() = default;
 
-  /// Starts a range.
+  /// Records the start of a range.
   virtual void begin(std::uint64_t now) noexcept = 0;
-  /// Ends the range.
+  /// Records the end of the range.
   virtual void end(std::uint64_t now) noexcept = 0;
   /// Records that the consumer has received its batch `number` and has waited for `waited` ticks so
   /// far, and that `count` slots are open. Returns the number of slots that should be open. If it

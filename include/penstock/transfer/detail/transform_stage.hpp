@@ -25,7 +25,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A transform whose type and records are erased.
+/// The interface of a transform, without the types of the transform and its records.
 template <device Device>
 class erased_transform {
  public:
@@ -39,8 +39,8 @@ class erased_transform {
                        typename Device::stream_ref stream) = 0;
 };
 
-/// Implements the erased transform with a `Transform` for batches of the record `In`, and owns the
-/// layouts before and after it.
+/// Implements `erased_transform` with a `Transform` for batches of the record `In`. Owns the
+/// layouts before and after the transform.
 template <class Transform, record_type In, device Device>
 class transform_of final : public erased_transform<Device> {
  public:
@@ -166,7 +166,7 @@ class transform_stage {
   std::size_t next_ = 0;
   trace_sink* trace_ = nullptr;
   device_timer<Device>* timer_ = nullptr;
-  typename Device::stream_type stream_;  // destroyed early, to wait for its work
+  typename Device::stream_type stream_;  // destroyed before what its work uses
   std::shared_ptr<fill_timeline<Device>> made_;
 };
 
