@@ -159,7 +159,8 @@ concept has_scratch = requires(const D& d) {
   { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// Number of samples by which prefetching is ahead of reading; 4 was fastest for rows of 784 bytes.
+/// Number of samples by which prefetching runs ahead of reading. A value of 4 was fastest for rows
+/// of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
 template <class D>

@@ -263,7 +263,7 @@ template <class Device>
   }
 }
 
-/// Returns the path of sysfs, or another folder for devices of tests.
+/// Returns the path of sysfs, or for a device in tests the folder that replaces sysfs.
 template <class Device>
 [[nodiscard]] std::string sysfs_root_of(const Device& device) {
   if constexpr (requires { device.sysfs_root(); }) {

@@ -397,18 +397,18 @@ struct loader_stats {
   bool clock_has_stepped = false;
 
   read_stats read;         ///< reads of the workers, or of the consumer if it has none
-  duration_stats batches;  ///< from opening (with order and lengths) to completion
+  duration_stats batches;  ///< time of a batch from opening (with order and lengths) to completion
 
-  wait_stats wait_for_slot;    ///< workers: every slot is full or leased
-  wait_stats wait_for_copy;    ///< workers: the copy out of the slot is not complete
-  wait_stats wait_for_demand;  ///< workers: no further batch is needed yet
-  wait_stats wait_for_opener;  ///< workers: another worker still opens the batch
+  wait_stats wait_for_slot;    ///< worker waits because every slot is full or leased
+  wait_stats wait_for_copy;    ///< worker waits for the copy out of a slot
+  wait_stats wait_for_demand;  ///< worker waits because no further batch is needed
+  wait_stats wait_for_opener;  ///< worker waits while another worker opens a batch
 
-  /// Workers: time while inactive, see `loader_options::workers = automatic`.
+  /// Sleeps of inactive workers, see `loader_options::workers = automatic`.
   wait_stats wait_while_inactive;
 
-  wait_stats wait_for_ready;  ///< the consumer: no batch is complete
-  wait_stats wait_for_lease;  ///< the consumer, without workers: every slot is leased
+  wait_stats wait_for_ready;  ///< consumer waits because no batch is complete
+  wait_stats wait_for_lease;  ///< consumer waits for a leased slot, without workers
   depth_stats ready;          ///< complete batches left when the consumer took a batch
   step_stats step;            ///< batches handed to the consumer
 
@@ -523,10 +523,10 @@ struct transfer_stats {
   std::uint64_t zero_copies = 0;  ///< batches that the device reads in their host slots
   std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
 
-  wait_stats wait_for_batch;  ///< no batch was ready; includes reads if the loader has no workers
+  wait_stats wait_for_batch;  ///< waits for a ready batch; without workers, includes reads
   wait_stats
-      wait_for_slot;  ///< every device slot was leased, see `transfer_options::on_slots_exhausted`
-  wait_stats wait_for_copy;  ///< the copy was not complete; only if the loop's body is the step
+      wait_for_slot;  ///< waits for a leased slot, see `transfer_options::on_slots_exhausted`
+  wait_stats wait_for_copy;  ///< waits for a copy, if the loop's body is the step
   depth_stats ahead;         ///< copies in flight when a batch was handed out
   step_stats step;           ///< batches handed to the consumer, and the loop's body
   replay_stats replay;       ///< steps on batches that were already on the device

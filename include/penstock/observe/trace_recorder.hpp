@@ -27,8 +27,8 @@ inline namespace PENSTOCK_ABI {
 /// A finished stage. All times are times of the steady clock (CLOCK_MONOTONIC).
 struct trace_event {
   trace_stage stage = trace_stage::read;  ///< the stage
-  std::chrono::nanoseconds begin{0};      ///< since the steady clock's epoch
-  std::chrono::nanoseconds end{0};        ///< not before `begin`
+  std::chrono::nanoseconds begin{0};      ///< start, since the steady clock's epoch
+  std::chrono::nanoseconds end{0};        ///< end, not before `begin`
   /// The batch. For a wait, it is the batch that the thread waited for, or `std::nullopt` if no
   /// batch came.
   std::optional<batch_position> batch = {};

@@ -27,8 +27,8 @@ enum class trace_stage : std::uint8_t {
   transform,            ///< the consumer's thread queues the transform, within `copy`
   step,                 ///< the loop's body: from the batch's hand-out to the next `++`
   lease,                ///< a slot is leased, from hand-out to release
-  setting,              ///< workers and prefetch of the loader in this time, see `automatic`
-  depth,                ///< device slots of the transfer in this time, see `automatic`
+  setting,              ///< the loader uses one setting of workers and prefetch
+  depth,                ///< the transfer uses one number of device slots
   consume,              ///< a worker of `results` consumes a batch's results
 };
 

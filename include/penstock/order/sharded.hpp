@@ -17,17 +17,17 @@ inline namespace PENSTOCK_ABI {
 
 /// Selects what happens to an epoch's last samples if they do not fill a global batch.
 enum class remainder_policy {
-  wrap,  ///< complete the batch with the epoch's first samples; DistributedSampler(drop_last=False)
-  drop,  ///< drop the batch; DistributedSampler(drop_last=True)
+  wrap,  ///< complete the batch with the epoch's first samples; PyTorch: `drop_last=False`
+  drop,  ///< drop the batch; PyTorch: `drop_last=True`
   keep,  ///< shorten the batch: every sample once, for evaluation; batch counts may differ
 };
 
 /// The options of `sharded`, whose constructor throws `option_error` for invalid values.
 struct shard_options {
-  /// The rank of this process, from 0. DistributedSampler(rank).
+  /// The rank of this process, from 0. PyTorch: `DistributedSampler(rank=...)`.
   int rank = 0;
 
-  /// The number of processes that share an epoch. DistributedSampler(num_replicas).
+  /// The number of processes that share an epoch. PyTorch: `DistributedSampler(num_replicas=...)`.
   int world = 1;
 
   /// The number of samples in a step over all ranks, a multiple of `world`. The loader of every

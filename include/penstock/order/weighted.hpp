@@ -199,7 +199,8 @@ using spanned_value = typename decltype(std::span{std::declval<const Container&>
 struct weighted_options {
   /// Determines the draws, together with epoch and position.
   std::uint64_t seed = 0;
-  /// Samples per epoch; 0 means the number of weights. WeightedRandomSampler(num_samples).
+  /// Number of samples in an epoch; 0 means the number of weights. PyTorch:
+  /// `WeightedRandomSampler(num_samples=...)`.
   std::uint64_t draws = 0;
 };
 

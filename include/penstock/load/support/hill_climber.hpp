@@ -493,7 +493,7 @@ class hill_climber {
   pace other_;
   int pairs_ = 0;
   bool by_waits_ = false;
-  bool window_was_prefetched_ = false;  // the last window left prefetched batches
+  bool window_was_prefetched_ = false;  // the last window left batches that were read ahead
   idle_phase rest_;
 };
 

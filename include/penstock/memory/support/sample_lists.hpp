@@ -54,8 +54,8 @@ class sample_lists {
     lists_[slot].indices[place] = index;
     lists_[slot].replaced.push_back(place);  // has room: at most once for each place
   }
-  /// Sorts the places of the substitutes, which are read in any order. Call it when all samples are
-  /// read.
+  /// Sorts the places of the substitutes, which may have been recorded in any order. Called when
+  /// all samples are read.
   void end_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
       std::sort(lists_[slot].replaced.begin(), lists_[slot].replaced.end());

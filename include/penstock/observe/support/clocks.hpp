@@ -105,7 +105,7 @@ class tick_calibration {
     std::chrono::nanoseconds steady{0};  ///< current time
     std::chrono::nanoseconds since{0};   ///< time since the first reading
     double nanoseconds_per_tick = 1;     ///< measured over at most the first second
-    bool has_stepped = false;            ///< relative to the steady clock, so far
+    bool has_stepped = false;            ///< true if the ticks have jumped so far
   };
 
   [[nodiscard]] const clock_pair& first() const noexcept { return first_; }

@@ -88,8 +88,8 @@ class basic_waitable_counter {
   }
 
  private:
-  // All turns together take about two microseconds, less than a sleep and a wake-up. On an
-  // oversubscribed core, yielding lets the thread run that this thread waits for.
+  // All turns together take about two microseconds, less than a sleep and a wake-up. If cores are
+  // oversubscribed, yielding lets the awaited thread run.
   static constexpr int spins = 32;
   static constexpr int yields = 8;
 
