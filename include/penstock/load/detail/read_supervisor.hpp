@@ -320,7 +320,7 @@ class read_watch {
   std::function<void(const stall_report&)> report_;
   origins origin_;
   std::vector<read_progress> readers_;
-  std::vector<known_read> known_;  // reads at the watch's last observation
+  std::vector<known_read> known_;            // reads at the watch's last observation
   clock::time_point looked_ = clock::now();  // time of the last observation
 
   std::mutex mutex_;  // guards `is_over_`
