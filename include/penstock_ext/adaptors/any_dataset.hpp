@@ -129,10 +129,10 @@ template <record_type Record, class Data>
 /// plans are forwarded. `map_batch` can be applied to this type. Reading is thread-safe; assigning
 /// is not.
 ///
-/// The cost is one virtual call per chunk and none per sample. As an exception, a `map<Out>` over
-/// this type reads one sample at a time, so apply such a `map` before wrapping. `any_dataset` has
-/// no `view` and `prefetch`, but the wrapped dataset still uses its own. An `any_dataset` counts as
-/// a dataset that `borrows`.
+/// The cost is one virtual call per chunk and none per sample. However, a `map<Out>` over this type
+/// reads one sample at a time, so apply such a `map` before wrapping. `any_dataset` has no `view`
+/// and `prefetch`, but the wrapped dataset still uses its own. An `any_dataset` counts as a dataset
+/// that `borrows`.
 template <penstock::record_type Record>
 class any_dataset
     : public detail::adaptor_base<detail::erased_dataset<Record>,

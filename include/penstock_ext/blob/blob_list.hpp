@@ -25,8 +25,8 @@ struct blob_entry {
 
 /// Options of a `blob_list`.
 struct blob_list_options {
-  /// The folder that relative paths start from. If empty, they start from the working directory at
-  /// construction.
+  /// The folder to which relative paths refer. If empty, they refer to the working directory at the
+  /// time of construction.
   std::string folder = {};
   /// Maximum size of a file in bytes. `bytes` throws `file_format_error` for a larger file, before
   /// it allocates memory.

@@ -45,8 +45,8 @@ namespace detail {
 /// start.
 struct listed_folder {
   std::uint64_t first_file = 0;
-  std::uint64_t names_begin = 0;  ///< Where the names of its files start among all names.
-  std::uint64_t path_begin = 0;   ///< Where its path starts among all paths.
+  std::uint64_t names_begin = 0;  ///< Start of its files' names among all names.
+  std::uint64_t path_begin = 0;   ///< Start of its path among all paths.
   std::uint64_t label = 0;        ///< Index of the class, or `no_label` for the root.
 };
 

@@ -248,7 +248,7 @@ class blob_read_ahead {
   static constexpr std::chrono::milliseconds long_call{2};
 
   // Returns true if blob `index` is known, and makes it the youngest. The caller of this function
-  // and of those below holds the mutex.
+  // and of the functions below holds the mutex.
   bool is_renewed(std::uint64_t index) {
     const auto found = places_.find(index);
     if (found == places_.end()) return false;
@@ -298,7 +298,8 @@ class blob_read_ahead {
       const bool is_long = Clock::now() - called >= long_call;
       lock.lock();
       finish(claimed, is_read);
-      // Not after the destructor has taken the lock: it joins only the threads that exist by then.
+      // Starts no thread after the destructor has taken the lock, because the destructor joins only
+      // the threads that exist at that time.
       if (is_long && !ends_ && !queue_.empty() && threads_.size() < max_threads_) add_thread();
     }
   }

@@ -172,7 +172,7 @@ template <device Device>
 class bulk_ring {
  public:
   using stream_ref = typename Device::stream_ref;
-  /// Marks points in the work of the copy stream.
+  /// The timeline of the copy stream, which marks points in its work.
   using timeline = stream_timeline<Device>;
   using point = typename timeline::point;
 

@@ -47,7 +47,7 @@ namespace detail {
 
 namespace detail {
 
-/// The entries that a listing left out because of their names.
+/// Counts the entries that a listing left out because of their names.
 struct hidden_entries {
   std::uint64_t count = 0;
   std::string example = {};  ///< Path of the first entry.

@@ -25,7 +25,7 @@ inline namespace PENSTOCK_ABI {
 /// is renamed to `path` when all of it is on the disk. If the process is killed or the power fails,
 /// `path` contains either the old or the new state. The next call for `path` removes the temporary
 /// file of a killed process. Throws `file_unwritable`, in which case the old state is unchanged.
-/// Any thread may call this; with concurrent writers, the last writer wins.
+/// Any thread may call this. If several threads write at once, the last writer wins.
 inline void save_state(const std::string& path, const loader_state& state) {
   const int wrong = detail::write_whole_file(path, to_text(state) + '\n', true);
   if (wrong == 0) return;

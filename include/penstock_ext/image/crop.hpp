@@ -179,7 +179,7 @@ class center_crop {
   image_size size_;
 };
 
-/// Thrown if an image with its padding is smaller than the crop.
+/// Thrown if an image, including its padding, is smaller than the crop.
 class [[gnu::visibility("default")]] picture_too_small : public error {
  public:
   /// Takes the size of the crop, its padding, and the size of the image.

@@ -131,7 +131,7 @@ class decode_states {
     }
     auto state = std::make_unique<State>(first_);
     const std::lock_guard lock{mutex_};
-    // Reserves space for all states, so that returning a state never allocates.
+    // Reserves space for all states, so that the return of a state never allocates.
     free_.reserve(made_ + 1);
     ++made_;
     return {state.release(), {this}};

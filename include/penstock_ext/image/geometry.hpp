@@ -95,7 +95,7 @@ class flipped_geometry {
   /// Mirrors the plans of `geometry`.
   flipped_geometry(G geometry, double p) : geometry_(std::move(geometry)), p_(p) {}
 
-  /// Returns the geometry's plan. Makes one more draw to decide whether to mirror the image.
+  /// Returns the geometry's plan. Draws once more, to decide if the image is mirrored.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     image_plan drawn = geometry_.plan(size, random);
     if (bernoulli(random, p_)) drawn.mirrored = !drawn.mirrored;
@@ -112,8 +112,9 @@ class flipped_geometry {
 }  // namespace detail
 
 /// Mirrors an image with probability `p`, 1/2 by default, as the last step of a geometry.
-/// `random_resized_crop{224} | random_flip{}` is a geometry that draws the crop, and then decides
-/// from two more random words whether to mirror it. Equal to torchvision's `RandomHorizontalFlip`.
+/// `random_resized_crop{224} | random_flip{}` is a geometry that draws the crop, and then draws two
+/// more random words to decide if the crop is mirrored. Equal to torchvision's
+/// `RandomHorizontalFlip`.
 class random_flip {
  public:
   /// Throws std::invalid_argument unless 0 <= p <= 1.

@@ -98,13 +98,13 @@ void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels
                });
 }
 
-/// The weights of a box, which includes its right end.
+/// The weights of a box filter. The box includes its right end.
 struct box_weight {
   static constexpr double support = 0.5;
   double operator()(double x) const noexcept { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
 };
 
-/// The weights of a triangle.
+/// The weights of a triangle filter (bilinear).
 struct bilinear_weight {
   static constexpr double support = 1.0;
   double operator()(double x) const noexcept {

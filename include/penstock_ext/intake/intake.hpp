@@ -196,7 +196,8 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
     base::use();
     base::slots_->wait_until_written(base::slot_);
   }
-  /// Makes later work on `stream` wait for that work. Does not block.
+  /// Makes later work on `stream` wait for the producer's work that still writes the batch. Does
+  /// not block.
   void wait_until_written(typename Device::stream_ref stream) const {
     base::use();
     base::slots_->wait_until_written(base::slot_, stream);
@@ -260,7 +261,7 @@ template <record_type Record>
 }
 
 /// Takes batches that producers push, at any time and from any threads: cameras, network cards,
-/// renderers, other GPUs. A `batch_source` without an end, until `close`.
+/// renderers, other GPUs. A `batch_source` that ends only after `close`.
 ///
 ///     ps::intake<cloud, ps::cuda_device> in{device, extents, {.slot_count = 8}};
 ///
@@ -288,8 +289,8 @@ template <record_type Record>
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
 /// The constructor allocates all memory. Batches are numbered as they are handed out, in epoch 0. A
-/// slot is lost, and never used again, if recording the end of the work on it fails and waiting for
-/// that work fails too.
+/// slot is lost, and never used again, if the intake can neither record the end of the work on the
+/// slot nor wait for that work.
 ///
 /// In a child made by fork(), an intake and its leases may only be destroyed. Other calls throw
 /// `std::logic_error` or do nothing.
@@ -341,8 +342,9 @@ class intake {
     }
     return all;
   }
-  /// Takes the buffer `id` back from a driver, as a lease: to read it, to commit it, or to return
-  /// it. Throws `intake_error` if the buffer does not belong to a driver (`intake_slot::detach`).
+  /// Takes the buffer `id` back from a driver. Returns a lease, with which the program can read,
+  /// commit or return the slot. Throws `intake_error` if the buffer does not belong to a driver
+  /// (`intake_slot::detach`).
   [[nodiscard]] slot_type attach(std::uint64_t id) { return slot_of(board_, board_->claim(id)); }
   /// Publishes the batch that a driver has written to the buffer `id`, like `intake_slot::commit`.
   /// Throws `intake_error` as `attach` and `commit` do, in which case the driver keeps its buffer.
@@ -350,7 +352,8 @@ class intake {
     board_->require_room(what);
     return attach(id).commit(what);
   }
-  /// Returns the buffer `id` of a driver without a batch. Throws `intake_error` as `attach` does.
+  /// Takes the buffer `id` back from a driver and frees its slot, without publishing a batch.
+  /// Throws `intake_error` as `attach` does.
   void release(std::uint64_t id) { static_cast<void>(attach(id)); }
 
   /// Reports an error to the consumer, in place of the next batch. The consumer's loop ends with
@@ -360,7 +363,7 @@ class intake {
     if (error == nullptr) throw std::invalid_argument("intake: fail without an exception");
     board_->fail(std::move(error));
   }
-  /// Reports an exception of this type.
+  /// Reports `error` to the consumer, like the overload for an `std::exception_ptr`.
   template <std::derived_from<std::exception> Error>
   void fail(Error error) {
     fail(std::make_exception_ptr(std::move(error)));
@@ -385,7 +388,7 @@ class intake {
   /// The host memory of the slots in bytes.
   [[nodiscard]] std::size_t host_bytes() const noexcept { return board_->bytes(); }
 
-  /// The device that is fed.
+  /// The device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
   /// The layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }

@@ -226,13 +226,13 @@ class shared_batch {
   {
     return shared().with_lease([&](const Batch& batch) { return batch.is_ordered_on(stream); });
   }
-  /// Calls `device_batch::record_result`, for `results`.
+  /// Calls `device_batch::record_result`. Only `results` calls this.
   void record_result(const void* owner, const void* data) const
     requires requires(const Batch& batch) { batch.record_result(owner, data); }
   {
     shared().with_lease([&](const Batch& batch) { batch.record_result(owner, data); });
   }
-  /// Calls `device_batch::results`, for `step_graphs`.
+  /// Calls `device_batch::results`. Only `step_graphs` calls this.
   [[nodiscard]] auto results() const noexcept
     requires requires(const Batch& batch) { batch.results(); }
   {

@@ -38,9 +38,9 @@ struct expected_tensor {
 
 /// The location of the samples of a tensor that has passed the check.
 struct tensor_rows {
-  const std::byte* first;     // null only if there are no samples
+  const std::byte* first;     // null only without samples
   std::uint64_t count;        // number of samples
-  std::int64_t stride_bytes;  // between samples; may be 0 or negative
+  std::int64_t stride_bytes;  // bytes between the starts of samples; may be 0 or negative
   std::size_t row_bytes;      // size of a sample, without gaps
 };
 
@@ -346,7 +346,7 @@ class tensor_of_field {
 
 }  // namespace detail
 
-/// A dataset over tensors of other libraries, see the specialization.
+/// A dataset over tensors of other libraries. Only the specialization for records is defined.
 template <penstock::record_type Record>
 class tensor_dataset;
 

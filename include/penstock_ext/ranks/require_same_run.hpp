@@ -122,7 +122,7 @@ inline void require_equal(std::span<const run_record> records) {
                          ": two processes have the same rank, or the exchange numbers the "
                          "processes differently from the launcher");
     }
-    // Otherwise each rank is a world of one, or a shard of another world.
+    // If this check fails, the rank is a world of one, or a shard of another world.
     if (r.share != 0 && r.state.batch_size != r.share * records.size()) {
       throw run_mismatch(
           "run_mismatch: rank " + std::to_string(rank) + " reads batches of " +
@@ -188,8 +188,8 @@ void compare_runs(const world& here, const loader_state& state, std::uint64_t sh
 }  // namespace detail
 
 /// Throws `run_mismatch` on all ranks unless their loops resume at the same position of the same
-/// global batches. Call it on every rank after reading the checkpoint and before resuming.
-/// Otherwise behaves like the overload for a loader.
+/// global batches. Call it on every rank after reading the checkpoint and before resuming. In all
+/// other respects, the function behaves like the overload for loaders.
 template <rank_exchange Exchange>
 void require_same_run(const world& here, const loader_state& state, Exchange&& exchange) {
   detail::compare_runs(here, state, 0, exchange);

@@ -42,10 +42,10 @@ class [[gnu::visibility("default")]] world_error : public error {
 
 namespace detail {
 
-/// The four numbers of a world, in the order of the variables below.
+/// Indices of the four numbers of a world. The variables of each launcher have the same order.
 enum world_number : std::size_t { its_rank, its_size, its_local_rank, its_local_size };
 
-/// A launcher with the names of its variables.
+/// A launcher, and the names of its variables.
 struct launcher_names {
   launcher which;
   std::string_view name;

@@ -65,7 +65,7 @@ struct diagnosis {
   std::string sentence;    ///< the bottleneck, with figures
   std::string remedy;      ///< the change to make, as names and values of options
 
-  /// Returns the sentence and the remedy.
+  /// Returns `sentence` and `remedy` as one text.
   [[nodiscard]] std::string str() const { return sentence + ". " + remedy; }
 };
 
@@ -74,7 +74,7 @@ namespace detail {
 /// Advice on `loader_options::lookahead_bytes` for a loop that waits for reads.
 struct ahead_advice {
   std::uint64_t bytes = 0;  ///< suggested value of the option, or 0 for no change
-  std::string sentence;     ///< empty without advice
+  std::string sentence;     ///< the advice, or empty
 };
 
 /// Derives the advice from the prefetch statistics. The gain is unknown, because the disk or the

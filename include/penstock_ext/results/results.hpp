@@ -177,7 +177,8 @@ class result_ring {
   /// Waits for the steps and copies that may still use the memory, and frees it. If waiting fails,
   /// leaks the memory.
   ~result_ring() {
-    // If recording failed, a copy has no point. The step of an unmarked slot has no point either.
+    // Waits for the whole copy stream, because a copy has no point if recording it failed. If a
+    // slot is unmarked, waits for the whole device, because the slot's step has no point.
     bool is_idle = synchronize_before_free(device_, stream_ref{copies_});
     for (const entry& one : on_device.entries) {
       is_idle = steps_.try_synchronize(one.end) && is_idle;
@@ -199,7 +200,7 @@ class result_ring {
              std::span<const std::uint64_t> indices) noexcept {
     entry& to = on_device.entries[slot];
     to.info = info;
-    to.tags.assign(tags.begin(), tags.end());  // has room, as has the next line
+    to.tags.assign(tags.begin(), tags.end());  // reserved, like `to.indices`
     to.indices.assign(indices.begin(), indices.end());
   }
   /// Submits the slot, whose results are marked. If no worker would consume them, frees the slot
@@ -254,7 +255,8 @@ class result_ring {
   }
   fork_guard process{true};
   result_queue turns;
-  // Used by the loop: dropped slots without an event at the end of their step.
+  // Discarded slots for which no event could be recorded at the end of their step. Only the loop's
+  // thread uses this list.
   std::vector<std::uint32_t> unmarked;
   std::atomic<std::uint64_t> discarded{0};  // relaxed: only a counter
   std::atomic<std::uint64_t> handed_in{0};  // relaxed: only a counter
@@ -687,7 +689,7 @@ class result_flow {
 
   struct last_taken {
     batch_position at;
-    std::uint64_t discarded = 0;  // discarded slots at that time
+    std::uint64_t discarded = 0;  // number of discarded slots at the time of that `acquire`
   };
 
   results_options options_;
@@ -704,7 +706,7 @@ class result_flow {
   std::mutex mutex_;          // guards error_; also held while failure_ is written
   std::exception_ptr error_;  // the exception that ended the flow
   shared_value<std::optional<failure>> failure_;
-  std::vector<std::shared_ptr<trace_sink>> traces_;  // of the loop, and of each worker
+  std::vector<std::shared_ptr<trace_sink>> traces_;  // tracks of the loop and of each worker
   // Relaxed: a thread that finds the flow closed under its lock sees the earlier store.
   std::atomic<bool> is_gone_{false};
   std::shared_ptr<result_flow> retained_;

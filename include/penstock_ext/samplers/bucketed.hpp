@@ -29,7 +29,8 @@ namespace detail {
 template <class Lengths>
 class length_windows {
  public:
-  /// For windows of `batches` batches of `batch_size` samples with the lengths `lengths(index)`.
+  /// Makes an empty cache for windows of `batches` batches of `batch_size` samples. Sample `index`
+  /// has the length `lengths(index)`.
   length_windows(Lengths lengths, std::size_t batch_size, std::size_t batches)
       : lengths_(std::move(lengths)), batch_size_(batch_size), ranked_(batch_size * batches) {
     for (window& one : retained_) one.samples.resize(ranked_.size());
@@ -108,9 +109,9 @@ class length_windows {
   std::size_t batch_size_;
   // Guards the members below. Locked while a window is made, so threads that need the window wait.
   std::mutex mutex_;
-  std::vector<ranked> ranked_;  // of the window that is being made
-  // The most recently used windows, the latest first. More windows than the batches in flight use,
-  // so that no window is made twice.
+  std::vector<ranked> ranked_;  // samples of the window that is being made
+  // The most recently used windows, the latest first. The batches in flight use fewer windows than
+  // this, so no window is made twice.
   std::array<window, 4> retained_;
 };
 

@@ -39,9 +39,9 @@ struct by_tokens_options {
   /// fewer samples to choose from.
   std::uint64_t window = 65'536;
 
-  /// Batches that all ranks together take in a step, at most 2^16; their costs are equal. The
-  /// number of batches of an epoch is a multiple of it, and every world size that divides it reads
-  /// the same steps.
+  /// Number of batches that all ranks together take in a step, at most 2^16. These batches have
+  /// equal costs. The number of batches of an epoch is a multiple of this number. All world sizes
+  /// that divide this number read the same steps.
   std::uint64_t batches_per_step = 1;
 
   /// The maximum number of samples of a batch; 0: as many as fit the budget. Fairseq:
@@ -55,8 +55,8 @@ struct by_tokens_options {
 
 namespace detail {
 
-/// Returns the class of a length: each length below 512 is a class, and above that each 1/256 of a
-/// power of two. A longer sample never has a lower class.
+/// Returns the class of a length. Each length below 512 is a separate class. Above that, each power
+/// of two is divided into 256 classes. A longer sample never has a lower class.
 [[nodiscard]] constexpr std::uint32_t length_class(std::uint64_t length) noexcept {
   if (length < 512) return static_cast<std::uint32_t>(length);
   const auto drop = static_cast<std::uint32_t>(std::bit_width(length)) - 9;
@@ -92,7 +92,7 @@ class batch_packer {
   struct bin {
     std::uint64_t load;
     std::uint32_t places;
-    std::uint32_t number;  // for a run of positions: the first position
+    std::uint32_t number;  // the batch's number, or the first position of a run
     friend auto operator<=>(const bin&, const bin&) = default;  // NOLINT
   };
 
@@ -169,8 +169,8 @@ class batch_packer {
     all.resize(static_cast<std::size_t>(batches));
     return all;
   }
-  // Starts at the last position, which may hold no sample. It is alone only if no batch has two
-  // positions.
+  // Starts at the last position, which may hold no sample. The last position forms a batch of its
+  // own only if no batch has two positions.
   [[nodiscard]] std::vector<bin> cut(std::uint64_t budget) const {
     std::vector<bin> runs;
     for (auto end = static_cast<std::uint32_t>(bounds_.size()); end != 0;

@@ -87,8 +87,8 @@ struct mixture_plan {
       }
       for (std::size_t k = 0; k < places % turns.size(); ++k) ++counts[turns[k].part];
     }
-    /// Returns the first position where a part has its next turn after `counts[part]` more turns:
-    /// at most `max`.
+    /// Returns the first position at which a part that has had `counts[part]` turns would take its
+    /// next turn. Returns at most `max`.
     [[nodiscard]] std::uint64_t first_after(std::span<const std::uint64_t> counts) const noexcept {
       std::uint64_t first = max;
       for (std::size_t k = 0; k < turns.size(); ++k) {
@@ -109,8 +109,8 @@ struct mixture_plan {
     std::vector<std::uint64_t> counts;
   };
 
-  /// The segments of each epoch, starting at `first_epoch`, up to the first epoch of the next pass.
-  /// With `repeat` a single pass covers all epochs.
+  /// The segments of consecutive epochs with the same layout: from `first_epoch` to the epoch
+  /// before the next pass. With `repeat` a single pass covers all epochs.
   struct pass {
     std::uint64_t first_epoch;
     std::vector<segment> segments = {};
@@ -203,10 +203,11 @@ struct mixture_plan {
     return static_cast<std::size_t>(after - passes.begin()) - 1;
   }
 
-  /// Reports the samples of each part before step `at.step` of epoch `at.epoch`. Calls
-  /// `each(part, first epoch, epochs, count)` for every part and pass, and the pass's earlier
-  /// epochs, whose number may be 0: each of these epochs has drawn `count` samples. With `repeat`
-  /// there is one call per part, for the whole training so far.
+  /// Reports the samples of each part before step `at.step` of epoch `at.epoch`. Calls `each(part,
+  /// first_epoch, epochs, count)` for runs of `epochs` epochs, starting at `first_epoch`, each of
+  /// which draws `count` samples of the part. There is a run for the past epochs of each pass,
+  /// which may be empty, and a run for epoch `at.epoch`. With `repeat`, there is a single run for
+  /// the whole training so far.
   template <class Each>
   void each_before(training_position at, const Each& each) const {
     at = normal(at);
@@ -453,8 +454,8 @@ class mixture {
 
   /// Returns the same mixture up to `from`, with other weights after it: the parts continue at
   /// their current positions. States then have another fingerprint: see `with_order_of`. Throws
-  /// `option_error`. With `exhausted_part_policy::end`, this includes the cases that epochs would
-  /// get another length after the first epoch, or end before `from`.
+  /// `option_error`. With `exhausted_part_policy::end`, also throws it if epochs would get another
+  /// length after the first epoch, or would end before `from`.
   [[nodiscard]] mixture continued(training_position from,
                                   std::vector<std::uint32_t> weights) const {
     mixture_options options = plan_->options;
@@ -474,10 +475,11 @@ class mixture {
     return after;
   }
 
-  /// Returns the samples of each part drawn before the position `at`, without reading data. Takes a
-  /// pass over the parts and a round; if epochs differ, except with `repeat`, it takes this for
-  /// each different epoch. Counts all samples of past epochs, including samples that a loader or a
-  /// `sharded` drops at the end. Throws `option_error` if `at` counts steps and `batch_size` is 0.
+  /// Returns the samples of each part drawn before the position `at`, without reading data. The
+  /// cost is a pass over the parts and a round. If epochs differ, and unless parts repeat, this is
+  /// the cost of each different epoch. Counts all samples of past epochs, including samples that a
+  /// loader or a `sharded` drops at the end. Throws `option_error` if `at` counts steps and
+  /// `batch_size` is 0.
   [[nodiscard]] std::vector<part_progress> progress(training_position at) const {
     std::vector<part_progress> all(plan_->sizes.size());
     plan_->each_before(

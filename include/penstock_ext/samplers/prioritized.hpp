@@ -241,7 +241,7 @@ class priority_log {
 
  private:
   struct change {
-    std::uint64_t step;  // first step where it takes effect
+    std::uint64_t step;  // first step in which it takes effect
     std::uint64_t index;
     float weight;
   };
@@ -251,7 +251,7 @@ class priority_log {
     constexpr std::uint64_t name = 0x3249524F49525050;  // "PPRIORI2" in the bytes of a file
     return {name, count_, options_.seed, options_.batch_size, options_.lag, options_.draws, step};
   }
-  [[nodiscard]] std::size_t changes_at() const noexcept {  // in the words of a state
+  [[nodiscard]] std::size_t changes_at() const noexcept {  // index of the changes in a state
     return head_words + static_cast<std::size_t>((count_ + 1) / 2);
   }
 
@@ -268,8 +268,8 @@ class priority_log {
     while (applied_ > 0 && log_[applied_ - 1].step > step) exchange(log_[--applied_]);
     while (applied_ < log_.size() && log_[applied_].step <= step) exchange(log_[applied_++]);
   }
-  /// Removes log entries that are only needed for steps more than `lag` before `step`. Does so only
-  /// in some steps, so that it costs as much as the changes.
+  /// Removes the log entries that are needed only for steps more than `lag` before `step`. Runs
+  /// only in some steps, so that its total cost is proportional to the number of changes.
   void forget_before(std::uint64_t step) {
     if (step < oldest_ + 2 * options_.lag) return;
     oldest_ = step - options_.lag;
@@ -337,7 +337,8 @@ class prioritized_order {
 /// `order` of a temporary does not compile.
 class prioritized {
  public:
-  /// A draw fixes the weights of a step, so that `set` cannot change them any more.
+  /// Draws have an effect: a draw fixes the weights of its step, so that `set` cannot change them
+  /// any more.
   static constexpr bool counts_draws = true;
 
   /// Starts with `weights`, one for each sample. Throws `option_error`.

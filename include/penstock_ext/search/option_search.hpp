@@ -59,7 +59,8 @@ struct tuned_options {
 
 namespace detail {
 
-/// A separate alias, because for the type itself nvcc generates a declaration that makes g++ warn.
+/// A separate alias, because nvcc would generate a declaration for the type itself that makes g++
+/// warn.
 using tuned_place = std::optional<std::size_t> tuned_options::*;
 
 struct tuned_member {
@@ -67,7 +68,7 @@ struct tuned_member {
   tuned_place place;
 };
 
-/// The options by name, in the order of their texts.
+/// The options and their names, in the order in which texts list them.
 inline constexpr std::array<tuned_member, 6> tuned_members{
     {{"batch_size", &tuned_options::batch_size},
      {"workers", &tuned_options::workers},
@@ -409,7 +410,8 @@ struct trial {
 ///     std::cout << ps::to_text(search.best());  // penstock_ext/search/tuned_text.hpp
 ///
 /// The proposals depend only on the space, the seed and the order of previous trials. A new search
-/// therefore continues an earlier search if its trials are recorded with `note`. Not thread-safe.
+/// therefore continues an earlier search if the trials of the earlier search are passed to
+/// `record`. Not thread-safe.
 class option_search {
  public:
   /// Creates a search over `space`. Throws `option_error` if the space or an option is invalid.
@@ -469,7 +471,8 @@ class option_search {
     return *point;
   }
 
-  /// Returns the number of trials that are spread over the space before the process is used.
+  /// Returns the number of trials that are spread over the space before the Gaussian process
+  /// chooses trials.
   [[nodiscard]] std::size_t first_trials() const noexcept {
     return (std::min)(options_.trials, grid_.varied() + 2);
   }

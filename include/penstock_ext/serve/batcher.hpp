@@ -227,8 +227,8 @@ void zero_samples(std::byte* slab, const batch_layout<Record>& layout, std::size
   });
 }
 
-/// Moves a sample from position `from` to the earlier position `to`, to which the values of the
-/// sample before it extend.
+/// Moves a sample from position `from` to the earlier position `to`. In ragged fields, the values
+/// of the preceding sample must end at the offset of position `to`.
 template <record_type Record>
 void move_sample(std::byte* slab, const batch_layout<Record>& layout, std::size_t from,
                  std::size_t to) noexcept {
@@ -338,7 +338,7 @@ class request_board : public intake_board<Record, Device> {
     return taken;
   }
 
-  /// Returns the tags of a batch that is out, for its holder.
+  /// Returns the tags of a batch that was handed out. Only the holder of the batch may call this.
   [[nodiscard]] auto tags(slot_number slot) const noexcept { return slots_[slot].tags(); }
 
   /// Reports that a batch with these tags, which was handed out, has reached no consumer.
@@ -562,7 +562,7 @@ class request_lease : public host_slot_lease<request_board<Record, Device>> {
 }  // namespace detail
 
 /// A lease of a batch of requests in host memory, from a `batcher`. A lease can be moved, but not
-/// copied. The destructor returns the slot for new requests. A lease may outlive the batcher and
+/// copied. The destructor returns the slot for new requests. A lease may outlive the batcher, and
 /// keeps the memory alive. Only one thread at a time may use a lease, but any thread may destroy
 /// it.
 template <record_type Record, device Device>
@@ -592,7 +592,7 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 ///
 /// `submit` waits while no slot is free. A slot is lost, and never used again, if the device fails
 /// to record the end of the copy out of it and also fails to wait for that copy, which may still
-/// read it. Therefore do not end a lease while its stream is being captured.
+/// read it. Therefore a program must not end a lease while its stream is being captured.
 ///
 /// Each request is either handed to a consumer once, or its tag is returned through
 /// `batcher_options::on_unserved`: after `abandon`, or if the feed ended before its consumer got
@@ -676,7 +676,7 @@ class batcher {
   /// The host memory of the slots in bytes.
   [[nodiscard]] std::size_t host_bytes() const noexcept { return board_->bytes(); }
 
-  /// The device that is fed.
+  /// The device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
   /// The layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }
@@ -731,7 +731,7 @@ class batcher {
     }
   }
 
-  std::shared_ptr<board_type> board_;  // shared by batches that are out
+  std::shared_ptr<board_type> board_;  // shared by batches that were handed out
   std::stop_callback<close_board> on_stop_;
 };
 

@@ -34,8 +34,7 @@ namespace penstock::per_process {
 /// State that signal handlers share with the threads that wait for signals. The object is
 /// constant-initialized and never destroyed, so a handler that runs late can still use it.
 ///
-/// State that a signal handler accesses only by lock-free atomics and a system call that wakes a
-/// thread.
+/// A handler accesses the object only by lock-free atomics and by a system call that wakes threads.
 struct signal_board {
   // Invariant: the handler of a claimed signal sets the signal's bit before it advances `changes`.
   // A new claim of the signal clears the bit. Everywhere in this file, bit n - 1 represents signal
@@ -250,8 +249,8 @@ class signal_claim {
     } while (
         !the_signals.taken.compare_exchange_weak(taken, taken | wanted, std::memory_order_acquire));
     mask_ = wanted;
-    the_signals.arrived.fetch_and(~mask_, std::memory_order_relaxed);  // too late for the previous
-                                                                       // claim
+    // Clears signals that arrived too late for their previous claim.
+    the_signals.arrived.fetch_and(~mask_, std::memory_order_relaxed);
   }
   signal_claim(signal_claim&&) = delete;
   // Release, so that the next thread that claims the signals sees the restored handlers.

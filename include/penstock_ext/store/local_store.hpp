@@ -62,7 +62,7 @@ struct file_read {
 };
 
 /// Reads the remaining bytes of `read`. Blocks until they are read, unless `flags` of preadv2
-/// specify otherwise. At the end of the file or after an error, `read` stays incomplete.
+/// specify otherwise. If the file ends or an error occurs, `read` stays incomplete.
 inline void read_rest(file_read& read, int flags = 0) noexcept {
   read.error = 0;
   while (!read.is_whole()) {
@@ -118,7 +118,7 @@ struct ring_calls {
 /// An open file of a `local_store`.
 struct open_file_pair {
   descriptor cached;  ///< Reads through the page cache.
-  descriptor direct;  ///< Bypasses the page cache. Below 0 if disabled or refused.
+  descriptor direct;  ///< Bypasses the page cache. Negative if disabled or refused.
   file_stamp stamp;   ///< State of the file when the store first opened it.
 
   /// Returns the size of the file in bytes.
@@ -411,8 +411,8 @@ class read_ring {
   /// Returns true if this process created the ring. After fork(), the ring belongs to the parent.
   [[nodiscard]] bool is_ours() const noexcept { return process_ == ::getpid(); }
 
-  /// Reads all of `reads`, and returns after the last read has finished. A read that failed is not
-  /// whole afterwards, in which case the caller may retry it in another way.
+  /// Reads all of `reads`, and returns after the last read has finished. A read that failed is
+  /// incomplete afterwards, and the caller may retry it in another way.
   void read(std::span<file_read> reads) noexcept {
     std::size_t next = 0;
     while (true) {
@@ -565,7 +565,7 @@ struct local_store_stats {
   std::uint64_t by_threads = 0;       ///< Pieces read by threads of the store.
   std::uint64_t by_pread = 0;        ///< Pieces that the calling thread read or completed by pread.
   std::uint64_t opened = 0;          ///< Number of times a file was opened.
-  std::uint64_t direct_refused = 0;  ///< Number of opened files without direct reads.
+  std::uint64_t direct_refused = 0;  ///< Number of opens without direct reads.
 };
 
 namespace detail {
@@ -593,10 +593,10 @@ class piece_reader {
   /// Returns the errno value if the system refused a ring, otherwise 0.
   [[nodiscard]] int ring_problem() const noexcept { return ring_ ? ring_->problem() : 0; }
 
-  /// Reads `pieces`, and returns after the last read has finished. A piece that is not whole
-  /// afterwards has an error or reached an early end of its file. If `is_alone` is true, only the
-  /// calling thread reads. Returns the counts of pieces by their origin, and leaves the other
-  /// counters at 0.
+  /// Reads `pieces`, and returns after the last read has finished. A piece that is incomplete
+  /// afterwards has an error, or its file ended early. If `is_alone` is true, only the calling
+  /// thread reads. Returns the counts of pieces by their origin, and leaves the other counters at
+  /// 0.
   [[nodiscard]] local_store_stats read(std::span<local_piece> pieces, bool is_alone) {
     local_store_stats counts;
     while (!pieces.empty()) pieces = pieces.subspan(read_some(pieces, is_alone, counts));
@@ -715,7 +715,7 @@ class piece_reader {
 /// folder.
 ///
 ///     local_store disk{"/data/train", {.engine = read_engine::best}};
-///     disk.read_many(ranges);          // all under way at once
+///     disk.read_many(ranges);          // all in flight at once
 ///
 /// A name that leads outside the folder, by `..` or by a link, throws `object_name_error`. Data in
 /// the page cache is copied from there. The rest is read by io_uring if the system supports it,
@@ -834,7 +834,7 @@ class basic_local_store {
       std::vector<detail::local_piece> pieces;
       std::uint64_t bytes = 0;
       std::size_t sound = 0;     // ranges that can be read
-      std::exception_ptr wrong;  // of the first unreadable range
+      std::exception_ptr wrong;  // the error of the first unreadable range
       try {
         for (; sound < ranges.size(); ++sound) {
           const byte_range& range = ranges[sound];

@@ -45,8 +45,8 @@ concept stream_fill =
 
 namespace detail {
 
-/// The loop over a `streamed`: the core, and the current batch. The stream shares it with its
-/// ranges.
+/// The loop over a `streamed`: its core and its current batch. The `streamed` and its ranges share
+/// this object.
 template <record_type Record, device Device>
 class stream_loop {
  public:
@@ -124,10 +124,11 @@ class stream_loop {
 ///
 /// `fill` is called on a thread of the stream, with memory of a free slot. The samples that `fill`
 /// writes become one batch, so a batch is short only if `fill` returns fewer samples. If `fill`
-/// returns 0, the loop ends without an exception. `fill` must not return more than `out.size()`,
-/// which is a `source_mismatch`. For a record with ragged fields, `fill` calls `place_sample(out,
-/// i, lengths)` for each sample in order before it writes the sample. If that returns the index of
-/// a field, the batch is full: `fill` keeps the record for the next batch.
+/// returns 0, the loop ends without an exception. If `fill` returns more than `out.size()`, the
+/// loop ends with a `source_mismatch`. For a record with ragged fields, `fill` calls
+/// `place_sample(out, i, lengths)` for each sample in order before it writes the sample. If
+/// `place_sample` returns the index of a field, the batch is full, and `fill` must keep the record
+/// for the next batch.
 ///
 /// Threads take turns to call `fill`, and batches are delivered in the order of the turns. So the
 /// order is exact with any number of workers. A `fill` that calls `stream_turn::pass` after it has
@@ -215,8 +216,8 @@ class streamed {
     return batches(position_of(state), until_epoch{last_epoch});
   }
 
-  /// The place of the exception of `fill` that ended the last range: stage "fill", and the batch
-  /// that it would have filled. Any thread may call this.
+  /// The location of the exception of `fill` that ended the last range: the stage "fill" and the
+  /// batch that `fill` would have filled. Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return core().last_failure();
   }
@@ -231,7 +232,7 @@ class streamed {
             .registration_refused = ring.registration_refused()};
   }
 
-  /// The device that is fed.
+  /// The device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return core().ring()->device(); }
   /// The layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {

@@ -334,7 +334,7 @@ class window_packer {
   // More than any file has, and small enough for sums over a window.
   static constexpr std::uint64_t max_tokens = std::uint64_t{1} << 38U;
 
-  // The orders use other keys than a sampler with the same seed does.
+  // The shuffles use other keys than a sampler with the same seed.
   [[nodiscard]] std::uint64_t seed_of(std::uint64_t order) const noexcept {
     return word_hash{}.add_all({options_.seed, order}).value();
   }
@@ -544,7 +544,7 @@ class packed_row {
 template <class Documents>
 class piece_hints {
  public:
-  /// Gives hints to `documents`, which must outlive this object.
+  /// Passes hints to `documents`, which must outlive this object.
   explicit piece_hints(const Documents& documents) noexcept : documents_(&documents) {}
 
   /// Takes the pieces of those rows `indices` that are in `window`, while there is room. `first` is
@@ -621,7 +621,7 @@ template <token_documents Documents, std::integral Token>
 class packed_documents {
  public:
   using record_type = packed_record<Token>;
-  /// True if reading refers to documents of another owner.
+  /// True if the dataset refers to documents that something else owns.
   static constexpr bool borrows = std::is_reference_v<Documents> || detail::borrows<Documents>;
 
   /// Packs `documents`. Throws `option_error` for invalid options and if the token size differs
@@ -696,7 +696,7 @@ class packed_documents {
     const detail::packed_window* window = nullptr;
     std::uint64_t first = 0;  // the first row of the window
     detail::piece_hints<source_type> hints{parts_->documents};
-    std::size_t hinted = 0;  // rows whose pieces were taken by the hints
+    std::size_t hinted = 0;  // number of rows whose pieces the hints have taken
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       const std::uint64_t index = indices[i];

@@ -293,7 +293,7 @@ struct mds_shard_entry {
   std::vector<mds_sum> zipped_sums = {};  ///< Checksums of the compressed file.
 };
 
-/// Maximum number of columns, more than any real data set has.
+/// Maximum number of columns. No real data set has as many.
 inline constexpr std::size_t max_mds_columns = 1000;
 
 /// The content of the index.json of a set of MDS shards, version 2. All shards have the same

@@ -79,7 +79,7 @@ class group_cache {
   template <class Parts, class Begin, class Make, class Use>
   void get_each(const Parts& parts, const Begin& begin, const Make& make, const Use& use) {
     std::vector<const typename Parts::value_type*> late;
-    std::exception_ptr problem;  // of the last element of `late`
+    std::exception_ptr problem;  // the error of the last element of `late`
     for (const auto& part : parts) {
       begin(part);
       try {

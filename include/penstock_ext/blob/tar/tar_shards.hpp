@@ -333,8 +333,8 @@ class shard_listing {
 
   std::string path_;
   const shard_wishes* wishes_;
-  std::string line_key_;          // of the last file, as in wds2idx
-  std::string key_;               // of the current sample
+  std::string line_key_;          // key of the last file, as in wds2idx
+  std::string key_;               // key of the current sample
   std::string found_;             // extensions of the current sample, for messages: ".jpg, .cls, "
   std::vector<found_file> run_;   // files of the current sample; empty between two samples
   std::vector<kept_file> files_;  // all files, with `take_last`
@@ -390,7 +390,7 @@ class shard_index_text {
   /// The start of the first line.
   static constexpr std::string_view version = "v1.2 ";
 
-  /// Adds a file that `shard_listing::add` has listed. `is_first` is the result of that call.
+  /// Adds a file that `shard_listing::add` has listed. `is_first` is the result of `add`.
   void add(const tar_member& file, bool is_first) {
     if (file.name.find_first_of(blanks) != std::string_view::npos) has_blank_ = true;
     is_usual_ = is_usual_ && file.is_usual;
@@ -662,7 +662,7 @@ struct open_shard {
 
 /// Finds samples with the same key, in one shard or in two. If `action` is `refuse`, throws
 /// `duplicate_entry` for the first of them. With `take_last`, marks all but the last of them
-/// `left_out`. Temporarily takes 8 bytes for each sample, plus the duplicate keys.
+/// `left_out`. During the call, takes 8 bytes for each sample, plus the duplicate keys.
 inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
   const auto key_of = [](const open_shard& shard, const shard_sample& sample) {
     return std::string_view{shard.keys.c_str() + sample.key_begin};
@@ -763,7 +763,7 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
   }
 }
 
-/// The use of index files by `tar_shards`.
+/// Selects how `tar_shards` uses index files.
 enum class shard_index {
   ignore,  ///< Reads no index; reads all headers instead.
   use,     ///< Reads a matching index. Writes no index.

@@ -373,8 +373,8 @@ inline void remove_dead_parts(const std::string& target) {
   }
 }
 
-/// Flushes the directory entry of the file `target` to the disk. A file system without such a call
-/// stores the entry immediately. Ignores errors.
+/// Flushes the directory entry of the file `target` to the disk. Ignores errors. A file system
+/// without such a call stores the entry immediately.
 inline void sync_name(const std::string& target) {
   const std::size_t slash = target.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : target.substr(0, slash + 1);

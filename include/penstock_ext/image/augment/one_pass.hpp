@@ -177,7 +177,7 @@ inline constexpr std::size_t max_changes<grayscale> = 1;
 template <std::size_t MostChanges>
 struct drawn_pass {
   image_plan plan;                       ///< plan for the transformed image
-  const random_affine* turns = nullptr;  ///< the affine step, or null if there is none
+  const random_affine* turns = nullptr;  ///< the affine step, or null without an affine step
   affine_change turn = {};               ///< the change that `turns` drew
   std::array<color_step, MostChanges> colors = {};
   std::size_t changes = 0;  ///< number of entries in use in `colors`

@@ -6,8 +6,8 @@
 
 #include <penstock/core/version.hpp>
 
-// Arithmetic that gives the same bits with every compiler, set of flags and standard library,
-// unless flags disable IEEE arithmetic. The operations +, -, *, / and the square root are correctly
+// Arithmetic with the same bits for every compiler, set of flags and standard library, unless the
+// flags disable IEEE arithmetic. The operations +, -, *, / and the square root are correctly
 // rounded everywhere. But a compiler may fuse a product with a sum, and other functions differ
 // between libraries in the last bit.
 

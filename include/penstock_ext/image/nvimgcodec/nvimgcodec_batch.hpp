@@ -30,7 +30,7 @@ inline namespace PENSTOCK_ABI {
 
 /// The back ends of nvImageCodec, in the order in which an `nvimgcodec_batch` tries them.
 enum class nvimgcodec_backend : std::uint8_t {
-  any,     ///< the first of the following that succeeds
+  any,     ///< the first back end below that succeeds
   gpu,     ///< only on the GPU, by its JPEG engine if it has one, or by kernels
   hybrid,  ///< partly on the CPU, such as Huffman decoding, and the rest on the GPU
   cpu,     ///< on the CPU; nvImageCodec copies the pixels if their destination is a GPU
@@ -186,7 +186,7 @@ class nvimgcodec_batch {
   [[nodiscard]] std::span<const nvimgcodec_result> results() const noexcept { return results_; }
 
   /// Returns the back end that decoded the images of the last call. Returns `any` if several back
-  /// ends decoded images, or none did.
+  /// ends decoded images, or if no image was decoded.
   [[nodiscard]] nvimgcodec_backend backend() const noexcept {
     nvimgcodec_backend found = nvimgcodec_backend::any;
     for (const nvimgcodec_result& result : results_) {

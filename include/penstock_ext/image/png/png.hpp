@@ -42,7 +42,7 @@ struct png_session {
   png_failure failure;  // reason for the last failure
   char message[128];
   // The following members are set after `open`.
-  bool clip_grey;  // makes `start` keep 16-bit gray
+  bool clip_grey;  // true if `start` must keep 16-bit gray
   image_box box;   // the part to decode
   pixels out;      // the destination
   std::size_t line_bytes;

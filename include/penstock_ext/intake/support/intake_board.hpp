@@ -34,9 +34,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// An `intake` or one of its slots, or a `batcher`, has refused a call, which had no effect: the
-/// caller does not own the slot, the slot has no room for these samples or lengths, or the number of
-/// lengths is wrong.
+/// Thrown by an `intake`, by one of its slots, or by a `batcher` if a call is invalid. The caller
+/// does not own the slot, the slot has no room for these samples or lengths, or the number of
+/// lengths is wrong. The call had no effect.
 class [[gnu::visibility("default")]] intake_error : public error {
  public:
   using error::error;
@@ -108,7 +108,7 @@ enum class slot_owner : unsigned char {
 struct board_traits {
   const char* name = "intake";         ///< the public class, for errors
   when_full policy = when_full::wait;  ///< what happens without a free slot
-  std::size_t reserved = 0;            ///< the number of free slots for urgent batches only
+  std::size_t reserved = 0;            ///< number of slots reserved for urgent batches
   bool awaits_writers = false;         ///< batches that are written at the close are delivered
   std::chrono::nanoseconds spin{0};    ///< see `consumer_signal`
 };
@@ -119,8 +119,8 @@ struct pinned_slots {
   memory_reservation granted;
   slab<Device> memory;
 
-  /// Allocates. `lower` names the options that reduce the size. Throws `pinned_budget_exceeded`,
-  /// `out_of_memory`, and what the device throws.
+  /// Allocates the slots. In the error message, `lower` names the options that reduce the size.
+  /// Throws `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
   pinned_slots(const Device& device, std::size_t slot_bytes, std::size_t count,
                const std::optional<memory_budget>& budget, const char* lower)
       : granted(budget ? budget->reserve({.slot_count = count,
@@ -317,8 +317,9 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     changed_.notify_all();
   }
 
-  /// Takes the oldest committed slot from the consumers, whose end waits until the caller cancels
-  /// the slot. Returns `std::nullopt` if no slot is committed.
+  /// Takes the oldest committed slot away from the consumers, and counts its batch as dropped. The
+  /// caller must then cancel the slot, and the end of the loop waits for that. Returns
+  /// `std::nullopt` if no slot is committed.
   [[nodiscard]] std::optional<slot_number> withdraw() noexcept {
     const std::lock_guard lock{mutex_};
     if (ready_.empty()) return std::nullopt;
@@ -326,7 +327,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     ++writing_;
     return take_ready();
   }
-  /// Makes the next call of `at_due` in `next` due at `due`.
+  /// Sets the time at which `next` calls `at_due`.
   void set_due(deadline due) noexcept {
     const std::lock_guard lock{mutex_};
     if (std::exchange(due_, due) > due) changed_.notify_all();
@@ -385,7 +386,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// Returns true if this process is a child made by fork(), which uses and destroys nothing here:
   /// other threads may have held the mutex when the process was copied.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
-  /// Throws `std::logic_error` in such a child.
+  /// Throws `std::logic_error` in a child made by fork().
   void require_own() const {
     process_.require(traits_.name, "make a separate one in this process");
   }
@@ -411,7 +412,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// The batch in a slot.
   struct frame {
     typename Device::event_type written;  // marks the end of work of the intake's device
-    std::optional<typename Device::event_type> written_elsewhere{};  // the same for another device
+    std::optional<typename Device::event_type> written_elsewhere{};  // end of another device's work
     const typename Device::event_type* writing = nullptr;  // event of the last commit, or null
     batch_info info{};
     deadline born{};
@@ -433,14 +434,14 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     const auto* writing = frames_[slot].writing;
     return writing == nullptr || base::device().is_complete(*writing);
   }
-  /// Returns the number of free slots that the caller must leave. At least one slot of those that
-  /// are not lost may always be taken.
+  /// Returns the number of free slots that are reserved for urgent batches. At least one of the
+  /// slots that are not lost may always be taken.
   [[nodiscard]] std::size_t kept_free(bool is_urgent) const noexcept {
     const std::size_t usable = base::count() - base::lost();
     return is_urgent || usable == 0 ? 0 : (std::min)(traits_.reserved, usable - 1);
   }
-  /// Takes a slot that no work uses: a free slot that need not be left, or the oldest committed
-  /// slot if the policy allows that.
+  /// Takes a slot that no work uses: a free slot that is not reserved, or the oldest committed slot
+  /// if the policy allows that.
   std::optional<slot_number> take_free(bool is_urgent) {
     if (is_closed_) return std::nullopt;
     if (base::lost() == base::count()) throw_slots_lost();
@@ -547,8 +548,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   batch_layout<Record> layout_;
   board_traits traits_;
   mutable std::mutex mutex_;        // guards all members below, except frames with their owner
-  std::condition_variable room_;    // for producers
-  consumer_signal<> changed_;       // for consumers
+  std::condition_variable room_;    // wakes producers
+  consumer_signal<> changed_;       // wakes consumers
   std::vector<frame> frames_;       // by slot
   std::vector<slot_number> free_;   // in order of return
   std::vector<slot_number> ready_;  // committed and not taken, in the order of hand-out
@@ -557,7 +558,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   std::uint64_t commits_ = 0;
   std::uint64_t numbers_ = 0;         // batches handed out
   std::uint64_t dropped_at_end_ = 0;  // dropped after the last batch of `ready_`
-  std::size_t writing_ = 0;           // slots that are written, if the end waits for them
+  std::size_t writing_ = 0;           // slots being written, if the end of the loop waits for them
   deadline due_ = forever;            // the time of the next call of `at_due`
   bool is_closed_ = false;
   intake_stats stats_;

@@ -17,10 +17,10 @@ namespace detail {
 /// The monitor of `results`, which assigns slots to the loop and the workers. The loop takes a free
 /// device slot and submits it. A worker queues the copy of the slot into a free host slot. A worker
 /// waits for the copy, frees the device slot, and calls the consumer. The end of the lease frees
-/// the host slot. A single lock is taken a few times per batch for a few stores. A thread that
-/// holds the lock does not call the device or the program.
+/// the host slot. Each batch takes the single lock a few times, for a few stores each. A thread
+/// that holds the lock calls neither the device nor the program.
 ///
-/// Invariant: each device slot is in exactly one state: free, taken by the loop, handed in, being
+/// Invariant: each device slot is in exactly one state: free, taken by the loop, submitted, being
 /// copied, or in `arriving_` with its host slot until a worker has waited for the copy. Each host
 /// slot is free, being copied to, in `arriving_`, or leased. A single worker at a time queues
 /// copies, in the order of `submit`. Deliveries begin in that order.
@@ -123,8 +123,8 @@ class result_queue {
   }
   /// @}
 
-  /// Rejects all later takes and results. Workers end when all results are consumed. Any thread may
-  /// call this.
+  /// Rejects all later calls of `acquire` and `submit`. Workers end when all results are consumed.
+  /// Any thread may call this.
   void close() noexcept {
     const std::lock_guard lock{mutex_};
     is_closed_ = true;

@@ -61,7 +61,7 @@ struct cached_store_options {
 /// Counters of a `cached_store`. A block is counted each time a range needs it.
 struct cached_store_stats {
   std::uint64_t from_memory = 0;    ///< Blocks found in memory.
-  std::uint64_t from_others = 0;    ///< Blocks that another range or thread was reading.
+  std::uint64_t from_others = 0;    ///< Blocks being read for another range or thread.
   std::uint64_t from_disk = 0;      ///< Blocks found on disk.
   std::uint64_t from_store = 0;     ///< Blocks read from the underlying store.
   std::uint64_t memory_bytes = 0;   ///< Bytes of blocks in memory now.
@@ -93,7 +93,7 @@ struct block_piece {
   std::span<std::byte> out;  ///< Receives the part.
   bool is_counted = false;   ///< True if counted as a use of the block.
   bool is_alone = false;     ///< True if the block is on disk and is not worth keeping in memory.
-  bool waits = true;         ///< True if the piece may wait for another thread.
+  bool waits = true;         ///< True if it may wait for another thread.
   /// The result of an attempt to read only this part from the disk.
   std::optional<block_folder::found> tried = std::nullopt;
   shared_block bytes = nullptr;
@@ -119,7 +119,7 @@ struct block_claim {
   std::shared_ptr<block_flight> flight;
   std::shared_ptr<block_bytes> bytes = nullptr;
   bool is_from_disk = false;
-  bool may_be_written = true;  ///< To the disk. False if the file may already exist.
+  bool may_be_written = true;  ///< May be written to the disk. False if the file may exist.
   std::uint64_t next_use = 0;  ///< Next use as known when the block was published.
 };
 
@@ -371,7 +371,7 @@ class block_cache {
     const std::uint64_t next_use = uses_.of(piece->number);
     if (memory_.find(piece->number, piece->key, next_use)) return true;
     if (!disk_.use(piece->number, piece->id, next_use)) return false;
-    // The same condition as in the later read, which comes after this use.
+    // Computes the next use as the later read does, for which this use is already over.
     const bool is_alone = !memory_.would_keep(piece->id.length(), uses_.after(piece->number));
     lock.unlock();
     return is_alone ? disk_.warm(piece->number, piece->id, piece->skipped, range.length)
@@ -410,8 +410,8 @@ class block_cache {
   }
 
  private:
-  // A range is lent only if it is at least this fraction of its block. For a smaller range, a copy
-  // costs less than keeping the block in memory.
+  // A range is lent only if it has at least 1 / max_lent of the bytes of its block. For a smaller
+  // range, a copy costs less than keeping the block in memory.
   static constexpr std::uint64_t max_lent = 64;
 
   // Each thread reads and publishes all its claims before it waits for other threads, so two
@@ -472,7 +472,7 @@ class block_cache {
     }
     auto flying = flights_.find(one.key);
     if (flying != flights_.end() && flying->second->process != ::getpid()) {
-      flights_.erase(flying);  // of a thread that exists only in the parent of fork()
+      flights_.erase(flying);  // its thread exists only in the parent of fork()
       flying = flights_.end();
     }
     if (flying != flights_.end() && (one.waits || flying->second->bytes)) {

@@ -37,7 +37,8 @@ struct http_options {
   /// Before attempt k + 1 the store waits for a random time of at most the smaller of `first_delay`
   /// * 2^(k - 1) and `max_delay`.
   std::chrono::milliseconds first_delay{100};
-  /// Maximum delay before a retry. A longer Retry-After of a server is shortened to this.
+  /// Maximum delay before a retry. If a server requests a longer delay by Retry-After, the store
+  /// waits for this delay.
   std::chrono::milliseconds max_delay{20'000};
 
   /// Timeout for establishing a connection.
@@ -140,7 +141,7 @@ enum class s3_addressing {
   path,          ///< https://endpoint/bucket/key
 };
 
-/// disables the system folder
+/// Options of an `s3_store`. Invalid values throw `option_error` at construction.
 struct s3_options {
   /// The region of the bucket. If empty, the first of AWS_REGION, AWS_DEFAULT_REGION, the profile,
   /// and us-east-1.

@@ -364,7 +364,7 @@ class stream_core {
   void close_pass() noexcept {
     const std::lock_guard lock{mutex_};
     is_open_ = false;
-    opened_.notify_all();  // also for a thread that should end
+    opened_.notify_all();  // also wakes threads that should end
   }
   /// Requests a stop of the turns in progress, because no consumer gets their batches.
   void end_turns() noexcept {
@@ -403,7 +403,7 @@ class stream_core {
 
   // ---- The consumer
 
-  /// Throws in a child process made by fork().
+  /// Throws `std::logic_error` in a child made by fork().
   void require_threads() const { process_.require("streamed", "make a stream of its own here"); }
   /// Waits for the next claim and returns its slot.
   [[nodiscard]] std::uint32_t wait_for_next() {
@@ -436,7 +436,7 @@ class stream_core {
     ++at_.batch;
     try {
       remember({at_.epoch, at_.batch, std::move(of.token)});
-    } catch (...) {  // no memory
+    } catch (...) {  // there was no memory for the state
       slots_->release(slot);
       throw;
     }
@@ -452,8 +452,8 @@ class stream_core {
   std::vector<filling> filled_;  // by slot; whoever owns the slot may use it
 
   std::mutex turn_;                 // held during a turn
-  mutable std::mutex mutex_;        // guards the members up to the empty line
-  std::condition_variable opened_;  // for threads that wait for a pass
+  mutable std::mutex mutex_;        // guards the members below, up to the empty line
+  std::condition_variable opened_;  // wakes threads that wait for a pass
   bool is_open_ = false;            // a turn may begin
   std::uint64_t claims_ = 0;
   std::stop_source turns_ = new_turns();
@@ -463,8 +463,8 @@ class stream_core {
   // State of the consumer's thread.
   std::size_t max_known_;
   active_range range_{"streamed"};
-  std::uint64_t next_ = 0;  // the claim that is delivered next
-  std::uint64_t end_ = 0;   // the claims of the pass end here
+  std::uint64_t next_ = 0;  // the next claim to deliver
+  std::uint64_t end_ = 0;   // end of the claims of the pass, or `unknown`
   std::uint64_t last_epoch_ = 0;
   batch_position at_;  // the next batch
   bool was_read_ = false;

@@ -26,7 +26,7 @@ inline constexpr std::size_t tar_block = 512;
 /// Maximum length of a path in the header's own name field.
 inline constexpr std::size_t tar_name_length = 100;
 
-/// Lower limit in bytes of the sizes that do not fit into the octal digits of a header.
+/// The smallest size in bytes that does not fit into the octal digits of a header.
 inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
 
 /// Parses a number of a header: octal digits between blanks, or big-endian binary if the first bit

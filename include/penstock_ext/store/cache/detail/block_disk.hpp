@@ -501,8 +501,8 @@ class block_disk {
     order_.renew(number, next_use);
   }
 
-  /// Writes block `id`, unless it would be evicted before the blocks already there. Returns true if
-  /// it is time to call `look`.
+  /// Writes block `id`, unless it would be evicted before the blocks on disk. Returns true if the
+  /// caller should call `look` next.
   [[nodiscard]] bool write(std::uint64_t number, const block_id& id,
                            std::span<const std::byte> bytes, std::uint64_t next_use) {
     const std::uint64_t file_bytes = block_folder::file_bytes(id);
@@ -537,7 +537,8 @@ class block_disk {
     return true;
   }
 
-  /// Returns the files in the folder now. Other processes write to it too.
+  /// Returns the files that are in the folder now, including files that other processes have
+  /// written.
   [[nodiscard]] std::vector<listed_block> list() const { return folder_->list(); }
   /// Replaces the known blocks with those listed. `next_use(number)` returns the next use of a
   /// block. Returns the numbers of the blocks to remove.

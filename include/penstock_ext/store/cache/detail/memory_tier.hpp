@@ -18,7 +18,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The value of a next use that means that a block will not be used again.
+/// The next use of a block that will not be used again.
 inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)();
 
 /// The held blocks in the order of their eviction. The block whose next use is farthest in the
@@ -58,7 +58,7 @@ class eviction_order {
     order_.erase(found->second.at);
     held_.erase(found);
   }
-  /// Removes the blocks for which `stays(block)` is false.
+  /// Removes all blocks for which `stays(block)` returns false.
   template <class Stays>
   void keep_only(const Stays& stays) {
     for (auto next = held_.begin(); next != held_.end();) {
@@ -163,7 +163,7 @@ class memory_tier {
     if (bytes > max_) return false;
     return order_.bytes() + bytes <= max_ || next_use <= order_.last_use();
   }
-  /// Keeps a block, unless it would be evicted before the blocks already there.
+  /// Keeps a block, unless it would be evicted before the blocks in memory.
   void keep(std::uint64_t number, const block_key& key, shared_block bytes,
             std::uint64_t next_use) {
     if (bytes->size > max_) return;

@@ -21,8 +21,9 @@ namespace detail {
 /// Not thread-safe.
 class announced_uses {
  public:
-  /// Number of later uses that may happen before an announced use is dropped, such as the use of a
-  /// sample that is never read. A reader may be ahead of an earlier use by the same number.
+  /// Number of later uses after which an announced use that has not happened is dropped, for
+  /// example because its sample is never read. Readers may read out of order by the same number of
+  /// uses.
   static constexpr std::size_t max_overtaken = std::size_t{1} << 17U;
 
   /// Holds at most `max` uses, of 80 bytes each. Further uses are ignored.

@@ -286,8 +286,8 @@ struct object_version {
     return is_other(modified, other.modified, other);
   }
 
-  /// Adds the properties that are known only in `other`, and returns true. If `other` is a
-  /// different version, returns false and changes nothing.
+  /// Adds the properties that only `other` has, and returns true. If `other` is a different
+  /// version, changes nothing and returns false.
   [[nodiscard]] bool agrees(const object_version& other) {
     if (differs(other)) return false;
     if (!size) size = other.size;

@@ -27,7 +27,7 @@ namespace detail {
 
 /// A range, or a piece of a long range, and its destination.
 struct request_part {
-  std::uint64_t begin;  ///< within its object
+  std::uint64_t begin;  ///< position within its object
   std::byte* out;
   std::size_t size;
 

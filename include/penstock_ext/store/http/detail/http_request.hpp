@@ -163,9 +163,9 @@ class http_request {
   std::uint64_t received = 0;        ///< Bytes of the body.
   std::optional<body_sum> sum = {};  ///< Checksum of the body, if the server reported it.
   std::string error_body = {};       ///< The first bytes of an error body.
-  std::exception_ptr refusal = {};   ///< Reason for rejecting the body.
-  bool is_enough = false;            ///< True if the rest of the body is not needed and was
-                                     ///< rejected.
+  std::exception_ptr refusal = {};   ///< Reason why the body was rejected.
+  bool is_enough = false;            ///< True if the attempt was ended because the rest of
+                                     ///< the body is not needed.
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
@@ -216,7 +216,7 @@ class http_request {
     set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
     if (!options->ca_file.empty()) {
       set(handle, CURLOPT_CAINFO, options->ca_file.c_str());
-      set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));  // disables the system folder
+      set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));  // uses only `ca_file`
     }
     // Many concurrent requests are fast on separate connections, and a lost connection costs only
     // one request.
