@@ -294,7 +294,7 @@ inline void vertical_pass(resample_path path, const resample_table& table, const
 /// the image shrinks, so that no pixel is skipped (antialiasing).
 enum class resize_filter {
   nearest,   ///< the pixel that contains the point
-  box,       ///< the mean of the area
+  box,       ///< the mean of the covered area
   bilinear,  ///< a triangle two pixels wide
   hamming,   ///< two pixels wide, sharper than bilinear
   bicubic,   ///< Keys' cubic with a = -1/2, four pixels wide

@@ -44,8 +44,8 @@ struct intake_options {
   std::size_t samples = 1;     ///< the capacity of a slot in samples
   penstock::when_full when_full = penstock::when_full::wait;  ///< what happens without a free slot
 
-  /// Memory of the caller for the slots: at least `slot_count` times `intake_bytes` bytes, aligned to
-  /// 256 bytes. The intake page-locks the memory, which must outlive the intake and all its
+  /// The caller's memory for the slots: at least `slot_count` times `intake_bytes` bytes, aligned
+  /// to 256 bytes. The intake page-locks the memory, which must outlive the intake and all its
   /// batches. If empty, the intake allocates pinned memory.
   std::span<std::byte> memory = {};
   /// Limits the memory that the intake and other users of the budget allocate.
@@ -213,7 +213,7 @@ template <record_type Record, device Device>
   if (!next) return {};
   try {
     return {board, next->first, next->second};
-  } catch (...) {  // no memory for a checked build's lease record
+  } catch (...) {  // memory for a checked build's lease record ran out
     board->count_undelivered();
     board->release(next->first);
     throw;
@@ -289,8 +289,8 @@ template <record_type Record>
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
 /// The constructor allocates all memory. Batches are numbered as they are handed out, in epoch 0. A
-/// slot is lost, and never used again, if the intake can neither record the end of the work on the
-/// slot nor wait for that work.
+/// slot is lost, and never used again, if the intake cannot record the end of the work on the slot,
+/// and cannot wait for that work.
 ///
 /// In a child made by fork(), an intake and its leases may only be destroyed. Other calls throw
 /// `std::logic_error` or do nothing.
@@ -425,7 +425,7 @@ class intake {
   static slot_type slot_of(const std::shared_ptr<board_type>& board, std::uint32_t slot) {
     try {
       return {board, slot, batch_info{}};
-    } catch (...) {  // no memory for a checked build's lease record
+    } catch (...) {  // memory for a checked build's lease record ran out
       board->release(slot);
       throw;
     }

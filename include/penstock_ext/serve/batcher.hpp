@@ -259,8 +259,8 @@ void move_sample(std::byte* slab, const batch_layout<Record>& layout, std::size_
 /// A mutex guards everything here. The mutex of the base class is locked after this mutex. No
 /// thread holds a mutex while it writes a request, closes holes, waits for a slot, or runs user
 /// code. One thread of each priority waits for a free slot, and the other submitters of that
-/// priority wait for `opened_`. No wake-up is lost, because conditions are checked and changed under
-/// the mutex, and notifications follow the change.
+/// priority wait for `opened_`. No wake-up is lost, because conditions are checked and changed
+/// under the mutex, and notifications follow the change.
 template <record_type Record, device Device>
 class request_board : public intake_board<Record, Device> {
   using base = intake_board<Record, Device>;
@@ -436,8 +436,8 @@ class request_board : public intake_board<Record, Device> {
     opened_.notify_all();
     set_due();
   }
-  /// Takes the next position of the open slot. Seals the slot if it is full. If the slot has no room
-  /// for the lengths, seals it and returns `std::nullopt`.
+  /// Takes the next position of the open slot. Seals the slot if it is full. If the lengths do not
+  /// fit into the slot, seals it and returns `std::nullopt`.
   std::optional<place> take_place(std::unique_lock<std::mutex>& lock, open_batch& open,
                                   const request_info& request) noexcept {
     const slot_number slot = *open.slot;
@@ -724,7 +724,7 @@ class batcher {
     if (!next) return {};
     try {
       return batch_type{board, next->first, next->second};
-    } catch (...) {  // no memory for a checked build's lease record
+    } catch (...) {  // memory for a checked build's lease record ran out
       board->take_back(board->tags(next->first));
       board->release(next->first);
       throw;

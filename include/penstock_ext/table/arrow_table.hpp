@@ -475,7 +475,7 @@ enum class null_values : std::uint8_t {
 
 /// The action on columns that no field reads.
 enum class extra_columns : std::uint8_t {
-  ignore,  ///< does not check them
+  ignore,  ///< allows such columns and ignores them
   refuse   ///< throws `extra_column`, which lists them
 };
 

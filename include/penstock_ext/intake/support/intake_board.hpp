@@ -76,7 +76,7 @@ class length_list {
 struct commit_info {
   std::size_t samples = 1;   ///< the number of samples, from 1 to `intake_options::samples`
   length_list lengths = {};  ///< the length of each ragged field of each sample
-  std::uint64_t tag = 0;     ///< a word for the consumer: `tag()` of the batch
+  std::uint64_t tag = 0;     ///< a number for the consumer, which `tag()` of the batch returns
   /// The time at which the age of the batch is 0. By default, the time of the commit.
   std::chrono::steady_clock::time_point timestamp = {};
 };
@@ -99,9 +99,9 @@ namespace detail {
 /// The owner of a slot of an `intake`.
 enum class slot_owner : unsigned char {
   ring,      ///< free, or lost
-  producer,  ///< a thread writes it
-  driver,    ///< it was detached from its lease
-  consumer,  ///< committed, or with a consumer
+  producer,  ///< taken by a thread that writes it
+  driver,    ///< detached from its lease, and with a driver
+  consumer,  ///< committed, or taken by a consumer
 };
 
 /// The kind and behavior of an `intake_board`.

@@ -436,7 +436,7 @@ class stream_core {
     ++at_.batch;
     try {
       remember({at_.epoch, at_.batch, std::move(of.token)});
-    } catch (...) {  // there was no memory for the state
+    } catch (...) {  // memory for the state ran out
       slots_->release(slot);
       throw;
     }

@@ -181,7 +181,7 @@ class parquet_bytes {
 /// Several inputs can share an open file, but only one thread at a time may use an input.
 class parquet_input final : public ::arrow::io::RandomAccessFile {
  public:
-  /// Reads the open file `file`.
+  /// Creates an input that reads the open file `file`.
   explicit parquet_input(std::shared_ptr<const parquet_bytes> file) : file_(std::move(file)) {
     set_mode(::arrow::io::FileMode::READ);
   }
