@@ -45,7 +45,7 @@ class blob_buffer {
 
  private:
   std::unique_ptr<std::byte[]> memory_;
-  std::size_t capacity_ = 0;  // of `memory_`, if allocated
+  std::size_t capacity_ = 0;  // size of `memory_`, if allocated
   std::shared_ptr<const void> held_;
 };
 

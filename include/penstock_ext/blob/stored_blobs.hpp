@@ -125,7 +125,7 @@ class spare_buffers {
   }
 
   std::uint64_t max_bytes_;
-  std::uint64_t bytes_ = 0;  // of `buffers_`; unused buffers are empty
+  std::uint64_t bytes_ = 0;  // total bytes of `buffers_`; unused buffers are empty
   std::size_t next_ = 0;     // the buffer that is dropped next
   places buffers_;
 };
@@ -348,9 +348,9 @@ class blob_read_ahead {
   std::vector<std::thread> threads_;
   bool ends_ = false;
   blobs_by_age blobs_;                               // the oldest first
-  std::unordered_map<std::uint64_t, place> places_;  // of all blobs
+  std::unordered_map<std::uint64_t, place> places_;  // position of each blob, by its index
   std::vector<place> queue_;
-  std::uint64_t bytes_ = 0;  // of `blobs_`
+  std::uint64_t bytes_ = 0;  // total bytes of `blobs_`
   spare_buffers spares_;
   stored_blobs_stats stats_;
 };

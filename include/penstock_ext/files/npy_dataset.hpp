@@ -283,7 +283,7 @@ class npy_header_parser {
   std::span<const std::byte> bytes_;
   std::string path_;
   std::uint64_t base_;
-  std::string_view text_;  // from the start of the file to the end of the header
+  std::string_view text_;  // the file up to the end of the header
   std::size_t at_ = 0;
   std::optional<std::size_t> columns_first_at_;  // position in the text
   npy_header header_;

@@ -108,15 +108,15 @@ struct tensor {
   std::int32_t rank;          ///< number of dimensions
   data_type type;             ///< type of an element
   std::int64_t* shape;        ///< lengths
-  std::int64_t* strides;      ///< in elements; before version 1.2, null means row-major
-  std::uint64_t byte_offset;  ///< from `data` to the first element
+  std::int64_t* strides;      ///< strides in elements; before 1.2, null means row-major
+  std::uint64_t byte_offset;  ///< bytes from `data` to the first element
 };
 
 /// A tensor with its owner. The holder calls the deleter once, on any thread.
 struct managed_tensor {
   version_numbers version;           ///< must be checked before anything else
   void* context;                     ///< data of the producer
-  void (*deleter)(managed_tensor*);  ///< also frees the structure; may be null
+  void (*deleter)(managed_tensor*);  ///< frees the tensor and this structure; may be null
   std::uint64_t flags;               ///< `flag_read_only` and others
   tensor array;                      ///< the tensor
 };
@@ -130,7 +130,7 @@ inline constexpr std::uint64_t flag_copied = 2;
 struct unversioned_tensor {
   tensor array;                          ///< the tensor
   void* context;                         ///< data of the producer
-  void (*deleter)(unversioned_tensor*);  ///< also frees the structure; may be null
+  void (*deleter)(unversioned_tensor*);  ///< frees the tensor and this structure; may be null
 };
 
 /// Deletes a managed tensor by calling its deleter, if it has one.

@@ -245,7 +245,7 @@ class gaussian_process {
   }
 
   std::vector<std::vector<double>> points_;
-  std::vector<double> values_;  // with mean 0 and variance 1
+  std::vector<double> values_;  // scaled to mean 0 and variance 1
   double mean_ = 0;             // mean of the given values
   double scale_ = 1;            // standard deviation of the given values
   std::vector<double> lengths_;
@@ -539,7 +539,7 @@ class option_search {
 
   detail::search_grid grid_;
   search_options options_;
-  std::vector<bool> excluded_;  // by combination
+  std::vector<bool> excluded_;  // indexed by combination
   std::vector<trial> trials_;
   std::vector<std::size_t> points_;  // combinations of the trials
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

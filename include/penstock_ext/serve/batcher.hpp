@@ -201,7 +201,7 @@ class request_list {
 
  private:
   std::vector<std::uint64_t> tags_;
-  std::vector<std::uint8_t> is_hole_;  // by position: its writer has thrown
+  std::vector<std::uint8_t> is_hole_;  // 1 if the writer of the position has thrown
   std::size_t count_ = 0;              // number of positions taken
   std::size_t writing_ = 0;            // positions that are still being written
   std::size_t holes_ = 0;
@@ -534,8 +534,8 @@ class request_board : public intake_board<Record, Device> {
 
   batcher_options options_;
   mutable std::mutex mutex_;        // guards all members below, except slots owned by one thread
-  std::condition_variable opened_;  // for submitters: a slot was opened, or may be opened
-  std::array<open_batch, 2> open_;  // by priority
+  std::condition_variable opened_;  // wakes submitters when a slot was or may be opened
+  std::array<open_batch, 2> open_;  // indexed by priority
   std::vector<request_list> slots_;
   std::vector<std::uint8_t> is_urgent_ = std::vector<std::uint8_t>(slots_.size());  // by slot
   bool is_closed_ = false;

@@ -87,8 +87,8 @@ enum class arrow_kind : std::uint8_t {
   unsigned_integer,
   floating,
   fixed_binary,
-  binary,        // also texts, with offsets of 32 bits
-  large_binary,  // with offsets of 64 bits
+  binary,        // byte strings or texts, with offsets of 32 bits
+  large_binary,  // byte strings or texts, with offsets of 64 bits
   list,
   large_list,
   fixed_list,

@@ -222,11 +222,11 @@ class best_fit {
   std::size_t capacity_;
   std::size_t max_;
   number_set rooms_;                 // the amounts of room that rows have
-  std::vector<std::uint32_t> last_;  // by room: the last row of the list
+  std::vector<std::uint32_t> last_;  // last row of each list, indexed by room
   std::vector<row> rows_;
   std::vector<std::uint32_t> sorted_;  // indices of lengths, the longest first
   std::vector<std::uint64_t> keys_;    // sort keys
-  std::vector<std::uint32_t> places_;  // by capacity - length: next position in `sorted_`
+  std::vector<std::uint32_t> places_;  // next position in `sorted_`, by capacity - length
 };
 
 /// A part of a document in a row.

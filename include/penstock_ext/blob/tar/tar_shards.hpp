@@ -184,7 +184,7 @@ class shard_listing {
   /// A file that is stored until all files are known.
   struct kept_file {
     std::string name;
-    std::string key;  // by `plain_key`
+    std::string key;  // normalized by `plain_key`
     tar_member file;  // its `name` is no longer valid
 
     [[nodiscard]] std::string_view extension() const { return split_component(name).extension; }

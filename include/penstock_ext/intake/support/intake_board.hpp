@@ -45,9 +45,9 @@ class [[gnu::visibility("default")]] intake_error : public error {
 /// Selects what a producer gets from an `intake` without a free slot.
 enum class when_full : unsigned char {
   wait,         ///< `acquire` waits until a slot is free: backpressure
-  refuse,       ///< no slot; the producer decides what to do
+  refuse,       ///< `acquire` returns no slot; the producer decides what to do
   drop_oldest,  ///< the slot of the oldest batch that no consumer has taken, which is dropped
-  drop_new,     ///< no slot; the new batch counts as dropped
+  drop_new,     ///< `acquire` returns no slot; the new batch counts as dropped
 };
 
 /// Lengths of ragged fields, sample by sample, in the record's order of fields. For one sample with
@@ -550,8 +550,8 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   mutable std::mutex mutex_;        // guards all members below, except frames with their owner
   std::condition_variable room_;    // wakes producers
   consumer_signal<> changed_;       // wakes consumers
-  std::vector<frame> frames_;       // by slot
-  std::vector<slot_number> free_;   // in order of return
+  std::vector<frame> frames_;       // indexed by slot
+  std::vector<slot_number> free_;   // in the order of their return
   std::vector<slot_number> ready_;  // committed and not taken, in the order of hand-out
   // The errors in order, each with the number of the commit that it precedes.
   std::vector<std::pair<std::uint64_t, std::exception_ptr>> errors_;

@@ -289,7 +289,7 @@ template <class Ask>
                                                        const cached_store_options& options,
                                                        known_objects& objects, std::size_t max,
                                                        const Ask& ask) {
-  constexpr std::uint64_t max_unasked = 4096;  // in blocks
+  constexpr std::uint64_t max_unasked = 4096;  // number of blocks
   const std::uint64_t block_size = options.block_bytes;
   const auto size_of = [&](const upcoming_range& range) {
     if (const known_object* const known = objects.find_known(range.object)) return known->size;
@@ -527,8 +527,8 @@ class block_cache {
     disk_.remove(gone);
   }
 
-  static constexpr std::size_t max_named = std::size_t{1} << 24;      // in blocks
-  static constexpr std::size_t max_announced = std::size_t{1} << 20;  // in blocks
+  static constexpr std::size_t max_named = std::size_t{1} << 24;      // blocks
+  static constexpr std::size_t max_announced = std::size_t{1} << 20;  // blocks
 
   const fork_guard process_{true};
   const Store store_;

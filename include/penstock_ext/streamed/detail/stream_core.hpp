@@ -449,7 +449,7 @@ class stream_core {
   fill_function fill_;
   streamed_options options_;
   detail::delivery delivery_;
-  std::vector<filling> filled_;  // by slot; whoever owns the slot may use it
+  std::vector<filling> filled_;  // indexed by slot; the slot's owner may use it
 
   std::mutex turn_;                 // held during a turn
   mutable std::mutex mutex_;        // guards the members below, up to the empty line

@@ -809,7 +809,7 @@ class table_rows {
   }
 
   arrow_table table_;
-  std::vector<column_rows> rows_;  // batch by batch, field by field
+  std::vector<column_rows> rows_;  // indexed by batch, then by field
 };
 
 }  // namespace detail

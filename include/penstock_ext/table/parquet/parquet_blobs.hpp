@@ -131,7 +131,7 @@ class parquet_blobs {
 
     detail::parquet_groups all;
     parquet_blobs_options options;
-    std::vector<std::uint64_t> group_bytes;  // of each row group, from the footer
+    std::vector<std::uint64_t> group_bytes;  // sizes of the row groups, from the footer
     cache_type cache;
   };
 

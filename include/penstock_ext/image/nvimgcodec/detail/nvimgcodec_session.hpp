@@ -262,7 +262,7 @@ class nvimgcodec_pass {
  private:
   nvimgcodecStatus_t status_ = NVIMGCODEC_STATUS_NOT_INITIALIZED;
   nvimgcodec_work decoder_;
-  nvimgcodec_future future_;  // from the last call
+  nvimgcodec_future future_;  // result of the last `decode`
 };
 
 /// Returns true if nvImageCodec has a decoder for images that start like `bytes`.

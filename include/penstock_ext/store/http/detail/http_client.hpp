@@ -485,7 +485,7 @@ class http_reactor {
   http_meters meters_;
   // Only the reactor's thread uses the members below.
   backoff backoff_;
-  std::unordered_map<std::string, object_version> versions_;  // of all requested objects
+  std::unordered_map<std::string, object_version> versions_;  // by object, as requested so far
   http_transfers transfers_;
   std::deque<request_ptr> ready_;
   std::vector<delayed_request> delayed_;

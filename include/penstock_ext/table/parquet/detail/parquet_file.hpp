@@ -290,7 +290,7 @@ struct parquet_group {
   std::size_t file;         // index of the file
   int number;               // number of the group in the file
   std::uint64_t rows;       // not 0
-  std::uint64_t first_row;  // in the file
+  std::uint64_t first_row;  // number of its first row in the file
 };
 
 /// Reads columns of numbers of a row group, but no column that contains a null.
@@ -341,7 +341,7 @@ struct number_reader {
     const auto pages = group.GetColumnPageReader(leaf);
     std::unique_ptr<parquet::DictDecoder<Type>> dictionary;
     numbers all;
-    std::int64_t filled = 0;  // in rows
+    std::int64_t filled = 0;  // number of rows
     while (const auto page = pages->NextPage()) {
       if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
         const auto& entries = static_cast<const parquet::DictionaryPage&>(*page);
@@ -992,7 +992,7 @@ class parquet_groups {
   std::vector<std::vector<int>> leaves_;  // per file: the leaves to read
   std::vector<parquet_group> groups_;
   std::vector<std::uint64_t> ends_;                      // the row after the last row of each group
-  std::vector<std::uint64_t> row_bytes_;                 // of each group, in the file
+  std::vector<std::uint64_t> row_bytes_;                 // stored bytes per row, by group
   mutable std::vector<std::atomic<bool>> is_requested_;  // per group: requested since its last read
   std::uint64_t block_ = 1;
 };
