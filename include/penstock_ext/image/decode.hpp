@@ -75,7 +75,7 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
 }
 
 /// Returns the largest denominator of 8, 4 and 2 for which the decoded crop is at least as large as
-/// its resized size, or 1 if there is none.
+/// its resized size. Returns 1 if no denominator qualifies.
 [[nodiscard]] constexpr unsigned denominator_for(const image_plan& plan) noexcept {
   for (const unsigned denominator : {8u, 4u, 2u}) {
     if (plan.crop.size.width / denominator >= plan.scaled.width &&

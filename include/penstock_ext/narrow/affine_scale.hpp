@@ -59,10 +59,10 @@ struct affine_scale {
 /// Returns the finest scale whose bytes cover the closed interval [`min`, `max`]. Both must be
 /// finite, with `min` <= `max`.
 ///
-/// If the range contains 0, a byte represents it exactly, and every byte is an exact multiple of
-/// the step, so that the error is at most half a step. Otherwise the error may also include the
-/// rounding of a float. A range of a single number is exact. The outermost byte may exceed the
-/// range by half a step, which may be infinity beyond 3e38.
+/// If the range contains 0, a byte represents 0 exactly. Every byte is then an exact multiple of
+/// the step, so the error is at most half a step. Otherwise the error may also include the rounding
+/// of a float. A range of a single number is exact. The outermost byte may exceed the range by half
+/// a step, which may be infinity beyond 3e38.
 [[nodiscard]] constexpr affine_scale affine_over(float min, float max) noexcept {
   if (!(min < max)) return {0.0F, min};
   const double low = static_cast<double>(min);

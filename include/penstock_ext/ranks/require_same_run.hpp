@@ -19,8 +19,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown on all ranks if the ranks of a world would not train together, because their data, seeds,
-/// orders, batch sizes or checkpoints differ, or loaders are not sharded. The message lists the
+/// Thrown on all ranks if the ranks of a world would not train together: their data, seeds, orders,
+/// batch sizes or checkpoints differ, or a loader is not sharded. The message lists the
 /// differences, and which ranks have each value.
 class [[gnu::visibility("default")]] run_mismatch : public error {
  public:

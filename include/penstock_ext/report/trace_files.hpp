@@ -111,8 +111,8 @@ class chrome_text {
 
 }  // namespace detail
 
-/// Writes a trace as JSON, for ui.perfetto.dev and chrome://tracing. It has a track for each thread
-/// and each slot, a slice for each stage with epoch, batch and samples, and arrows that link the
+/// Writes a trace as JSON, for ui.perfetto.dev and chrome://tracing. The trace has a track for each
+/// thread and each slot. Each stage is a slice with epoch, batch and samples, and arrows link the
 /// slices of a batch. Takes about 170 bytes per slice, first in memory.
 ///
 /// The file is written under another name in the folder of `path` and renamed when it is whole, so

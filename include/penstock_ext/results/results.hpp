@@ -799,10 +799,10 @@ class results {
   /// - the exception of a consumer or of the device, if there was one;
   /// - `cancelled` after a stop request;
   /// - `leases_exhausted`, see `on_slots_exhausted`, and if the loop has taken all slots and sent
-  /// none;
-  /// - `results_error` if the batch has more samples than a slot has room for, if it already got
-  ///   the most recent slot, after `close`, or if the batch of a transfer has another stream than
-  ///   the results, unless `also_used_on` has named the stream of the results.
+  ///   none;
+  /// - `results_error` if the batch has more samples than a slot has room for, if the batch already
+  ///   got the most recent slot, or after `close`. Also if the batch of a transfer has another
+  ///   stream than the results, unless `also_used_on` was called with the stream of the results.
   template <class Batch = batch_info>
   [[nodiscard]] slot_type acquire(const Batch& batch) {
     return shared()->acquire(batch);

@@ -321,8 +321,8 @@ class token_order {
   }
 
  private:
-  // Bijection 3 k of the epoch orders the samples of stratum k, 3 k + 1 the steps of window k, and
-  // 3 k + 2 the batches of step k.
+  // Bijection 3 k of the epoch orders the samples of stratum k. Bijection 3 k + 1 orders the steps
+  // of window k, and bijection 3 k + 2 the batches of step k.
 
   // Returns the positions of a batch that hold a sample. The steps of a window come in random
   // order, and the batches of a step start at a random batch.

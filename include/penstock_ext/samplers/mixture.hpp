@@ -401,10 +401,10 @@ class mixture_order {
 /// epochs. No sample of a part is repeated or omitted before the part's epoch ends, even if the
 /// weights change.
 ///
-/// The sample at a position is a pure function of options and sizes, found in O(log changes), so
-/// that a loop can resume anywhere, with any workers and ranks. With `sharded`, this holds for
-/// whole steps only; `repeat` has no other steps. With `end` all epochs have as many samples as the
-/// shortest epoch of the schedule.
+/// The sample at a position is a pure function of options and sizes, computed in O(log changes).
+/// Therefore a loop can resume anywhere, with any numbers of workers and ranks. With `sharded`,
+/// this holds for whole steps only; `repeat` has no other steps. With `end` all epochs have as many
+/// samples as the shortest epoch of the schedule.
 ///
 /// Memory: each change takes 48 bytes and 8 per part. If its weights are new, it also takes 8 for
 /// each turn of their round, at most 512 KiB, and 4 per part. With `stop_sampling` each part that

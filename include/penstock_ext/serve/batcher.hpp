@@ -591,8 +591,9 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 ///     requests.submit({7, {text.size()}, ps::request_priority::high}, write);
 ///
 /// `submit` waits while no slot is free. A slot is lost, and never used again, if the device fails
-/// to record the end of the copy out of it and also fails to wait for that copy, which may still
-/// read it. Therefore a program must not end a lease while its stream is being captured.
+/// to record the end of the copy out of the slot and also fails to wait for that copy. The copy may
+/// still read such a slot. Therefore a program must not end a lease while its stream is being
+/// captured.
 ///
 /// Each request is either handed to a consumer once, or its tag is returned through
 /// `batcher_options::on_unserved`: after `abandon`, or if the feed ended before its consumer got

@@ -123,11 +123,10 @@ concept borrowable_store = byte_store<S> && requires(const S& store, const upcom
 ///
 ///     bool warm(const upcoming_range& range) const;
 ///
-/// `warm` returns true if a read of `range` will not block for long. Either the range is in memory,
-/// in which case the store treats it as just used, or the range is on a local disk, and the
-/// operating system starts to read it in the background. Several threads may call `warm`
-/// concurrently, also during reads. The call returns quickly, and does not throw if a file is
-/// missing.
+/// `warm` returns true if a read of `range` will not block for long. If the range is in memory, the
+/// store treats it as just used. If the range is on a local disk, the operating system starts to
+/// read it in the background. Several threads may call `warm` concurrently, also during reads. The
+/// call returns quickly, and does not throw if a file is missing.
 template <class S>
 concept warmable_store = byte_store<S> && requires(const S& store, const upcoming_range& range) {
   { store.warm(range) } -> std::convertible_to<bool>;

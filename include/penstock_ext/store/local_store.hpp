@@ -538,10 +538,10 @@ struct local_store_options {
   /// The engine of `read_many` for data that is not in the page cache. `read` always reads on the
   /// calling thread.
   read_engine engine = read_engine::best;
-  /// Bypasses the page cache (O_DIRECT). A read whose memory, offset or size is not a multiple of
-  /// 4,096 bytes goes through an aligned staging buffer of the store, which takes 2 to 8 MiB for
-  /// each call in flight. Intended for files that exceed the memory and are read once an epoch. If
-  /// a file system does not support direct reads, its files are read through the page cache, and
+  /// Bypasses the page cache (O_DIRECT). If the memory, offset or size of a read is not a multiple
+  /// of 4,096 bytes, the store reads through an aligned staging buffer. The buffer takes 2 to 8 MiB
+  /// for each call in flight. Intended for files that exceed the memory and are read once an epoch.
+  /// If a file system does not support direct reads, its files are read through the page cache, and
   /// `stats().direct_refused` counts them.
   bool direct = false;
   /// Number of files that stay open, at least 1. With `direct` each file takes two descriptors. A

@@ -511,9 +511,9 @@ class mds_shards {
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
   /// Returns the columns in the order in which samples contain them.
   [[nodiscard]] std::span<const mds_column> columns() const noexcept { return columns_; }
-  /// Returns messages for the user about shards without a checksum that `verify` can compare, in
-  /// which a flipped bit would go unnoticed, and about shards that were left out because a later
-  /// shard replaces them. `loader::footprint` contains the messages too.
+  /// Returns messages for the user. A message reports shards without a checksum that `verify` can
+  /// compare, in which a flipped bit would go unnoticed. Another reports shards that were left out
+  /// because a later shard replaces them. `loader::footprint` contains the messages too.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
   /// Returns the number of shards.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }

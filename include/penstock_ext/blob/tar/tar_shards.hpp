@@ -76,8 +76,8 @@ struct component_name {
   [[nodiscard]] bool is_hidden() const noexcept { return key.empty() || key.back() == '/'; }
 };
 
-/// Splits a path. In a path without a dot, the key is the path without its last character, and the
-/// extension is the whole path, as in the index files of NVIDIA's wds2idx.
+/// Splits a path like NVIDIA's wds2idx. In a path without a dot, the key is the path without its
+/// last character, and the extension is the whole path.
 [[nodiscard]] inline component_name split_component(std::string_view path) noexcept {
   const std::size_t slash = path.rfind('/');
   const std::size_t dot = path.find('.', slash == std::string_view::npos ? 0 : slash + 1);

@@ -73,8 +73,9 @@ namespace detail {
 ///     u64 n, little-endian; n bytes of JSON; the tensors' bytes
 ///
 /// The member "__metadata__" of the JSON is an object of strings, or null. Each other member is a
-/// tensor with "dtype", "shape" and "data_offsets", which are the positions of the tensor's first
-/// byte and its end, counted from the end of the JSON. The tensors cover all bytes without gaps.
+/// tensor with "dtype", "shape" and "data_offsets". The offsets are the positions of the tensor's
+/// first byte and of its end, counted from the end of the JSON. The tensors cover all bytes without
+/// gaps.
 struct safetensors_header {
   std::vector<safetensor> tensors;  ///< sorted by `offset`
   std::map<std::string, std::string> metadata;

@@ -345,9 +345,9 @@ class image_change {
 
 }  // namespace detail
 
-/// Returns a function for `map` that passes the 8-bit image (H x W x C or H x W) in the field
-/// `Field` of a sample to `change(pixels)` or `change(pixels, sample_generator&)`, which is called
-/// as const.
+/// Returns a function for `map` that applies `change` to the field `Field` of a sample, an 8-bit
+/// image (H x W x C or H x W). Calls `change(pixels)` or `change(pixels, sample_generator&)` as
+/// const.
 template <name Field, class Change>
 [[nodiscard]] detail::image_change<Field, Change> on_image(Change change) {
   return detail::image_change<Field, Change>{std::move(change)};

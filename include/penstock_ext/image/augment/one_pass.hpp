@@ -258,9 +258,9 @@ class one_pass {
     to_chw::require_planes(size, 3, out);
     const std::size_t plane = size.width * size.height;
     // Bytes that wait for a mean are stored in the last quarter of the memory of the floats, and
-    // are never overwritten before they are read. With n pixels, the floats of pixel i end at or
-    // before byte 8 n + 4 (i + 1), and the waiting bytes of pixel i + 1 begin at byte 9 n + 3 (i +
-    // 1).
+    // are never overwritten before they are read. In an image of n pixels, the floats of pixel i
+    // end at or before byte 8 n + 4 (i + 1). The waiting bytes of pixel i + 1 begin at byte 9 n + 3
+    // (i + 1).
     auto* const bytes = reinterpret_cast<std::uint8_t*>(out.data()) + plane * 9;
     const auto place = [&](std::size_t x, std::size_t y) {
       return bytes + (y * size.width + x) * 3;

@@ -82,8 +82,8 @@ struct commit_info {
 };
 
 /// Statistics of an `intake`, in batches. While no call is in progress, `committed` is the sum of
-/// `delivered`, `waiting` and `dropped`, except that `dropped` also counts the batches that
-/// `when_full::drop_new` drops before they are written.
+/// `delivered`, `waiting` and `dropped`. As an exception, `dropped` also counts the batches that
+/// `when_full::drop_new` drops before they are written, which `committed` does not.
 struct intake_stats {
   std::uint64_t committed = 0;  ///< batches that producers have committed
   std::uint64_t delivered = 0;  ///< batches that consumers have received

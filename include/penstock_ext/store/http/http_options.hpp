@@ -30,8 +30,8 @@ struct http_options {
   std::uint64_t max_request_bytes = 8'388'608;
 
   /// Maximum number of attempts for a request. A request is retried after status 408, 429, 500,
-  /// 502, 503 or 504, a failed or lost connection, a body that is short or has a wrong checksum, or
-  /// a silence timeout.
+  /// 502, 503 or 504. It is also retried after a failed or lost connection, a body that is short or
+  /// has a wrong checksum, or a silence timeout.
   unsigned attempts = 5;
 
   /// Before attempt k + 1 the store waits for a random time of at most the smaller of `first_delay`

@@ -52,9 +52,9 @@ struct parquet_blobs_options {
 ///     auto data = photos | ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{224});
 ///
 /// The first read of a row decodes its whole row group, which is cached within `cache_bytes`.
-/// Therefore read it in the order `block_shuffled{.block = photos.block()}`. Copies share files and
-/// row groups. Reading is thread-safe: one thread decodes a row group, and other threads that need
-/// that row group wait.
+/// Therefore read the rows in the order `block_shuffled{.block = photos.block()}`. Copies share
+/// files and row groups. Reading is thread-safe: one thread decodes a row group, and other threads
+/// that need that row group wait.
 class parquet_blobs {
  public:
   /// Opens the files `paths` and reads their footers. Throws `file_unreadable`; `file_corrupt`;

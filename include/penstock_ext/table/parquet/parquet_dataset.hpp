@@ -53,7 +53,7 @@ struct parquet_options {
 
 /// A dataset over Parquet files. Its samples are the rows of all files in their order, and its
 /// fields are read from columns by the rules of `arrow_dataset`. The first read of a row decodes
-/// its whole row group, which is cached within `cache_bytes`. Therefore read it in the order
+/// its whole row group, which is cached within `cache_bytes`. Therefore read the rows in the order
 /// `block_shuffled`:
 ///
 ///     ps::parquet_dataset<digit> digits{{"train-0.parquet", "train-1.parquet"}};

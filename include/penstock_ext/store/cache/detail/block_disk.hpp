@@ -63,9 +63,9 @@ struct block_id {
 /// verified separately.
 inline constexpr std::size_t chunk_bytes = std::size_t{16} << 10;
 
-/// The header of a block's file, which precedes the name of the store, the name of the object, the
-/// checksums of the chunks and the bytes of the block. Written in the byte order of the machine. On
-/// a machine with another byte order, `magic` does not match.
+/// The header of a block's file. After the header, the file contains the name of the store, the
+/// name of the object, the checksums of the chunks and the bytes of the block. Written in the byte
+/// order of the machine. On a machine with another byte order, `magic` does not match.
 struct block_header {
   static constexpr std::uint64_t expected_magic = 0x34'4b'4c'42'4b'54'53'50U;  // "PSTKBLK4"
 
