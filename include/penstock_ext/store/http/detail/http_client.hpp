@@ -56,8 +56,8 @@ class backoff {
   backoff(milliseconds first, milliseconds longest, std::uint64_t seed) noexcept
       : first_((std::min)(first, longest)), longest_(longest), seed_(seed) {}
 
-  /// Returns the delay after failure number `failures` of a request, counted from 1. `requested` is the
-  /// delay that the server requests. Each call draws a new random number.
+  /// Returns the delay after failure number `failures` of a request, counted from 1. `requested` is
+  /// the delay that the server requests. Each call draws a new random number.
   [[nodiscard]] milliseconds next(unsigned failures, std::optional<milliseconds> requested) {
     milliseconds max = first_;
     for (unsigned i = 1; i < failures && max < longest_; ++i) max *= 2;
