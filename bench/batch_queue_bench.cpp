@@ -11,11 +11,11 @@
 // single producer and a single consumer. Two peers wait by themselves: oneTBB's
 // concurrent_bounded_queue, and a ring under a mutex with two condition variables. Boost.Lockfree's
 // queue and spsc_queue (single producer and consumer) and rigtorp's MPMCQueue (not lock-free) fail
-// at once; they retry 32 times with pauses and then yield between retries. moodycamel's
+// at once: threads retry 32 times with pauses and then yield between retries. moodycamel's
 // ConcurrentQueue and BlockingConcurrentQueue use a token for each thread, which is their best
-// setting; they keep only the order of each producer's tickets. Those two and oneTBB's
-// concurrent_queue are unbounded, so no thread waits for space there. If they are empty and cannot
-// wait, they retry like Boost's queues.
+// setting, and keep only the order of each producer's tickets. moodycamel's queues and oneTBB's
+// concurrent_queue are unbounded, so no thread waits for space there. If an unbounded queue is
+// empty and cannot wait, threads retry as with Boost's queues.
 //
 // round_trip: the floor. A cache line travels back and forth between two threads that spin on it.
 //

@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Loaders and training side by side in one run on the same data: ours, PyTorch's DataLoader,
-# libtorch's torch::data, SPDL, NVIDIA DALI's CPU pipeline. CPU time, memory and the time to the
-# first batch beside speed.
+# Measures loaders and training side by side, in one run on the same data: ours, PyTorch's
+# DataLoader, libtorch's torch::data, SPDL, and NVIDIA DALI's CPU pipeline. In addition to speed it
+# measures CPU time, memory and the time to the first batch.
 #
-#   bash bench/compare.sh                  installs and builds what is missing, then three rounds:
-# minutes
-#   bash bench/compare.sh --rounds N       every row once a round, one after the other; medians are
-# kept
-#   bash bench/compare.sh --only NAME      this side only; may be given again:
+#   bash bench/compare.sh                  installs and builds what is missing, then runs three
+#                                          rounds; takes minutes
+#   bash bench/compare.sh --rounds N       runs every row once per round, one after the other, and
+#                                          keeps the medians
+#   bash bench/compare.sh --only NAME      measures only this side; may be repeated:
 #                                          penstock, pytorch, libtorch, spdl, dali
-#   bash bench/compare.sh --skip-install   takes what is installed, asks no package index for
-# anything
+#   bash bench/compare.sh --skip-install   uses only what is installed, and queries no package index
 #   bash bench/compare.sh --data DIR       MNIST's files, plain or .gz; default $MNIST_DIR, else
 #                                          random bytes
 #   bash bench/compare.sh --json FILE      default build/compare/results.json;
-# bench/compare/README.md says
-#                                          what is in it, and what each row does
+#                                          bench/compare/README.md describes the file and the rows
 #
-# The peers' packages go into a virtual environment, build/compare/venv: some 8 GiB where PyTorch
-# comes with its CUDA libraries, which nothing here uses. What is installed is not installed again.
-# What can't be had is left out by name, with the reason, and is no failure.
+# The peers' packages go into a virtual environment, build/compare/venv, which takes about 8 GiB if
+# PyTorch comes with its CUDA libraries. Nothing here uses these libraries. Installed packages are
+# not installed again. A side that cannot be installed is left out, with its name and the reason;
+# that is not a failure.
 #
-# Exit status: 0; 1 if a side that is there failed or read other data than the rest; 2 for bad
-# arguments. Environment: CXX the compiler, PENSTOCK_JOBS jobs at once, MNIST_DIR.
+# Exit status: 0; 1 if an installed side failed or read other data than the others; 2 for invalid
+# arguments. Environment: CXX is the compiler, PENSTOCK_JOBS the number of parallel jobs, MNIST_DIR
+# the default of --data.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -95,7 +95,7 @@ leave_out() {
   without+=(--without "$1" "$2")
 }
 
-# ---- ours --------------------------------------------------------------------------------------------
+# ---- ours ----------------------------------------------------------------------------------------
 
 # build PRESET TARGET: builds, and prints the reason for a failure from a log.
 build() {
@@ -123,18 +123,16 @@ if wanted penstock; then
   fi
 fi
 
-# ---- the data: the same files for all
-# ----------------------------------------------------------------
+# ---- the data: the same files for all ------------------------------------------------------------
 
 data_name=$(python3 "$here/digits.py" "${data:---random}" "$work/data")
 
-# ---- the peers
-# ---------------------------------------------------------------------------------------
+# ---- the peers -----------------------------------------------------------------------------------
 
 has_module() { "$venv/bin/python" -c "import $1" >"$work/log/$1.log" 2>&1; }
 
-# get NAME MODULE GIB PACKAGE...: makes `import MODULE` work in the virtual environment, or says why
-# not.
+# get NAME MODULE GIB PACKAGE...: makes `import MODULE` work in the virtual environment, or prints
+# the reason why it cannot.
 get() {
   local name=$1 module=$2 gib=$3 free
   shift 3
@@ -200,8 +198,7 @@ fi
 if wanted spdl && get spdl spdl.pipeline 2 spdl numpy; then python_side spdl; fi
 if wanted dali && get dali nvidia.dali 4 nvidia-dali-cuda120 numpy; then python_side dali; fi
 
-# ---- measure
-# -----------------------------------------------------------------------------------------
+# ---- measure -------------------------------------------------------------------------------------
 
 [ ${#sides[@]} -gt 0 ] || penstock_die "nothing is left to measure"
 penstock_say "measuring: $rounds rounds"

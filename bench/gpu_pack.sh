@@ -1,28 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Builds all that bench/gpu_report.sh runs, and puts it into one folder of less than 55 MB that runs
-# on a machine with a driver and python3 and nothing else: no compiler, no CUDA toolkit, no network.
+# Builds everything that bench/gpu_report.sh runs, and puts it into one folder of less than 55 MB.
+# The folder runs on a machine that has only a driver and python3: no compiler, no CUDA toolkit, no
+# network.
 #
 #   bash bench/gpu_pack.sh DIR                     here; needs nvcc, no GPU
-#   bash DIR/gpu_report.sh --packed DIR OUT        there; less than 6 minutes
+#   bash DIR/gpu_report.sh --packed DIR OUT        there; takes less than 6 minutes
 #
 #   --arch LIST       GPUs: compute capabilities without the dot, for example 80,89,90 (default
-#                     90). The last one's PTX goes along, for later GPUs
-#   --march NAME      processors, as g++ calls them (default x86-64-v3; on other machines native)
-#   --build FOLDER    the build folder, kept (default build/gpu-pack)
-#   --only LIST       these of its programs, as CMake's targets: a,b (default all; the report
-#                     says which it misses)
+#                     90). The PTX of the last is included, for later GPUs
+#   --march NAME      processors, as g++ names them (default x86-64-v3; on other machines native)
+#   --build FOLDER    the build folder, which is kept (default build/gpu-pack)
+#   --only LIST       only these programs, by the names of their CMake targets: a,b (default all;
+#                     the report lists the missing programs)
 #
-# Environment: MNIST_DIR the folder of MNIST's four files, which then go along; CMAKE_ARGS more
-# arguments for CMake; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_JOBS
-# jobs at once.
+# Environment: MNIST_DIR is the folder of MNIST's four files, which are then included. CMAKE_ARGS
+# has more arguments for CMake. PENSTOCK_COMMIT names the sources if git is missing. PENSTOCK_JOBS
+# is the number of parallel jobs.
 #
-# DIR gets bin/ the programs, lib/ the shared libraries that they need (the CUDA runtime among them,
-# all but the C library: there it must be as new as here, and one that PyTorch's Python loads),
-# mnist/, the report's scripts with those for PyTorch, and pack.txt, which says what was packed. cuBLAS does not go along: its two files
-# have 600 MB. There it is looked for where toolkits and PyTorch keep it. Without it the steps fall
-# away that need it (mlp-cublas, the table of steps, the thrust and cublas kernels in mlp-tests),
-# and the wide workload has fused kernels.
+# DIR contains bin/ with the programs, lib/ with the shared libraries that they need, mnist/, the
+# report's scripts with those for PyTorch, and pack.txt, which lists the contents. lib/ includes the
+# CUDA runtime, and penstock_gpu_torch.so, which PyTorch's Python loads. The C library is not
+# included, and must be at least as new there as here. NCCL and cuBLAS are not included either;
+# the two files of cuBLAS alone have 600 MB. On the other machine cuBLAS is searched in the folders of
+# toolkits and of PyTorch. Without cuBLAS the steps that need it are left out (mlp-cublas, the table
+# of steps, the thrust and cublas kernels in mlp-tests), and the wide workload uses fused kernels.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 max_bytes=55000000

@@ -1,33 +1,36 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Everything that is measured and checked on a GPU, in one run: the benchmarks of transfer,
-# transforms and narrowed transfers, the main example, the MLP in its four modes, PyTorch beside it
-# where it is installed, the tests labelled gpu, tensors of PyTorch over a feed's batches, the MLP's
-# kernels beside the CPU device, NCCL as a world of one, and the tests under compute-sanitizer.
-# Needs no network.
+# Measures and checks everything that needs a GPU, in one run: the benchmarks of transfer,
+# transforms and narrowed transfers, the main example, the MLP in its four modes, PyTorch if it is
+# installed, the tests labelled gpu, tensors of PyTorch over a feed's batches, the MLP's kernels
+# compared with the CPU device, NCCL as a world of one, and the tests under compute-sanitizer. Needs
+# no network.
 #
-# What may be lost comes last: facts of the machine, a smoke of seconds, measurements, correctness,
-# sanitizers, and then the two steps that may upset a GPU (a held kernel, a kernel that faults).
+# The steps that may be lost come last. The order is: facts of the machine, a smoke test of seconds,
+# measurements, correctness, sanitizers, and then the two steps that may upset a GPU (a held kernel,
+# a kernel that faults).
 #
 #   bash bench/gpu_report.sh OUT                 builds what is not built, then measures
-#   bash bench/gpu_report.sh --build             only builds: minutes, without a GPU too
-#   bash bench/gpu_report.sh --packed DIR OUT    only measures: what bench/gpu_pack.sh has made
+#   bash bench/gpu_report.sh --build             only builds: minutes, also without a GPU
+#   bash bench/gpu_report.sh --packed DIR OUT    only measures: runs the programs in DIR, which
+#                                                bench/gpu_pack.sh has made
 #
-# Writes OUT/report.txt, OUT/report.json and OUT/logs.txt: facts of the machine, and what each step
-# has said. A step has a share of the time, and what the ones before it have left over; all shares
-# together are less than 7 minutes, and 4 more for the build where nothing is packed, as far as the
-# limit goes. A step that is cut or fails keeps the rows that it has written, as "partial".
+# Writes OUT/report.txt, OUT/report.json and OUT/logs.txt: facts of the machine, and the output of
+# each step. A step may use its share of the time and the time that earlier steps have left over.
+# All shares together are less than 7 minutes. Without a pack the build may take 4 minutes more,
+# within the limit. A step that is cut or fails keeps the rows that it has written, as "partial".
 #
-# Environment: PENSTOCK_BUILD the build folder, kept (default build/gpu); CMAKE_ARGS more arguments
-# for CMake (-DCMAKE_PREFIX_PATH=... for carried libraries); MNIST_DIR the folder of the MNIST
-# files; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_REPORT_SECONDS the
-# limit (590); PENSTOCK_REPORT_WITHOUT what is known to be missing and left out: sanitizer, cublas,
-# nccl. A pack has no NCCL, for its size: that of the machine is taken, where PyTorch brought it.
+# Environment: PENSTOCK_BUILD is the build folder, which is kept (default build/gpu). CMAKE_ARGS has
+# more arguments for CMake (-DCMAKE_PREFIX_PATH=... for carried libraries). MNIST_DIR is the folder
+# of the MNIST files. PENSTOCK_COMMIT names the sources if git is missing. PENSTOCK_REPORT_SECONDS
+# is the limit (590). PENSTOCK_REPORT_WITHOUT lists parts that are known to be missing and are left
+# out: sanitizer, cublas, nccl. A pack has no NCCL, because of its size: the NCCL of the machine is
+# used, if PyTorch has installed it.
 #
-# A step that fails, is missing, finds nothing to do or runs out of time stands in the report, and
-# the next one runs. The report counts claims: those that were shown, refuted (a target that was
-# missed, a test that failed) and not reached. Exit status: 0 if every step ran and passed and every
-# target was measured, met or not; 1 if not; 2 without a GPU or for bad arguments.
+# If a step fails, is missing, has nothing to do or runs out of time, the report contains that, and
+# the next step runs. The report counts claims: shown, refuted (a target that was missed, a test
+# that failed) and not reached. Exit status: 0 if every step ran and passed and every target was
+# measured, met or not; 1 otherwise; 2 without a GPU or for invalid arguments.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 usage() {

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Counts the instructions that each part of the flow takes for a batch and for a sample, by valgrind
-# --tool=callgrind: numbers that repeat where times do not.
+# Counts the instructions that each part of the flow takes per batch and per sample, with valgrind
+# --tool=callgrind. Unlike times, these numbers repeat.
 #
 #   bash bench/instructions.sh                prints a table
-#   bash bench/instructions.sh --json FILE    and writes the same as JSON
+#   bash bench/instructions.sh --json FILE    also writes the table as JSON
 #
-# Every part runs for two numbers of batches; the difference counts, so nothing that happens once
-# does. Compiled by itself and without -march=native, since valgrind does not know every instruction
-# that a machine may have. A thread that waits for another one spins and yields for a bounded while;
-# that is counted too, and valgrind runs one thread at a time, so the last digits may move.
+# Every part runs for two numbers of batches, and the difference counts. So work that happens once
+# does not count. The program is compiled separately and without -march=native, because valgrind
+# does not know every instruction that a machine may have. A thread that waits for another thread
+# spins and yields for a bounded time. These instructions count too, and valgrind runs one thread at
+# a time, so the last digits may vary.
 #
-# Environment: CXX the compiler (g++), CXXFLAGS more flags, such as -I of Boost's headers. Ends with
-# 77 where there is no valgrind.
+# Environment: CXX is the compiler (g++). CXXFLAGS has more flags, such as -I for Boost's headers.
+# Exits with 77 if valgrind is missing.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -10,10 +10,10 @@
 //
 // float, byte: 60,000 samples of 28 x 28 bytes and a label, as in MNIST, shuffled, in batches of
 // 64, converted to floats or copied unchanged. any_loader: the same with types that are chosen at
-// run time. Then samples of a single field of 4 to 65,536 bytes, 60,000 of them or 256 MiB, in
-// batches of 16 to 256. sampler is only the computation of the order, for batches of 64. cancel is
-// the time from a request on loader_options::stop, in the middle of an epoch of the first kind,
-// until the consumer has its exception and every worker has ended.
+// run time. Other rows have samples of a single field of 4 to 65,536 bytes, 60,000 of them or 256
+// MiB, in batches of 16 to 256. sampler is only the computation of the order, for batches of 64.
+// cancel is the time from a request on loader_options::stop, in the middle of an epoch of the
+// first kind, until the consumer has its exception and every worker has ended.
 
 #include <benchmark/benchmark.h>
 

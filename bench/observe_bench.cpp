@@ -116,7 +116,7 @@ double modelled(const loop& how) {
 judged run_once(const loop& how) {
   const double longest = std::max({how.load, how.copy, how.body});
   const auto batches = static_cast<std::uint64_t>(std::max(60.0, 300 / longest));
-  const std::uint64_t warm = std::max<std::uint64_t>(12, how.prefetch / 2);  // of an empty ring
+  const std::uint64_t warm = std::max<std::uint64_t>(12, how.prefetch / 2);  // fills the ring
   const double bytes = samples_a_batch * 64 * sizeof(float);
   const ps::cpu_device device{
       {.copy_bytes_per_second = bytes / std::chrono::duration<double>{of(how.copy)}.count()}};

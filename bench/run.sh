@@ -1,23 +1,25 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Installs what is missing (Debian), builds and runs every benchmark, and keeps what they found in
-# one file, with a table and pictures beside it.
+# Installs what is missing (Debian), builds and runs every benchmark, and writes the results to one
+# file, with a table and pictures next to it.
 #
-#   bash bench/run.sh                      all but compare; some ten minutes on two cores
-#   bash bench/run.sh --only NAME          this program only; may be given again
+#   bash bench/run.sh                      all except compare; about ten minutes on two cores
+#   bash bench/run.sh --only NAME          only this program; may be repeated
 #   bash bench/run.sh --compare            also the loaders of PyTorch and others: downloads them
-#   bash bench/run.sh --out DIR            results go there instead of bench/results
+#   bash bench/run.sh --out DIR            writes the results there instead of to bench/results
 #
 # Names: batch_queue_bench and so on, one for each bench/*_bench.cpp; instructions, compile_cost,
-# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and, where there is
-# matplotlib, .pictures/*.svg: see bench/README.md.
+# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and, if matplotlib is
+# installed, .pictures/*.svg: see bench/README.md.
 #
-# A program that fails stands in the results, and the next one runs. Exit status: 0 if none failed,
-# 1 if one did, 2 for bad arguments. What is left out (no valgrind, say) is no failure.
+# If a program fails, the results contain that, and the next program runs. Exit status: 0 if none
+# failed, 1 if a program failed, 2 for invalid arguments. A program that is left out (for example
+# because valgrind is missing) is not a failure.
 #
-# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
-# files; PENSTOCK_COMMIT what to call the sources where there is no git; PENSTOCK_BENCH_SECONDS the
-# limit of each program (900; the first run of compare, which installs, wants 1500).
+# Environment: CXX is the compiler. PENSTOCK_JOBS is the number of parallel jobs. MNIST_DIR is the
+# folder of the MNIST files. PENSTOCK_COMMIT names the sources if git is missing.
+# PENSTOCK_BENCH_SECONDS is the limit of each program (900; the first run of compare, which installs
+# packages, needs 1500).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -121,8 +123,7 @@ build() {
   penstock_say "building $* failed; what did build is run"
 }
 
-# ---- build all before anything is measured
-# -----------------------------------------------------------
+# ---- build all before anything is measured -------------------------------------------------------
 
 run=()
 for name in "${benches[@]}"; do
@@ -136,8 +137,7 @@ if [ ${#run[@]} -gt 0 ] || $mlp; then parts+=(BENCH); fi
 [ ${#run[@]} -eq 0 ] || build bench bench "${run[@]/#/penstock_}"
 ! $mlp || build bench bench/mlp penstock_mlp_bench
 
-# ---- measure, one program at a time
-# ------------------------------------------------------------------
+# ---- measure, one program at a time --------------------------------------------------------------
 
 for name in "${run[@]}"; do step "$name" "build/bench/bench/penstock_$name" --json JSON; done
 mlp_command=(build/bench/bench/mlp/penstock_mlp_bench --device host --repeat 7 --json JSON)
@@ -147,8 +147,7 @@ if wanted instructions; then step instructions bash bench/instructions.sh --json
 if wanted compile_cost; then step compile_cost python3 bench/compile_cost.py --json JSON; fi
 if wanted compare; then step compare bash bench/compare.sh --json JSON; fi
 
-# ---- one file out of all
-# ------------------------------------------------------------------------------
+# ---- one file out of all -------------------------------------------------------------------------
 
 commit=${PENSTOCK_COMMIT:-$(git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)}
 dirty=null

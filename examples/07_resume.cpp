@@ -47,7 +47,7 @@ int main() {
   for (auto& batch : second.epochs(0, epochs)) {
     append(with_stop, batch);
     checkpoint = ps::to_text(second.state());
-    // This also ends prefetching
+    // Leaving the loop also ends prefetching
     if (++done == 49) break;
   }
 

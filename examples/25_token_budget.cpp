@@ -51,7 +51,7 @@ int main() {
   };
   for (const auto& [world, end] : {part{4, 40}, part{2, 100}, part{1, order.batches()}}) {
     ps::loader_state next;
-    for (int rank = 0; rank < world; ++rank) {  // these are separate processes in a real program
+    for (int rank = 0; rank < world; ++rank) {  // a real program has a process for each rank
       const ps::sharded share{order, {.rank = rank, .world = world}};
       ps::loader loader{data,
                         share,

@@ -6,8 +6,8 @@
 //
 //   penstock_cuda_narrowed_bench [--json FILE] [--quick]
 //
-// --quick takes a second and only checks that the program works; its numbers must not be quoted.
-// The program checks the first value that arrives each way, and reports an error if it is wrong.
+// --quick takes a second and only checks that the program works: do not quote its numbers. The
+// program checks the first value that arrives each way, and reports an error if the value is wrong.
 
 #include <cuda_runtime_api.h>
 

@@ -5,8 +5,8 @@
 //
 //   penstock_cuda_on_device_bench [--json FILE] [--quick]
 //
-// --quick takes a second and only checks that the program works; its numbers must not be quoted. In
-// the group "launch, L2" the batches are so small that a launch takes as long as the memory
+// --quick takes a second and only checks that the program works: do not quote its numbers. In the
+// group "launch, L2" the batches are so small that a launch takes as long as the memory
 // traffic, or that the ring stays in the L2 cache. Such rows measure the launch rate and not the
 // memory.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Replaces cuda_experiment.cu if there is no CUDA compiler.
+// Replaces cuda_experiment.cu on machines without a CUDA compiler.
 #include <stdexcept>
 
 #include "cuda_experiment.hpp"

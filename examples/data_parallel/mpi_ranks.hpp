@@ -20,7 +20,7 @@ namespace data_parallel {
 /// All ranks, from MPI_Init to MPI_Finalize. Sums and gathers use host memory, which is also the
 /// memory of the CPU device. Only one thread may use the object. If a rank dies, mpirun ends all
 /// others and reports the dead rank. A caller that leaves the scope with an exception calls `abort`
-/// first, because the other ranks would wait for this one.
+/// first, because the other ranks would wait for its rank.
 class mpi_ranks {
  public:
   /// Throws `std::runtime_error` if MPI and the environment disagree, because the mpirun of another

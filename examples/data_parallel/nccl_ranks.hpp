@@ -16,9 +16,9 @@
 
 namespace data_parallel {
 
-/// Ranks with one GPU each, which sum in GPU memory. The ranks of `Host` are the same processes.
-/// They distribute NCCL's id, and gather bytes in host memory. The device and the host must outlive
-/// the object. Only one thread may use the object.
+/// Ranks with one GPU each, which sum in GPU memory. The ranks of `Host` are the same processes:
+/// `Host` distributes NCCL's id, and gathers bytes in host memory. The device and the host must
+/// outlive the object. Only one thread may use the object.
 ///
 /// Sums run on their own stream, so that the sum of a layer overlaps the backward pass of the next
 /// layer:

@@ -83,9 +83,8 @@ void train(network& net, const pictures& training, const pictures& validation) {
   std::vector<std::uint64_t> order(training.labels.size()), all(validation.labels.size());
   std::iota(all.begin(), all.end(), 0U);
   for (std::size_t epoch = 0; epoch != epochs; ++epoch) {
-    ps::shuffled{.seed = 1}.order(order.size(), epoch).fill(0, order);  // any shuffle would do;
-                                                                        // this one allows a
-                                                                        // comparison
+    // Any shuffle would do; `after` has the same order, which allows a comparison
+    ps::shuffled{.seed = 1}.order(order.size(), epoch).fill(0, order);
     for (std::size_t first = 0; first < order.size(); first += batch_rows) {
       const std::size_t count = batch.make(order, first);
       net.train_step(batch.images.data(), batch.labels.data(), count);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// An existing program, shaped like llm.c. It accumulates gradients over micro-batches, validates in
-// between, and resumes from a checkpoint, on one of several ranks. The program is C++17. The loader
-// was plain_token_loader and is now token_loader. Both give the same bits.
+// An existing program, shaped like llm.c and written in C++17. The program accumulates gradients
+// over micro-batches, validates in between, and resumes from a checkpoint, on one of several ranks.
+// The loader was plain_token_loader and is now token_loader. Both give the same bits.
 // `penstock_existing_tokens` compares the runs of both loaders for 1, 2 and 3 ranks.
 // `penstock_existing_tokens bench` compares their speed, with llm.c's batch size and with larger
 // batches.

@@ -50,8 +50,9 @@ class device_array {
   T* data_;
 };
 
-/// Runs the network on the CPU device. Its stream is the training loop's own thread, so the step is
-/// the body of the loop. A single thread is used, so that every sum has a fixed order.
+/// Runs the network on the CPU device. The training loop's own thread replaces a stream, so the
+/// step is the body of the loop. The network uses a single thread, so that every sum has a fixed
+/// order.
 /// `cuda_backend` has the same members for a GPU, and the rest of the program is the same for both.
 class cpu_backend {
  public:

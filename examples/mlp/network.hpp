@@ -47,8 +47,8 @@ using layer3 = layer<64, 10, layer2::end>;
 
 /// A perceptron 784-128-64-10 with ReLU, softmax cross-entropy and Adam, computed by Thrust and CUB
 /// on the device of `Backend`. `step` and `count_right` enqueue work on the backend's stream and
-/// return; they do not wait or allocate. All pointers refer to device memory, which must live until
-/// the stream has finished that work. Only one thread may use the object.
+/// return, without a wait or an allocation. All pointers refer to device memory, which must live
+/// until the stream has finished that work. Only one thread may use the object.
 template <class Backend>
 class network {
   using array = device_array<float, typename Backend::device_type>;
