@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Fetches a known set of pictures, and checks its files' SHA-256.
+# Downloads a known set of pictures, and checks the SHA-256 of its files.
 #
 #   bash examples/get_data.sh mnist DIR      then: MNIST_DIR=DIR bash examples/run.sh
 #   bash examples/get_data.sh fashion DIR    Fashion-MNIST, in files of the same form
 #   bash examples/get_data.sh cifar10 DIR    CIFAR-10, and unpacks it: data_batch_1.bin and so on
 #   bash examples/get_data.sh cifar100 DIR   CIFAR-100: train.bin, test.bin
 #
-# Needs curl or wget. Files that are there and right are kept, one that was cut off is gone on with,
-# and a mirror that fails or has another file is followed by the next. Until it is whole and right a
-# file is called .part. Exit status: 0 all are there, 1 one could not be fetched, 2 wrong arguments.
+# Needs curl or wget. Correct files are kept, and partial files are resumed. If a mirror fails or has
+# another file, the script tries the next mirror. The name of a file ends in .part until the file is
+# complete and correct. Exit status: 0 if all files are there, 1 if a file could not be downloaded, 2
+# for invalid arguments.
 #
-# Environment: DATA_MIRRORS addresses of folders to take instead of the public mirrors, with blanks
-# between them; file:///... works with curl.
+# Environment: DATA_MIRRORS lists addresses of folders, separated by blanks, that replace the public
+# mirrors; file:///... works with curl.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 

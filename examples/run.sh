@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
 # Installs what is missing (Debian), builds the main example for this machine and runs it: a
-# network trained on MNIST, fed serially, overlapped, and from resident data. On a GPU where there
-# are one and a CUDA toolkit, else on the CPU device.
+# network trained on MNIST, fed serially, overlapped, and from resident data. Uses the GPU if the
+# machine has a GPU and a CUDA toolkit, otherwise the CPU device.
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments
@@ -13,9 +13,9 @@
 #                                          17_arrays npy, npz and records, 18_mds_texts MDS shards,
 #                                          19_tables Parquet
 #
-# Environment: CXX the compiler; PENSTOCK_JOBS jobs at once; MNIST_DIR the folder of the MNIST
-# files; PENSTOCK_CUDA_ARCHITECTURES what to compile CUDA code for, instead of for the GPU that is
-# here.
+# Environment: CXX is the compiler. PENSTOCK_JOBS is the number of parallel jobs. MNIST_DIR is the
+# folder of the MNIST files. PENSTOCK_CUDA_ARCHITECTURES lists the GPU architectures to compile for,
+# instead of that of this machine's GPU.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 case " $* " in
