@@ -21,8 +21,8 @@
 # DIR contains bin/ with the programs, lib/ with the shared libraries that they need, mnist/, the
 # report's scripts with those for PyTorch, and pack.txt, which lists the contents. lib/ includes the
 # CUDA runtime, and penstock_gpu_torch.so, which PyTorch's Python loads. The C library is not
-# included, and must be at least as new there as here. NCCL and cuBLAS are not included either;
-# the two files of cuBLAS alone have 600 MB. On the other machine cuBLAS is searched in the folders of
+# included, and must be at least as new there as here. NCCL and cuBLAS are not included either; the
+# two files of cuBLAS alone have 600 MB. On the other machine cuBLAS is searched in the folders of
 # toolkits and of PyTorch. Without cuBLAS the steps that need it are left out (mlp-cublas, the table
 # of steps, the thrust and cublas kernels in mlp-tests), and the wide workload uses fused kernels.
 set -euo pipefail

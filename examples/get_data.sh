@@ -7,10 +7,10 @@
 #   bash examples/get_data.sh cifar10 DIR    CIFAR-10, and unpacks it: data_batch_1.bin and so on
 #   bash examples/get_data.sh cifar100 DIR   CIFAR-100: train.bin, test.bin
 #
-# Needs curl or wget. Correct files are kept, and partial files are resumed. If a mirror fails or has
-# another file, the script tries the next mirror. The name of a file ends in .part until the file is
-# complete and correct. Exit status: 0 if all files are there, 1 if a file could not be downloaded, 2
-# for invalid arguments.
+# Needs curl or wget. Correct files are kept, and partial files are resumed. If a mirror fails or
+# has another file, the script tries the next mirror. The name of a file ends in .part until the
+# file is complete and correct. Exit status: 0 if all files are there, 1 if a file could not be
+# downloaded, 2 for invalid arguments.
 #
 # Environment: DATA_MIRRORS lists addresses of folders, separated by blanks, that replace the public
 # mirrors; file:///... works with curl.
