@@ -334,7 +334,7 @@ class Script(unittest.TestCase):
         self.assertEqual(precisions, ["fp32", "fp16", "bf16"])
         self.assertEqual(report["commit"], "abc1234")
         self.assertEqual(report["pack"]["nvcc"], "13.0")
-        # Only few files, so that they can be sent back easily.
+        # Writes only a few files, so that a user can easily send them back.
         left = sorted(path.name for path in (self.place.folder / "out").iterdir())
         self.assertEqual(left, ["logs.txt", "report.json", "report.txt"])
 
@@ -363,7 +363,7 @@ class Script(unittest.TestCase):
         travel = {row["name"]: row["bytes"] for row in report["narrowed"]["rows"]}
         self.assertEqual(travel["half, widened"], travel["float"] / 2)
         self.assertEqual(travel["bfloat16, widened"], travel["float"] / 2)
-        # Plus two numbers per sample, each field at a multiple of 256 bytes.
+        # A sample has two additional numbers. Each field starts at a multiple of 256 bytes.
         self.assertEqual(travel["bytes, widened"], travel["float"] / 4 + 2 * 256)
         self.assertRegex(said, r"narrowed +bytes, widened +\d")
 
@@ -530,7 +530,8 @@ class Script(unittest.TestCase):
         self.assertGreaterEqual(counted["tests"], 15)
         self.assertIn(counted["initcheck"], range(1, 5))
         self.assertEqual(counted["memcheck"], counted["initcheck"])
-        self.assertEqual((counted["tests-contract"], counted["tests-fault"]), (1, 2))  # and child
+        # The test of faults runs in a parent and a child.
+        self.assertEqual((counted["tests-contract"], counted["tests-fault"]), (1, 2))
 
     def test_what_ends_well_and_did_nothing_is_red(self):
         cases = {
@@ -755,7 +756,7 @@ class RealPrograms(unittest.TestCase):
         self.assertGreater(len(seen), 70)
         for call in ("cudaHostAlloc", "cudaGraphLaunch", "cudaMalloc"):
             self.assertIn(("TRANSFER", call, 1), seen)
-        # The library then uses other memory.
+        # If cudaHostRegister fails, the library uses other memory.
         self.assertIn(("TRANSFER", "cudaHostRegister", 0), seen)
 
     def check_refused(self, whole, found, call):

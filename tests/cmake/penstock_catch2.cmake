@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# Catch2 2.13 or 3: an installed one, else fetched. Gives Catch2::Catch2 and catch_discover_tests,
-# and penstock_has_catch2: FALSE where there is none and FETCHCONTENT_FULLY_DISCONNECTED forbids to
-# fetch it.
+# Finds Catch2 2.13 or 3, or fetches it if it is not installed. Provides Catch2::Catch2 and
+# catch_discover_tests. Sets penstock_has_catch2 to FALSE if Catch2 is not installed and
+# FETCHCONTENT_FULLY_DISCONNECTED forbids fetching it.
 set(penstock_has_catch2 TRUE)
 find_package(Catch2 QUIET)
 if(NOT Catch2_FOUND)
@@ -9,7 +9,7 @@ if(NOT Catch2_FOUND)
   if(NOT FETCHCONTENT_FULLY_DISCONNECTED)
     message(STATUS "penstock: no Catch2 found, fetching it for the tests (Debian: catch2)")
   endif()
-  # SYSTEM goes first: after the URL, CMake 3.25 takes it for a second one.
+  # SYSTEM comes first, because CMake 3.25 treats it as a second URL if it follows the URL.
   FetchContent_Declare(
     Catch2 SYSTEM URL https://github.com/catchorg/Catch2/archive/refs/tags/v3.5.4.tar.gz
   )

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSL-1.0
-# penstock_compile_fail(<test name> <file>): a CTest test that compiles the file for its syntax
-# alone and passes only when each bad line fails and the first error says what the file expects, a
-# plain text beside the line:
+# penstock_compile_fail(<test name> <file>): adds a CTest test that checks the syntax of the file.
+# The test passes if each bad line fails to compile and the first error contains the text that is
+# written next to the line:
 #   ps::get<"imgae">(batch);  // expected-error: no field of this name
-# A bad line is a whole statement, and is compiled without the others. Without all of them the file
-# must compile, so that no test passes because of a typing error. A line that ends in "// compiles"
-# is compiled only then.
+# A bad line is a whole statement, and is compiled without the other bad lines. The file must
+# compile without all bad lines, so that a test cannot pass because of a typing error. A line that
+# ends in "// compiles" is compiled only in that step.
 #
-# penstock_compile_refused(<test name> <text> <option>...): options of the compiler with which
-# nothing would work: including the library says the text at once, and nothing more.
+# penstock_compile_refused(<test name> <text> <option>...): adds a test with options of the compiler
+# that the library does not support. Including the library must give an error with this text at
+# once, and at most one other error.
 #
-# Where g++ and clang++ are both installed, each test runs with either: the other one's is
-# <test name>.other. The library is parsed once for each compiler, by the tests
-# compile_fail/umbrella and compile_fail/umbrella.other, which ctest runs before the others.
+# If g++ and clang++ are both installed, each test runs with each compiler. The test of the second
+# compiler is <test name>.other. The tests compile_fail/umbrella and compile_fail/umbrella.other
+# parse the library once for each compiler. CTest runs them first.
 set(penstock_compile_fail_script "${CMAKE_CURRENT_LIST_DIR}/penstock_compile_fail_run.cmake")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   find_program(PENSTOCK_OTHER_COMPILER NAMES g++ DOC "A second compiler for code that must not compile")
@@ -23,20 +24,21 @@ else()
 endif()
 mark_as_advanced(PENSTOCK_OTHER_COMPILER)
 
-# The umbrella as a precompiled header: for g++ found beside it, for clang++ named.
+# The umbrella header, precompiled: g++ finds it next to the header, clang++ gets its name.
 set(penstock_compile_fail_umbrella "${CMAKE_CURRENT_BINARY_DIR}/umbrella")
 file(WRITE "${penstock_compile_fail_umbrella}/umbrella.hpp" "#include <penstock/penstock.hpp>\n")
 
-# penstock_compile_fail_test(<name> <definition>... -- <argument of the compiler>...): by both
-# compilers. A test of a <file> begins with the umbrella; without definitions it compiles that.
+# penstock_compile_fail_test(<name> <definition>... -- <argument of the compiler>...): adds a test
+# for each compiler. The test of a <file> includes the umbrella first. Without definitions the test
+# compiles the umbrella itself.
 function(penstock_compile_fail_test name)
   list(FIND ARGN "--" dashes)
   list(SUBLIST ARGN 0 ${dashes} definitions)
   math(EXPR dashes "${dashes} + 1")
   list(SUBLIST ARGN ${dashes} -1 arguments)
-  # -I, not -isystem: compilers ignore the former, and only it, for folders they search anyway.
+  # Uses -I instead of -isystem: a compiler ignores -I for folders that it searches by default.
   set(includes "$<TARGET_PROPERTY:penstock,INTERFACE_INCLUDE_DIRECTORIES>")
-  # cuda_runtime_api.h: the toolkit's, or that of the tests' double
+  # The folder of cuda_runtime_api.h: of the toolkit, or of the tests' double.
   set(cuda "$<TARGET_PROPERTY:penstock_fake_cuda,INTERFACE_INCLUDE_DIRECTORIES>")
   separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
   set(umbrella "${penstock_compile_fail_umbrella}/umbrella.hpp")
@@ -77,7 +79,7 @@ function(penstock_compile_fail_test name)
     elseif(begin)
       set_tests_properties("${name}${which}" PROPERTIES FIXTURES_REQUIRED "penstock_umbrella${which}")
     endif()
-    set(flags)  # those of the first compiler, which the other may not know
+    set(flags)  # the second compiler may not know the flags of the first
     set(which .other)
   endforeach()
 endfunction()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-# The tests of penstock_compile_fail and penstock_compile_refused:
+# Runs the tests of penstock_compile_fail and penstock_compile_refused:
 #   cmake -Dfile=<source> -Dcopy=<where to write> -P <this> -- <compiler> <options>
 #   cmake -Dsays=<text> -P <this> -- <compiler> <options and source>
 cmake_policy(VERSION 3.25)
@@ -15,10 +15,10 @@ foreach(i RANGE ${last})
   endif()
 endforeach()
 
-# Strings below, no lists: source text and compiler output hold [ ; ] and \.
+# Uses strings instead of lists, because source text and compiler output contain [ ; ] and \.
 
-# require_first_error(<what is compiled> <text> <most errors> <argument>...): the first error, or a
-# note to it, has the text in it.
+# require_first_error(<what is compiled> <text> <maximum number of errors> <argument>...): requires
+# that the first error, or a note that belongs to it, contains the text.
 function(require_first_error name text most)
   execute_process(
     COMMAND ${compile} ${ARGN} RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output
@@ -66,8 +66,8 @@ if(NOT status EQUAL 0)
   message(FATAL_ERROR "${file}: does not compile even without its bad lines:\n${output}")
 endif()
 
-# Each bad line, in a copy that has no other, and without its comment: compilers show the line.
-# Lines that end in "// compiles" have been seen to.
+# Compiles each bad line in a copy without the other bad lines. The copy also lacks the comment of
+# the line, because compilers print the line. Lines that end in "// compiles" were compiled above.
 string(REGEX REPLACE "[^\n]*// compiles\n" "\n" rest "${rest}")
 set(before)
 while(rest MATCHES "(([^\n]*)// expected-error: ([^\n]+)\n)")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
-# Headers with a line changed, for tests that must notice that it is missing. The text to change
-# has to be there, so that a mutant can't outlive the line that it leaves out. A header of the core
-# is named from its room on.
+# Builds targets with changed copies of public headers, for tests that must detect the change. A
+# text to change must exist in the header, so that a mutant is updated when the line that it changes
+# is edited. A header of the core is named by its path below penstock/.
 
-# penstock_edit(<target> <header> <text> <instead>): lets <target> compile with a copy of one public
-# header in which every <text> is replaced.
+# penstock_edit(<target> <header> <text> <instead>): compiles <target> with a copy of a public
+# header in which every <text> is replaced by <instead>.
 function(penstock_edit target header text instead)
   if(NOT header MATCHES "^penstock(_ext)?/")
     set(header "penstock/${header}")
@@ -19,7 +19,7 @@ function(penstock_edit target header text instead)
       target_include_directories(
         ${target} BEFORE PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/edited/${target}"
       )
-      # Once, after the last edit: a file that is written again is compiled again.
+      # Writes the headers once, after the last edit, because writing a file causes a rebuild.
       cmake_language(EVAL CODE "cmake_language(DEFER CALL penstock_write_edited ${target})")
     endif()
     set_property(TARGET ${target} APPEND PROPERTY edited "${header}")
@@ -42,8 +42,8 @@ function(penstock_write_edited target)
   endforeach()
 endfunction()
 
-# penstock_is_left_out(<target> <test> <variable>): a condition for the source of <target>, which
-# holds in the test <test>, told so by a variable of its environment, and in no other. Any number of
+# penstock_is_left_out(<target> <test> <variable>): sets <variable> to a condition for the source of
+# <target> that is true only in the test <test>, which sets an environment variable. Any number of
 # mutants share one build (mutant schemata: Untch, Offutt and Harrold, 1993).
 function(penstock_is_left_out target test variable)
   get_property(number TARGET ${target} PROPERTY mutants)
@@ -66,9 +66,9 @@ inline const int left_out = [] {
 endfunction()
 
 # penstock_mutant(<target> <test> [<header> <text> <instead>]...): in the test <test>, <target> runs
-# each <instead> for its <text>, which is an expression, or whole statements without a declaration
-# that is used after them. Where <instead> says LEFT_OUT, it stands there as it is, and LEFT_OUT is
-# whether this is the mutant that runs.
+# each <instead> in place of its <text>. A <text> is an expression, or whole statements without a
+# declaration that is used after them. An <instead> that contains LEFT_OUT replaces <text> in all
+# tests. In it, LEFT_OUT is a condition that is true only in <test>.
 function(penstock_mutant target test)
   penstock_is_left_out(${target} ${test} is_left_out)
   set(i 2)

@@ -185,7 +185,7 @@ TEST_CASE("a batch may have room for fewer values than its longest samples take"
   const ps::batch_layout<sentence> layout{{{.longest = 100, .max_values_per_batch = 1000}, {}}, 64};
   CHECK(layout.capacity<0>() == 1000);
   const ps::batch_layout<sentence> roomy{{{.longest = 100, .max_values_per_batch = 9000}, {}}, 64};
-  CHECK(roomy.capacity<0>() == 6400);  // more than that is never used
+  CHECK(roomy.capacity<0>() == 6400);  // a batch never needs more
 }
 
 TEST_CASE("a sample without room is not placed", "[core][promise:bounded-5]") {

@@ -104,7 +104,7 @@ TEST_CASE("a feed on the default stream continues after an unchecked error of th
   };
   CHECK_THROWS_AS(consume(), ps::pending_cuda_error);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
-  // A lease that ended in the meantime may be reported once. The slot is not lost.
+  // The lease of the interrupted loop may report the error once more. No slot is lost.
   const auto all = [&] {
     try {
       return batches_of(feed);
@@ -134,8 +134,8 @@ TEST_CASE("a feed on the default stream reports an error while a blocking stream
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-  // No stream could wait for the lease that ended in the meantime. The slot is lost, and each step
-  // reports that.
+  // The lease that ended during the capture could not be waited for. Its slot is lost, and each
+  // step reports that.
   CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
@@ -145,7 +145,7 @@ TEST_CASE("the per-thread default stream is refused, the default stream is not",
   const clean_double until_the_end{{.devices = 2}};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
   CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
-  // The default stream of device 1, although the thread's current device is 0.
+  // Uses the default stream of device 1, although the thread's current device is 0.
   ps::transfer feed{loader, cudaStreamLegacy};
   CHECK(batches_of(feed) == 6);
   int current = -1;

@@ -60,7 +60,7 @@ void touch_memory(const ps::cuda_device& device) {
     device.copy_async(mine.data(), on_device, page, stream);
     device.synchronize(ps::cuda_stream_ref{stream});
   }
-  // Runs on another thread, which has no context either.
+  // Frees everything on another thread, which has no context either.
   on_new_thread([&] {
     device.unregister_memory(mine.data(), mine.size());
     ps::detail::cuda_deallocate_pinned(device.ordinal(), large, 40 * page, 256, tiny);
@@ -183,7 +183,7 @@ TEST_CASE("whichever call fails on a device that the thread never chose, nothing
   CHECK(run() == 0);  // a process looks up the driver's functions once
   fake_cuda::reset({.devices = 2});
   CHECK(run() == 0);
-  const std::uint64_t calls = fake_cuda::calls() - 1;  // the last call is the test's
+  const std::uint64_t calls = fake_cuda::calls() - 1;  // the last call is the test's own
   const std::uint64_t step = test::sanitized ? 7 : 2;
   for (std::uint64_t k = 0; k < calls; k += step) {
     INFO("call " << k << " of " << calls);

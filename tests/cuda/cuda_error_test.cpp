@@ -165,8 +165,8 @@ TEST_CASE("cudaErrorNotReady left by a polling program is not an error", "[cuda]
   CHECK_NOTHROW(device.record(event, stream));
   fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
   CHECK_THROWS_AS(device.record(event, stream), ps::cuda_error);
-  CHECK(cudaGetLastError() == cudaSuccess);  // the library's error is cleared, and it had hidden
-                                             // the program's
+  // The library clears its own error. That error had replaced the program's error.
+  CHECK(cudaGetLastError() == cudaSuccess);
 }
 
 TEST_CASE("destructors continue although an error of the program is pending", "[cuda]") {

@@ -47,8 +47,8 @@ TEST_CASE("the device measures the time between two timing events and refuses ot
     device.record(plain, stream);
     CHECK_THROWS_AS(device.elapsed(begin, end), ps::cuda_error);  // not complete yet
     device.synchronize(end);
-    CHECK(device.elapsed(begin, end) == std::chrono::milliseconds{2});  // the double counts one per
-                                                                        // operation
+    // The double's clock advances by 1 ms for each operation.
+    CHECK(device.elapsed(begin, end) == std::chrono::milliseconds{2});
     CHECK_THROWS_AS(device.elapsed(begin, plain), ps::cuda_error);
     device.deallocate(memory, 256);
   }
@@ -63,10 +63,10 @@ TEST_CASE("a sleeping wait restores the thread's timer slack, even if it fails",
   auto event = device.make_event(ps::event_wait::by_host);
   REQUIRE(::prctl(PR_SET_TIMERSLACK, 70'000UL) == 0);
   int meanwhile = 0;
-  bool can_tell = true;  // if the system lets a thread read another thread's slack
+  bool can_tell = true;  // false if the system hides another thread's slack
   const std::string slack = "/proc/" + std::to_string(::gettid()) + "/timerslack_ns";
   fake_cuda::launch(stream.get(), [&] {
-    // Waits until the waiting thread has polled and naps.
+    // Waits until the waiting thread has stopped polling and sleeps.
     for (int turn = 0; turn < 2000 && meanwhile != 1; ++turn) {
       can_tell = can_tell && std::ifstream{slack} >> meanwhile;
       std::this_thread::sleep_for(std::chrono::milliseconds{1});

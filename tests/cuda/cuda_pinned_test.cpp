@@ -37,7 +37,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-/// Makes the large path start at sizes of a few KiB.
+/// Sizes with which blocks of a few KiB take the path for large blocks.
 const ps::detail::pinned_sizes tiny{.mapped_above = 2 * page, .chunk = 4 * page, .page = page};
 
 /// Returns true if the page at `data` is mapped.
@@ -103,7 +103,8 @@ TEST_CASE("the chunks of a plan cover the memory once, and split no page and no 
           }
           const std::size_t whole = (bytes + page_bytes - 1) / page_bytes * page_bytes;
           const std::size_t step = unit == 0 ? whole : std::lcm(unit, page_bytes);
-          // As long as requested, as far as borders permit.
+          // A piece has the requested length, or the nearest length that the borders of units
+          // allow.
           const std::size_t expected = std::min(whole, std::max(step, chunk / step * step));
           ++plans;
           if (!plan.is_mapped() || plan.length != whole || covered != whole || cuts ||
@@ -340,7 +341,7 @@ TEST_CASE("a copy of any one slot lies in one registration, whatever the size of
       }
       device.synchronize(stream);
       if (ps::detail::plan_pinned(slots * unit, unit, tiny).pieces() > 1) {
-        // The copy that the library avoids: the runtime refuses it.
+        // A single copy across pieces fails in the runtime. The library never makes such a copy.
         CHECK_THROWS_AS(device.copy_async(to, data, slots * unit, stream), ps::cuda_error);
       }
       device.synchronize(stream);
@@ -499,7 +500,7 @@ TEST_CASE("a chunk that cannot be unregistered does not prevent unregistering th
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
   fake_cuda::fail_call_of("cudaHostUnregister", 2, cudaErrorUnknown);
   ps::detail::cuda_deallocate_pinned(0, data, 40 * page, 256, tiny);
-  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 10);  // each once
+  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 10);  // one call for each piece
   CHECK_FALSE(is_mapped(data));
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }

@@ -61,7 +61,7 @@ struct settings {
   std::size_t prefetch = 2;
   std::size_t depth = 3;
   std::uint64_t epochs = 1;
-  std::uint64_t stop_after = ~std::uint64_t{0};  ///< batches
+  std::uint64_t stop_after = ~std::uint64_t{0};  ///< number of batches
   ps::zero_copy_use zero_copy = ps::zero_copy_use::by_device;
 };
 

@@ -82,9 +82,8 @@ std::map<std::string, double> calls_a_batch(Feed& feed) {
   std::map<std::string, std::uint64_t> before;
   std::map<std::string, std::uint64_t> after;
   for (auto& batch : feed.epoch(0)) {
-    // Counts from the 20th batch to the 90th. The range excludes the copies ahead of the first
-    // batches and the calls at the end of the range. The flow runs up to depth - 1 batches ahead at
-    // both counts.
+    // Counts the calls from batch 19 to batch 89, without the copies ahead of the first batches and
+    // the calls at the end of the loop. The flow runs up to depth - 1 batches ahead at both counts.
     if (batch.number() == 19) before = fake_cuda::thread_calls();
     if (batch.number() != 89) continue;
     after = fake_cuda::thread_calls();
@@ -219,7 +218,7 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
   const auto stream = device.make_stream();
   always_ready loader{
       ps::loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead}};
-  // A mark, one wait of each stream and a record of releases for the batches of a group.
+  // Each group makes one mark, one wait on each stream, and one record for its releases.
   for (const std::size_t depth : {3U, 4U, 5U}) {
     INFO("depth " << depth);
     const double groups = depth == 5 ? 1 / 3.0 : 1 / 2.0;
@@ -227,7 +226,7 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
     auto calls = calls_a_batch(feed);
     CHECK(calls.size() == 5);
     CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.1));
-    // No wait for a copy that a worker has seen to be complete.
+    // Nothing waits for a copy if a worker has already seen that it is complete.
     CHECK(calls["cudaStreamWaitEvent"] < 2 * groups + 0.1);
     CHECK(calls["cudaEventRecord"] == Approx(2 * groups).margin(0.1));
     CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
@@ -261,8 +260,8 @@ TEST_CASE("a worker queries a finished copy once and makes no other call", "[cud
   always_ready loader{ps::loader{digits_flow::digits{1600},
                                  ps::shuffled{.seed = 1},
                                  device,
-                                 {.batch_size = 16, .workers = 1, .prefetch = 4}}};  // already
-                                                                                     // started
+                                 // The loader has already started.
+                                 {.batch_size = 16, .workers = 1, .prefetch = 4}}};
   ps::transfer feed{loader, stream};
   std::uint64_t before = 0;
   std::uint64_t looks = 0;

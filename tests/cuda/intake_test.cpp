@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that pushed frames are copied to a GPU, whoever writes them and whenever it works.
+// Tests that pushed frames are copied to a GPU. Host threads or streams write the frames, and the
+// device runs its work in any order.
 #include <penstock_ext/intake/intake.hpp>
 
 #include <atomic>

@@ -142,7 +142,7 @@ TEST_CASE("pieces of a registration cover it once, and cut no page and no unit",
                 is_wrong =
                     is_wrong || unit == 0 || covered % unit != 0 || (address + covered) % page != 0;
               }
-              // As short as requested, as far as borders permit.
+              // No piece is longer than requested, unless the borders of units require it.
               const std::size_t step = unit == 0 ? bytes : std::lcm(unit, page);
               const bool has_borders = plan.pieces() > 1;
               is_wrong = is_wrong || (has_borders && plan.bytes(which) > std::max(largest, step));

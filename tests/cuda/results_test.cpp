@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the way back on the CUDA device: the results are right in any order of the device's work,
-// the loop's thread makes one call per batch, and a failing call ends the loop.
+// Tests results on the CUDA device. The results are right in any order of the device's work, the
+// loop's thread makes one call per batch, and a failing call ends the loop.
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -112,7 +112,7 @@ TEST_CASE("returning results costs the loop one record and one query per batch",
   INFO(text);
   CHECK(calls["cudaEventRecord"] == 100);
   CHECK(calls["cudaStreamIsCapturing"] == 100);
-  CHECK(calls["cudaPeekAtLastError"] == 200);  // before each of the two calls
+  CHECK(calls["cudaPeekAtLastError"] == 200);  // one before each of the two calls
   CHECK(calls.size() == 3);
   // A worker waits for the step, copies, records an event, and polls that event.
   const std::uint64_t all = fake_cuda::calls() - all_before;
@@ -158,7 +158,7 @@ TEST_CASE("a slot that is dropped during a capture is acquired again after the c
     ps::transfer feed{loader, stream};
     const auto loop = [&] {
       for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
-        batch = {};  // a feed refuses to end within a capture
+        batch = {};  // a feed throws if it ends within a capture
         begin();
       }
     };

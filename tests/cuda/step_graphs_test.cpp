@@ -52,7 +52,7 @@ struct step_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Checks that nothing of the failed capture is left and that the next capture works.
+/// Checks that the failed capture has left nothing behind and that the next capture works.
 void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
                     const ps::cuda_stream& stream) {
   CHECK(cudaGetLastError() == cudaSuccess);
@@ -193,7 +193,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   counted_step step;
   graphs.launch(0, 1, stream, [&](ps::cuda_stream_ref on) {
     step(on);
-    std::thread{[&other] {  // plain calls that ignore captures
+    std::thread{[&other] {  // calls from another thread do not break the capture
       void* data = nullptr;
       CHECK(cudaMalloc(&data, 16) == cudaSuccess);
       CHECK(cudaStreamSynchronize(other.get()) == cudaSuccess);
@@ -219,7 +219,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "work that a step puts on the consumer's stream is captured with it", "[cuda]") {
   counted_step given;
-  int by_handle = 0;  // work from a library handle that was set to the stream earlier
+  int by_handle = 0;  // counts work of a library handle that uses the stream
   const auto step = [&](ps::cuda_stream_ref on) {
     given(on);
     fake_cuda::launch(stream.get(), [&by_handle] { ++by_handle; });
@@ -271,7 +271,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   const int before = was_captured_before ? 1 : 0;
   CHECK(step.calls == before + 1);
   CHECK(step.runs == before + 2);
-  CHECK(graphs.size() == (was_captured_before ? 1 : 0));  // the earlier graph
+  CHECK(graphs.size() == (was_captured_before ? 1 : 0));  // the graph of the earlier capture
   graphs.launch(0, 1, stream, step);
   device.synchronize(ps::cuda_stream_ref{stream});
   CHECK(step.calls == 2);
@@ -399,7 +399,8 @@ TEST_CASE("graphs replay batches that share calls, and capture none of these", "
       });
     });
   }
-  // A group has one wait of the copies and one of the steps; a batch without a group has both.
+  // The stream waits once per group for the copies, and once per group for the steps. A batch that
+  // is not in a group needs both waits.
   CHECK(fake_cuda::thread_calls()["cudaStreamWaitEvent"] < batches);
   device.synchronize(ps::cuda_stream_ref{stream});
   REQUIRE(seen.size() == 10 * batches);
@@ -424,8 +425,8 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
   REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
   int runs = 0;
   fake_cuda::launch(captured.get(), [&runs] { ++runs; });
-  // A copy is queued. After the first `slots` batches, each batch needs a returned slot. A worker
-  // waits for the second and all later slots in the meantime.
+  // Each step queues a copy. After the first `slots` batches, each batch needs a returned slot. A
+  // worker waits for the second and all later slots during the capture.
   while (it->number() < slots + 3) ++it;
   CHECK(fake_cuda::calls_of("cudaEventQuery") >= 3);
   cudaGraph_t graph = nullptr;

@@ -134,7 +134,7 @@ TEST_CASE("a refused wait is thrown, and its point counts as not reached",
     CHECK(on.done == 0);
   }
   fake_cuda::fail_call_of("cudaEventQuery", 0, cudaErrorUnknown);
-  CHECK(on.timeline.try_synchronize(end.at));  // the query is repeated
+  CHECK(on.timeline.try_synchronize(end.at));  // the failed query is repeated
   CHECK(on.done == 1);
   on.launch();
   const auto next = on.timeline.mark();

@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-// The owners of handles: how to make one, and how many are alive.
+// For each type of handle: a function that makes an owner, and the number of live handles.
 
 struct streams {
   static ps::cuda_stream make() { return ps::cuda_stream{0}; }

@@ -300,7 +300,7 @@ TEST_CASE("a loop without copies that is left or throws anywhere loses nothing a
       ps::transfer feed{
           loader, stream, {.depth = 1 + below(4), .tuning = {.zero_copy = use::always}}};
       for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
-        const std::uint64_t end = below(24);  // of 20 batches
+        const std::uint64_t end = below(24);  // an epoch has 20 batches
         const bool throws = below(2) == 0;
         const bool moves = below(2) == 0;
         try {

@@ -74,7 +74,7 @@ static_assert(std::is_convertible_v<on_cpu&, any_host> &&
               !std::is_convertible_v<on_cpu&, any_both>);
 static_assert(on_gpu::is_device_accessible && !on_cpu::is_device_accessible);
 
-// Like a reference: can be copied and compared, and does not exist without a resource.
+// The type behaves like a reference: it can be copied and compared, and needs a resource.
 static_assert(std::is_trivially_copyable_v<on_gpu> && !std::is_default_constructible_v<on_gpu>);
 static_assert(sizeof(on_gpu) == sizeof(void*));
 static_assert(!std::is_convertible_v<ps::pinned_resource<ps::cuda_device>&, on_gpu>);
@@ -233,7 +233,8 @@ TEST_CASE(
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
   const on_gpu memory{pinned};
-  fake_cuda::fail_call_of("cudaDeviceGetAttribute", 1, cudaErrorInvalidDevice);  // 0: the node
+  // Call 0 queries the NUMA node, so call 1 fails.
+  fake_cuda::fail_call_of("cudaDeviceGetAttribute", 1, cudaErrorInvalidDevice);
   try {
     static_cast<void>(memory.allocate_sync(large, 8));
     FAIL_CHECK("memory was given");

@@ -162,7 +162,7 @@ TEST_CASE("a list of parts has the samples of its parts in sequence",
   CHECK(ps::origin_of(all, 98) == ps::sample_origin{1, 98});
   CHECK(ps::base_sizes_of(all).size() == 100);
 
-  parts[1].base = -7;  // the one refers to the list, the other has its own
+  parts[1].base = -7;  // `referred` refers to the list, `all` has its own copy
   CHECK(test::values<"x">(test::read_batch(referred, {0})) == numbers{-7});
   CHECK(test::values<"x">(test::read_batch(all, {0})) == numbers{1000});
 

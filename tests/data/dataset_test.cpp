@@ -217,7 +217,7 @@ TEST_CASE("a user's adaptor forwards everything through each_base alone",
   CHECK(two.seen->told() == std::vector<std::uint64_t>{18});
   ps::access_plan(all, std::vector<std::uint64_t>{8, 6, 10});
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
-  ps::access_plan(all, std::vector<std::uint64_t>{5});  // keeps the plan of the other dataset
+  ps::access_plan(all, std::vector<std::uint64_t>{5});  // the plan of `two` does not change
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
   ps::access_plan(all, {});
   CHECK(two.seen->foreseen.empty());

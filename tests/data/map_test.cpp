@@ -91,7 +91,7 @@ TEST_CASE("map makes samples of another record, with and without a view below", 
 TEST_CASE("maps into other records can be stacked", "[data]") {
   const arrays source;
   const auto back = [](ps::const_sample<float_row> in, ps::sample<named_number> out) {
-    ps::get<"x">(out) = -1;  // before reading: shows whether the two overlap
+    ps::get<"x">(out) = -1;  // written before the read, to detect overlapping memory
     ps::get<"x">(out) = static_cast<std::int32_t>(ps::get<"row">(in)(0));
     ps::get<"id">(out) = static_cast<std::uint8_t>(-ps::get<"row">(in)(1));
   };

@@ -133,7 +133,7 @@ def killed(program, work, expected, rng):
         ranks, step = rng.choice((1, 2, 4)), rng.randrange(STEPS)
         ran = program.run(ranks, *options, "--die", f"{rng.randrange(ranks)}:{step}")
         worlds.append((ranks, step, ran.returncode))
-        if ran.returncode != 0:  # otherwise an earlier world had made the step
+        if ran.returncode != 0:  # if 0, an earlier world had already done the step
             require("signal 9" in ran.stderr, "mpirun says who died", worlds, ran.stderr)
             deaths += 1
     last = succeed(program.run(rng.choice((1, 2, 4)), *options))

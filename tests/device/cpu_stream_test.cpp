@@ -94,7 +94,7 @@ TEST_CASE("a stream queues 256 operations, then the caller waits until one has r
     begun.store(1);
     block_on(gate);
   });
-  block_on(begun);  // it runs, and is one of the 256 until it ends
+  block_on(begun);  // the running work counts as one of the 256
   for (int i = 0; i < 255; ++i) stream.launch([&ran] { ++ran; });
   std::thread giver{[&] {
     stream.launch([&ran] { ++ran; });
@@ -184,7 +184,7 @@ TEST_CASE("other threads wait for room while work fills its own stream, and none
       });
     }
     for (auto& giver : givers) giver.join();
-  }  // also waits for what the work has launched
+  }  // also waits for the work that running work has launched
   CHECK(ran == 3 * launches + 2 * launches / 4);
   CHECK(in_order);
 }
@@ -195,7 +195,7 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
     ps::cpu_stream stream;
     const ps::cpu_stream_ref ref{stream};
     stream.launch([&, ref, here = this_thread_number()] {
-      wait_until_asleep(here);  // in the destructor, which has queued its last operation
+      wait_until_asleep(here);  // the destructor sleeps after queuing its last operation
       ref.launch([&ran, ref] {
         ++ran;
         ref.launch([&ran] { ++ran; });
@@ -352,7 +352,7 @@ TEST_CASE("references to one stream are equal, to two they are not", "[device]")
 
 TEST_CASE("a stream reports if its work is done, waits for it, and names its device", "[device]") {
   const ps::cpu_device device{{.copy_bytes_per_second = 1e9}};
-  const auto stream = device.make_stream();  // const: a query does not change the owner
+  const auto stream = device.make_stream();  // const, because a query does not change the stream
   const ps::cpu_stream_ref reference = stream;
   CHECK(stream.is_complete());
   std::promise<void> go_on;

@@ -153,7 +153,8 @@ def benchmark_texts(run):
     yield f"{counts[0]} of {counts[1]} targets were met; {counts[3]} of the verdicts are *noisy*"
     for name, found in programs.items():
         for goal in found.get("goals") or []:
-            # Two programs miss goals in shapes that the page combines.
+            # The page combines the shapes of two programs that miss goals, so these two have no
+            # rows.
             if goal.get("met") is False and name not in ("batch_queue_bench", "worker_pool_bench"):
                 yield f" | {goal['ratio']:.3f} | "
     yield loop_row(run, "serial", "serial")
@@ -256,7 +257,7 @@ TEXTS = {
 }
 
 NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e[-+]?\d+)?"
-# The kind and the size of each unit.
+# For each unit: its kind, and its factor to the base unit of that kind.
 UNITS = {"%": ("share", 0.01), "x": ("ratio", 1), "times": ("ratio", 1)}
 UNITS |= {"ns": ("s", 1e-9), "us": ("s", 1e-6), "ms": ("s", 1e-3), "s": ("s", 1)}
 UNITS |= {"second": ("s", 1), "seconds": ("s", 1), "min": ("s", 60), "minutes": ("s", 60)}
@@ -431,7 +432,8 @@ class Checker:
         return [name for name in names if name != page]
 
 
-# Altered figures, each in a copy of a page: from a table, from prose, computed, and from JSON.
+# Figures from a table, from prose, computed from others, and from JSON, each with an altered value.
+# The test alters one figure at a time in a copy of its page.
 ALTERED = {
     "108,400 |": "109,400 |",
     "8.50 s": "12.0 s",

@@ -121,7 +121,7 @@ std::vector<float> product_of(std::size_t rows, const std::vector<float>& a,
 
 struct outcome {
   int status;
-  std::string text;  // of both outputs
+  std::string text;  // stdout and stderr
 };
 outcome run_program(const std::string& arguments) {  // without MNIST
   std::FILE* pipe = ::popen(

@@ -73,8 +73,7 @@ namespace {
 
 /// Returns true if a watch reports a read that proceeds from sample to sample as hanging.
 bool is_blamed_for_going_on() {
-  // Reader 0 hangs. The report of that shows that reader 1, which proceeds, was observed for long
-  // enough.
+  // Reader 0 hangs. When it is reported, reader 1, which makes progress, was watched as long.
   std::array<std::uint64_t, 1000> samples{};
   std::atomic<bool> has_warned{false};
   std::atomic<bool> is_blamed{false};
@@ -99,7 +98,7 @@ bool is_blamed_for_going_on() {
 }  // namespace
 
 TEST_CASE("a read that progresses from sample to sample does not hang", "[faults]") {
-  // If the machine stalls for that long, every read hangs, which proves nothing. Then try again.
+  // If the machine stalls for so long, every read hangs, so the test is repeated.
   bool is_blamed = true;
   for (int turn = 0; turn < 3 && is_blamed; ++turn) is_blamed = is_blamed_for_going_on();
   CHECK_FALSE(is_blamed);

@@ -136,7 +136,7 @@ TEST_CASE("the failure rate applies after a hundred samples", "[faults]") {
   const ps::batch_info info{0, 0, batch_size, batch_size};
   ps::failure where;
   books.record_loss(0, 0, 1, error_of("bad"));
-  for (int batch = 0; batch < 12; ++batch) {  // 1 of 8, 2 of 16: far above the share
+  for (int batch = 0; batch < 12; ++batch) {  // 1 of 8, 2 of 16: far above the allowed rate
     INFO("batch " << batch);
     CHECK(books.check_limits(0, info, where) == nullptr);
   }

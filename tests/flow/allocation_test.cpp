@@ -108,7 +108,7 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
                            32,
                            [&](const auto& done) { indices += done.indices().size(); },
                            {.workers = workers}};
-    // Also covers the first batch, and numbers that do not fit in a short string.
+    // Also counts the first batch, and uses numbers that are too long for a short string.
     auto range = feed.batches({1'000'000'000, 0}, ps::until_epoch{1'000'000'002});
     auto it = range.begin();
     const std::size_t before = test::allocations.load();

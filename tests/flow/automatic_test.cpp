@@ -208,11 +208,11 @@ TEST_CASE("the lookahead stays within the setting for any number of slots",
   REQUIRE(loader.footprint().slot_count == 2 * ahead + 1);
   auto range = loader.epoch(0);
   auto it = range.begin();
-  // A waiting opener is woken when it may open half of the batches to read ahead.
+  // The opener waits while it is far enough ahead, and is woken when half of its lead is used up.
   for (std::size_t taken = 1; taken < ahead / 2; ++taken) ++it;
   const auto max = static_cast<std::uint32_t>(10 * (ahead / 2 + ahead));
   data.state->arrived.wait([&](std::uint32_t count) { return count >= max; });
-  // The opener waits because it may not open another batch.
+  // The opener waits because it is as far ahead as allowed.
   while (loader.stats().wait_for_slot.count == 0) std::this_thread::yield();
   CHECK(data.state->arrived.load() == max);
   while (it->number() < 24) ++it;

@@ -251,7 +251,7 @@ TEST_CASE("a dataset receives hints only for the samples of batches by tokens",
     const auto told = data.seen->told();
     CAPTURE(workers, told.size());
     if (workers == 0) CHECK(!told.empty());  // otherwise all may be read before
-    // In order, each once, and only samples that are read.
+    // The hints come in order, each at most once, and only for samples that are read.
     auto at = read.begin();
     for (const std::uint64_t index : told) {
       at = std::find(at, read.end(), index);

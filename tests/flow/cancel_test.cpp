@@ -45,7 +45,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers",
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::cancelled);
   outside.join();
   CHECK(around->reads <= 3);
-  CHECK(threads_added_become(before, 0));  // although the loader lives
+  CHECK(threads_added_become(before, 0));  // although the loader still exists
   CHECK_FALSE(loader.last_failure());
 
   // Every later call throws too.

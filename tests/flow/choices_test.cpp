@@ -319,7 +319,7 @@ struct flags {
   std::size_t workers;
 };
 
-// Declarations as they would be in a header.
+// Declares a loader and a feed as a header would.
 ps::any_loader<label_record> make_any(const flags& chosen);
 using any_feed = ps::transfer<ps::any_loader<label_record>>;
 

@@ -201,8 +201,8 @@ TEST_CASE("a sampler that computes with denormal values gives one order, on work
 }
 
 TEST_CASE("denormal values are the same on workers and inline", "[flow][promise:exact-1]") {
-  // User data may contain denormals, and arithmetic may produce them. The mode must not depend on
-  // the thread.
+  // User data may contain denormals, and arithmetic may produce them. The floating-point mode must
+  // not depend on the thread.
   const std::vector<float> values(64, 1e-38F);
   using tiny = ps::record<ps::field<"x", float>>;
   const ps::memory_dataset<tiny> data{values};

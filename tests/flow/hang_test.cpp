@@ -59,10 +59,10 @@ class reports {
   ps::detail::waitable_counter count_;
 };
 
-// Longer than every read here that does not hang, also on a busy machine.
+// A warning time that is longer than any read that does not hang, even on a busy machine.
 constexpr milliseconds soon{300};
-// Longer than a thread is delayed on a busy machine. For tests in which a report of another read
-// would be an error.
+// A warning time that is longer than any delay of a thread on a busy machine. For tests in which a
+// report of another read is an error.
 constexpr milliseconds late{1500};
 constexpr milliseconds never{std::chrono::hours{24}};
 
@@ -191,7 +191,7 @@ TEST_CASE("a long map_batch call is not a hanging read", "[flow][fault:hangs-6]"
   // The third report of the read shows that it has hung for at least 80 ms.
   std::size_t of_the_first = 0;
   for (const auto& read : seen.wait_for(4)) of_the_first += read.where.batch == 0 ? 1 : 0;
-  CHECK(of_the_first <= 1);  // a report may have begun before the read ended
+  CHECK(of_the_first <= 1);  // a report may have begun just before the read ended
   gate.advance();
   around->release();
   CHECK(loader.next().size() == 8);
@@ -208,7 +208,7 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                      .workers = 1,
                      .faults = {.stall_warning = late, .on_stall = [&](const ps::stall_report&) {
                                   if (++reports == 2)
-                                    around->release();  // the first ended the range
+                                    around->release();  // the first report has ended the range
                                   throw std::domain_error("enough");
                                 }}}};
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), std::domain_error);

@@ -29,7 +29,7 @@ namespace ps = penstock;
 namespace {
 
 constexpr std::size_t batch = 16;
-constexpr std::uint64_t in_all = 150;  // ten batches, the last one short
+constexpr std::uint64_t in_all = 150;  // ten batches, of which the last is short
 constexpr std::uint64_t batches = 10;
 
 ps::loader_options options(std::size_t workers, std::size_t prefetch = 3) {
@@ -189,13 +189,13 @@ TEST_CASE("leaving early stops reading after the runs in progress", "[flow][prom
                     {.batch_size = 10, .workers = 1, .prefetch = 1, .tuning = {.chunk = 1}}};
   loader.start({0, 0}, 1);
   auto first = loader.next();
-  data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // the other slot too
-  while (data.state->reads < 20) std::this_thread::yield();  // and the worker is past the gate
+  data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // both slots
+  while (data.state->reads < 20) std::this_thread::yield();  // the worker has passed the gate
   data.state->gate.store(1);
   first = {};  // the worker begins batch 2 and is held in its first sample
   data.state->arrived.wait([](std::uint32_t count) { return count == 21; });
   std::thread opener{[&data, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // in `stop`, after the batches are cancelled
+    wait_until_asleep(consumer);  // asleep in `stop`, after the batches are cancelled
     data.state->gate.store(0);
   }};
   loader.stop();
@@ -260,7 +260,7 @@ TEST_CASE("a loop whose loader is stopped in it is cancelled, and the loader con
       return seen;
     };
     CHECK_THROWS_AS(stop_at(loader.epoch(0), 3), ps::cancelled);
-    CHECK(stop_at(loader.epoch(0), batches - 1) == batches);  // the last: the loop has all
+    CHECK(stop_at(loader.epoch(0), batches - 1) == batches);  // too late to stop the loop
     CHECK_THROWS_AS(stop_at(feed.epoch(0), 3), ps::cancelled);
     CHECK(take_all(feed.epoch(0)) == batches);
   }

@@ -22,7 +22,7 @@ using frames = frame_queue<ps::cpu_device>;
 TEST_CASE("a feed of the newest batches skips older batches and counts them", "[flow]") {
   const std::size_t depth = GENERATE(1U, 2U, 3U);
   frames source{ps::cpu_device{}};
-  source.push(3);  // 0 to 2
+  source.push(3);  // frames 0 to 2
   ps::transfer feed{source, {.depth = depth, .newest = true}};
   std::vector<std::uint64_t> got;
   std::vector<std::uint64_t> skipped;
@@ -30,7 +30,7 @@ TEST_CASE("a feed of the newest batches skips older batches and counts them", "[
     CHECK(ps::get<"frame">(batch)[0] == batch.tag());
     got.push_back(batch.tag());
     skipped.push_back(batch.skipped());
-    if (got.size() < 4) source.push(got.size());  // 3; 4 and 5; 6 to 8
+    if (got.size() < 4) source.push(got.size());  // frame 3; 4 and 5; 6 to 8
   }
   CHECK(got == std::vector<std::uint64_t>{2, 3, 5, 8});
   CHECK(skipped == std::vector<std::uint64_t>{2, 0, 1, 2});

@@ -309,8 +309,8 @@ TEST_CASE("a map over a run that failed is applied to every sample once", "[flow
 
 namespace {
 
-/// A dataset that reads chunks and fails on every chunk with several samples: a source that only
-/// takes single requests.
+/// A dataset that reads chunks, like a source that accepts only single requests: every chunk with
+/// several samples fails.
 struct no_runs {
   using record_type = numbered::record_type;
   [[nodiscard]] std::uint64_t size() const { return 100; }
@@ -482,7 +482,7 @@ TEST_CASE("the sample that exceeds a limit is the same for any workers, run and 
             "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
             "samples could not be read, and faults.on_error.max_failures is 4");
     }
-    {  // over the life of the loader: three per epoch
+    {  // the limit applies to the loader's whole life: three per epoch
       ps::loader loader{
           flaky{.always = {1, 2, 20}}, ps::sequential{},
           with(how,
@@ -492,7 +492,7 @@ TEST_CASE("the sample that exceeds a limit is the same for any workers, run and 
       CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
       CHECK(batches == 0);
     }
-    {  // 3 of the first 16 exceed the share, but it is not checked before 100
+    {  // 3 of the first 16 exceed the rate, but the check starts at 100
       ps::loader loader{flaky{.count = 200, .always = {0, 1, 2, 150, 151, 152, 153}},
                         ps::sequential{},
                         with(how, {.action = ps::error_action::skip, .max_failure_rate = 0.03})};
@@ -594,7 +594,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
   SECTION("the share") {
     ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
-    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // the first batch after 100
+    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // in the first batch after 100
     REQUIRE(loader.last_failure()->reason);
     CHECK(loader.last_failure()->reason->option == "faults.on_error.max_failure_rate");
     CHECK_THAT(loader.last_failure()->str(),
@@ -711,8 +711,8 @@ TEST_CASE("a range may be left while samples fail, and the next one is right", "
 
 TEST_CASE("with a feed the limits count each delivered batch once",
           "[flow][promise:exact-9][fault:samples-4]") {
-  // Each batch has a bad sample. The second limit is exceeded in a batch that is taken ahead of the
-  // break, so its exception is dropped.
+  // Each batch has a bad sample. The second limit is exceeded in a batch that the feed takes before
+  // the break. The exception of that batch is dropped.
   for (const std::uint64_t max : {50U, 22U}) {
     for (const std::size_t depth : {1U, 2U, 8U}) {
       INFO("at most " << max << ", depth " << depth);
@@ -724,12 +724,12 @@ TEST_CASE("with a feed the limits count each delivered batch once",
                {.action = ps::error_action::skip, .max_failures = max, .max_failure_rate = 1})};
       REQUIRE(loader.options().batch_size == 16);
       ps::transfer feed{loader, {.depth = depth}};
-      // Batch b of 16 samples loses the samples 10 i + 3 in [16 b, 16 b + 16).
+      // Returns the number of bad samples before batch `batch`: each sample 10 i + 3 is bad.
       const auto lost_before = [](std::uint64_t batch) { return (16 * batch + 6) / 10; };
       std::uint64_t lost = 0;
       for (auto& batch : feed.epoch(0)) {
         lost += batch.info().skipped;
-        // Batches that are ready then are taken by the next step.
+        // Waits until later batches are ready, so that the feed takes them in its next step.
         while (data.state->attempts[16 * batch.number() + 60] == 0) std::this_thread::yield();
         if (batch.number() == 12) break;
       }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The names of a failed sample: its index in the loader's dataset, and its origin in the dataset at
-// the bottom of the pipeline.
+// Tests the two identities of a failed sample: its index in the loader's dataset, and its origin in
+// the dataset at the bottom of the pipeline.
 #include <chrono>
 #include <cstdint>
 #include <memory>

@@ -36,7 +36,7 @@ class wrong : public std::logic_error {
 /// their exception allocates.
 struct labels {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
-  std::uint64_t bad_in = 0;  // one in so many samples is bad; 0: none
+  std::uint64_t bad_in = 0;  // one in this many samples is bad; 0: none
   [[nodiscard]] std::uint64_t size() const { return 40; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     ps::get<"label">(out) = index;
@@ -88,7 +88,7 @@ inline std::size_t sweep_life() {
   return sweep([] { whole_life(0); }) + sweep([] { whole_life(2); });
 }
 
-/// Ranges of a loader that stays alive. Each range follows a failed range. Making the state also
+/// Runs ranges of one loader. Each range follows a failed range. Saving the loader's state also
 /// allocates.
 inline std::size_t sweep_ranges() {
   std::size_t all = 0;

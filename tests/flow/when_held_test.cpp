@@ -35,7 +35,7 @@ class once_asleep {
         }) {}
   once_asleep(once_asleep&&) = delete;
   ~once_asleep() {
-    all_held_.store(1);  // if the consumer failed first, it sleeps in the join
+    all_held_.store(1);  // if the consumer has thrown, it sleeps in this join
     thread_.join();
   }
   /// The consumer calls this before it requests another batch.
@@ -110,7 +110,8 @@ TEST_CASE("leases may end at any time while a consumer waits for them",
                     device.inline_stream(),
                     {.depth = 2, .on_slots_exhausted = ps::exhausted_action::wait}};
   using lease = decltype(feed)::batch_type;
-  // Two places that are passed back and forth: neither thread knows the progress of the other.
+  // Two places for leases, whose numbers two queues pass back and forth. Neither thread knows the
+  // progress of the other.
   std::vector<lease> places(2);
   ps::batch_queue<std::uint32_t> given{2};
   ps::batch_queue<std::uint32_t> empty{2};

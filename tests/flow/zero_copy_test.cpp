@@ -287,7 +287,7 @@ TEST_CASE("views that work on a stream holds outlive the feed and the loader, co
         });
         if (batch.number() == 1) break;
       }
-      if (asked == use::never) gate.store(1);  // otherwise the end of the feed would never return
+      if (asked == use::never) gate.store(1);  // otherwise the feed's destructor would hang
     }
     // Memory that the feed has freed is overwritten before the work continues.
     for (std::size_t i = 0; i < 4096; ++i) others.emplace_back(16 + i % 1024, '\xff');

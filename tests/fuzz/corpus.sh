@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSL-1.0
 # The inputs that the fuzz targets start from, in one archive: <target>/<entry>.
 #
-#   bash tests/fuzz/corpus.sh unpack FOLDER   makes FOLDER anew out of tests/fuzz/corpus.tar.gz
+#   bash tests/fuzz/corpus.sh unpack FOLDER   replaces FOLDER by the content of tests/fuzz/corpus.tar.gz
 #   bash tests/fuzz/corpus.sh pack FOLDER     writes the archive; equal files give equal bytes
 set -euo pipefail
 archive=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/corpus.tar.gz

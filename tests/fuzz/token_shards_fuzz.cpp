@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// The header of a token file out of any bytes: the tokens lie within the bytes, or the file is
-// refused with an error that points into it. The first byte selects the header; for llm.c's,
-// an odd second byte writes a valid magic number and version, which no mutation would find.
+// Parses any bytes as the header of a token file. The tokens must lie within the bytes, or the file
+// is refused with an error that points into it. The first byte selects the kind of header. If the
+// kind is llm.c's and the second byte is odd, writes a valid magic number and version, which no
+// mutation would find.
 #include <penstock_ext/text/token_shards.hpp>
 
 #include <cstddef>

@@ -23,7 +23,8 @@ struct gpu_subject {
 }  // namespace
 
 TEST_CASE("a GPU keeps the contract of devices", "[gpu][promise:race-free-11]") {
-  {  // initializes everything that the first launch makes, before a stream is held
+  // The first launch initializes the context and would wait for a held stream.
+  {
     const ps::cuda_device device;
     const auto stream = device.make_stream();
     gpu::launch(stream.get(), [] {});

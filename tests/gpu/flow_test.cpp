@@ -256,7 +256,7 @@ TEST_CASE("a program's own capture survives a live loader on a GPU", "[gpu]") {
   auto it = range.begin();
   REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
   gpu::delay(captured.get(), 1);
-  while (it->number() < 100) ++it;  // meanwhile, workers wait for copies and slots come back
+  while (it->number() < 100) ++it;  // workers wait for copies, and slots are returned
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(captured.get(), &graph) == cudaSuccess);
   const auto owned = ps::detail::cuda_graph::from_native_handle(graph);

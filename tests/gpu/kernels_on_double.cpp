@@ -13,7 +13,7 @@ void launch(cudaStream_t stream, std::function<void()> work) {
   fake_cuda::launch(stream, std::move(work));
 }
 
-// The double already runs work as late as it may.
+// Does not delay, because the double already runs work as late as possible.
 void delay(cudaStream_t stream, std::uint64_t) {
   fake_cuda::launch(stream, [] {});
 }

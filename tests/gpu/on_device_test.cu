@@ -128,7 +128,7 @@ struct all_patterns {
     for (std::size_t i = 0; i < length; ++i) {
       const auto bits = static_cast<std::uint16_t>(index * length + i);
       h[i] = ps::half::from_bits(bits);
-      b[i] = ps::bfloat16::from_bits(static_cast<std::uint16_t>(bits * 40503U));  // odd: all again
+      b[i] = ps::bfloat16::from_bits(static_cast<std::uint16_t>(bits * 40503U));  // odd: all values
       s[i] = static_cast<std::int8_t>(bits * 7U);
     }
     const auto step = static_cast<float>(index + 1);
@@ -244,7 +244,7 @@ TEST_CASE("bytes become normalized floats on the device, and other fields pass t
         static_assert(std::is_same_v<typename decltype(image)::value_type, float>);
         for (std::size_t n = 0; n < batch.size; ++n) {
           for (std::size_t i = 0; i < length; ++i) {
-            wrong += image(n, i) != function(gpu::pixel(first + n, i));  // as on the host
+            wrong += image(n, i) != function(gpu::pixel(first + n, i));  // the host gives the same
           }
           for (std::size_t i = 0; i < 5; ++i) {
             const auto level = static_cast<std::uint8_t>(first + n + i);
@@ -321,7 +321,7 @@ TEST_CASE("a transform waits for the slot's earlier work, and later work for the
   for (auto& batch : feed.epoch(0)) {
     gpu::delay(stream.get(), 100'000);
     auto& copy = copies.emplace_back(batch.size() * 784);
-    // Pageable memory: the call returns after the bytes have arrived.
+    // The host memory is pageable, so the call returns after the bytes have arrived.
     device.copy_async(copy.data(), ps::get<"image">(batch).data(), copy.size() * sizeof(float),
                       stream);
   }

@@ -33,7 +33,7 @@ TEST_CASE("chunks are short until a read was timed", "[load]") {
 TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:bounded-13]") {
   chunk_length run{{.batch_size = 1000, .workers = 16}, 100, ten_milliseconds};
   run.record(10, 200);
-  CHECK(run.samples() == 41);  // a page of bytes, not more
+  CHECK(run.samples() == 41);  // enough samples for a page of bytes
   run.record(10, 0);
   CHECK(run.samples() == 41);
   CHECK(run.is_timed(16));
@@ -44,7 +44,7 @@ TEST_CASE("slow samples are shared evenly, however small they are", "[load][prom
   chunk_length run{{.batch_size = 64, .workers = 8}, 4, ten_milliseconds};
   run.record(4, 8 * millisecond);
   CHECK(run.samples() == 4);
-  run.record(4, 4 * microsecond);  // short only while the reads are slow
+  run.record(4, 4 * microsecond);  // chunks grow when reads become fast
   CHECK(run.samples() == 10);
   run.record(4, 40);
   CHECK(run.samples() == 64);

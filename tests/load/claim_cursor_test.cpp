@@ -32,8 +32,8 @@ bool is(const ps::detail::claim& got, kind what, std::uint32_t batch, std::uint3
 }
 
 /// Atomics that call functions of the test: `on_write` before each write to a 32-bit word,
-/// `on_pause` and `on_yield` while a thread waits. In these functions one thread can do the work of
-/// another thread that interrupts it.
+/// `on_pause` and `on_yield` while a thread waits. Such a function does what another thread might
+/// do at that moment.
 struct staged {
   static inline std::function<void()> on_write;
   static inline std::function<void()> on_pause;
@@ -130,7 +130,7 @@ TEST_CASE("the largest slot, run and batch number fit beside each other", "[load
   CHECK(right);
   CHECK(cursor.next().what == kind::open);
   for (int i = 0; i < 4096; ++i) right = right && cursor.next().what == kind::wait;
-  CHECK(right);  // the largest number of waiting workers
+  CHECK(right);  // 4096 workers may wait at once
   cursor.publish(0, 0);
   CHECK(is(cursor.next(), kind::work, 0, 0, 1));
 }
@@ -164,7 +164,7 @@ TEST_CASE("a batch wakes as many workers as it has runs, and the end wakes all",
   }
   cursor.publish(0, 0);
   CHECK(sleepy_atomics::wakes == 1);  // one call: for chunk 1, and to open batch 1
-  waiters[0].join();                  // the two that slept first
+  waiters[0].join();                  // wakes the two that slept first
   waiters[1].join();
   CHECK(back == 2);
   CHECK(cursor.next().what == kind::work);
@@ -200,7 +200,7 @@ TEST_CASE("waking ends all waiting", "[load]") {
 }
 
 TEST_CASE("waking ends waiting permanently, for batches published later too", "[load]") {
-  // An opener that checked for a stop before the wake may publish once more after it.
+  // An opener may publish one more batch after the wake, if it checked for a stop before the wake.
   staged::reset();
   ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);

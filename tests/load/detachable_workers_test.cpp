@@ -157,7 +157,7 @@ TEST_CASE("a worker in exit() is not waited for, by itself or by another thread"
   in_exit& its = all[stops ? 1 : 0];
   const auto work = [&its, wait, stops](const std::stop_token&, std::size_t worker) {
     its.state.begun.advance();
-    wait(its.state.begun, 3);  // both workers, and the end of the constructor
+    wait(its.state.begun, 3);  // waits for both workers and the end of the constructor
     if (worker == 1) return wait(its.state.stopping, 1);
     stops ? its.workers->stop() : its.workers->exempt_caller();
     its.state.gone.advance();

@@ -121,7 +121,7 @@ TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
   using at = ps::batch_position;
   CHECK(plan.normal({5, 3}) == at{6, 0});
   CHECK(plan.normal({5, 2}) == at{5, 2});
-  CHECK(plan.normal({5, 4}) == at{5, 4});  // not a position: `count` rejects it
+  CHECK(plan.normal({5, 4}) == at{5, 4});  // not a valid position: `count` rejects it
   CHECK(plan.normal({max, 3}) == at{max, 3});
 }
 

@@ -265,7 +265,8 @@ TEST_CASE("after the first one a window has 8 to 64 batches, by the time that it
       return batches;
     };
     (void)batches_until([&](const auto&) { return tuner.now().workers != 1; });
-    // Two batches to settle, and four windows, because more workers make no difference here.
+    // Two batches pass after a change, then four windows, because more workers make no difference
+    // here.
     return (batches_until([](const auto& ended) { return ended.has_value(); }) - 2) / 4;
   };
   CHECK(batches_of_a_window(0) == 8);

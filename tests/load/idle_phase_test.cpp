@@ -72,7 +72,7 @@ TEST_CASE("a change is detected after two consecutive windows", "[load]") {
   CHECK(slower.record(window_of(200, 0)) == state::rests);
   CHECK(slower.record(window_of(200, 0)) == state::changed);
   slower.begin(slower.window());
-  CHECK(windows_until_over(slower) == 2);  // as short as the first rest
+  CHECK(windows_until_over(slower) == 2);  // as short as the first idle phase
 }
 
 TEST_CASE("a small change shows in many windows together", "[load]") {

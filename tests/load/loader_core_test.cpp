@@ -125,7 +125,7 @@ TEST_CASE("a device failure in a worker ends the range, and every later one, wit
   auto stream = device.make_stream();
   ps::loader loader{
       numbered{1000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 2}};
-  device.fail_synchronize(1);  // the reaper's second wait for a drained slot fails
+  device.fail_synchronize(1);  // fails the reaper's second wait for a drained slot
   ps::transfer feed{loader, stream};
   const auto consume = [&] {
     for (auto& batch : feed.epoch(0)) (void)batch;
@@ -219,8 +219,8 @@ TEST_CASE("a run whose failing sample lies outside it is named by its first samp
 
 namespace {
 
-/// The read of sample 16 waits until the test releases it. The read of sample 8 waits until that of
-/// sample 16 has begun.
+/// A dataset with two held reads. The read of sample 16 waits until the test releases it. The read
+/// of sample 8 waits until the read of sample 16 has begun.
 struct held_once {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   struct shared {

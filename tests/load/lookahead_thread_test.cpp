@@ -101,11 +101,11 @@ TEST_CASE("hints stay within the limit, and reads make room", "[load][promise:bo
   of.batches.begin({0, 0}, 2);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
-  of.open();  // batch 1, with four samples hinted
+  of.open();  // opens batch 1, of which four samples were hinted
   CHECK(of.told().empty());
   of.lookahead_thread->record_read(1);
   of.open();
-  CHECK(of.told() == told_samples{0, 1, 2, 3});  // of batch 3, because batch 2 is already opened
+  CHECK(of.told() == told_samples{0, 1, 2, 3});  // batch 3, because batch 2 is already opened
   CHECK(of.observer.snapshot().ahead.late == 1);
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
@@ -146,7 +146,7 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read",
   of.open();
   CHECK(of.told() == told_samples{0, 1});
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
-  of.lookahead_thread->record_values(100, 0);  // even then a sample counts 1 byte
+  of.lookahead_thread->record_values(100, 0);  // a sample counts at least 1 byte
   of.lookahead_thread->record_read(2);
   of.lookahead_thread->record_read(3);
   of.open();
@@ -201,7 +201,7 @@ TEST_CASE("announced plans have a separate limit and begin with the opened batch
   of.batches.begin({0, 1}, 3);
   of.open();
   CHECK(of.told() == told_samples{8, 9});
-  // Four samples of the opened batch, which need no room, and twelve more.
+  // The plan has the four samples of the opened batch, which need no room, and twelve more samples.
   CHECK(of.data.seen->foreseen == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
   of.lookahead_thread->record_read(0);
@@ -226,7 +226,7 @@ TEST_CASE("without workers a batch waits for a part of the announcements",
   of.open();
   const auto& foreseen = of.data.seen->foreseen;
   CHECK(foreseen.size() >= 64);
-  CHECK(foreseen.size() <= 256);  // of the 1000 samples that there is room for
+  CHECK(foreseen.size() <= 256);  // although there is room for 1000 samples
   const auto first = foreseen.size();
   of.open();
   CHECK(foreseen.size() > first);
@@ -255,7 +255,7 @@ TEST_CASE("an epoch whose order fails is not announced, and the next epoch is",
   of.batches.begin({0, 2}, 3);
   of.open();
   CHECK(of.told().empty());
-  for (int batch = 0; batch < 3; ++batch) of.open();  // batches of epoch 1
+  for (int batch = 0; batch < 3; ++batch) of.open();  // opens batches of epoch 1
   CHECK(of.told() == told_samples{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 1);
 }

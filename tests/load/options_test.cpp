@@ -129,7 +129,7 @@ TEST_CASE("a negative count is refused at run time, and is never automatic",
           "[load][promise:honest-7]") {
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = -1}), ps::option_error,
                        Catch::Matchers::Message("workers: must not be negative, but is -1"));
-  int few = -2;  // not a constant
+  int few = -2;  // a variable, because constants are checked at compile time
   CHECK(refused({.workers = few}) == "workers");
   CHECK(refused({.prefetch = -1}) == "prefetch");
   CHECK(refused({.workers = ps::automatic, .tuning = {.max_workers = -1}}) == "tuning.max_workers");
@@ -154,7 +154,7 @@ TEST_CASE("there is a slot for each batch ahead and one for the consumer", "[loa
   CHECK(slots_for(8, 0) == 9);
   CHECK(slots_for(8, 1) == 2);
   CHECK(slots_for(0, 5) == 6);
-  CHECK(slots_for(1, 1, 1) == 2);  // a requested number holds, also for small slots
+  CHECK(slots_for(1, 1, 1) == 2);  // a requested prefetch also holds for small slots
 }
 
 TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
@@ -207,6 +207,6 @@ TEST_CASE("no batch is cut into more runs than a claim can count", "[load]") {
         ps::detail::chunk_size_of({.batch_size = batch, .workers = 4, .tuning = {.chunk = 1}}, 1);
     INFO("batch_size " << batch << ", run " << run);
     CHECK(runs(batch, run) <= max_chunks);
-    CHECK(run <= batch / max_chunks + 1);  // not longer than that requires
+    CHECK(run <= batch / max_chunks + 1);  // a chunk is as short as possible
   }
 }

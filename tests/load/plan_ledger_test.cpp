@@ -16,7 +16,7 @@ TEST_CASE("announced bytes take room until their batch is read, in any order",
   CHECK(ledger.record_announced(3, 20));
   CHECK(ledger.record_announced(3, 10));
   CHECK(ledger.record_announced(4, 30));
-  CHECK(ledger.record_announced(6, 40));  // nothing of batch 5 was announced
+  CHECK(ledger.record_announced(6, 40));  // batch 5 has no announced samples
   CHECK(ledger.room() == 0);
   ledger.record_opened(3);
   ledger.record_opened(4);
@@ -46,7 +46,7 @@ TEST_CASE("the announcing thread sleeps until something changes, and ends perman
   plan_ledger ledger{100};
   CHECK(ledger.wait_until_silent(std::chrono::milliseconds{0}));
   ledger.record_opened(0);
-  REQUIRE(ledger.wait());  // a batch was opened before
+  REQUIRE(ledger.wait());  // returns at once, because a batch was opened
   CHECK_FALSE(ledger.wait_until_silent(std::chrono::milliseconds{0}));
   std::atomic<long> number = 0;
   std::atomic<int> rounds = 0;
@@ -70,7 +70,7 @@ TEST_CASE("the announcing thread sleeps until something changes, and ends perman
 TEST_CASE("stopping the announcing thread waits up to its limit", "[load][fault:hangs-5]") {
   plan_ledger ledger{100};
   ledger.record_opened(0);
-  REQUIRE(ledger.wait());  // from here it counts as announcing
+  REQUIRE(ledger.wait());  // after this, the thread counts as announcing
   std::atomic<long> number = 0;
   std::atomic<bool> has_returned = false;
   bool is_silent = false;

@@ -29,7 +29,7 @@ TEST_CASE("the batches of a range are bound in order, over the end of an epoch, 
   CHECK(batches.begin({0, 1}, 2) == 5);
   std::vector<batch_position> bound;
   for (std::uint64_t number = 0; const auto next = batches.next(); ++number) {
-    CHECK(batches.next()->at == next->at);  // unchanged until the batch is bound
+    CHECK(batches.next()->at == next->at);  // the same batch until it is bound
     CHECK(next->number == number);
     CHECK(batches.bind(*next));
     bound.push_back(next->at);
@@ -49,7 +49,7 @@ TEST_CASE("a batch of a range that has ended meanwhile is not bound", "[load]") 
   CHECK(batches.cancel() == 1);
   CHECK_FALSE(batches.bind(*second));
   CHECK_FALSE(batches.next());
-  // The batch can't be bound in a new range either, even if that starts at the same position.
+  // The batch cannot be bound in a new range either, even if the new range starts at its position.
   CHECK(batches.begin(second->at, 1) == 3);
   CHECK_FALSE(batches.bind(*second));
   const auto again = batches.next();
@@ -79,7 +79,7 @@ TEST_CASE("an opener waits until its batch is allowed, or until it is to stop", 
   while (number == 0) std::this_thread::yield();
   wait_until_asleep(number);
   CHECK(wanted == 0);
-  batches.allow(2, false);  // without a wake-up
+  batches.allow(2, false);  // wakes no thread
   wait_until_asleep(number);
   CHECK(wanted == 0);
   batches.wake();

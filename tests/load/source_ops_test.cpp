@@ -105,7 +105,7 @@ TEST_CASE("an exception of size() comes at its batch's turn, and later ranges ar
                     }},
                     ps::sequential{},
                     {.batch_size = 10, .workers = workers, .prefetch = 4}};
-  calls = 1;  // the call of the loader; then one call for each epoch
+  calls = 1;  // the loader's constructor has called `size` once; each epoch calls it again
   std::uint64_t batches = 0;
   CHECK_THROWS_WITH(count_of(loader.epochs(0, 3), batches), "the index is gone");
   CHECK(batches == 10);
@@ -169,7 +169,7 @@ TEST_CASE("a loop may be left, and another started, while a sampler still works"
     at_sampler.wait_until_held();
     break;
   }
-  loader.start({0, 0}, 1);  // neither `break` nor `start` waits for the sampler
+  loader.start({0, 0}, 1);  // `break` and `start` do not wait for the sampler
   at_sampler.open();
   std::uint64_t batches = 0;
   while (loader.next()) ++batches;

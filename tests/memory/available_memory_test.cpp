@@ -130,7 +130,8 @@ TEST_CASE("a limit on address space or data counts, less what the process has", 
     struct ::rlimit before {};
     REQUIRE(::getrlimit(resource, &before) == 0);
     const std::uint64_t without = ps::available_memory();
-    // The limit is set to what the process already uses, found from what a huge limit leaves.
+    // Sets the limit to the memory that the process already uses. The rest that a huge limit leaves
+    // shows how much that is.
     constexpr std::uint64_t large = std::uint64_t{1} << 56;
     if (before.rlim_max < large) continue;  // a limit that cannot be raised again
     const auto set_limit = [&](std::uint64_t bytes) {

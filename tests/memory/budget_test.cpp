@@ -141,7 +141,7 @@ TEST_CASE("threads that share a budget never take more than there is",
             if (budget.used() > limit) too_much = true;
             ++granted;
             held.fetch_sub(part.bytes());
-          } catch (const ps::pinned_budget_exceeded&) {  // the other threads have the budget
+          } catch (const ps::pinned_budget_exceeded&) {  // the other threads hold the budget
           }
         }
       });

@@ -117,7 +117,7 @@ TEST_CASE("bytes that could not be locked are counted", "[memory]") {
   pinned.deallocate(ordinary, 30, 8);
   pinned.deallocate(locked, 100, 8);
   CHECK(pinned.bytes() == 0);
-  CHECK(pinned.pageable_bytes() == 30);  // of all bytes ever allocated
+  CHECK(pinned.pageable_bytes() == 30);  // counts all bytes ever allocated
 }
 
 TEST_CASE("a resource is equal only to itself", "[memory]") {

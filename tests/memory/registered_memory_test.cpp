@@ -23,7 +23,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Records what is registered.
+/// A device that records the registered ranges.
 struct noting_device : ledger_device {
   struct call {
     const void* data;

@@ -134,7 +134,7 @@ TEST_CASE("a fused step has the losses and the gradients of the plain network", 
   double steepest = 0.0;
   double min_error = 0.0;
   for (std::size_t i = 0; i < shape::parameters; ++i) {
-    // The first moment after one step is a tenth of the gradient.
+    // After one step, Adam's first moment is a tenth of the gradient.
     const double expected = plain.net.gradients().data()[i];
     const double found = static_cast<double>(net.first[i]) / 0.1;
     gradient = std::fmax(gradient, std::abs(found - expected));

@@ -100,14 +100,15 @@ TEST_CASE("batches that make a step together have the losses of the large batch,
   const some_digits digits{100};
   auto large = trainer_of(64, 3, 100, {});
   train_on(large, digits.bytes, digits.labels, 64, 3);
-  // A step has four batches. The last step of an epoch has the rest: 16, 16 and 4 samples.
+  // Each step accumulates four batches. The last step of an epoch has the batches of 16, 16 and 4
+  // samples that remain.
   auto small = trainer_of(16, 3, 100, {.accumulate = 4});
   train_on(small, digits.bytes, digits.labels, 16, 3);
   const auto expected = large.trace();
   const auto found = small.trace();
   CHECK(farthest(found.losses, expected.losses) < 2e-5);
   CHECK(farthest(found.parameters, expected.parameters) < 2e-5);
-  // Steps on each small batch give other results.
+  // A step after each small batch, without accumulation, gives other results.
   auto alone = trainer_of(16, 3, 100, {});
   train_on(alone, digits.bytes, digits.labels, 16, 3);
   CHECK(farthest(alone.trace().losses, expected.losses) > 1e-2);
@@ -143,7 +144,8 @@ TEST_CASE("operands of products are rounded, and the parameters are not", "[mlp]
       unlike = std::max(unlike, std::abs(plain - rounded));
     }
     CHECK(apart < unlike / 5);
-    // A step of Adam moves by about 1e-3. An unrounded parameter keeps more than 8 bits of that.
+    // Adam changes a parameter by about 1e-3 per step. If the parameter is not rounded, it keeps
+    // more than 8 bits of the change.
     std::size_t fine = 0;
     for (const float value : found.parameters) fine += round(value) != double{value} ? 1U : 0U;
     CHECK(fine > shape::parameters / 2);
@@ -222,7 +224,7 @@ TEST_CASE("the scale doubles after 2000 good steps, and an overflow restarts the
   CHECK(scaler.scale == 1024.0F);
   steps(1);
   CHECK(scaler.scale == 2048.0F);
-  CHECK(scaler.factor == 1.0F / 1024.0F);  // belongs to the step with the previous scale
+  CHECK(scaler.factor == 1.0F / 1024.0F);  // the factor of the previous scale, which the step used
   steps(1999);
   scaler.found = 1;
   steps(1);

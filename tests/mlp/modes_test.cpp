@@ -89,7 +89,7 @@ TEST_CASE("the four modes agree on augmented samples too, which differ from epoc
   const auto chosen = chosen_for(2);
   const auto traces = traces_of_all_modes(data, true, chosen);
   check_all_equal(traces, traces[0]);
-  // The comparison detects a resident set that repeats its first epoch.
+  // Checks the comparison itself: a resident set that repeats its first epoch must be detected.
   const ps::cpu_device device;
   const auto stream = device.inline_stream();
   mlp::trainer<mlp::host_backend> trained{device, {},          stream,     chosen.batch,

@@ -54,7 +54,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK(o.seed == 18446744073709551615U);
   CHECK(o.repeat == 3);
   CHECK(o.json == std::filesystem::path{"out.json"});
-  // The program tested that the files can be written, and removed them.
+  // The parser has tried to create the file and has removed it.
   CHECK_FALSE(std::filesystem::exists("out.json"));
 }
 

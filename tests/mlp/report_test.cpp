@@ -55,10 +55,10 @@ TEST_CASE("the bound is the slowest stage, or all work over the cores", "[mlp]")
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).microseconds == 135);
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).limit == "cores");
   CHECK(mlp::bound_of({190, 80, 100}, 2, 2, mlp::core_use::reads_and_steps).microseconds == 145);
-  // A GPU does not use cores of the workers.
+  // A step on a GPU uses no cores, so all cores can read.
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2, mlp::core_use::reads).microseconds == 100);
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2, mlp::core_use::reads).limit == "compute");
-  // With no worker there is one reader. More workers than cores count as the number of cores.
+  // Without workers, one thread reads. More workers than cores count as the number of cores.
   CHECK(mlp::bound_of({500, 10, 100}, 0, 4).microseconds == 500);
   CHECK(mlp::bound_of({500, 10, 100}, 8, 2).microseconds == 305);
 }

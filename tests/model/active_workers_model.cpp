@@ -10,7 +10,7 @@ using claim = penstock::detail::claim;
 using cursor = penstock::detail::claim_cursor<model::atomics>;
 using active_workers = penstock::detail::basic_active_workers<model::atomics>;
 
-/// Inactive workers. One thread activates them.
+/// Two inactive workers, and a thread that activates them.
 struct opened : model::scenario<opened, 3> {
   model::plain<int> payload;
   active_workers all{2, 0};

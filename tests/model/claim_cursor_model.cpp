@@ -82,8 +82,8 @@ struct uneven : batches<uneven, 2, 2, 2, false, true> {};
 struct many_uneven : batches<many_uneven, 4, 3, 4, false, true> {};
 struct many_stopped : batches<many_stopped, 3, 2, 4, true> {};
 
-/// All runs of a batch are read at the same time, while the next batch is opened. No run ends
-/// before that. So enough workers must be awake. If there are more workers, the others may sleep.
+/// All chunks of a batch must be read at the same time, while the next batch is opened, because no
+/// read ends earlier. So enough workers must be awake. Any further workers may sleep.
 template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches>
 struct together : model::scenario<Scenario, Workers> {
   cursor hand_out{Runs};

@@ -100,7 +100,7 @@ struct reads_itself_and_is_closed : ring<reads_itself_and_is_closed, 2> {
   }
 };
 
-/// The consumer does not starve. Two threads return half of the slots and wake the worker.
+/// The consumer does not starve. Two threads return half of the slots, which wakes the worker.
 struct half_come_back : ring<half_come_back, 3> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -151,7 +151,7 @@ struct marked_together : ring<marked_together, 2> {
 struct come_back_at_once : ring<come_back_at_once, 3, 3> {
   void before() {
     ring::before();
-    for (int i = 0; i != 2; ++i) {  // four cells, and two pops that no producer has noticed
+    for (int i = 0; i != 2; ++i) {  // four cells, and two pops that no producer has seen yet
       release(0);
       model::require(slots.try_acquire().has_value(), "there is a slot");
     }

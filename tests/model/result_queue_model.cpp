@@ -57,7 +57,7 @@ struct way_back {
       turns.record_consumed();
     }
   }
-  /// Works with the consumer `delivered`, which ends leases or keeps them.
+  /// Works with a consumer `delivered` that ends or keeps each lease.
   template <class Delivered>
   void keep(const Delivered& delivered) {
     for (;;) {
@@ -78,7 +78,7 @@ struct way_back {
   }
 };
 
-/// A single worker, and fewer slots than batches.
+/// One worker consumes more batches than there are slots.
 struct one_worker : model::scenario<one_worker, 2>, way_back<3, 1, 1> {
   void thread(unsigned index) {
     if (index == 1) return work(0, true);
@@ -88,7 +88,7 @@ struct one_worker : model::scenario<one_worker, 2>, way_back<3, 1, 1> {
   void after() { require_all(); }
 };
 
-/// Two workers.
+/// Two workers consume the batches.
 struct two_workers : model::scenario<two_workers, 3>, way_back<2, 2, 2> {
   void thread(unsigned index) {
     if (index != 0) return work(static_cast<int>(index) - 1, false);
@@ -161,7 +161,8 @@ struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
   }
 };
 
-/// A take or a finish that must not wait for a kept lease. Closing does not wait for it either.
+/// `acquire` and `finish` in the mode in which they do not wait for a kept lease. Closing never
+/// waits for a kept lease.
 struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
   void thread(unsigned index) {
     if (index == 0) {

@@ -89,7 +89,7 @@ struct last_place : model::scenario<last_place, 2> {
   void after() { model::require(is_in[0] != is_in[1], "one of them gets the last place"); }
 };
 
-/// Threads that push and then pop: there is always something to pop.
+/// Each thread pushes a ticket and then pops one, so a pop always finds a ticket.
 template <class Scenario, int Threads, std::size_t Capacity>
 struct there_and_back : model::scenario<Scenario, Threads> {
   ring_of_tickets ring{Capacity};
@@ -104,7 +104,7 @@ struct there_and_back : model::scenario<Scenario, Threads> {
 struct two_there_and_back : there_and_back<two_there_and_back, 2, 3> {};
 struct three_there_and_back : there_and_back<three_there_and_back, 3, 5> {};
 
-/// A thread that has popped finds room.
+/// A thread that sees that another thread has popped finds room.
 struct room_after_pop : model::scenario<room_after_pop, 2> {
   ring_of_tickets ring{1};
   std::array<model::atomic<std::uint32_t>, 1> popped;

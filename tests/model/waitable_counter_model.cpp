@@ -79,8 +79,8 @@ struct wake_of_another : model::scenario<wake_of_another, 3> {
   waitable_counter count;
   model::atomic<bool> is_asked{false};
 
-  // As in the slot ring, one thread steps and checks for a request, and the other thread requests
-  // and wakes.
+  // One thread steps and checks for a request. The other thread makes the request and wakes. The
+  // ring of slots works like this.
   void thread(unsigned index) {
     if (index == 0) {
       count.advance_quietly();
@@ -94,7 +94,8 @@ struct wake_of_another : model::scenario<wake_of_another, 3> {
   }
 };
 
-/// A condition that is not the value ends the wait. It is written before a step.
+/// A wait may end because of a condition other than the value. The condition is written before a
+/// step.
 struct end_of_waiting : model::scenario<end_of_waiting, 2> {
   model::plain<int> reason;
   model::atomic<bool> has_ended{false};

@@ -197,7 +197,7 @@ TEST_CASE("a consumer whose batch is being read waits for ready, and the reader 
           return dwarfs(seen.wait_for_ready.time, seen.wait_for_slot.time,
                         seen.wait_for_demand.time, seen.wait_for_opener.time, seen.step.busy);
         });
-    CHECK(during.wait_for_ready.count == 0);  // the wait in progress
+    CHECK(during.wait_for_ready.count == 0);  // the wait in progress does not count yet
     data.state->gate.store(0);
   }};
   for (auto& batch : loader.epoch(0)) {
@@ -499,8 +499,8 @@ TEST_CASE("the slowest samples of a difference were read between the snapshots",
   before.read.slowest[0] = {5, 1000us};
   before.read.slowest[1] = {6, 500us};
   after.read.slowest[0] = {7, 2000us};
-  after.read.slowest[1] = {5, 1001us};  // the same read, by a better calibrated clock
-  after.read.slowest[2] = {6, 900us};   // read again, and slower
+  after.read.slowest[1] = {5, 1001us};  // the same read, timed by a better calibrated clock
+  after.read.slowest[2] = {6, 900us};   // the sample was read again, more slowly
   const auto between = (after - before).read.slowest;
   CHECK(between[0] == ps::slow_sample{7, 2000us});
   CHECK(between[1] == ps::slow_sample{6, 900us});
@@ -530,7 +530,7 @@ TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
   const auto more = (told - earlier).ahead;
   CHECK(std::array{more.samples, more.bytes, more.late, more.failed} ==
         std::array<std::uint64_t, 4>{4, 50, 4, 1});
-  // Current values, not differences.
+  // These are current values, so the result is not a difference.
   CHECK((more.max_bytes == 100 && more.bytes_now == 30 && more.source_bytes == 400));
   const auto twice = (told + told).ahead;
   CHECK(std::array{twice.max_bytes, twice.samples, twice.bytes, twice.bytes_now, twice.late,

@@ -24,15 +24,15 @@ struct played_loop {
   std::size_t cores = 16;
   std::size_t prefetch = 8;
   std::size_t depth = 3;
-  std::size_t slow_every = 0;  // every so many batches, a sample takes `slow` more; 0: never
+  std::size_t slow_every = 0;  // in one of this many batches, a sample takes `slow` more; 0: never
   double slow = 0;
-  double throttled = 0;      // the share of the time
+  double throttled = 0;      // share of the time in which the loop is throttled
   bool tells_queues = true;  // true if the kernel reports run queues
   double kept = 0;           // time from the end of the body to the end of a lease on another
                              // thread
 
   struct outcome {
-    double time = 0;  // of a batch
+    double time = 0;  // per batch
     penstock::transfer_stats stats;
   };
 

@@ -110,7 +110,7 @@ TEST_CASE("a thread is busy while it works and waits for nothing", "[observe]") 
   now += 20;
   watches.slot.start(now);
   now += 2'000;
-  CHECK(watches.busy(now) == 20);  // also during the wait
+  CHECK(watches.busy(now) == 20);  // busy time does not grow during a wait
   watches.slot.stop(now);
   for (auto* const wait : {&watches.opener, &watches.inactive, &watches.demand, &watches.copy})
     run(*wait, 2'000);
@@ -151,7 +151,7 @@ TEST_CASE("samples that a dataset reads one by one have separate times", "[obser
   metered reads;
   auto* const times = reads.begin(0);
   REQUIRE(times != nullptr);
-  for (const std::size_t pass : {1U, 2U}) {  // a read below, then a map function
+  for (const std::size_t pass : {1U, 2U}) {  // first the dataset's read, then a map function
     for (std::size_t i = 0; i < 4; ++i) {
       times->at(i, reads.now);
       reads.pass(100 * pass * (i + 1));
@@ -214,8 +214,8 @@ TEST_CASE("a run that fails is not timed, and a dataset may note any number", "[
 TEST_CASE("the ten slowest samples are kept, each once, the longest first", "[observe]") {
   ps::detail::slowest_samples kept;
   for (std::uint64_t i = 1; i <= 40; ++i) kept.offer({i, i * 37 % 41});
-  kept.offer({10, 100});  // again, and slower
-  kept.offer({10, 50});   // again, and faster
+  kept.offer({10, 100});  // the same sample again, slower
+  kept.offer({10, 50});   // the same sample again, faster
   ps::detail::slowest_list all;
   kept.add_to(all);
   CHECK(all.samples[0].index == 10);

@@ -38,7 +38,7 @@ struct followed {
   std::vector<std::string> leased_by;      // the tracks of its leases
 };
 
-using position = std::pair<std::uint64_t, std::uint64_t>;  // epoch, batch
+using position = std::pair<std::uint64_t, std::uint64_t>;  // epoch and batch
 
 std::map<position, followed> by_batch(const ps::trace_snapshot& trace) {
   std::map<position, followed> all;
@@ -241,7 +241,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events.empty());
   writer.leave();
   writer.record_wait(stage::wait_for_opener, 30, 35);
-  writer.record_wait(stage::wait_for_opener, 36, 40);  // one wait, interrupted for a check
+  writer.record_wait(stage::wait_for_opener, 36, 40);  // continues the wait after a check
   writer.record_wait(stage::wait_for_slot, 50, 60);
   writer.work_on(third);
   writer.ring().copy_to(events);
@@ -252,7 +252,8 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events[1].batch == 3);
   CHECK(events[2].begin == 50);
   CHECK(events[2].epoch == 1);
-  // More different waits than the buffer holds: they are recorded, but without a batch.
+  // If there are more different waits than the buffer holds, the others are recorded without a
+  // batch.
   for (std::uint64_t i = 0; i < 6; ++i) {
     writer.record_wait(stage::wait_for_demand, 100 + i, 101 + i);
     writer.record_wait(stage::wait_for_slot, 100 + i, 101 + i);
@@ -337,7 +338,7 @@ TEST_CASE("events overwritten during a copy leave no gap", "[observe]") {
     }
     CHECK(copy.size() == (load == 1 ? 6 : 4) - first);
   }
-  CHECK(firsts == std::set<std::uint64_t>{0, 2});  // both are lost, or come before that
+  CHECK(firsts == std::set<std::uint64_t>{0, 2});  // none or both were overwritten
 }
 
 TEST_CASE("every stage has its name in words", "[observe]") {

@@ -259,7 +259,7 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
       [&](std::uint64_t k) { return k % 16 == 0 ? good() >> 4 : 0x10000000u + good() / 16 * 15; });
   CHECK(regular.gaps < false_alarm);
 
-  // A stream shared by two stages: each word occurs twice.
+  // A stream that two stages share: each word occurs twice.
   const quality shared = quality_of([](std::uint64_t k) { return first_word({.seed = 3}, k / 2); });
   CHECK(shared.across < false_alarm);
   CHECK(shared.spacing < false_alarm);
@@ -267,7 +267,8 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
 
 TEST_CASE("no part of a stream occurs in another stream at any offset",
           "[order][statistics][promise:exact-2]") {
-  // Two consecutive words: the probability that any two of 2^17 such pairs are equal is 2^-31.
+  // Pairs of two consecutive words. The probability that any two of 2^17 such pairs are equal is
+  // 2^-31.
   std::set<std::uint64_t> seen;
   std::size_t stretches = 0;
   const std::size_t length = 33;

@@ -162,7 +162,8 @@ TEST_CASE("the distributions never change: golden values", "[order][promise:exac
   CHECK(ps::uniform(gen, std::uint64_t{0}, std::uint64_t{1} << 40) == 277602990816u);
   CHECK(ps::normal(gen) == 0x1.84c9db7430e7p+0);
   CHECK(ps::normal(gen, 10.0f, 2.0f) == 0x1.822684p+3f);
-  // The sum covers every branch, including the rare branches, and every bit of every value.
+  // The sum depends on every bit of every value. The draws take every branch, including rare
+  // branches.
   double sum = 0;
   for (int k = 0; k < 10'000; ++k) sum += ps::normal(gen, 0.5, 3.0);
   CHECK(sum == 0x1.43b61d229998bp+12);
@@ -205,7 +206,7 @@ TEMPLATE_TEST_CASE("uniform returns low and never high", "[order]", float, doubl
 TEMPLATE_TEST_CASE("uniform reals are evenly distributed", "[order]", float, double) {
   ps::sample_generator gen{{.seed = 11}, 0};
   std::vector<double> counts(256);
-  std::vector<double> fine(256);  // the bits below those of `counts`
+  std::vector<double> fine(256);  // counts of the next lower bits
   for (int k = 0; k < 200'000; ++k) {
     const double value = ps::uniform(gen, TestType{0}, TestType{256});
     ++counts[static_cast<std::size_t>(value)];

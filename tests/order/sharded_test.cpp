@@ -127,7 +127,7 @@ TEST_CASE("all ranks have the same number of full batches, whatever the size",
       const indices mine = epoch_of(shard, n, 2);
       read.insert(read.end(), mine.begin(), mine.end());
     }
-    // Wrapped: every sample occurs, and those at the start of the epoch occur once more. Dropped:
+    // If the epoch wraps, every sample occurs, and samples at the start occur once more. Otherwise,
     // no sample occurs twice.
     const std::set<std::uint64_t> different(read.begin(), read.end());
     REQUIRE(read.size() == steps * global_batch);
@@ -295,7 +295,7 @@ TEST_CASE("with keep, all ranks together read every sample exactly once",
         const indices mine = epoch_of(shard, n, 1);
         for (std::size_t k = 0; k < mine.size(); ++k) steps[k / batch].push_back(mine[k]);
       }
-      // Every step has its part of the global order, for any world.
+      // Step by step, the ranks read the global order, for any number of ranks.
       indices read;
       for (const indices& step : steps) read.insert(read.end(), step.begin(), step.end());
       REQUIRE(read == all);

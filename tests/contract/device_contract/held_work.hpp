@@ -31,8 +31,8 @@ class hold {
       std::make_shared<penstock::detail::waitable_counter>();
 };
 
-/// The number of turns that other threads get to do something forbidden. On a busy machine a turn
-/// takes long, so a caller that runs the checks many times sets a small number.
+/// Number of times that `happens` yields to other threads. On a busy machine a yield takes long, so
+/// a caller that runs the checks many times sets a smaller number.
 inline int turns = 1000;
 
 /// Returns true if `happened` becomes true although it must not. Yields often enough for work that

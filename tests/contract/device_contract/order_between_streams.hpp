@@ -197,7 +197,7 @@ void a_stream_may_wait_for_several_others(const S& s) {
   }
   std::atomic<bool> ran{false};
   s.launch(joined, [&ran] { ran.store(true); });
-  // In another order than that of the waits.
+  // The streams are released in a different order than they were waited for.
   held[1].let_go();
   CHECK_FALSE(happens(ran));
   held[2].let_go();

@@ -122,7 +122,7 @@ void a_thread_may_enter_more_than_once(const S& s) {
     device.synchronize(typename S::device_type::stream_ref{stream});
     return ran;
   };
-  // Not on the test's own thread, because `make_current` may change its floating-point mode.
+  // Uses a new thread, because `make_current` may change the floating-point mode of its thread.
   bool ran = false;
   std::thread{[&] { ran = enter_and_work(); }}.join();
   CHECK(ran);

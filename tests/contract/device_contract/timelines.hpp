@@ -103,8 +103,8 @@ void a_stream_waits_for_a_point_of_another(const S& s) {
   CHECK(ran.load());
 }
 
-/// Threads wait for points of slots while other threads fill the slots and mark. The ring of events
-/// is recorded many times.
+/// Threads wait for points of slots while other threads fill the slots and mark new points. Each
+/// event of the ring is recorded many times.
 template <subject S>
 void threads_mark_and_wait_at_once(const S& s) {
   const auto device = s.device();

@@ -58,7 +58,7 @@ TEST_CASE("an erased dataset returns the samples and random bits of the dataset 
   CHECK(look(copy) == look(any));
 }
 
-// A handle: a pipeline over a variable stores a copy.
+// An any_dataset is a handle: a pipeline that starts with a variable stores a copy of it.
 static_assert(std::is_same_v<ps::stored_dataset_t<const ps::any_dataset<pair_record>&>,
                              ps::any_dataset<pair_record>>);
 
@@ -69,7 +69,7 @@ TEST_CASE("maps that are added one by one draw the same bits as one pipeline",
   CHECK(look(data) ==
         look(drawing{} | ps::map(drawn_again) | ps::map(drawn_again) | ps::map(drawn_again)));
   CHECK(look(data) != look(drawing{} | ps::map(drawn_again)));
-  // Built from a variable, and unaffected by a later assignment to it.
+  // The pipeline copies the variable, so a later assignment has no effect on it.
   const auto kept = data | ps::subset(0, 60);
   data = drawing{};
   CHECK(look(kept) ==

@@ -86,7 +86,7 @@ TEST_CASE("a list of another dataset is refused", "[adaptors][fault:samples-3]")
   CHECK_THROWS_MATCHES(data | ps::exclude({30}), ps::index_error,
                        Catch::Matchers::Message("exclude: the largest entry of the list: sample "
                                                 "index 30 is out of range for size 30"));
-  // The size of the base dataset counts, not the size of the part.
+  // The indices refer to the base dataset, not to the subset.
   CHECK_NOTHROW(data | ps::subset(0, 5) | ps::exclude({29}));
   CHECK_THROWS_AS(data | ps::subset(0, 5) | ps::exclude({30}), ps::index_error);
   CHECK_THROWS_MATCHES(

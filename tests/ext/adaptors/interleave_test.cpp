@@ -54,7 +54,7 @@ TEST_CASE("datasets take turns by their weights", "[adaptors]") {
         marks{0, 1, 1000, 2, 3, 4, 1001, 5, 6});
   CHECK(all_marks(ps::interleave({}, one, other | ps::subset(0, 2))) == marks{0, 1000, 1, 1001, 2});
   CHECK(all_marks(ps::interleave({}, one)) == a);
-  // A common divisor has no effect.
+  // A common factor of the weights has no effect.
   CHECK(all_marks(ps::interleave({.weights = {30, 10}}, one, other)) ==
         all_marks(ps::interleave({.weights = {3, 1}}, one, other)));
 }

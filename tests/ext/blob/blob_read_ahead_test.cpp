@@ -122,8 +122,7 @@ TEST_CASE("queued blobs are seldom moved to new memory", "[blob]") {
   two_that_read of{2, 0};
   const std::size_t before = test::allocations.load();
   for (std::uint64_t i = 1000; i < 2000; ++i) of.ahead->want(i, 10);
-  // Each blob is in two node-based tables, which grow occasionally, as does the list of waiting
-  // blobs.
+  // Each blob adds a node to two tables. The tables and the list of waiting blobs rarely grow.
   const std::size_t allocations = test::allocations.load() - before;
   CHECK(allocations >= 2 * 1000);
   CHECK(allocations < 2 * 1000 + 20);
@@ -137,7 +136,7 @@ TEST_CASE("exit() on a thread that reads ahead releases a thread that waits for 
   static const read_function read = [](auto, auto) {
     test::exit_while([] {
       ps::blob_buffer buffer;
-      if (ahead->take(3, buffer)) ::_exit(2);  // which nobody has read
+      if (ahead->take(3, buffer)) ::_exit(2);  // blob 3 was never read
     });
   };
   CHECK(test::in_child([]() -> int {

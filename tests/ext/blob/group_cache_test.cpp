@@ -147,7 +147,7 @@ TEST_CASE("many threads that want different groups get them all, within the limi
             return number;
           });
           if (*group != number || cache.held() > 25) wrong.fetch_add(1);
-        } catch (const std::runtime_error&) {  // whenever this thread is the one that makes it
+        } catch (const std::runtime_error&) {  // thrown by this thread's call of `make`
         }
       }
     });
@@ -222,7 +222,8 @@ TEST_CASE(
     CHECK(used == std::vector<std::size_t>{2});
     CHECK(tries == 1);
   }
-  // Another thread makes the first group, and fails after the second group has failed here.
+  // Another thread makes the first group. Its `make` fails after that of the second group has
+  // failed here.
   number_cache cache{30};
   std::atomic<bool> is_making{false};
   std::atomic<bool> has_failed{false};
@@ -234,7 +235,7 @@ TEST_CASE(
         has_failed.wait(false);
         throw std::runtime_error{"no"};
       });
-    } catch (const std::runtime_error&) {  // now the other thread makes it
+    } catch (const std::runtime_error&) {  // the main thread makes the group now
     }
   }};
   is_making.wait(false);

@@ -49,7 +49,7 @@ struct mds_entry {
   std::string sizes = "null, 8";
   std::string format = "mds";
   std::string zipped = "null";
-  std::string compression = "\"zstd:7\"";  // used if it is zipped
+  std::string compression = "\"zstd:7\"";  // used if `zipped` is not null
   std::string sums = "{}";
 
   [[nodiscard]] std::string text() const {

@@ -209,7 +209,7 @@ TEST_CASE("an MDS shard that is named twice is refused, or read as the option sa
   mds_entry second = first;
   second.name = "shard.1.mds";
   mds_entry other = first;
-  other.bytes = 7;  // of a shard with this name in another folder
+  other.bytes = 7;  // the size of a shard of this name in another folder
   const auto read = [&](ps::duplicate_action action) {
     const ps::mds_shards shards{dir.path(), {.label = "label", .duplicates = action}};
     CHECK(shards.warnings().size() == (shards.shards() == 3 ? 1 : 2));
@@ -228,7 +228,7 @@ TEST_CASE("an MDS shard that is named twice is refused, or read as the option sa
   CHECK(read(ps::duplicate_action::take_last) == std::vector<std::int64_t>{2, 1});
   dir.add("index.json", test::mds_index({first, second, first}));
   CHECK(read(ps::duplicate_action::keep) == std::vector<std::int64_t>{1, 2, 1});
-  // A compressed file with two names, and a link.
+  // The same compressed file is listed under two names, and then through a link.
   const std::string zipped = R"({"basename": "shard.zstd", "bytes": 1, "hashes": {}})";
   first.zipped = zipped;
   second.zipped = zipped;

@@ -132,7 +132,7 @@ TEST_CASE("compressed MDS shards are unpacked once, into the folder that was nam
   CHECK(shards.key(0) == dir.path("shard.00000.mds") + ":0");
   check_samples(dir.open());
   CHECK(*dir.codec.opened == count);
-  // A shard that is missing, or has another length, is unpacked again.
+  // An unpacked shard that is missing or has another length is unpacked again.
   std::filesystem::remove(dir.unpacked().at(0));
   std::filesystem::resize_file(dir.unpacked().at(1), 3);
   check_samples(dir.open());
@@ -149,7 +149,7 @@ TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one
           "[blob][promise:exact-14]") {
   const zipped_folder dir;
   check_samples(dir.open());
-  // Another data set in the same folder, with an equal index.
+  // Unpacks another data set with an equal index to the same folder.
   const zipped_folder other{{}, 60};
   REQUIRE(test::folder::read(other.path("index.json")) ==
           test::folder::read(dir.path("index.json")));
@@ -189,7 +189,7 @@ TEST_CASE("several processes that unpack the same MDS shards at the same time al
         }
         if (sum == 29 * 30 / 2) ++right;
       } catch (const ps::error&) {
-        // Does not count as right.
+        // A thread that gets an error does not increment `right`.
       }
     });
   }
@@ -350,7 +350,7 @@ TEST_CASE("checksums of MDS shards are compared if requested", "[blob][fault:fil
     CHECK(raw.path() == dir.unpacked().at(2));
     CHECK(test::has(raw.expected(), hash + ' '));
     CHECK(test::has(raw.found(), "remove it"));
-    // A compressed shard.
+    // Damages a compressed shard.
     std::string zipped = test::folder::read(dir.path("shard.00000.mds.zstd"));
     zipped[zipped.size() - 1] ^= 4;
     zipped[zipped.size() - 2] ^= 4;
@@ -378,7 +378,7 @@ TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob]
   (void)ps::mds_shards(dir.path(), {.label = "label"});
   const auto problem = error_of<ps::file_corrupt>([&] { ps::mds_shards(dir.path(), verifying); });
   CHECK(test::has(problem.expected(), "xxh64 "));
-  // Only checksums with unknown names.
+  // Renames the checksums, so that the index has only checksums with unknown names.
   std::string index = test::folder::read(dir.path("index.json"));
   for (const std::string name : {"sha1\": \"", "xxh64\": \""}) {
     index.replace(index.find(name), 1, "z");

@@ -232,7 +232,7 @@ TEST_CASE("a sample without a requested file is named", "[blob][fault:files-4]")
   const auto last = error_of<ps::missing_component>(
       [&] { list(archive{}.add("1.jpg", "").ended(), {{"png", "webp"}, "", false}); });
   CHECK(last.expected() == "a file .png or .webp for the sample '1'");
-  // The files of a sample are not adjacent.
+  // The files of a sample must be adjacent.
   const std::string sorted =
       archive{}.add("1.cls", "").add("2.cls", "").add("1.jpg", "").add("2.jpg", "").ended();
   CHECK(error_of<ps::missing_component>([&] { list(sorted, jpg_and_cls); }).key() == "1");
@@ -277,12 +277,12 @@ TEST_CASE("a sample with two files of one extension is named", "[blob][fault:fil
   CHECK(blob.expected() == "one file .JPG for the sample '1'");
   const std::string labels = archive{}.add("1.jpg", "a").add("1.cls", "").add("1.cls", "b").ended();
   CHECK(error_of<ps::duplicate_component>([&] { list(labels, complete_ones); }).offset() == 1536);
-  // Also for an extension that was not requested.
+  // A duplicate is also detected for an extension that was not requested.
   const std::string others = archive{}.add("1.x", "").add("1.jpg", "").add("1.X", "").ended();
   const auto other = error_of<ps::duplicate_component>([&] { list(others, {{"jpg"}, "", false}); });
   CHECK(other.offset() == 1024);
   CHECK_THAT(other.found(), Catch::Matchers::StartsWith("a second, after the one at byte 0: "));
-  // The best of the requested extensions, in any order.
+  // The blob has the first of the requested extensions, in any order of the files.
   for (const auto& bytes : {archive{}.add("1.png", "aa").add("1.jpg", "b").ended(),
                             archive{}.add("1.jpg", "b").add("1.png", "aa").ended()}) {
     const auto samples = list(bytes, {{"jpg", "png"}, "", false});

@@ -53,7 +53,7 @@ struct ten_each {
   std::vector<ps::stored_blob> list;
 };
 
-// A store that has all objects nearby or none, and counts the queries.
+// A store with all objects or none in local storage. Counts the queries.
 struct asked_store {
   explicit asked_store(bool has_all) : is_near(has_all) {}
   [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }
@@ -92,7 +92,7 @@ TEST_CASE("blobs in a store have the bytes, labels and keys of their list",
   CHECK_THROWS_AS(blobs.label(4), ps::index_error);
   CHECK_THROWS_AS(blobs.key(4), ps::index_error);
   CHECK_THROWS_AS(test::content_of(blobs, 4), ps::index_error);
-  // Through a cache that the blobs own.
+  // Reads through a cache that the blobs own.
   ps::stored_blobs owning{ps::cached_store{disk, {.block_bytes = 3}}, {{"b/shard.bin", 4, 4}}};
   const auto moved = std::move(owning);
   CHECK(test::content_of(moved, 0) == "twoo");
@@ -144,8 +144,8 @@ TEST_CASE("a prefetched blob is delivered in place, and its memory is reused",
       noting_store{&all}, {{"x", 0, 1000}, {"x", 1000, 1000}}, {.read_ahead = 4000, .threads = 1}};
   ps::blob_buffer buffer;
   const std::byte* const first = buffer.room_for(1000).data();
-  // Returns the address that blob `index`, which is read once, is read to, and its address
-  // afterwards.
+  // Prefetches and reads blob `index`. Returns the address that the store wrote to, and the address
+  // that the caller got.
   const auto places_of = [&](std::uint64_t index) {
     blobs.prefetch(index);
     std::unique_lock lock{all.mutex};
@@ -156,7 +156,7 @@ TEST_CASE("a prefetched blob is delivered in place, and its memory is reused",
   };
   const auto one = places_of(0);
   CHECK(one.first == one.second);
-  // Occupies the address that would have been freed.
+  // Occupies the memory that would be reused if the buffer had been freed.
   const auto other = std::make_unique_for_overwrite<std::byte[]>(1000);
   CHECK(places_of(1) == std::pair{first, first});
   CHECK(blobs.stats().ahead == 2);
@@ -207,7 +207,7 @@ TEST_CASE("prefetching stays within its bytes, and the oldest unused blob is evi
   CHECK(of.store.reads == 5);  // at most five were ever requested
   for (std::uint64_t i = 20; i < 25; ++i) blobs.prefetch(i);
   while (of.store.reads < 10) std::this_thread::yield();
-  // The blobs are present, or will be soon. In both cases other blobs replace them in the end.
+  // These blobs have been read or will be soon. Later blobs evict them in both cases.
   while (blobs.stats().in_vain < 2) {
     blobs.prefetch(25);
     blobs.prefetch(26);

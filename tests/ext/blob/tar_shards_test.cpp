@@ -188,10 +188,10 @@ TEST_CASE("two samples with one key are refused with both places", "[blob][fault
   CHECK(across.offset() == 1024);
   CHECK(across.first_path() == dir.path("a.tar"));
   CHECK(across.first_offset() == 0);
-  // tar extracts absolute paths as relative ones.
+  // GNU tar extracts absolute paths relative to the current folder.
   dir.add("absolute.tar", archive{}.add("/1.jpg", "a").add("2.jpg", "b").add("1.jpg", "c").ended());
   CHECK(refused({"absolute.tar"}).offset() == 2048);
-  // Separated parts of a sample are also found if each of them would be left out.
+  // A sample whose files are not adjacent is an error even if incomplete samples are skipped.
   dir.add(
       "halves.tar",
       archive{}.add("0.jpg", "a").add("1.jpg", "b").add("1.cls", "1").add("0.cls", "0").ended());
@@ -237,8 +237,8 @@ TEST_CASE("of samples with the same key the option keeps the last or each", "[bl
     CHECK(shards.warnings().size() == (shards.replaced() == 0 ? 0 : 1));
     return found;
   };
-  // Sample 1 was packed again, the picture of sample 2 too, and the files of sample 3 are
-  // separated.
+  // The archive has sample 1 twice, the picture of sample 2 twice, and the files of sample 3 apart
+  // from each other.
   dir.add("a.tar", archive{}
                        .add("1.jpg", "a")
                        .add("1.cls", "1")
@@ -463,7 +463,7 @@ TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:f
 
 TEST_CASE("an index with offsets that follow no header fails at the read",
           "[blob][fault:files-5]") {
-  // The offsets that wds2idx computes if extended headers are between files.
+  // wds2idx computes these wrong offsets if extended headers are between the files.
   const shard_folder dir;
   dir.add("pax.tar", archive{}.pax("mtime", "1.5").add("1.jpg", "x").add("1.cls", "3").ended());
   dir.add("pax.idx", "v1.2 1\njpg 1024 1 1.jpg cls 2560 1 1.cls\n");

@@ -151,7 +151,7 @@ TEST_CASE("a global extended header applies until it is replaced", "[blob]") {
   CHECK(all[0].is_usual);
   CHECK(all[1].name == "b");
   CHECK(all[1].size == 2);
-  CHECK_FALSE(all[1].is_usual);  // its own header could have contained the size
+  CHECK_FALSE(all[1].is_usual);  // a pax header has the size, although b's header has room
   CHECK(all[2].size == 2);
   CHECK(all[2].is_usual);
   CHECK(all[3].size == 3);

@@ -392,10 +392,10 @@ TEST_CASE("each call of the device that fails ends a bulk transfer",
   CHECK(written.alive == 0);
   if (is_down) CHECK(back == there);
   CHECK(failures <= 1);
-  // A wait for a point that is known to be reached makes no call, so the k-th wait may not have come.
+  // A wait for a point that is known to be reached makes no call, so the k-th wait may not happen.
   CHECK((failures == 1 || (which == 2 && k > 0)));
   if (failures == 0) device.fail_synchronize(~std::uint64_t{0});
-  // The copier still works.
+  // The copier still works after the failure.
   copier.upload(stream, std::span{there}, ps::memory_source{here}).wait();
   CHECK(there == here);
 }
@@ -485,7 +485,7 @@ TEST_CASE("exit() in a sink ends a process with a static bulk transfer",
     bool writes;
     void write(std::uint64_t, std::span<const std::byte>) const {
       while (!is_begun) std::this_thread::yield();
-      // Once: the behavior of a second exit() is undefined.
+      // Only one call may exit: a second exit() is undefined behavior.
       if (writes && !is_exiting.exchange(true)) std::exit(7);
     }
     void finish() const { std::exit(7); }
@@ -580,7 +580,7 @@ TEST_CASE("bulk transfers refuse sizes that do not match", "[transfer][bulk][fau
   refused({.pieces = 0}, "pieces");
   refused({.piece_bytes = 0}, "piece_bytes");
   refused({.piece_bytes = 4097}, "piece_bytes");
-  // Also refused if a small transfer would allocate less.
+  // These options are also rejected if a small transfer would need less memory.
   for (const ps::bulk_options& wrong : {ps::bulk_options{.piece_bytes = 5},
                                         {.piece_bytes = std::size_t{2} << 30},
                                         {.pieces = 5000}}) {

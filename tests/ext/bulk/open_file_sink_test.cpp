@@ -53,7 +53,7 @@ TEST_CASE("parts of an open file are written and read back at their offsets", "[
     ps::open_file_sink sink{file.get(), 10, second.size()};
     save(ps::open_file_sink{file.get(), 4, 6}, "first!");
     CHECK(::lseek(file.get(), 0, SEEK_CUR) == 2);
-    file = ps::detail::descriptor{-1};  // the sink has its own
+    file = ps::detail::descriptor{-1};  // the sink has its own descriptor
     save(std::move(sink), second);
   }
   CHECK(test::content_of(path) == "headfirst!" + second);

@@ -58,8 +58,8 @@ TEST_CASE("the tensors of a safetensors file are found and uploaded",
           "[files][bulk][promise:honest-21]") {
   const test::temp_dir dir;
   const std::string path = dir.path("model.safetensors");
-  // Not in file order, padded, with metadata, without a checksum: as other programs write such
-  // files.
+  // Other programs write files like this one: tensors not in file order, a padded header, metadata,
+  // and no checksum.
   put(path, file_of(R"({"b":{"dtype":"F16","shape":[2,3],"data_offsets":[8,20]},)"
                     R"("__metadata__":{"format":"pt"},)"
                     R"("none":{"dtype":"F32","shape":[0,7],"data_offsets":[20,20]},)"

@@ -101,7 +101,7 @@ TEST_CASE("a flipped bit of a gzip file is detected or harmless", "[files][fault
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = packed(content);
   std::size_t harmless = 0;
-  // After the header, whose flags and time do not affect the content.
+  // Skips the header, because its flags and time do not affect the content.
   for (std::size_t i = 10; i < whole.size(); ++i) {
     CAPTURE(i);
     test::file_bytes file = whole;
@@ -113,7 +113,7 @@ TEST_CASE("a flipped bit of a gzip file is detected or harmless", "[files][fault
     } catch (const ps::file_error&) {
     }
   }
-  // The padding bits in the last byte before the checksum.
+  // A change is harmless only in the padding bits of the last byte before the checksum.
   CHECK(harmless <= 1);
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("npy files are the fields of a record", "[data]") {
   CHECK(batch.get<"y">()(2) == 3);
   CHECK(error_of<ps::index_error>([&] { test::read_batch(data, {5}); }).size() == 5);
   data.prefetch(5);
-  // A dataset keeps a file that was replaced or removed, also after a move.
+  // The dataset can still read a file that was removed, also after a move.
   std::filesystem::remove(dir.path("x.npy"));
   const ps::npy_dataset<pair_record> moved{std::move(data)};
   CHECK(test::read_batch(moved, {4}).get<"x">()(0, 0, 0) == 24.0F);
@@ -237,7 +237,7 @@ TEST_CASE("an npy file of an unsupported kind is refused", "[data][fault:files-1
       "numbers of at most 8 bytes");
   CHECK(opened_error<ps::dimension_mismatch>(npy("<u2", "", "ab")).found() == "a scalar");
   (void)opened_error<ps::dimension_mismatch>(npy("<u2", "9223372036854775808, 1", ""));
-  {  // no rows, but rows that are too long
+  {  // zero rows, but each row would be too long
     const test::temp_dir dir;
     const auto path = test::write_file(dir.path("x.npy"), npy("<f4", "0, 4611686018427387904", ""));
     using rows = ps::record<ps::field<"x", float, ps::dyn>>;
@@ -317,7 +317,7 @@ TEST_CASE("the members of an npz file are compared with their CRC-32 if requeste
     return test::values<"x">(test::read_batch(data, {0, 1, 2, 3}));
   };
   const auto whole = values_in(right, true);
-  constexpr std::size_t header = 30 + 5;  // of the entry and its name
+  constexpr std::size_t header = 30 + 5;  // the entry's header and name
   std::size_t unseen = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     CAPTURE(i);
@@ -330,10 +330,10 @@ TEST_CASE("the members of an npz file are compared with their CRC-32 if requeste
     CHECK(test::has(problem.found(), ": the archive is damaged: copy or write it again"));
     try {
       if (values_in(damaged, false) != whole) ++unseen;
-    } catch (const ps::file_error&) {  // the header is invalid
+    } catch (const ps::file_error&) {  // the npy header is invalid
     }
   }
-  CHECK(unseen == 8);  // all elements: only the checksum detects the damage
+  CHECK(unseen == 8);  // the bytes of the elements: only the checksum detects damage
 }
 
 TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
@@ -369,7 +369,7 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
         }).found() == "a second");
   CHECK(error_of<ps::file_format_error>([&] { open(test::zip({})); }).found() ==
         "no entry of that name");
-  // Each number that is a position or a length.
+  // Damages each number in the archive that is a position or a length.
   const std::size_t directory = 30 + 5 + y.size();
   const auto damaged = [&](std::string bytes, std::size_t at, char value) {
     bytes[at] = value;

@@ -51,7 +51,7 @@ inline void check_every_beginning(const file_bytes& whole, const auto& error_in)
     CHECK(error_in({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}).offset() ==
           size);
   }
-  // A file that ends between two parts is complete; another byte makes it incomplete.
+  // A packed file may consist of several parts. One more byte begins an incomplete part.
   file_bytes two = joined(whole, whole);
   two.resize(whole.size() + 1);
   CHECK(error_in(two).offset() == whole.size() + 1);

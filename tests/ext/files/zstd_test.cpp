@@ -104,7 +104,7 @@ TEST_CASE("a file that is not zstd or has a too large window is refused",
   const test::file_bytes whole = zstd_packed({1, 2, 3});
   CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0, 0, 0})).offset() == whole.size());
   CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
-  // Not a single segment, with a window of 2^31 bytes.
+  // A frame header without the single-segment flag, with a window of 2^31 bytes.
   const auto window = zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0});
   CHECK(window.expected() == "a window of at most 128 MiB");
   CHECK_THROWS_AS(test::content_by(ps::zstd{}, "/no/such/file.zst"), ps::file_unreadable);

@@ -119,7 +119,8 @@ struct hinted_blobs : test::blobs {
   void prefetch(std::uint64_t) const noexcept { hints.push_back(999); }
 };
 
-/// Records the received hints one by one, and each read as 100 more. For use by one thread.
+/// Records each received hint as its index, and each read as its index plus 100. For use by one
+/// thread.
 struct noted_blobs : test::blobs {
   mutable std::vector<std::uint64_t> notes;
   void prefetch(std::uint64_t index) const noexcept { notes.push_back(index); }
@@ -206,7 +207,7 @@ TEST_CASE("only the needed part of a crop is decoded", "[image]") {
     CHECK(std::equal(right.begin(), right.end(), image.begin(), image.end()));
     return note.place == image.data();
   };
-  // No resizing: the picture is decoded directly into the batch.
+  // Without resizing, the picture is decoded directly into the batch.
   CHECK(read({{10, 20, {40, 30}}, {40, 30}, {0, 0, {40, 30}}}));
   CHECK(note.pixels == 1200);
   CHECK(read({{0, 0, {200, 100}}, {200, 100}, {50, 20, {24, 22}}}));
@@ -215,7 +216,7 @@ TEST_CASE("only the needed part of a crop is decoded", "[image]") {
   CHECK(note.pixels == 24 * 22);
   CHECK_FALSE(read({{0, 0, {40, 30}}, {40, 30}, {0, 0, {40, 30}}, false, {1, 2, 3, 4}}));
   CHECK(note.pixels == 1200);
-  // The middle of a reduced picture.
+  // Only the middle of the reduced picture is decoded.
   CHECK_FALSE(read({{0, 0, {200, 100}}, {100, 50}, {40, 20, {20, 10}}}));
   CHECK(note.pixels < 60 * 40);
   CHECK_FALSE(read({{0, 0, {200, 100}}, {100, 50}, {0, 0, {100, 50}}}));

@@ -80,7 +80,7 @@ TEST_CASE("CMYK and YCCK become RGB with inverted ink", "[image]") {
       for (std::size_t x = 0; x < 34; ++x) {
         const std::uint8_t* ink = cmyk.data() + ((y + 5) * 37 + x + 3) * 4;
         for (std::size_t channel = 0; channel < 3; ++channel) {
-          // Rounds (1 - ink) * light to the nearest multiple of 1 / 255.
+          // Computes (1 - ink) * light, rounded to the nearest multiple of 1 / 255.
           const int absorbed = (2 * (255 - ink[channel]) * ink[3] + 255) / 510;
           same = same && rgb[(y * 34 + x) * 3 + channel] == ink[3] - absorbed;
         }
@@ -191,7 +191,7 @@ TEST_CASE("extra bytes before a restart marker count as damage", "[image]") {
   CHECK(problem.found().find("extraneous bytes before marker 0xd1") != std::string::npos);
   ps::jpeg_decoder lenient{{.strict = false}};
   CHECK((test::all_of(lenient, damaged) == test::decode_plainly(damaged)));
-  const encoded one = test::some_jpeg(64, 64);  // nor before the end of the only scan
+  const encoded one = test::some_jpeg(64, 64);  // bytes before the end mark do not matter
   ps::jpeg_decoder decoder;
   CHECK((test::all_of(decoder, test::with_bytes(one, one.size() - 2, {0x12, 0x34})) ==
          test::all_of(decoder, one)));
@@ -276,7 +276,7 @@ TEST_CASE("a JPEG image of a few bytes that claims to be huge takes no memory", 
     ps::jpeg_decoder decoder;
     CHECK_THROWS_AS(decoder.info(claims, "a.jpg"), ps::image_truncated);
   }
-  // Huffman coding needs at least a bit per block; arithmetic coding needs less.
+  // Huffman coding needs at least one bit per block. Arithmetic coding needs less.
   for (const bool arithmetic : {false, true}) {
     const encoded flat = test::encode_jpeg(std::vector<std::uint8_t>(4096 * 4096, 128), 4096, 4096,
                                            {.components = 1, .arithmetic = arithmetic});

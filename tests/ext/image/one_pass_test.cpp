@@ -99,7 +99,8 @@ concept is_pass = ps::detail::is_a_pass<Steps...>();
 }  // namespace
 
 TEST_CASE("one pass gives the bits of its steps one after the other", "[image][promise:exact-15]") {
-  // The rows of the fourth picture have several stripes; the last picture is smaller than the crop.
+  // The fourth size is so wide that a row has several stripes. The last size is smaller than the
+  // crop.
   const ps::image_size in_sizes[] = {{31, 24}, {24, 33}, {40, 24}, {1100, 26}, {24, 20}};
   const auto crop = ps::random_crop{24, {.padding = 3}} | ps::random_flip{};
   std::uint64_t seed = 0;
@@ -120,7 +121,7 @@ TEST_CASE("one pass turns by each filter", "[image][promise:exact-15]") {
   for (const auto filter :
        {ps::affine_filter::nearest, ps::affine_filter::bilinear, ps::affine_filter::bicubic}) {
     const std::array<std::uint8_t, 4> fill{1, 2, 3, 4};
-    // A pure scale is stepped in doubles, a rotation in fixed-point numbers.
+    // A pure scale advances in doubles, a rotation in fixed-point numbers.
     const ps::random_affine scaled{
         {.scale_low = 0.6, .scale_high = 0.9, .sampling = {filter, fill}}};
     const ps::random_affine turned{{.degrees = 90, .sampling = {filter, fill}}};
@@ -143,7 +144,8 @@ TEST_CASE("one pass reads samples of a dataset", "[image]") {
                     });
   auto batch = test::read_batch(made, {1});
   const auto found = batch.get<"x">().flat();
-  // Brighter or darker: the same factor for all, left and right possibly exchanged.
+  // All values change by the same factor. The picture may also be flipped, which does not change
+  // the sum.
   double sum = 0;
   double before = 0;
   for (const float value : found) sum += double{value};

@@ -129,7 +129,7 @@ TEST_CASE("a resized image has Pillow's bits", "[image][promise:exact-15]") {
           one.sums[2]);
     CHECK(test::sum_of(resized(resize, four, whole({1, 0, {90, 71}}, {90, 20})).bytes) ==
           one.sums[3]);
-    // More than a hundred times as high as wide.
+    // The part is more than a hundred times as high as wide.
     const picture tall = test::random_picture({97, 203}, 3);
     CHECK(test::sum_of(resized(resize, tall, whole({7, 1, {2, 201}}, {30, 200})).bytes) ==
           one.sums[4]);
@@ -147,7 +147,7 @@ TEST_CASE("a kept, mirrored part equals that part of the whole", "[image][promis
         const picture in = test::random_picture({1 + bits() % 60, 1 + bits() % 60}, channels);
         const image_plan plan = random_plan(bits, in.size, 60);
         const picture part = resized(resize, in, plan);
-        // Another object with plain loops, so that no table comes from another plan.
+        // Uses a second resizer with plain loops, so that it shares no tables with the first.
         ps::resizer other{{filter, order}, plain};
         picture all = resized(other, in, whole(plan.crop, plan.scaled));
         picture expected{plan.kept.size, channels};

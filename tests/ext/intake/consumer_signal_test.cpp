@@ -29,7 +29,7 @@ TEST_CASE("a thread reads the clock only for the end of its wait", "[intake][pro
   std::unique_lock lock{mutex};
   for (const int spin : {0, 100}) {
     looked_at_signal changed{std::chrono::nanoseconds{spin}};
-    for (const int turn : {1, 2}) {  // one after another: the next waiter spins too
+    for (const int turn : {1, 2}) {  // the second waiter in sequence spins too
       INFO("spin " << spin << ", turn " << turn);
       looked_at_clock::looks = 500;
       changed.wait_until(lock, looked_at_clock::at(1'000));

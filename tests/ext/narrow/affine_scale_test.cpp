@@ -30,7 +30,7 @@ std::vector<float> ends() {
   return all;
 }
 
-/// Returns the error of `value` after the conversion to a byte, in steps, beyond half a step.
+/// Converts `value` to a byte and back. Returns by how much the error exceeds half a step.
 double excess(float value, const ps::affine_scale& by) {
   std::int8_t byte = 99;
   ps::detail::write_bytes({&value, 1}, by, {&byte, 1});
@@ -51,7 +51,7 @@ TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
       const ps::affine_scale by = ps::affine_over(min, max);
       CAPTURE(min, max, by.scale, by.zero);
       const bool has_zero = min <= 0.0F && max >= 0.0F;
-      // The rounding of the sum of a distant zero and steps, and that of double.
+      // Bound of the rounding error if the zero is far away: that of the sum, and that of doubles.
       const double rounding =
           has_zero ? 0.0 : 0x1p-24 * std::max(std::abs(double{min}), std::abs(double{max}));
       const double allowed = rounding * (1 + 1e-6) + 1e-10 * static_cast<double>(by.scale);
@@ -64,7 +64,7 @@ TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
       }
       CHECK(worst <= allowed);
       if (has_zero && min < max) CHECK(excess(0.0F, by) == -static_cast<double>(by.scale) / 2);
-      // Not coarser than necessary.
+      // The steps are not larger than necessary.
       const double range = double{max} - double{min};
       CHECK(static_cast<double>(by.scale) <= range / 255.0 * 1.0001 + 0x1p-117);
     }

@@ -35,7 +35,7 @@ TEST_CASE("every bfloat16 converts to a float and back unchanged", "[data]") {
 
 TEST_CASE("a float is rounded to the nearest bfloat16, ties to even", "[data][promise:exact-18]") {
   std::size_t wrong = 0;
-  // Up to the largest value, and beyond it to infinity.
+  // Tests around every value up to the largest, and beyond it to infinity.
   for (std::uint32_t low = 0; low < 0x7f80; ++low) {
     for (const std::uint32_t sign : {0x0000U, 0x8000U}) {
       const std::uint32_t middle = (sign | low) << 16U | 0x8000U;

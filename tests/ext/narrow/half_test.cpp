@@ -63,7 +63,8 @@ TEST_CASE("every half converts to a float and back unchanged", "[data][promise:e
 TEST_CASE("a float is rounded to the nearest half, ties to even", "[data][promise:exact-18]") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   std::size_t wrong = 0;
-  // From 0 through all subnormal values to the largest value, and beyond it to infinity.
+  // Tests around every value from 0 through the subnormal values to the largest, and beyond it to
+  // infinity.
   for (std::uint32_t low = 0; low < 0x7c00; ++low) {
     const std::uint32_t high = low + 1;
     const double above = high == 0x7c00 ? 65536.0 : meaning_of_half(high);

@@ -120,7 +120,7 @@ TEST_CASE(
     CHECK(found.left[n * 8 + 7] == signals::at(n, 7));
   }
   CHECK(found.labels == 95);
-  // As floats: 66 bytes a sample.
+  // A sample of floats would have 66 bytes.
   CHECK(found.bytes == 95 * (8 * 4 + 2 + 8 + 2 * 4));
 }
 

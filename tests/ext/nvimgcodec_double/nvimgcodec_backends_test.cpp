@@ -106,7 +106,7 @@ TEST_CASE("a back end is made when the first image is left for it, and once", "[
     decoder.decode(harder.pictures, some_stream);
     CHECK(test::the_double().made == "gh");
   }
-  test::the_double().missing = "c";  // from now on
+  test::the_double().missing = "c";  // later decoders of this kind cannot be created
   words hardest{{"c"}};
   CHECK_THROWS_AS(decoder.decode(hardest.pictures, some_stream), ps::image_corrupt);
   CHECK(test::the_double().made == "gh");
@@ -252,7 +252,7 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
     for (const auto stream : {other, some_stream}) decoder.decode(batch.pictures, stream);
     CHECK((*device.calls == counts{3, 0, 3, 0}));
 
-    test::the_double().working = 60'000;  // rounded up, more than is available
+    test::the_double().working = 60'000;  // more than is available after rounding up
     CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
     test::the_double().working = (std::numeric_limits<std::size_t>::max)();
     CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);

@@ -87,7 +87,7 @@ bool has_direct_reads(const std::string& path) {
   return ps::detail::open_at(AT_FDCWD, path.c_str(), O_DIRECT).get() >= 0;
 }
 
-// An unused column between two used columns.
+// Three columns. The tests use the first and the last.
 test::made_column three_columns(std::size_t rows) {
   return test::structs("", {test::numbers("x", "f", test::counted<float>(rows)),
                             test::strings("text", "u", std::vector<std::string>(rows, "text")),
@@ -156,7 +156,7 @@ TEST_CASE("a loader with lookahead requests each row group before it is decoded"
     }
     CHECK(sum == 79 * 80 / 2);
     CHECK(loader.stats().ahead.failed == 0);
-    if (workers == 0) CHECK(asked().taken().size() >= 7);  // the first may be read already
+    if (workers == 0) CHECK(asked().taken().size() >= 7);  // workers may read some groups first
   }
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("columns of a row group that lie near each other are one read", "[parq
   const std::string near = test::written(dir.path("near.parquet"), three_columns(40), 10);
   const auto whole = ps::detail::parquet_file{near}.chunks(2, {0, 2});
   CHECK(reads(near, 23) == std::vector{one_range(whole)});
-  // A gap of 16 KiB or more that is not needed is not read.
+  // A gap of at least 16 KiB between two needed columns is not read.
   const auto apart = test::structs(
       "", {test::numbers("x", "f", test::counted<float>(4)),
            test::strings("text", "u", std::vector<std::string>(4, std::string(1U << 15U, 'a'))),

@@ -410,8 +410,8 @@ TEST_CASE("a dictionary that comes after the numbers of a Parquet file is not re
   insert(path, 4 + static_cast<std::size_t>(bytes), page);
   const auto more = static_cast<std::int64_t>(page.size());
   REQUIRE(test::with_footer(path, bytes, bytes + more) >= 1);
-  // The rows of the file, the values of the column and the rows of the group: the column has more
-  // values than rows.
+  // Replaces the numbers of rows of the file and of the row group, and the number of values of the
+  // column, so that the column has more values than rows.
   REQUIRE(test::with_footer(path, rows, 2 * rows, 1) == 2);
   REQUIRE(test::with_footer(path, 2 * rows, rows, 1) == 1);
   REQUIRE(first_column(path)->num_values() == 2 * rows);
@@ -476,8 +476,8 @@ TEST_CASE("a short page of a Parquet file with impossible levels is refused",
   const std::string path = test::written(dir.path("a.parquet"), table, rows, plain);
   std::ifstream in{path, std::ios::binary};
   std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
-  // The page of the second column: 2 bytes of levels and 320 of values become 319, one of which is
-  // for repetition levels. The column has none.
+  // Changes the page of the second column from 2 bytes of levels and 320 of values to 319 bytes,
+  // one of which is for repetition levels. The column has no such levels.
   const std::string sizes{"\x15\x84\x05\x15\x84\x05", 6};
   const std::size_t at = bytes.rfind(sizes);
   REQUIRE(at != std::string::npos);

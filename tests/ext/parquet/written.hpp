@@ -40,8 +40,8 @@ inline std::string written(const std::string& path, const made_column& table, st
   return path;
 }
 
-/// Returns a number in a footer, after the byte that marks it as a 64-bit field following the
-/// previous field.
+/// Returns the encoding of a number in a footer, preceded by the byte that marks a 64-bit field
+/// with the next field id.
 inline std::string footer_number(std::int64_t number) {
   auto bits = static_cast<std::uint64_t>(number) << 1U;
   if (number < 0) bits = ~bits;

@@ -73,8 +73,7 @@ struct given {
   ps::remainder_policy remainder = ps::remainder_policy::wrap;
 };
 
-/// Returns the messages of all ranks in a world of 8 in which the ranks `odd` have another
-/// configuration.
+/// Returns the messages of 8 ranks. The ranks in `odd` use the configuration `other`.
 std::vector<std::string> compared(const given& usual, const given& other,
                                   const std::vector<int>& odd) {
   return said_by_ranks(8, [&](const ps::world& w, const exchange_function& exchange) {
@@ -93,7 +92,7 @@ std::vector<std::string> compared(const given& usual, const given& other,
   });
 }
 
-/// Returns the message if all ranks have the same, else "not alike".
+/// Returns the message that all ranks have, or "not alike" if the messages differ.
 std::string common(const std::vector<std::string>& said) {
   const bool alike = std::count(said.begin(), said.end(), said.front()) ==
                      static_cast<std::ptrdiff_t>(said.size());
@@ -144,7 +143,7 @@ TEST_CASE("ranks whose samplers are not sharded for this world are reported",
 
 TEST_CASE("a transfer's run is compared like its loader's", "[ranks][promise:honest-13]") {
   STATIC_REQUIRE(ps::stateful_loader<ps::transfer<ps::loader<numbered, ps::shuffled>&>>);
-  // The members of a transfer that matter: its batch size is that of its source.
+  // Has the members of a transfer that the comparison uses. The batch size is that of the source.
   struct transfer_like {
     ps::loader_options chosen{.batch_size = 8};
     struct {

@@ -244,7 +244,7 @@ TEST_CASE("an answer with another range is refused",
                         content_of_faults.substr(0, 50));
   });
   CHECK(two.expected() == "one Content-Range");
-  // Ranges that the object does not have.
+  // The object is too short for the requested range.
   const auto shorter = fault_of<ps::file_truncated>(with("Content-Range: bytes 100-119/120", 20));
   CHECK(has(shorter.found(), "120 bytes"));
   const auto beyond = fault_of<ps::file_truncated>(
@@ -386,11 +386,11 @@ TEST_CASE("an object without a strong ETag that changes between two ranges is de
              {"ETag: W/\"a\"", dated + new_date},
              old_date,
              new_date},
-      // A weak ETag that becomes strong, as Apache's do after a second.
+      // A weak ETag becomes strong, as Apache's do after a second.
       change{{"ETag: W/\"a\"", dated + old_date}, {"ETag: \"a\"", dated + old_date}, ""},
-      // Two machines with the same object and different times.
+      // Two servers report the same object with different times.
       change{{"ETag: \"a\"", dated + old_date}, {"ETag: \"a\"", dated + new_date}, ""},
-      // Omitted or added in the meantime.
+      // A header line is omitted or added between two requests.
       change{{dated + old_date}, {}, old_date, "1000 bytes: "},
       change{{}, {dated + new_date}, "1000 bytes, as", new_date},
       change{{"ETag: \"a\""}, {}, "\"a\"", "1000 bytes: "},
@@ -542,7 +542,7 @@ TEST_CASE("without a version the size is compared, and such reads are counted", 
   const auto shorter = error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
   CHECK(has(shorter.expected(), "1000 bytes"));
   CHECK(has(shorter.found(), "999 bytes"));
-  // An object that no longer has the range has changed too.
+  // An object that has become too short for a range has changed too.
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 900, 100); });
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 999, 1); });
 }
@@ -685,8 +685,8 @@ TEST_CASE("the first range that fails ends the call, and not the store",
                                              {"other", 0, room.last(100)}};
     (void)error_of<ps::object_missing>([&] { store.read_many(ranges); });
     CHECK(out.substr(0, 100) == std::string(100, '?'));
-    // A held request does not keep its place: two requests that wait for each other are both in
-    // flight.
+    // The abandoned request for "held" no longer counts: the next two requests, which wait for each
+    // other, are both in flight.
     const std::vector<ps::byte_range> two{{"x", 0, room.first(100)}, {"x", 500, room.last(100)}};
     store.read_many(two);
     CHECK(out.substr(200) == content_of_faults.substr(500, 100));

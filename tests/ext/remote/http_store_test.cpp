@@ -39,7 +39,7 @@ std::string bytes_at(const ps::http_store& store, const std::string& object,
   return out;
 }
 
-// Returns options that give up quickly, for tests in which time does not matter.
+// Returns options with short delays between retries.
 ps::http_options quick(ps::http_options options = {}) {
   options.first_delay = std::chrono::milliseconds{1};
   options.max_delay = std::chrono::milliseconds{2};
@@ -78,7 +78,7 @@ TEST_CASE("neighboring ranges are merged into one request, and distant or long o
   const std::string content = test::some_bytes(5000);
   test::range_server server{content};
   const ps::http_store store{server.url(), {.merge_gap = 100, .max_request_bytes = 1000}};
-  // Out of order, with a gap, and with overlapping ranges.
+  // Ranges that are out of order, have gaps, and overlap become one request.
   const std::string near = bytes_at(store, "x", {{350, 50}, {0, 100}, {150, 100}, {20, 10}});
   CHECK(near == content.substr(350, 50) + content.substr(0, 100) + content.substr(150, 100) +
                     content.substr(20, 10));
@@ -112,7 +112,7 @@ TEST_CASE("all requests of a batch are in flight at once", "[remote][promise:hon
     ranges.push_back({names[i], i, std::as_writable_bytes(std::span{out}.subspan(16 * i, 16))});
   }
   std::thread caller{[&] { store.read_many(ranges); }};
-  server.wait_for(24);  // none of them was answered
+  server.wait_for(24);  // the server has not answered any request
   all_here.open();
   caller.join();
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -229,7 +229,7 @@ TEST_CASE("in a forked child a store reports that its thread is missing",
       code = 2;
     }
     {
-      const ps::http_store gone = std::move(store);  // its destructor does not wait
+      const ps::http_store gone = std::move(store);  // the destructor does not wait
     }
     return code;
   });

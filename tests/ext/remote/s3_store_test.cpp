@@ -669,7 +669,7 @@ TEST_CASE("a bucket is read for a comparison with moto", "[.][moto]") {
     REQUIRE(store.size_of(object.key) == object.size);
     std::string content(object.size, '\0');
     const auto room = std::as_writable_bytes(std::span{content});
-    // In pieces, starting with the last.
+    // Reads the object in pieces, starting with the last.
     std::vector<ps::byte_range> ranges;
     for (std::size_t end = room.size(); end > 0;) {
       const std::size_t begin = end > 70'000 ? end - 70'000 : 0;

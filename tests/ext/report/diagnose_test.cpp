@@ -25,12 +25,12 @@ ps::diagnosis verdict_on(const played_loop& loop) {
   return ps::diagnose(none, all, loop.cores);
 }
 
-/// Returns the simulated gain of the loop with other options.
+/// Returns the gain of changing the options of a simulated loop.
 double played_gain(const played_loop& before, const played_loop& after) {
   return before.play().time / after.play().time - 1;
 }
 
-/// Returns true if the gain is within a tenth of the time, as required of the diagnosis.
+/// Returns true if the diagnosed gain predicts the time of the loop within a tenth.
 bool is_near(double gain, double played) { return std::abs((1 + gain) / (1 + played) - 1) <= 0.1; }
 
 }  // namespace
@@ -113,7 +113,7 @@ TEST_CASE("for reads that wait the diagnosis suggests lookahead if the source su
   CHECK_THAT(fast.remedy, Catch::Matchers::StartsWith("Faster storage"));
   const played_loop computes{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 4};
   CHECK(said_of({.source_bytes = 1000}, &computes).wanted_read_ahead == 0);
-  // The hints come too late.
+  // Some hints come too late.
   const auto late = said_of({.max_bytes = 300, .samples = 80, .late = 11, .source_bytes = 1000});
   CHECK(late.wanted_read_ahead == 600);
   CHECK_THAT(late.remedy,
@@ -209,7 +209,7 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
              Catch::Matchers::EndsWith("4.0 of 4 workers are busy, 23 % of that computing and 77 % "
                                        "waiting for a core, on 2 cores, of which other threads use "
                                        "1.0"));
-  // Most of the time is spent on the disk, and a little on other programs.
+  // Workers mostly wait for the disk, and a little for other programs.
   played_loop waits{
       .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
   waits.tells_queues = false;
@@ -238,10 +238,10 @@ TEST_CASE("the diagnosis names other threads that keep the loop's thread off the
                                 "but gets none of the 2 cores, of which other threads use "
                                 "1.0"));
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Fewer programs and threads"));
-  // A small amount is normal.
+  // A short wait for a core is normal.
   all.step.run_queue = all.step.busy / 10;
   CHECK(ps::diagnose(none, all, 2).limit == bottleneck::step);
-  // No other programs: the loop's own threads use all cores.
+  // Without other programs, the loop's own threads use all cores.
   all.step.run_queue = all.step.busy / 5;
   CHECK(ps::diagnose(none, all, 1).limit != bottleneck::processors);
   // A loop without workers reads on its own thread, and waits for a core while it reads.
@@ -518,7 +518,7 @@ TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   none.results.emplace();
   ps::transfer_stats all;
   all.age = std::chrono::seconds{1};
-  all.step = {1000, 1000, 1000, std::chrono::seconds{1}};       // of which `take` uses 600 ms
+  all.step = {1000, 1000, 1000, std::chrono::seconds{1}};       // 600 ms of that are in `take`
   CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);  // not reported yet
 
   all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{950}};
@@ -539,7 +539,7 @@ TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   CHECK(said.limit == bottleneck::results);
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Copy fewer bytes back"));
 
-  // Enough consumers: they wait for the copies.
+  // There are enough consumers, because they wait for the copies.
   all.results = {.workers = 4, .waited = milliseconds{300}, .consuming = milliseconds{2400}};
   said = ps::diagnose(none, all, 4);
   CHECK(said.limit == bottleneck::results);

@@ -283,7 +283,7 @@ TEST_CASE("a file that can't be written is an error with path and number",
     ::close(opened);
     const std::string full = "/dev/full";
     CHECK(failure_of([&] { write_chrome_trace(trace, full); }) == std::pair{full, ENOSPC});
-    CHECK(std::filesystem::is_character_file(full));  // it was not replaced
+    CHECK(std::filesystem::is_character_file(full));  // the device file was not replaced
   }
   CHECK(test::files_in(folder) == 0);
 }

@@ -312,7 +312,7 @@ TEST_CASE("a trace has the way of each batch's results, and the loop's waits for
         [&](const auto&) { gate.wait([](std::uint32_t open) { return open != 0; }); },
         {.depth = 1, .trace = &recorder}};
     out.acquire(batch_of(0)).send();
-    out.acquire(batch_of(1)).send();  // its results are not copied while batch 0 is consumed
+    out.acquire(batch_of(1)).send();  // not copied while batch 0 is consumed
     const std::jthread later{[&, loop = this_thread_number()] {
       wait_until_asleep(loop);
       gate.advance();
@@ -386,7 +386,7 @@ TEST_CASE("an exception of a consumer ends the loop at the next acquire, which n
     for (; taken < 1000; ++taken) out.acquire(batch_of(taken)).send();
   };
   CHECK_THROWS_WITH(loop(), "the disk is full");
-  // A second worker may consume more before the first worker has thrown.
+  // Before the first worker throws, a second worker may consume more batches.
   CHECK(taken < (workers == 1 ? 3 + 2 + 2 + 1 : 1000));
   REQUIRE(out.last_failure());
   CHECK(out.last_failure()->stage == "results");
@@ -394,7 +394,7 @@ TEST_CASE("an exception of a consumer ends the loop at the next acquire, which n
   if (workers == 1) CHECK(consumed == 3);
   CHECK_THROWS_WITH(out.acquire(batch_of(2000)), "the disk is full");
   CHECK_THROWS_WITH(out.finish(), "the disk is full");
-  out.close();  // the error has already been reported
+  out.close();  // does not throw, because the error has been reported
 }
 
 TEST_CASE("an exception takes precedence over the checks of acquire",
@@ -402,11 +402,11 @@ TEST_CASE("an exception takes precedence over the checks of acquire",
   const gated_device device;
   auto stream = device.make_stream();
   gated_results out{device, stream, 10, [](gated_batch&) { throw std::runtime_error("no"); }};
-  out.rethrow();  // there is no exception yet
+  out.rethrow();  // does not throw before the first error
   out.acquire(batch_of(0)).send();
   CHECK_THROWS_WITH(out.finish(), "no");
-  CHECK_THROWS_WITH(out.acquire(batch_of(0)), "no");      // it already has a slot
-  CHECK_THROWS_WITH(out.acquire(batch_of(1, 11)), "no");  // a batch that is too large
+  CHECK_THROWS_WITH(out.acquire(batch_of(0)), "no");      // batch 0 already has a slot
+  CHECK_THROWS_WITH(out.acquire(batch_of(1, 11)), "no");  // the batch is too large
   CHECK_THROWS_WITH(out.rethrow(), "no");
 }
 
@@ -520,7 +520,7 @@ TEST_CASE("acquire explains a refusal", "[results][fault:consumers-10]") {
                                 {"3 samples", "4 tags"}));
   auto second = out.acquire(batch_of(4));
   auto third = out.acquire(batch_of(5));
-  // No other thread could end that wait.
+  // The call throws instead of waiting, because this thread holds all slots.
   CHECK(
       says<ps::leases_exhausted>([&] { (void)out.acquire(batch_of(6)); }, {"all 3 device slots"}));
   second = {};
@@ -566,8 +566,8 @@ TEST_CASE("a stop request ends a finish that waits for a kept lease, and nothing
   CHECK(is_ended_by(stop, [&] { out.finish(); }, {"stop", "kept leases"}));
   REQUIRE(kept.size() == 2);
   {
-    const auto ended = std::move(kept.front());  // its release lets the consumer keep another
-                                                 // result
+    // After this lease ends, the consumer can keep another result.
+    const auto ended = std::move(kept.front());
   }
   out.finish();
   REQUIRE(kept.size() == 3);
@@ -659,7 +659,7 @@ TEST_CASE("a device failure during the copy of results names the batch, and noth
     auto slot = out.acquire(batch_of(1));
     device.fail_record(0);
     CHECK(says<device_fault>([&] { slot.send(); }, {"record"}));
-    CHECK(slot.send());  // the slot was kept
+    CHECK(slot.send());  // the failed send has kept the slot
     out.finish();
     CHECK(consumed == 2);
     CHECK(out.stats().discarded == 0);
@@ -729,7 +729,8 @@ TEST_CASE("results on a different stream than the feed's are refused, and both a
   using cpu_results = ps::results<twice>;
   const auto none = device.inline_stream();
   ps::loader loader{numbered{40}, ps::sequential{}, device, ten_each(1)};
-  // Runs the batches of a feed on `fed` with results on `computed`, joined or taken individually.
+  // Runs a loop with the feed on stream `fed` and the results on stream `computed`. Takes the slots
+  // by zip_results if `is_joined`, and otherwise one by one.
   const auto run = [&](ps::cpu_stream_ref fed, ps::cpu_stream_ref computed, bool is_joined) {
     ps::transfer feed{loader, fed};
     cpu_results out{device, computed, 10, [](auto&) {}};

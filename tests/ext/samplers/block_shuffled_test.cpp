@@ -147,7 +147,7 @@ TEST_CASE("a sample comes to every place as often as in a fair draw of blocks",
       }
     }
   }
-  // Position by position: within a row the cells are counts of independent draws.
+  // Tests each position separately, because the cells of a row count independent draws.
   double min = 1;
   for (std::size_t k = 0; k < side; ++k) {
     const auto row = [&](const std::vector<double>& of) {
@@ -163,8 +163,8 @@ TEST_CASE("two blocks, and two samples inside one, come in every pair of places"
   const std::uint64_t block = 8;
   std::vector<double> blocks(10 * 10);
   std::vector<double> inside(block * block);
-  std::vector<double> across(block * block);  // the same samples of two blocks: the blocks are
-                                              // shuffled differently
+  // The samples at the same place in two blocks: each block has its own shuffle.
+  std::vector<double> across(block * block);
   std::vector<double> unequal(10 * 10, 1.0);
   std::vector<double> unequal_inside(block * block, 1.0);
   for (std::size_t i = 0; i < 10; ++i) unequal[i * 11] = 0;

@@ -80,8 +80,7 @@ TEST_CASE("bucketed reads each length once while four windows are in flight", "[
   const ps::bucketed order{length, {.seed = 1, .batch_size = 4, .window = 25}};
   const auto all = order.order(windows * window, 0);
   std::array<std::uint64_t, 4> batch{};
-  // Accessed as by workers of different speed: each turn uses the newest window and the three
-  // before it.
+  // Workers differ in speed, so each turn uses the newest window and the three windows before it.
   for (std::uint64_t newest = 0; newest < windows; ++newest) {
     for (std::uint64_t turn = 0; turn < 3; ++turn) {
       for (std::uint64_t which = newest < 3 ? 0 : newest - 3; which <= newest; ++which) {
@@ -128,8 +127,8 @@ TEST_CASE("a bucketed order is the same for any access pattern", "[samplers][pro
     const auto both = make();
     const auto large = make();
     const auto little = make();
-    for (int turn = 0; turn < 2; ++turn) {  // each order has a single window, which the other must
-                                            // not use
+    // The two orders of `both` have a window each. Neither may use the window of the other.
+    for (int turn = 0; turn < 2; ++turn) {
       CHECK(epoch_of(both, 5003, 0) == epoch_of(large, 5003, 0));
       CHECK(epoch_of(both, 4000, 0) == epoch_of(little, 4000, 0));
     }
@@ -198,7 +197,7 @@ TEST_CASE("a bucketed order of equal lengths is a shuffle", "[samplers]") {
   const indices all = epoch_of(order, 1000, 0);
   std::size_t neighbours = 0;
   for (std::size_t i = 1; i < 1000; ++i) neighbours += all[i] == all[i - 1] + 1 ? 1U : 0U;
-  CHECK(neighbours < 10);  // the expected number is one
+  CHECK(neighbours < 10);  // the expected value is 1
 }
 
 TEST_CASE("the ranks of a sharded bucketed order share its batches",

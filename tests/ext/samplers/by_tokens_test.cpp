@@ -68,8 +68,8 @@ std::uint64_t cost_of(const indices& batch, const lengths_of_samples& lengths, b
   return padded ? longest * batch.size() : sum;
 }
 
-/// Returns the cost of the slowest of `step` batches summed over all steps, divided by that of the
-/// mean batch.
+/// Returns the ratio of two sums over all steps of `step` batches: the cost of the slowest batch,
+/// and the mean cost of a batch.
 double imbalance(const std::vector<indices>& batches, const lengths_of_samples& lengths,
                  bool padded, std::size_t step) {
   double slowest = 0;
@@ -179,7 +179,8 @@ TEST_CASE("a sample is repeated only in a window with fewer samples than batches
   };
   CHECK(of_ones(5, 3, 1) == 0);  // a window of two samples in two batches
   CHECK(of_ones(9, 5, 4) == 0);  // a window of four samples in four batches
-  // Windows of 26, 25, 25 and 25 samples, each alone in a batch, in 26 batches each.
+  // The windows have 26, 25, 25 and 25 samples. Each sample fills a batch, and each window needs 26
+  // batches, so three samples are repeated.
   CHECK(repeated(lengths_of_samples(101, 600),
                  {.max_tokens = 1000, .window = 30, .padded = padded}) == 3);
 }
@@ -262,7 +263,8 @@ TEST_CASE("epochs and seeds give different batches by tokens in equal number",
 
 TEST_CASE("any two samples of like length meet in a batch as often as others",
           "[samplers][statistics]") {
-  // Two windows of a stratum: a sample meets each of the others equally often.
+  // Both windows hold samples of the same length. Each sample meets every other sample equally
+  // often.
   constexpr std::size_t n = 48;
   const lengths_of_samples lengths(n, 10);
   const ps::by_tokens order{lengths, {.seed = 5, .max_tokens = 40, .window = 24}};

@@ -96,7 +96,7 @@ TEST_CASE("every window of one round has the exact shares", "[samplers][promise:
 TEST_CASE("a part has each sample once an epoch, in another order each time",
           "[samplers][promise:exact-23]") {
   const sizes of_parts{100, 7};
-  // The epochs of a part extend over those of the mixture.
+  // An epoch of a part may extend over several epochs of the mixture.
   const ps::mixture mixture =
       mixed({.seed = 3, .schedule = {{{}, {3, 2}}, {{.epoch = 1}, {1, 1}}}}, of_parts);
   indices first;
@@ -217,7 +217,7 @@ TEST_CASE("an unknown change of weights is refused, or accepted if allowed",
     ++batches;
   }
   CHECK(batches == 20);
-  // Nothing has changed up to the place; after it the parts continue where they were.
+  // Nothing changes before the position. After it, each part continues where it was.
   const indices old_epoch = epoch_of(before, 80, 0);
   CHECK(std::equal(expected.begin(), expected.begin() + 24, old_epoch.begin()));
   CHECK(after.progress({0, 6}) == before.progress({0, 6}));
@@ -240,7 +240,8 @@ TEST_CASE("a continued mixture is unchanged before its position, or refused",
   };
   const ps::mixture before = at({{{}, {1, 1}}});
   REQUIRE(before.size(20) == 20);
-  // Starting at epoch 1 a part would end after 11 samples, and every epoch with it.
+  // With these weights, a part runs out after 11 samples from epoch 1 on, so every epoch ends
+  // there.
   const auto problem_of = [](const ps::mixture& of, ps::training_position from, weights by) {
     try {
       static_cast<void>(of.continued(from, std::move(by)));
@@ -260,7 +261,7 @@ TEST_CASE("a continued mixture is unchanged before its position, or refused",
     CHECK(after.size(20) == 11);
     CHECK(after.progress({0, step}) == before.progress({0, step}));
   }
-  // Without the weights that made epochs short, past epochs would be longer.
+  // If the weights that shortened the epochs are removed, past epochs would be longer.
   const ps::mixture planned = at({{{}, {1, 1}}, {{.epoch = 2}, {9, 1}}});
   REQUIRE(planned.size(20) == 11);
   CHECK(problem_of(planned, {1, 0}, {1, 1}) ==

@@ -119,13 +119,13 @@ TEST_CASE("a weight takes effect lag steps after it is set", "[samplers][promise
     CAPTURE(ahead);
     const ps::prioritized order{ramp(), options};
     for (std::uint64_t step = 0; step < 100; ++step) {
-      // As in a loader: later steps are drawn before this step is delivered.
+      // A loader draws later steps before it delivers this step.
       for (std::uint64_t later = step; later <= (std::min)(step + ahead, std::uint64_t{99});
            ++later) {
         REQUIRE(step_of(order, later) == expected[static_cast<std::size_t>(later)]);
       }
       train(order, step, expected[static_cast<std::size_t>(step)]);
-      // Earlier steps, whether or not their draws are forgotten.
+      // Earlier steps can be drawn again, whether or not their draws are still stored.
       if (step >= 4)
         REQUIRE(step_of(order, step - 4) == expected[static_cast<std::size_t>(step - 4)]);
     }
@@ -272,7 +272,7 @@ TEST_CASE("a state with a valid checksum and invalid contents is refused",
   const std::string whole = ": expected a complete state of 100 weights, found the end";
   CHECK(problem_with([](indices& words) { words.resize(7); }) == text + "64" + whole);
   CHECK(problem_with([](indices& words) { words.pop_back(); }) == text + "600" + whole);
-  constexpr std::size_t changes = 7 + n / 2;  // three words each
+  constexpr std::size_t changes = 7 + n / 2;  // offset of the changes, which have three words each
   const std::string wrong =
       ": expected a weight that takes effect in one of the next steps, in the order of steps, "
       "found ";

@@ -78,7 +78,7 @@ TEST_CASE("a process accepts one measurement and equal measurements", "[tune]") 
 }
 
 TEST_CASE("the expected improvement equals the formula", "[tune]") {
-  // At the best value itself: the deviation times the density at 0.
+  // If the mean equals the best value, the result is the deviation times the density at 0.
   CHECK(std::abs(expected_improvement({1.0, 2.0}, 1.0) - 2.0 * 0.3989422804) < 1e-9);
   // A certain value gains the difference if it is lower, else nothing.
   CHECK(expected_improvement({0.5, 0.0}, 2.0) == 1.5);

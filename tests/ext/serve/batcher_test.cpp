@@ -191,8 +191,8 @@ TEST_CASE("a submitter waits for a place while all batches are full", "[serve]")
   submitter.wait_until_it_sleeps();
   {
     const auto batch = requests.next();
-    CHECK_FALSE(requests.try_submit(5, written(5)));  // its slot becomes free only when the lease
-                                                      // ends
+    // The slot of the batch is free only after its lease ends.
+    CHECK_FALSE(requests.try_submit(5, written(5)));
   }
   submitter.join();
   CHECK(requests.try_submit(5, written(5)));
@@ -214,9 +214,9 @@ TEST_CASE("a submitter takes the first free slot and is notified of the end", "[
   fast.launch([&] { short_gate.wait([](std::uint32_t open) { return open != 0; }); });
   first.release_after(slow);
   second.release_after(fast);
-  std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots wait for copies
+  std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots wait for streams
   short_gate.advance();
-  submitter.join();  // the slow slot still waits
+  submitter.join();  // the slot behind `slow` still waits
   std::atomic<bool> is_refused{false};
   std::thread late{[&] {
     try {
@@ -248,7 +248,7 @@ TEST_CASE("a write that throws leaves no request and frees its place",
     }
     const auto problem = test::error_of<std::domain_error>([&] {
       requests.submit(99, [](ps::sample<request> out) {
-        ps::get<"number">(out) = 99;  // half of the request
+        ps::get<"number">(out) = 99;  // writes only half of the request, then throws
         throw std::domain_error{"no such picture"};
       });
     });
@@ -302,7 +302,7 @@ TEST_CASE("requests of varying length are batched with the lengths that they hav
 
 TEST_CASE("a batch without room for the values of the next request is handed out", "[serve]") {
   const auto length = [](std::uint64_t tag) { return tag; };
-  // A batch has room for 10 letters, a request for 6.
+  // A batch has room for 10 letters, and a request for 6.
   ps::batcher<letter> requests{ps::cpu_device{},
                                {{}, {.longest = 6, .max_values_per_batch = 10}},
                                {.max_batch_size = 4, .fill = never, .depth = 3}};
@@ -377,7 +377,7 @@ TEST_CASE("a request of high priority is served in time while others keep the ba
   std::uint64_t tag = 4;
   bool is_served = false;
   while (!is_served && tag < 1'000'000) {
-    const auto batch = requests.next();  // others are always ready
+    const auto batch = requests.next();  // the other requests are always ready
     is_served = batch.tags().front() == 9;
     while (requests.try_submit(tag, written(tag))) ++tag;
   }
@@ -428,7 +428,7 @@ TEST_CASE("reserved slots take requests of high priority only", "[serve]") {
   waits.wait_until_it_sleeps();
   CHECK(requests.try_submit({3, {}, high}, written(3)));
   CHECK_FALSE(requests.try_submit({4, {}, high}, written(4)));
-  CHECK(tags_of(requests.next()) == tag_list{3});  // its slot stays reserved
+  CHECK(tags_of(requests.next()) == tag_list{3});  // the slot of the batch stays reserved
   CHECK(requests.stats().waiting == 2);
   CHECK(requests.try_submit({5, {}, high}, written(5)));
   CHECK(tags_of(requests.next()) == tag_list{5});

@@ -234,7 +234,7 @@ TEST_CASE("a slot whose copy cannot be waited for is never written again", "[ser
     const auto batch = requests.next();
     CHECK(batch.data() != lost);
     CHECK(is_as_tagged(batch));
-    CHECK_FALSE(requests.try_submit(tag, written(tag)));  // there is no other slot
+    CHECK_FALSE(requests.try_submit(tag, written(tag)));  // the only other slot is lost
   }
   lose_one(6);
   CHECK_THROWS_AS(requests.submit(7, written(7)), ps::leases_exhausted);
@@ -354,8 +354,8 @@ TEST_CASE("every submitted request is served or returned, whatever fails",
         }
       });
     }
-    // Each of two threads has a feed whose copies fail, and sometimes leaves its loop. A third
-    // thread uses the leases.
+    // Two threads each have a feed whose copies sometimes fail, and sometimes leave their loops. A
+    // third thread uses the leases.
     hand_over<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {
       while (const auto batch = ready.pop()) known.record_served(*batch);

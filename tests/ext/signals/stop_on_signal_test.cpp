@@ -105,7 +105,7 @@ TEST_CASE("a signal requests a stop, and callbacks run on a thread of the librar
   CHECK(signals.received() == number);
 }
 
-#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // it delays signals in calls that sleep
+#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // TSan delays signals in calls that sleep
 TEST_CASE("an existing thread gets the signal, and its interrupted call continues",
           "[signals][promise:honest-15]") {
   const kept_handlers kept;
@@ -158,7 +158,8 @@ TEST_CASE("a single signal does not end the program", "[signals]") {
           std::raise(SIGTERM);
           wait_for_stop(signals.token());
         }) == 0);
-  // Also not a signal that the library's thread would receive if it did not block it.
+  // The process also ends by a signal that only the library's thread could receive, if that thread
+  // did not block it.
   CHECK(signal_that_ends([] {
           sigset_t blocked;
           ::sigemptyset(&blocked);
@@ -222,7 +223,7 @@ TEST_CASE("a default action that was set later is kept", "[signals]") {
 
 TEST_CASE("a signal during the destruction of stop_on_signal does not remove a former handler",
           "[signals][promise:honest-15]") {
-  // Real-time signals: with more signals both sides need longer to examine them.
+  // Uses many real-time signals, because both threads then need longer and overlap more often.
   constexpr int count = 16;
   const auto real_time = [](int i) { return SIGRTMIN + 4 + i; };
   struct sigaction mine {};
@@ -241,8 +242,8 @@ TEST_CASE("a signal during the destruction of stop_on_signal does not remove a f
           real_time(5),  real_time(6),  real_time(7),  real_time(8),  real_time(9), real_time(10),
           real_time(11), real_time(12), real_time(13), real_time(14), real_time(15)};
       std::raise(own);
-      // The waiter restores their default action now. The destructor must start at that moment: a
-      // little later than in the last round, or earlier if that was too late.
+      // The waiter restores the default actions at this moment. The destructor must start at the
+      // same time: the delay grows if the last round was too early, and shrinks if it was too late.
       int turn = 0;
       while (turn < patience && handler_of(real_time(0)) != SIG_DFL) ++turn;
       patience += (turn == patience ? 1 : -1) * (patience / 16 + 1);
@@ -261,8 +262,8 @@ TEST_CASE("a signal during the destruction of stop_on_signal does not remove a f
 TEST_CASE("no handler is reset before all handlers are installed", "[signals][promise:honest-15]") {
   const kept_handlers kept;
   constexpr auto both = ps::detail::mask_of(SIGUSR1) | ps::detail::mask_of(SIGUSR2);
-  std::unique_lock held{ps::detail::the_signals.actions};  // as held by a thread that restores
-                                                           // their handlers
+  // A thread that restores the handlers of these signals would hold this lock.
+  std::unique_lock held{ps::detail::the_signals.actions};
   std::optional<ps::detail::signal_handlers> made;
   std::atomic<bool> is_made{false};
   std::atomic<long> number{0};
@@ -285,7 +286,8 @@ TEST_CASE("in a forked child a stop_on_signal is destroyed without its thread",
   const kept_handlers kept;
   std::optional<ps::stop_on_signal> signals{std::in_place, SIGUSR1};
   CHECK(signal_that_ends([&] {
-          // In the state that a thread which does not exist in the child may have left.
+          // Another thread of the parent may hold the lock at the fork, and does not exist in the
+          // child.
           ps::detail::the_signals.actions.lock();
           signals.reset();
           if (handler_of(SIGUSR1) != SIG_DFL) std::raise(SIGKILL);
@@ -311,7 +313,7 @@ TEST_CASE("a signal on its way to its handler does not remove a former handler",
   set_handler(SIGUSR1, &former_handler);
   {
     const ps::stop_on_signal signals{SIGUSR1};
-    // The state that the kernel leaves (SA_RESETHAND) before the first statement of the handler.
+    // With SA_RESETHAND, the kernel resets the handler before the handler's first statement.
     struct sigaction left {};
     ::sigaction(SIGUSR1, nullptr, &left);
     left.sa_handler = SIG_DFL;
@@ -328,7 +330,7 @@ TEST_CASE("one stop_on_signal at a time waits for a signal", "[signals]") {
   CHECK(refusal.number() == SIGUSR1);
   CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is already"));
   CHECK(handler_of(SIGUSR2) == SIG_DFL);
-  { ps::stop_on_signal other{SIGUSR2}; }  // the refused object holds nothing
+  { ps::stop_on_signal other{SIGUSR2}; }  // the failed constructor has not reserved SIGUSR2
   std::raise(SIGUSR1);
   wait_for_stop(first->token());
   first.reset();

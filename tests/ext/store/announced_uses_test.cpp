@@ -110,7 +110,7 @@ TEST_CASE("an abandoned order does not block announcements permanently",
   const auto use = [&](std::uint64_t block, std::size_t times) {
     for (std::size_t i = 0; i < times; ++i) uses.use(block);
   };
-  // The first announced use does not occur.
+  // The first announced use never happens.
   blocks_in_order long_one(max + 2, 3);
   long_one.front() = 1;
   tell(long_one);
@@ -118,7 +118,7 @@ TEST_CASE("an abandoned order does not block announcements permanently",
   CHECK(uses.of(1) != never);
   use(3, 1);
   CHECK(uses.size() == 0);
-  // Too short for that.
+  // Uses of blocks that are not in the plan do not count, so this short plan remains.
   tell({1, 2});
   use(9, max);
   uses.append(&reader, blocks_in_order{3});

@@ -79,7 +79,7 @@ int misses_of(const Store& cache, const test::counting_store& below,
   return below.reads - before;
 }
 
-// A cache reads `bytes` bytes of object "x" and is destroyed; the blocks stay in the folder.
+// Reads `bytes` bytes of object "x" through a cache and destroys it. The blocks stay on disk.
 void leave_on_disk(const test::counting_store& below, std::size_t bytes,
                    const ps::cached_store_options& options) {
   CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, bytes));
@@ -106,7 +106,7 @@ std::uint64_t bytes_in(const std::string& folder) {
   return bytes;
 }
 
-constexpr std::uint64_t file_bytes = 64 + 1 + 8 + 100;  // of a block of "x"
+constexpr std::uint64_t file_bytes = 64 + 1 + 8 + 100;  // size of the file of a block of "x"
 
 }  // namespace
 
@@ -187,7 +187,7 @@ TEST_CASE("with a known order, a memory cache has the minimum number of misses",
     cache.will_use(told(order));
     CAPTURE(order, room);
     CHECK(misses_of(cache, of.store, order) == fewest_misses(order, room));
-    // The same with a new order, announced in the middle.
+    // Announces a new order while the cache holds blocks of the previous order.
     const auto next = random_order(random, blocks, 10);
     cache.will_use(told(next));
     CHECK(misses_of(cache, of.store, next) <= fewest_misses(next, room));
@@ -228,7 +228,7 @@ TEST_CASE("without a known order, the least recently used block is evicted first
   CHECK(misses_of(cache, of.store, {0, 2, 3}) == 0);
   CHECK(misses_of(cache, of.store, {1}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
-  // An order that names none of them evicts them, the oldest first.
+  // If an announced order contains none of the cached blocks, the oldest blocks are evicted first.
   cache.will_use(told({4}));
   CHECK(misses_of(cache, of.store, {4}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
@@ -367,7 +367,7 @@ TEST_CASE("announcements are bounded for any reported object size", "[store]") {
   CHECK(cache.size_of("x") == std::uint64_t{1} << 62);
   const ps::upcoming_range all{"x", 0, ~std::uint64_t{0}};
   cache.announce_reads(&all, std::span{&all, 1});
-  // The same bound applies to an order, where reaching it would take a minute.
+  // The same limit applies to an announced order. Without it, this call would take a minute.
   ps::detail::known_objects none{"s"};
   const auto size_of = [](std::string_view) { return std::optional{std::uint64_t{1} << 62}; };
   CHECK(ps::detail::block_numbers(std::span{&all, 1}, options, none, 1000, size_of).size() == 1000);
@@ -427,7 +427,7 @@ TEST_CASE("blocks on disk serve the next run and other processes, but no other s
   CHECK(reads_right(other, of.store, "x", 0, 100));
   CHECK(of.store.reads == before + 1);
 
-  // Another process writes blocks while this cache runs.
+  // Another process writes blocks to the folder while this cache exists.
   REQUIRE(test::in_child([&] {
             const ps::cached_store theirs{of.store, others};
             return reads_right(theirs, of.store, "x", 500, 200) ? 0 : 1;
@@ -444,7 +444,7 @@ TEST_CASE("blocks on disk serve the next run and other processes, but no other s
 }
 
 TEST_CASE("blocks of an older version with the same size are read again", "[store]") {
-  // Like the ETag or Last-Modified of a server.
+  // Reports a version, as a server does with ETag or Last-Modified.
   struct versioned : test::counting_store {
     std::string version = "1";
     [[nodiscard]] ps::object_state state_of(std::string_view object) const {
@@ -472,7 +472,7 @@ TEST_CASE("blocks of an older version with the same size are read again", "[stor
   below.version = "2";
   const ps::cached_store newer{below, options};
   CHECK(reads_right(newer, below, "x", 0, 1000));
-  CHECK(newer.stats().damaged == 5);  // the new blocks have replaced them
+  CHECK(newer.stats().damaged == 5);  // the new blocks have replaced the old blocks
   CHECK(newer.stats().from_disk == 0);
   CHECK(newer.stats().disk_bytes == same.stats().disk_bytes / 5 * 10);
 }
@@ -511,7 +511,7 @@ TEST_CASE("stores that share a folder of a cache have blocks of their own", "[st
     write(root + "/x", content);
     CHECK(cached(ps::local_store{root}) == std::string(300, content));
   }
-  // A file that has replaced another file, with the same size and time.
+  // Another file with the same size and time replaces the file.
   write(dir.path("a/new"), 'c');
   std::filesystem::rename(dir.path("a/new"), dir.path("a/x"));
   CHECK(cached(ps::local_store{dir.path("a")}) == std::string(300, 'c'));
@@ -590,7 +590,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
         CHECK(cache.stats().memory_bytes == 0);
       }
       CHECK(below.reads == before);
-      // Damage is detected only in the chunks that were read.
+      // Damage is detected only in chunks that are read.
       for (const std::size_t at : {from, to - 1, from / chunk * chunk}) {
         std::string damaged = whole;
         damaged[start + at] = static_cast<char>(damaged[start + at] ^ 1);
@@ -626,9 +626,9 @@ TEST_CASE("a block on disk moves to memory if it is used sooner than the blocks 
     return cache.stats().from_memory - before;
   };
   cache.will_use(told({0, 1, 2, 0, 1}));
-  CHECK(from_memory({0, 1, 2, 0, 1}) == 1);  // block 0: the others are not worth replacing it
-  CHECK(from_memory({2, 2}) == 1);           // without a known order the most recently used blocks
-                                             // stay
+  CHECK(from_memory({0, 1, 2, 0, 1}) == 1);  // block 0: replacing it for 1 or 2 would not help
+  // Without a known order, the most recently used blocks stay.
+  CHECK(from_memory({2, 2}) == 1);
   CHECK(cache.stats().from_store == 0);
 }
 
@@ -673,7 +673,7 @@ TEST_CASE("the files of a killed process are removed by the next process",
   { const ps::cached_store second{of.store, options}; }
   CHECK(names_in(options.folder) ==
         std::vector<std::string>{"0123456789abcdef.block.part-3-4", "notes.txt"});
-  ::close(file);  // its process has ended
+  ::close(file);  // closed, because its process has ended
   { const ps::cached_store third{of.store, options}; }
   CHECK(names_in(options.folder) == std::vector<std::string>{"notes.txt"});
 }
@@ -738,7 +738,7 @@ TEST_CASE("an announced range ends at the end of its object", "[store]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   constexpr auto to_end = static_cast<std::uint64_t>(-1);
-  // The first two blocks are used last, so the other two stay.
+  // The first two blocks are used last, so the last two blocks stay in memory.
   const std::vector<ps::upcoming_range> ranges{{"x", 200, to_end}, {"x", 0, 200}};
   cache.will_use(ranges);
   CHECK(misses_of(cache, of.store, {2, 3}) == 2);
@@ -758,11 +758,11 @@ TEST_CASE("announcements of several readers keep the blocks that are used next",
   cache.announce_reads(&other, told({4, 1}));
   cache.announce_reads(&one, told({5, 2}));
   CHECK(cache.stats().planned_uses == 10);
-  CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);  // 1 and 2 stay; then 2 is dropped
-                                                               // without a replacement
+  // Blocks 1 and 2 stay until block 2 is dropped without a replacement.
+  CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);
   CHECK(cache.stats().planned_uses == 4);
-  // The other readers keep their announcements when one retracts its own: 1 is used again, 2 is
-  // not.
+  // If a reader retracts its announcements, those of other readers remain: block 1 is used again,
+  // block 2 is not.
   cache.retract(&one);
   CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {4, 6, 1}) == 2);
@@ -834,7 +834,7 @@ TEST_CASE("a scan of the folder drops removed files and evicts files of others f
   ps::detail::block_disk disk{"", 300};
   const auto nobody = [](std::uint64_t) { return ps::detail::never; };
   CHECK(disk.look({{1, 100, 10}, {2, 100, 30}, {3, 100, 20}}, nobody).empty());
-  // 1 is gone, and new files count as older than known files.
+  // Block 1 was removed by another process. New files count as older than known files.
   const auto gone = disk.look({{2, 100, 30}, {4, 100, 40}, {3, 100, 20}, {5, 100, 50}}, nobody);
   CHECK(gone == std::vector<std::uint64_t>{4});
   ps::cached_store_stats stats;

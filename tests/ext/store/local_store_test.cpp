@@ -375,7 +375,7 @@ TEST_CASE("a file that is written to, truncated or replaced is detected",
     SECTION(direct ? "direct: replaced" : "replaced") {
       std::filesystem::rename(files.path("a"), files.path("was"));
       files.add("a", std::string(10'000, 'n'));
-      // The file is open and keeps its content. After another file it would be opened again.
+      // The store has the old file open and reads its content. Reading file "b" closes it.
       CHECK(test::part_of(store, "a", 0, 3) == "ooo");
       CHECK(test::part_of(store, "b", 0, 3) == "ooo");
       const auto problem =

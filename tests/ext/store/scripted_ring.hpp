@@ -28,14 +28,14 @@ struct ring_script {
   std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  ///< maximum bytes per read
   unsigned max_taken = ~0U;  ///< maximum submissions per call
 
-  unsigned entered = 0;               ///< calls
+  unsigned entered = 0;               ///< number of calls of `enter`
   unsigned reads = 0;                 ///< completed reads
   std::vector<std::uint64_t> places;  ///< destination addresses of the completed reads
   unsigned max_under_way = 0;
   unsigned under_way = 0;      ///< reads in flight in all rings
   unsigned open = 0;           ///< open rings
   unsigned made = 0;           ///< rings ever created
-  bool lost_a_result = false;  ///< there was no space for a result
+  bool lost_a_result = false;  ///< the completion queue was full
   bool left_queued = false;    ///< a ring was destroyed with submissions that were never taken
 };
 
@@ -90,7 +90,7 @@ class scripted_ring {
     while (taken < (std::min)(queued, script_->max_taken) && one.words[0] != one.words[1]) {
       const unsigned at = one.words[6 + (one.words[0] & one.words[2])];
       one.under_way.push_back(one.submissions[at]);
-      one.submissions[at] = {};  // may be overwritten from now on
+      one.submissions[at] = {};  // the caller may overwrite the entry now
       ++one.words[0];
       ++taken;
       ++script_->under_way;

@@ -146,7 +146,7 @@ std::vector<std::uint64_t> long_tailed(std::size_t count, double median, double 
   return lengths;
 }
 
-// Lengths without tokens.
+// A source of documents that has only lengths, and no tokens.
 struct only_lengths {
   std::vector<std::uint64_t> lengths;
 

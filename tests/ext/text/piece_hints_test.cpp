@@ -14,8 +14,8 @@ using test::numbered_documents;
 
 namespace {
 
-using hinted_part = std::vector<std::uint64_t>;  // its document, its first token, its number of
-                                                 // tokens
+// The document, its first token, and the number of its tokens.
+using hinted_part = std::vector<std::uint64_t>;
 using hinted_parts = std::vector<hinted_part>;
 
 // Documents that record the parts in each prefetch call.

@@ -50,7 +50,7 @@ TEST_CASE("ranks get the same windows of token shards as with llm.c's loader", "
   constexpr std::size_t batch = 2;   // B
   constexpr std::size_t length = 4;  // T
   constexpr std::size_t world = 3;
-  // 1, 2 and 1 whole steps of 24 tokens and the next token, and a remainder.
+  // With steps of 24 tokens and one token more, the shards have 1, 2 and 1 whole steps.
   const std::vector<tokens> shards{from(0, 48), from(1000, 49), from(2000, 25)};
   test::write_file(dir.path("shard_0.bin"), llmc_file(shards[0]));
   test::write_file(dir.path("shard_1.bin"), llmc_file(shards[1]));
@@ -81,7 +81,7 @@ TEST_CASE("ranks get the same windows of token shards as with llm.c's loader", "
     CHECK(step == 4);
   }
   CHECK(ps::origin_of(data, 6) == ps::sample_origin{0, 1});
-  // Without whole steps a shard has all its windows.
+  // If windows need not form whole steps, a shard has all its windows.
   CHECK(ps::token_shards<int>{ps::glob(dir.path("shard_*.bin")),
                               {.length = length, .header = ps::llmc_header}}
             .size() == 11 + 12 + 6);
@@ -101,7 +101,7 @@ TEST_CASE("tokens of 16 and 32 bits are read as any wider integer type", "[text]
   CHECK(large.offset() == 1024 + 4);
   CHECK(large.expected() == "a token of at most 65535");
   CHECK_THAT(large.found(), Catch::Matchers::StartsWith("70000: "));
-  // The token after the window is in y alone.
+  // The token after the window is only in y.
   const auto next = error_of<ps::element_type_mismatch>([&] {
     const ps::token_shards<std::uint16_t> one{{wide}, {.length = 1, .header = ps::llmc_header}};
     test::read_batch(one, {0});
@@ -135,7 +135,7 @@ TEST_CASE("a shard whose header does not fit the file is refused", "[text][fault
   CHECK(error_of<ps::length_mismatch>([&] { open(bytes.substr(0, 1041)); }).path() == bad);
   CHECK_THAT(error_of<ps::file_format_error>([&] { open("\x93NUMPY" + bytes.substr(6)); }).found(),
              Catch::Matchers::Contains("an npy file"));
-  bytes[4] = 7;  // of Llama 3
+  bytes[4] = 7;  // the version of a Llama 3 file
   CHECK(error_of<ps::file_format_error>([&] { open(bytes); }).offset() == 4);
   const auto shorter = error_of<ps::file_truncated>([&] { open(llmc_file(from(0, 4))); });
   CHECK(shorter.expected() == "1 windows of 4 tokens and the next token");

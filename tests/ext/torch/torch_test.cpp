@@ -205,7 +205,7 @@ TEST_CASE("tensors saved by autograd keep the batch, and backward releases it",
   auto it = range.begin();
   for (; losses.size() < 3; ++it) {
     const auto x = ps::torch_tensor<"x">(std::move(*it));
-    losses.push_back((x * w).sum());  // its graph has saved x
+    losses.push_back((x * w).sum());  // the autograd graph of the loss keeps x alive
     if (losses.size() == 3) break;
   }
   SECTION("three graphs hold three slots") { CHECK_THROWS_AS(++it, ps::leases_exhausted); }

@@ -32,10 +32,10 @@ struct chaotic {
 
   std::uint64_t count = 1;
   std::uint64_t key = 0;
-  std::uint64_t bad_in = 0;      // one in so many samples is bad; 0: none
-  std::uint64_t flaky_in = 0;    // one in so many fails at first
-  std::size_t flaky_fails = 0;   // number of failures of those
-  std::uint64_t yields_in = 64;  // one in so many yields before its read
+  std::uint64_t bad_in = 0;      // one in this many samples is bad; 0: none
+  std::uint64_t flaky_in = 0;    // one in this many samples fails at first; 0: none
+  std::size_t flaky_fails = 0;   // number of times that these samples fail
+  std::uint64_t yields_in = 64;  // one in this many reads yields first
   // The result of `size`, if it is not `count`.
   std::shared_ptr<std::atomic<std::uint64_t>> other_size =
       std::make_shared<std::atomic<std::uint64_t>>(0);
@@ -58,8 +58,8 @@ struct chaotic {
   [[nodiscard]] bool is_one(std::uint64_t index, std::uint64_t of, std::uint64_t in) const {
     return in != 0 && ps::sample_generator{{.seed = key, .epoch = of}, index}() % in == 0;
   }
-  // Counts are per thread: one thread reads a sample and its retries, without interruption by
-  // another thread's reads.
+  // The counts are per thread, because the thread that reads a sample also makes its retries, with
+  // no other read in between.
   bool fails_again(std::uint64_t index) const {
     thread_local std::array<std::size_t, 64> fails{};
     std::size_t& so_far = fails.at(index);

@@ -191,7 +191,7 @@ class machine {
 
   // ---- machine/disturbances.hpp: changes behind a loader
 
-  /// Changes the epoch without an order, or gives every epoch an order.
+  /// Selects the epoch whose order throws, or none.
   void change_order();
   /// Makes the sampler hang for a while, during later operations.
   void hold_order();
@@ -214,7 +214,7 @@ class machine {
   ps::cpu_device device_;
   ps::cpu_stream stream_ = device_.make_stream();
   std::vector<kept_lease> kept_;          // may outlive their loader or feed
-  std::vector<away_lease> away_;          // these too
+  std::vector<away_lease> away_;          // may outlive them too
   std::vector<std::uint64_t> on_stream_;  // owners of the leases on the stream
   setup how_;
   std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch_;
@@ -234,7 +234,7 @@ class machine {
   bool is_cancelled_ = false;
   bool is_of_none_ = false;               // the last range is empty
   std::size_t late_ = 0;                  // batches that may still be delivered
-  std::shared_ptr<const expected> must_;  // of the current batch, or null
+  std::shared_ptr<const expected> must_;  // expected content of the current batch, or null
   std::vector<ps::batch_position> left_;  // batches of the live range
   std::optional<ps::batch_position> loader_next_;
   std::optional<ps::batch_position> feed_next_;

@@ -18,10 +18,10 @@ class no_order : public std::runtime_error {
   no_order() : std::runtime_error("no order today") {}
 };
 
-/// A shuffled order that throws for `bad_epoch` and may be slow. A fingerprint only requests epochs
-/// 0 and 1.
+/// A sampler with a shuffled order. Requests for the order of `bad_epoch` throw, and any request
+/// may be slow. A fingerprint requests only the orders of epochs 0 and 1.
 struct moody {
-  /// While it is shut, requests for an order wait.
+  /// While the gate is shut, requests for an order wait.
   struct gate {
     std::atomic<bool> is_shut = false;
     std::atomic<std::uint64_t> waits = 0;

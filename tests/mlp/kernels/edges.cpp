@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs the fused kernels with an error in them. Passes if every run differs from the CPU device, in
-// each order of blocks and threads.
+// Runs fused kernels that contain an error. Passes if the result of every run differs from that of
+// the CPU device, for each order of blocks and threads.
 #include <cmath>
 #include <cstdio>
 
