@@ -165,7 +165,7 @@ TEST_CASE("quarantined samples are not read, and all others are unchanged",
   ps::loader loader{part(&bad_reads), ps::shuffled{.seed = 3},
                     listing(workers, {.retries = 3,
                                       .action = action,
-                                      .max_failures = 0,  // known bad samples do not count
+                                      .max_failures = 0,  // samples in the list do not count
                                       .quarantine_list = ps::read_quarantine(list)})};
   CHECK(loader.state() == learning.state_at({}));
   CHECK((look_at_all(loader.epochs(0, 2)) == expected));

@@ -212,10 +212,10 @@ TEST_CASE("workers and prefetch threads read the same data with announcements",
     }
     CHECK(bytes_in(loader.epochs(epoch, epoch + 2)) == bytes_in(plain.epochs(epoch, epoch + 2)));
   }
-  // Within a range, the cache keeps the blocks of the following epochs that are used soon, and a
-  // quarter of all blocks fits in it. A cache that evicts the least recently used block would read
-  // nearly all blocks again. Threads that are delayed at a wrong moment also cost blocks, so the
-  // test uses the best of up to ten ranges.
+  // The cache has room for a quarter of all blocks. Within a range, it keeps the blocks that the
+  // following epochs use soon. A cache that evicts the least recently used block would read nearly
+  // all blocks again. A thread that is delayed at a wrong moment also costs blocks, so the test
+  // uses the best of up to ten ranges.
   constexpr int max = 8 * 120 * 85 / 100;
   int misses = 8 * 120;
   for (std::uint64_t epoch = 8; epoch < 88 && misses >= max; epoch += 8) {

@@ -88,7 +88,7 @@ TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without
           stream.reset();
           return is_told ? 7 : 1;
         }) == 7);
-  CHECK(in_child([&] {  // no thread makes room in the queue
+  CHECK(in_child([&] {  // in the child, no thread makes room in the queue
           const bool is_told = is_refused([&] {
             for (int i = 0; i < 1000; ++i) stream->launch([] {});
           });

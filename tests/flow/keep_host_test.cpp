@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Host slots that stay until the device lease ends: the same bits as on the device, each returned
-// once, and never so many that the loop waits for a slot that it keeps itself.
+// Tests host slots that stay until the device lease ends. They have the same bits as on the device,
+// and each is returned once. A loop never holds so many of them that it waits for itself.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -244,7 +244,7 @@ TEST_CASE("every end of a lease returns its host slot", "[flow][keep_host]") {
   };
   CHECK_THROWS_AS(throwing(), int);
   CHECK(loader.held() == 0);
-  // A loop that pulls is reset.
+  // A loop that calls `next` is ended by `reset`.
   for (int i = 0; i < 3; ++i) CHECK(is_batch(feed->next().host(), static_cast<std::uint64_t>(i)));
   feed->reset();
   CHECK(loader.held() == 0);

@@ -201,7 +201,7 @@ TEST_CASE("leaving early stops reading after the runs in progress", "[flow][prom
   loader.stop();
   opener.join();
   CHECK(data.state->running == 0);
-  CHECK(data.state->reads == 21);  // the other nine samples were not read
+  CHECK(data.state->reads == 21);  // nine samples of batch 2 were not read
 }
 
 TEST_CASE("an error in a batch that was never reached ends with its range",

@@ -215,7 +215,7 @@ TEST_CASE("an exception of length() is thrown at its batch's turn with its sampl
       }(),
       "no length");
   CHECK(batches == 4);
-  CHECK(*data.last_read == 31);  // nothing is read of a batch without all lengths
+  CHECK(*data.last_read == 31);  // samples are read only after all lengths of their batch
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->stage == "length");
   CHECK(loader.last_failure()->sample == 37);
@@ -388,7 +388,7 @@ TEST_CASE("ragged batches reach a device in one copy of what they use",
   const auto copied = feed.stats();
   CHECK(copied.copies == 14);
   CHECK(copied.bytes == stats.read.bytes);
-  CHECK(copied.step.bytes == 2 * 103 * 8);  // the host does not count values on the device
+  CHECK(copied.step.bytes == 2 * 103 * 8);  // the host cannot count values in device memory
 }
 
 TEST_CASE("the copy of several ragged fields ends with the last one's values",
@@ -444,7 +444,7 @@ TEST_CASE("the footprint counts the offsets and the room for ragged values",
       .batch_size = 16, .workers = 1, .memory = {.max_values_per_batch = 3000}};
   const sentences some{.count = 16, .longest = 1000};
   const auto need = ps::footprint<ragged_text>(some.extents(), options);
-  CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels; 6000 bytes of values; in pages
+  CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels, then 6000 bytes, in whole pages
   ps::loader loader{some, ps::sequential{}, options};
   CHECK(loader.footprint().slot_bytes == need.slot_bytes);
   CHECK(loader.footprint().bytes == need.bytes);

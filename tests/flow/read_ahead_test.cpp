@@ -58,8 +58,8 @@ TEST_CASE("batches are the same for any lookahead", "[flow][promise:exact-11]") 
   }
 }
 
-// Without workers, so that no sample is read during a hint. Such a sample would permanently count
-// as hinted and not read. lookahead_thread_test tests the lookahead thread.
+// Uses no workers, because a worker might read a sample before its hint is recorded. That sample
+// would permanently count as hinted and not read. lookahead_thread_test tests the lookahead thread.
 TEST_CASE("announced and unread bytes stay within the limit", "[flow][promise:bounded-12]") {
   const planned data{300};
   ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .lookahead_bytes = 250}};
@@ -78,7 +78,8 @@ TEST_CASE("a pipeline forwards hints to its base datasets", "[flow][promise:boun
   const auto copied = [](auto in, auto out) { ps::get<"label">(out) = ps::get<"label">(in); };
   const ps::any_dataset kept{ps::concat(one, other | ps::subset(10, 30)) |
                              ps::map<planned::record_type>(copied) | ps::map(same)};
-  // The capacity is the smaller of the two, and each dataset gets the plan for its samples.
+  // The pipeline has the smaller capacity of the two datasets. Each dataset gets the plan for its
+  // own samples.
   CHECK(ps::plan_capacity_of(kept) == 300);
   ps::access_plan(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{3, 4});
@@ -155,7 +156,7 @@ TEST_CASE("a dataset that hangs or throws on a hint costs no batch",
   };
   CHECK(samples_in(0, 0) == 400);
   const std::size_t told = data.seen->told().size();
-  CHECK(told <= 20);  // in the first call, which hangs
+  CHECK(told <= 20);  // all in the first call, which hangs
   data.seen->gate.store(0);
   CHECK(samples_in(4, told) == 400);  // the next call comes after the hanging call has thrown
   CHECK(loader.stats().ahead.failed > 0);

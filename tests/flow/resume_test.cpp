@@ -60,8 +60,8 @@ class asking {
   explicit asking(const Loop& loop) : thread_([this, &loop] { ask(loop); }) {}
   asking(asking&&) = delete;
 
-  /// Stops the thread. Returns true if each position was one of the loop's, and none was before an
-  /// earlier result.
+  /// Stops the thread. Returns true if each result was a position of the loop, and the positions
+  /// never went back.
   bool finish() {
     is_over_ = true;
     thread_.join();
@@ -225,7 +225,7 @@ TEST_CASE("the end of an epoch is a separate position", "[flow][promise:exact-6]
     CHECK(end == loader.state_at({0, 13}));
     CHECK(end != loader.state_at({1, 0}));
     CHECK(ps::from_text<ps::loader_state>(ps::to_text(end)) == end);
-    // The rest of epoch 0 is empty. After it, the position of the loop is unchanged.
+    // No batches of epoch 0 remain, so the loop's position does not change.
     CHECK(all_of(loop.resume(end, 1)).empty());
     CHECK(loop.state() == end);
     CHECK((all_of(loop.resume(end, 2)) == second));

@@ -73,7 +73,7 @@ std::size_t wrong_in_feed() {
   return wrong;
 }
 
-/// Returns how many of `rounds` find an error.
+/// Returns the number of runs, out of `rounds`, that find an error.
 int caught(fake_cuda::policy policy, int rounds) {
   int seen = 0;
   for (int round = 0; round < rounds; ++round) {

@@ -28,7 +28,7 @@ namespace {
 
 using record = numbered::record_type;
 
-/// Records the unit that the slab passes.
+/// A device that records the unit that the slab passes.
 struct pieces_device : gated_device {
   std::shared_ptr<std::size_t> unit = std::make_shared<std::size_t>(0);
 
@@ -153,7 +153,7 @@ TEST_CASE("slots that are released at one point are free when the stream has rea
   CHECK_FALSE(end.refusal);
   two.release_after(copies, end.at);
   one.release_after(copies, end.at);
-  copies.reset();  // the slots have their own references
+  copies.reset();  // the slots keep the timeline alive
   CHECK_FALSE(one);
   CHECK(slots->leased() == 0);
   std::atomic<bool> acquired{false};
@@ -269,7 +269,7 @@ TEST_CASE(
     got = slots->acquire();
     acquired = true;
   }};
-  test::happens(acquired);  // so that the worker usually sleeps
+  test::happens(acquired);  // yields, so that the worker usually sleeps now
   if (how == 0) {
     slots->release(3);
     slots->release(1);

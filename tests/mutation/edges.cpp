@@ -44,7 +44,7 @@ constexpr int ledger_objects = 2;
 constexpr int was_stuck = 3;
 
 #if defined(PENSTOCK_EDGES_PLAIN_SOURCE)
-/// A loader without points of its copies, like a source that a user wrote.
+/// A source like one that a user wrote: its batches are not released at points of their copies.
 template <class Loader>
 class plain_source {
  public:
@@ -329,7 +329,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   loader.emplace(
       data, ps::shuffled{.seed = 4}, device,
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
-  // Groups of one, two and three copies.
+  // The feed groups one, two or three copies.
   device.grouped_bytes = (1 + round / 2 % 3) * loader->layout().bytes();
   const ps::transfer_options options{
       .depth = 4 + round % 2, .keep_host = keep_host, .tuning = {.zero_copy = zero_copy}};
@@ -425,7 +425,7 @@ int main(int argc, char** argv) {
   const int early = caught(fake_cuda::policy::early, seeds);
   std::printf("runs of %d that see something wrong: late %d, random %d, early %d\n", seeds, late,
               random, early);
-  // Not every run: with lucky timing of threads, a few runs find nothing.
+  // A few runs may find nothing, because the timing of threads varies.
   if (edge_is_missing) return late >= seeds - 2 && random >= seeds - 4 ? 0 : 1;
   return late + random + early == 0 ? 0 : 1;
 }

@@ -137,8 +137,8 @@ void require(bool is_so, const char* what) {
   ++problems;
 }
 
-/// Returns how often each of the batches 0 to 5 was marked with `name`. Empty if another batch was
-/// marked.
+/// Returns how often each of the batches 0 to 5 was marked with `name`, or an empty list if any
+/// other batch was marked.
 std::vector<int> times(const char* name) {
   const std::lock_guard lock{seen().mutex};
   std::vector<int> of(6, 0);

@@ -65,9 +65,9 @@ TEST_CASE("a quantile that falls between two durations is the shorter one", "[ob
 TEST_CASE("ticks are times to the nearest nanosecond", "[observe]") {
   auto all = stats_of({2, 4});
   all.nanoseconds_per_tick = 0.4;
-  CHECK(all.total().count() == 2);      // 2.4
-  CHECK(all.longest().count() == 2);    // 1.6
-  CHECK(all.quantile(0).count() == 1);  // 0.8
+  CHECK(all.total().count() == 2);      // 6 ticks are 2.4 ns
+  CHECK(all.longest().count() == 2);    // 4 ticks are 1.6 ns
+  CHECK(all.quantile(0).count() == 1);  // 2 ticks are 0.8 ns
 }
 
 TEST_CASE("quantiles are those of the sorted list, a sixteenth off at most", "[observe]") {

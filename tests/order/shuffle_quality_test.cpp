@@ -16,9 +16,9 @@
 #include "support/catch.hpp"
 #include "support/statistics.hpp"
 
-// Tests whether a shuffle has structure. The distribution of each statistic over all n! orders is
-// known exactly. The same statistics are applied to shuffles that are known to be bad; each of them
-// is even in all except a few respects.
+// Tests if a shuffle has structure, by statistics whose exact distribution over all n! orders is
+// known. Also applies them to shuffles that are known to be bad. Each bad shuffle is even in all
+// except a few statistics.
 
 namespace ps = penstock;
 
@@ -40,7 +40,7 @@ struct quality_of_order {
 std::vector<double> fixed_points(std::size_t n) {
   std::vector<double> chance(n + 1);
   for (std::size_t fixed = 0; fixed <= n; ++fixed) {
-    double none = 0;  // for the n - fixed other samples
+    double none = 0;  // probability that all other samples move
     double term = 1;
     for (std::size_t i = 0; i <= n - fixed; ++i) {
       none += term;
@@ -81,7 +81,8 @@ std::vector<double> ascents(std::size_t n) {
   return chance;
 }
 
-/// `order_of(key)` returns a vector of the `n` indices.
+/// Applies all statistics to the orders of `keys` keys. `order_of(key)` returns a vector of `n`
+/// indices.
 template <class Source>
 quality_of_order quality_of(const Source& order_of, std::size_t n, std::uint64_t keys) {
   std::vector<double> places(n * n), beside(n * n), apart(n * n);

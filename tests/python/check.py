@@ -24,7 +24,7 @@ def answer(disk):
     """Lets the reads that wait for this pipe continue, if there are any."""
     try:
         os.close(os.open(disk, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:  # no read waits at the moment
+    except OSError:  # no read is waiting
         pass
 
 
@@ -119,7 +119,7 @@ class Limits(unittest.TestCase):
         def run(epochs):
             for epoch in range(epochs):
                 for image, label in source.epoch(epoch):
-                    image.__dlpack__()  # and dropped
+                    image.__dlpack__()  # creates a capsule and drops it
                     self.assertEqual(np.from_dlpack(image)[0, 0, 0], np.from_dlpack(label)[0])
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
@@ -193,7 +193,7 @@ class Errors(unittest.TestCase):
             threads = [threading.Thread(target=use) for _ in range(2)]
             for thread in threads:
                 thread.start()
-            while not refusals:  # one of the threads waits for the disk
+            while not refusals:  # until a thread fails while the other waits for the disk
                 threading.Event().wait(0.01)
             while any(thread.is_alive() for thread in threads):
                 answer(disk)
@@ -221,7 +221,7 @@ except KeyboardInterrupt:
             limit.start()
             with open(disk, "w"):  # returns after a worker has opened the pipe and waits
                 child.send_signal(signal.SIGINT)
-                told = child.stdout.readline()  # before the disk answers
+                told = child.stdout.readline()  # printed before the disk answers
             self.assertEqual(told, "interrupted\n")
             while child.poll() is None:
                 answer(disk)

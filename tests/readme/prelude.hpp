@@ -88,7 +88,7 @@ using namespace std::chrono_literals;  // used by tables of options
 using digit =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 
-/// A dataset of 256 images, each in one shade.
+/// A dataset of 256 images. All pixels of an image have the same value.
 struct digit_images {
   using record_type = digit;
   std::uint64_t size() const { return 256; }

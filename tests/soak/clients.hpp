@@ -55,7 +55,7 @@ inline came_to counted;
 
 struct clients_config {
   std::uint64_t clients = 1;
-  std::uint64_t requests = 0;  // of each client
+  std::uint64_t requests = 0;  // number per client
   std::uint64_t takers = 1;
   bool by_feed = false;
   bool on_stream = false;          // the feed has a stream
@@ -227,7 +227,7 @@ class clients {
         serve(std::move(batch), random, others);
       }
     }
-    // No taker is left, so this wakes submitters that wait for room.
+    // The last taker ends the batcher, so that submitters do not wait for room forever.
     if (takers_left_.fetch_sub(1) == 1) random() % 2 == 0 ? requests.abandon() : requests.close();
   }
   void take_by_feeds(ps::batcher<request>& requests, const ps::cpu_device& device,

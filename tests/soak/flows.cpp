@@ -122,7 +122,8 @@ struct texts {
   }
 
  private:
-  // True once per sample, so that the retry succeeds no matter what the thread reads in between.
+  // Returns true once per sample, so that a retry always succeeds, no matter what the thread reads
+  // in between.
   [[nodiscard]] bool fails_now(std::uint64_t index) const {
     return !(*have_failed)[static_cast<std::size_t>(index)].exchange(true);
   }
@@ -269,7 +270,7 @@ class flow {
       }
       const std::uint64_t way = below(6);
       auto transfer = how_.transfer;
-      if (way == 3 || way == 4) {  // only this thread holds leases, so no wait could end
+      if (way == 3 || way == 4) {  // no other thread could release a lease
         options.on_slots_exhausted = transfer.on_slots_exhausted = ps::exhausted_action::fail;
       }
       std::unique_ptr<const soak::shelf::blobs_type> blobs;
@@ -425,7 +426,7 @@ class flow {
     if (how_.options.in_order) {
       state = face.state();
       ps::batch_position at{state->epoch, state->batch};
-      // The end of an epoch is a separate position, after the last batch of every rank.
+      // A state at the end of an epoch differs from a state at the start of the next epoch.
       if (at.batch >= batches) at = {at.epoch + 1, 0};
       require(at == next, "a state of another place");
     } else {

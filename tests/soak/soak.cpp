@@ -37,7 +37,7 @@ std::size_t entries_of(const char* folder) {
   const std::filesystem::directory_iterator all{folder};
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
-// Both counts include the descriptor or thread that reads the folder, which is always the same.
+// Both counts include the descriptor or the thread that reads the folder.
 std::size_t descriptors() { return entries_of("/proc/self/fd"); }
 std::size_t threads() { return entries_of("/proc/self/task"); }
 
@@ -57,7 +57,7 @@ bool threads_become(std::size_t count) {
 /// if the program cannot be started again.
 void run_without_thread_caches(char** argv) {
   constexpr const char* name = "GLIBC_TUNABLES";
-  if (std::getenv(name) != nullptr) return;  // set by this function or by the user
+  if (std::getenv(name) != nullptr) return;  // already set, by this function or by the user
   if (::setenv(name, "glibc.malloc.tcache_count=0", 1) == 0) ::execv("/proc/self/exe", argv);
 }
 

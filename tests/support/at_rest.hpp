@@ -12,7 +12,7 @@
 /// The state of a thread as the kernel reports it.
 struct glance {
   bool asleep = false;
-  std::uint64_t switches = 0;  // if unchanged, a thread asleep before and after has not run
+  std::uint64_t switches = 0;  // number of context switches; unchanged if the thread has not run
   bool operator==(const glance&) const = default;
 };
 
@@ -39,8 +39,8 @@ inline std::vector<glance> look_at(const std::vector<long>& all) {
 inline bool come_to_rest(const std::vector<long>& all) {
   using std::chrono::steady_clock;
   const auto deadline = steady_clock::now() + std::chrono::seconds{60};
-  // If other programs compute, a yield may take a whole time slice. A few yields are then enough,
-  // but the deadline alone is not.
+  // On a busy machine a yield may take a whole time slice. Then a few yields are enough, but at
+  // least 20 checks are needed.
   for (int look = 0; look < 20 || steady_clock::now() < deadline; ++look) {
     const auto then = look_at(all);
     const auto enough = steady_clock::now() + std::chrono::milliseconds{20};

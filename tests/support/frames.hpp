@@ -52,7 +52,7 @@ class frame_queue {
     [[nodiscard]] const std::byte* data() const { return from_->data(slot_); }
     [[nodiscard]] penstock::batch_info info() const { return info_; }
     void release_after(typename Device::stream_ref copies) {
-      from_->device_.synchronize(copies);  // simple and correct
+      from_->device_.synchronize(copies);  // simple: waits on this thread
       std::exchange(from_, nullptr)->free(slot_);
     }
 
@@ -63,7 +63,7 @@ class frame_queue {
   };
 
   std::uint64_t dropped = 0;                   ///< `skipped` of each frame
-  bool fails = false;                          ///< the end is an error
+  bool fails = false;                          ///< makes the end of the frames an error
   std::vector<std::uint64_t> taken_back = {};  ///< frames that the feed returned
 
   explicit frame_queue(const Device& device)

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-/// A device whose small batches share calls: as many batches as the test specifies and the depth
-/// allows.
+/// A device on which small batches share calls. The test and the depth limit the number of batches
+/// in a group.
 template <class Device>
 struct grouping : Device {
   using Device::Device;

@@ -17,7 +17,7 @@
 struct hanging {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
-  struct outside {                            // shared with the test
+  struct outside {                            // state that the test shares with all copies
     penstock::detail::waitable_counter hung;  // moves with every read that starts to hang
     penstock::detail::waitable_counter gone;
     penstock::detail::waitable_counter gate{1};  // 1 holds the reads

@@ -34,9 +34,9 @@ struct planned {
 
     mutable std::mutex mutex;
     std::vector<std::uint64_t> all_told;
-    std::map<std::uint64_t, std::uint64_t> ahead;  // hinted and not yet read: how often
-    std::vector<std::uint64_t> foreseen;           // plans since the last empty list
-    std::uint64_t bytes = 0;                       // bytes of `lookahead_bytes`
+    std::map<std::uint64_t, std::uint64_t> ahead;  // number of pending hints of each sample
+    std::vector<std::uint64_t> foreseen;           // planned samples since the last empty plan
+    std::uint64_t bytes = 0;                       // bytes that were hinted and not yet read
     std::uint64_t max = 0;                         // maximum of `bytes`
     std::map<std::uint64_t, std::uint64_t> sizes;
     std::atomic<bool> throws{false};

@@ -89,7 +89,7 @@ inline double chance_of(const std::vector<double>& counts, const std::vector<dou
   return freedom < 1 ? 1 : chance_of_chi_square(sum, freedom);
 }
 
-/// For cells of equal probability.
+/// The same for cells of equal probability.
 inline double chance_of(const std::vector<double>& counts) {
   return chance_of(counts, std::vector<double>(counts.size(), 1.0));
 }

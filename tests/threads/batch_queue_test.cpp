@@ -105,7 +105,7 @@ TEMPLATE_TEST_CASE("a quiet push wakes no consumer until wake_poppers", "[load]"
   queue.wake_poppers();
   consumer.join();
   CHECK(got == 5);
-  // A thread that is awake sees the ticket without a wake-up.
+  // A consumer that is awake sees a ticket that was pushed without a wake-up.
   CHECK(queue.try_push_quietly(6));
   CHECK(queue.pop() == 6);
   CHECK(queue.try_push_quietly(7));
@@ -221,8 +221,8 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
     givers.emplace_back([&, p] {
       for (std::uint32_t i = 0; i < each; ++i) {
         queue.push(p * each + i);
-        // Counted after the push, and uncounted after the pop, so the count exceeds the queue only
-        // by tickets in pops.
+        // Tickets are counted after their push and uncounted after their pop. So the count exceeds
+        // the size of the queue only by tickets that were popped and not yet uncounted.
         const std::size_t now = ++inside;
         for (std::size_t max = max_inside; now > max && now < producers * each;) {
           if (max_inside.compare_exchange_weak(max, now)) break;
@@ -249,7 +249,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
   for (const auto& times : seen) once += times == 1;
   CHECK(once == producers * each);
   CHECK(out_of_order == 0);
-  // Each consumer may have popped a ticket that it has not counted yet.
+  // Each consumer may have popped one ticket that it has not uncounted yet.
   CHECK(max_inside <= capacity + consumers);
   CHECK(inside == 0);
 }

@@ -19,8 +19,8 @@ float quarter(float value) {
 
 constexpr float smallest_normal = 1.17549435e-38F;
 
-// The promise of the class without volatile, with an optimizing compiler. These functions know
-// neither the values nor the caller's memory.
+// Tests the class without volatile, so that the compiler optimizes. The functions know neither the
+// values nor the caller's memory.
 [[gnu::noinline]] float product(float a, float b) { return a * b; }
 [[gnu::noinline]] float flushed_product(float a, float b) {
   const ps::scoped_flush_to_zero flushed;

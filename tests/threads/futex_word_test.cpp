@@ -23,7 +23,7 @@ struct sleepers {
         ++awake;
       });
     }
-    // Twice: the first time a thread may sleep on a lock of an emulator, such as qemu.
+    // Waits twice, because under an emulator such as qemu a thread may first sleep on a lock.
     for (int time = 0; time < 2; ++time) {
       for (auto& number : numbers) {
         while (number == 0) std::this_thread::yield();

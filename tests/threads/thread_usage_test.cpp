@@ -24,7 +24,7 @@ TEST_CASE("the usage of a thread is read by the thread itself, at a limited rate
   usage.look(99, apart);
   CHECK(usage.processor().count() == 0);
   std::uint64_t now = 100;
-  // The kernel counts in microseconds, or in its own ticks.
+  // The time grows in steps, because the kernel counts in microseconds or in ticks.
   while (usage.processor().count() == 0) usage.look(now += apart, apart);
   const auto before = usage.processor();
   const std::vector<char> touched(std::size_t{64} << 20, 1);
@@ -48,7 +48,8 @@ TEST_CASE("the run-queue time of a thread equals the kernel's value", "[threads]
   CHECK(waited() == 1'234'567);
   std::ofstream{task / "schedstat"} << "none\n";
   CHECK(waited() == 0);
-  // Only of the thread that called `look`. Both are 0 if the kernel reports nothing.
+  // The time counts only the thread that called `look`. Both values are 0 if the kernel reports
+  // nothing.
   const auto own = [] {
     std::ifstream file{"/proc/thread-self/schedstat"};
     std::int64_t running = 0;
@@ -70,7 +71,7 @@ TEST_CASE("time on the run queue is counted between start and stop only", "[thre
   const auto own = [] {
     return penstock::detail::run_queue_time_of(static_cast<std::uint64_t>(::syscall(SYS_gettid)));
   };
-  // The kernel adds a little time at each preemption. Waits until it has.
+  // Keeps the cores busy until the kernel has preempted this thread, which adds a little time.
   const auto queue_for_a_while = [&](std::chrono::nanoseconds base) {
     std::vector<std::thread> rivals;
     std::atomic<bool> done{false};
@@ -84,14 +85,14 @@ TEST_CASE("time on the run queue is counted between start and stop only", "[thre
     for (auto& rival : rivals) rival.join();
     return own() != base;
   };
-  if (!queue_for_a_while(own())) return;  // the kernel does not report it
+  if (!queue_for_a_while(own())) return;  // the kernel does not report the time
   CHECK(watch.read().count() == 0);       // time before the start does not count
   const auto before = own();
   watch.start();
   REQUIRE(queue_for_a_while(own()));
   const auto going = watch.read();
   CHECK(going.count() > 0);
-  watch.start();  // no effect while it counts
+  watch.start();  // no effect, because the watch runs already
   watch.stop();
   const auto after = own();
   CHECK(watch.read() >= going);
@@ -99,7 +100,7 @@ TEST_CASE("time on the run queue is counted between start and stop only", "[thre
   const auto counted = watch.read();
   queue_for_a_while(own());
   CHECK(watch.read() == counted);
-  // Another thread may take over the watch. A thread that has ended adds nothing more.
+  // Another thread may take over the watch. After that thread has ended, the time does not grow.
   std::thread{[&watch] { watch.start(); }}.join();
   CHECK(watch.read() == counted);
   watch.stop();

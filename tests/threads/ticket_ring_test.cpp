@@ -29,13 +29,13 @@ namespace detail {
 struct ticket_ring_access {
   template <class Ring>
   static void pass(Ring& ring, std::uint64_t tickets) {
-    REQUIRE((tickets & ring.mask_) == 0);  // whole laps, else the entries would change places
+    REQUIRE((tickets & ring.mask_) == 0);  // only whole laps, so that entries keep their places
     const auto move = [tickets](auto& word) {
       word.store(word.load(std::memory_order_relaxed) + tickets, std::memory_order_relaxed);
     };
     const std::uint64_t head = ring.head_.value.load(std::memory_order_relaxed);
     for (auto& entry : ring.entries_) move(entry.word);
-    for (auto& cell : ring.free_from_) {  // except the cell that a thread in a push holds
+    for (auto& cell : ring.free_from_) {  // skips a cell that a parked push holds
       const std::uint64_t from = cell.load(std::memory_order_relaxed);
       if (static_cast<std::int64_t>(from - head) < std::int64_t{1} << 60) move(cell);
     }

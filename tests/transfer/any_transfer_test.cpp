@@ -24,7 +24,7 @@ static_assert(std::is_nothrow_move_constructible_v<feed_type>);
 static_assert(std::is_nothrow_move_assignable_v<feed_type>);
 static_assert(!std::is_copy_constructible_v<feed_type>);
 
-/// A class that a header could declare.
+/// A class whose members have types that a header can name.
 struct trainer {
   feed_type feed;
 };

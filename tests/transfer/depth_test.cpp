@@ -79,8 +79,8 @@ struct played_slots {
   std::size_t largest;
 };
 
-// Simulates a loop whose batches take `time(depth)` ticks. The loop waits for all but 1000 of them.
-// The wait is visible only if the loop's body is the step.
+// Simulates a loop in which a batch takes `time(depth)` ticks. The consumer waits for all but 1000
+// of them. The tuner sees this wait only if the loop's body is the step.
 template <class Time>
 std::pair<played_slots, ps::tuning_history> played(Time time, bool runs_inline,
                                                    int batches = 3000) {
@@ -131,7 +131,7 @@ TEST_CASE("an automatic depth grows while batches come sooner, and no further",
   auto [ring, history] = played(better, runs_inline);
   CHECK(ring.open_slots == 8);
   CHECK(history.now == ps::tuning_setting{.depth = 8});
-  REQUIRE(history.moves.size() == 3);  // 3, 5, 8
+  REQUIRE(history.moves.size() == 3);  // to 3, 5 and 8 slots
   CHECK(history.moves[0].from == ps::tuning_setting{.depth = 2});
   CHECK(history.moves[0].to == ps::tuning_setting{.depth = 3});
   CHECK(history.moves[0].why == ps::tuning_reason::faster);
@@ -157,7 +157,7 @@ TEST_CASE("a loop that waits for no copy keeps two slots", "[transfer][promise:b
 TEST_CASE("held leases are added to an automatic depth", "[transfer]") {
   played_loop loop;
   loop.tuner.begin(loop.now);
-  loop.open_slots = 4;  // two more slots, as the feed opens if leases hold all slots
+  loop.open_slots = 4;  // two more than the depth, because leases hold slots
   for (std::uint64_t i = 0; i < 3000; ++i) {
     loop.now += 1000;
     loop.take(i, true);
@@ -207,7 +207,7 @@ TEST_CASE("an automatic depth adds a slot while leases hold all, up to its limit
   REQUIRE(track != trace.tracks.end());
   std::vector<std::uint64_t> depths;
   for (const ps::trace_event& event : track->events) depths.push_back(event.depth);
-  CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last 5 is of range 2
+  CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last 5 is from range 2
 }
 
 TEST_CASE("a slot without device memory is omitted", "[transfer][promise:bounded-4]") {
@@ -242,7 +242,7 @@ TEST_CASE("kept leases can hold every slot, even after the depth was reduced", "
     }
     CHECK(batches == 300);
   }
-  // A slot that is opened again is leased, and one more slot is opened.
+  // Every slot that the ring opens becomes leased, so the ring opens one more.
   struct ring {
     std::size_t open_slots = 2;
     [[nodiscard]] std::size_t count() const { return open_slots; }

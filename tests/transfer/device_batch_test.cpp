@@ -152,7 +152,7 @@ TEST_CASE("a device lease describes its batch, and gives device memory as views"
   static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
   static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<two_fields>>);
   CHECK(constant.view().size() == 6);
-  CHECK(device.copied_bytes() == layout.used_bytes(6));  // without the rest of the slot
+  CHECK(device.copied_bytes() == layout.used_bytes(6));  // copies only the used part of the slot
 }
 
 TEST_CASE("a slot is taken by its copy and released by its lease", "[transfer]") {
@@ -523,7 +523,7 @@ TEST_CASE("a copy whose record is refused has run before the error is thrown", "
     thrown = true;
     device.seen->reached.advance();
   }};
-  // The thread that gets the error refills the batch's memory, so the error must wait for the copy.
+  // The thread that gets the error reuses the batch's memory, so the error must wait for the copy.
   device.wait_until_reached();
   CHECK_FALSE(thrown);
   device.open_copies();
@@ -565,7 +565,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
     if (kind == 0) {
       slots->discard(0);  // its copy is held
     } else {
-      slots->wait_for_copy(0, device.inline_stream());  // only the work is held
+      slots->wait_for_copy(0, device.inline_stream());  // only the work on the batch is held
       batch.emplace(hand_out(slots, 0, stream));
     }
     if (kind == 1) stream.launch([&gate] { block_on(gate); });
@@ -573,7 +573,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
       batch->also_used_on(second);
       second.launch([&gate] { block_on(gate); });
     }
-    if (kind == 3) {  // the release cannot be recorded either
+    if (kind == 3) {  // the record of the release fails too
       stream.launch([&gate] { block_on(gate); });
       device.fail_record(0);
     }

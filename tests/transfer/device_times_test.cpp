@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// `transfer_options::instrumentation.time_device`.
+// Tests `transfer_options::instrumentation.time_device`.
 #include <penstock/load/loader.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/transfer/detail/device_timer.hpp>
@@ -109,7 +109,7 @@ TEST_CASE("a timing event of the CPU device records when its stream reached it",
     CHECK(one.elapsed(begin, end) <= after - before);
     CHECK(one.elapsed(begin, end) == one.elapsed(begin, middle) + one.elapsed(middle, end));
 
-    auto own = one.make_event(ps::event_wait::timed);  // on the calling thread
+    auto own = one.make_event(ps::event_wait::timed);  // an event on the calling thread's stream
     one.record(own, one.inline_stream());
     CHECK(one.elapsed(end, own) >= 0ns);
   }
@@ -133,9 +133,9 @@ TEST_CASE("the device times the copy, transform, idle time and step of some batc
     run(feed);
     REQUIRE(batches == 200);
     const ps::transfer_stats stats = feed.stats();
-    // One copy in 32 is chosen. Its times are found one batch after its step.
+    // The timer measures one copy in 32. The times are available one batch after the step.
     CHECK(stats.device.batches == 6);
-    CHECK(stats.device.copy == 6 * 11ms);  // the copy, and 1 ms for a record
+    CHECK(stats.device.copy == 6 * 11ms);  // 10 ms for the copy and 1 ms for a record
     CHECK(stats.device.idle == 6 * 13ms);  // with a depth of 1 this includes the copy
     CHECK(stats.device.step == 6 * 101ms);
     CHECK(stats.device.transform == 0ns);
@@ -243,7 +243,8 @@ TEST_CASE("the time between two ranges does not count as idle time", "[transfer]
     for (auto& batch : feed.epoch(epoch)) static_cast<void>(batch);
     device.played->now += 1'000'000;
   }
-  // The second batch of the second epoch: the stream's work before the first batch is unknown.
+  // Only the second batch of the second epoch is timed, because the end of the work before the
+  // first batch is unknown.
   CHECK(feed.stats().device.batches == 1);
   CHECK(feed.stats().device.idle == 13ms);
 }

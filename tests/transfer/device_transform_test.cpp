@@ -109,7 +109,7 @@ TEST_CASE("a transfer with a transform delivers the transform's output", "[trans
   }
   stream.synchronize();
   CHECK(right == 190);
-  // Still one copy for each batch, with the bytes before the transform.
+  // Each batch is still one copy, of the bytes before the transform.
   CHECK(device.copies() == 20);
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
   CHECK(transform.state->sizes.size() == 20);
@@ -174,7 +174,7 @@ TEST_CASE("only the next batch is copied during a transform", "[transfer][promis
   look(*++it);  // the copies of batches 1 and 2 are queued, the transform of batch 0 is held
   while (device.copies() < 2) std::this_thread::yield();  // hangs if batch 1 waited for it
   CHECK(transform.state->runs == 0);
-  // Batch 2 would overwrite the memory that the transform of batch 0 has yet to read.
+  // The copy of batch 2 would overwrite memory that the held transform of batch 0 has not read.
   CHECK_FALSE(test::happens([&] { return device.copies() > 2; }));
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
@@ -343,7 +343,7 @@ TEST_CASE("a refused copy leaves a transfer with a transform usable", "[transfer
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   gated_transform transform;
-  ps::transfer feed{loader, device.inline_stream(), transform, {.depth = 1}};  // its only slot
+  ps::transfer feed{loader, device.inline_stream(), transform, {.depth = 1}};  // a single slot
   device.fail_copy(3);
   std::uint64_t seen = 0;
   const auto consume = [&] {

@@ -81,7 +81,7 @@ TEST_CASE("a replay waits for its stream's work even if it is left early", "[tra
     if (batch.number() == 2) break;
   }
   CHECK(steps == 3);
-  // The first of these calls follows the copies. The second call follows the last batch.
+  // A replay synchronizes twice: after the copies, and after the last batch.
   const auto loop = [&] {
     for (auto& batch : feed.replay({0, 0}, ps::batch_count{2})) static_cast<void>(batch);
   };
@@ -94,7 +94,7 @@ TEST_CASE("a replay waits for its stream's work even if it is left early", "[tra
   auto it = range.begin();
   device.fail_stream_synchronize(0);
   CHECK_THROWS_AS(++it, device_fault);
-  CHECK(batches_of_an_epoch(feed) == 10);  // although that range still exists
+  CHECK(batches_of_an_epoch(feed) == 10);  // although the failed range still exists
 }
 
 TEST_CASE("during a replay its source is free for others", "[transfer]") {
@@ -121,7 +121,7 @@ TEST_CASE("a replay that is left early counts its batches", "[transfer]") {
   }
   CHECK(feed.stats().replay.batches == 3);
   for (auto& batch : feed.replay({0, 0}, ps::batch_count{5})) static_cast<void>(batch);
-  CHECK(feed.stats().replay.batches == 8);  // of all replays
+  CHECK(feed.stats().replay.batches == 8);  // the sum of all replays
   for (auto& batch : feed.replay({0, 0}, ps::batch_count{0})) static_cast<void>(batch);
   CHECK(feed.stats().replay.batches == 8);
   CHECK(batches_of_an_epoch(feed) == 10);
@@ -166,7 +166,7 @@ TEST_CASE("a second iterator of a finished replay has an empty lease", "[transfe
     leases.insert(&*other);
   }
   CHECK_FALSE(*other);
-  CHECK(leases.count(&*other) == 0);  // no lease of an earlier replay
+  CHECK(leases.count(&*other) == 0);  // leases of an earlier replay are not reused
 }
 
 TEST_CASE("a replay uses batches of later epochs if one epoch has too few", "[transfer]") {

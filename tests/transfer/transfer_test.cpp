@@ -141,7 +141,7 @@ TEST_CASE("without a stream the body gets a batch once its copy is complete",
   static_assert(std::is_same_v<decltype(feed), gated_feed>);
   device.hold_copies();
   std::thread opens{[&device, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // in the loop's first step
+    wait_until_asleep(consumer);  // the consumer waits in the first step of the loop
     CHECK(device.copies() == 0);
     device.open_copies();
   }};
@@ -206,7 +206,7 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   while (device.copies() < 1) std::this_thread::yield();
   ++it;  // batch 1 uses the same slot, after the held step
   stream.launch([&, view = ps::get<"label">(*it)] { seen.push_back(view(0)); });
-  // The copy into the slot cannot have run: the only copy is of batch 0.
+  // Only batch 0 has been copied, because the copy of batch 1 waits for the held step.
   CHECK(device.copies() == 1);
   step.store(1);
   stream.synchronize();
@@ -348,8 +348,8 @@ TEST_CASE("every failed record is reported, and loses no host slot", "[transfer]
       const auto consume = [&] {
         for (auto& batch : feed.epoch(0)) (void)batch;
       };
-      // A refused record of a copy throws at once. A refused release throws at the next ++. After
-      // the last batch the only ++ left is that of the range's end.
+      // If recording a copy fails, the loop throws at once. If recording a release fails, the loop
+      // throws at the next ++. After the last batch, that is the ++ that ends the range.
       CHECK_THROWS_AS(consume(), device_fault);
     }
     std::uint64_t batches = 0;
@@ -529,7 +529,7 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
   };
   loader = made({2, 8}, 64);
   refuses("batches of 4 samples (pixel: 2 x 8)", "batches of 64 (pixel: 2 x 8)");
-  loader = made({4, 4}, 4);  // the same number of bytes
+  loader = made({4, 4}, 4);  // this batch has the same number of bytes
   refuses("(pixel: 2 x 8)", "(pixel: 4 x 4)");
   loader = made({2, 8}, 4, true);
   refuses("another loader", "instrumentation.indices");
@@ -540,7 +540,7 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
 
 namespace {
 
-/// A batch type of the source, derived from a lease.
+/// A lease type of the source, derived from the loader's lease.
 struct derived_batch : ps::host_batch<numbered::record_type, ps::cpu_device> {
   using base = ps::host_batch<numbered::record_type, ps::cpu_device>;
   derived_batch() = default;

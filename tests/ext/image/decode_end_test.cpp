@@ -34,7 +34,7 @@ bool ends_early(std::string_view text) {
 }  // namespace
 
 TEST_CASE("a truncated image is detected from its markers and lengths", "[image][fault:files-14]") {
-  // An end mark inside a segment, as in an EXIF thumbnail, does not end the picture.
+  // An end marker inside a segment, as in an EXIF thumbnail, is not the end of the picture.
   CHECK(
       is_whole_picture("\xff\xd8\xff\xe1\0\x06\xff\xd9\xff\xd9\xff\xda\0\x02\x12\xff\0\xff\xd0\x34"
                        "\xff\xd9"sv,

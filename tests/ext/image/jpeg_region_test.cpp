@@ -153,7 +153,7 @@ TEST_CASE("a part of a progressive image that lacks scans has the values of the 
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 20}, 0};
   auto bytes = test::some_jpeg(131, 140, {.progressive = true, .quality = 30});
-  // Keeps the data up to the second scan and adds an end mark.
+  // Keeps only the data before the second scan, and appends an end marker.
   std::size_t at = 2;
   for (int scans = 0; scans < 2; ++at) {
     if (bytes[at] == std::byte{0xff} && bytes[at + 1] == std::byte{0xda}) ++scans;

@@ -146,7 +146,7 @@ TEST_CASE("a damaged JPEG image is an error or an image, and leaves nothing behi
   }
 }
 
-// docs/images.md documents this: a JPEG has no checksum, and `verified_blobs` provides one.
+// docs/images.md documents that a JPEG has no checksum, and that `verified_blobs` provides one.
 TEST_CASE("most flipped bits in the data of a JPEG image give other pixels and no error",
           "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(96, 96);

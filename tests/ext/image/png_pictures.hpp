@@ -56,8 +56,8 @@ inline std::vector<std::byte> deflated(const std::vector<std::byte>& bytes) {
   return out;
 }
 
-/// Returns a picture of that size and kind with random values; `extra` are chunks before the
-/// pixels.
+/// Returns a picture of that size and kind with random values. Inserts the chunks `extra` before
+/// the pixels.
 inline png_picture some_png(std::size_t width, std::size_t height, const png_kind& kind = {},
                             std::uint64_t seed = 1, const std::vector<std::byte>& extra = {}) {
   penstock::sample_generator random{{.seed = seed}, width * 65536 + height};

@@ -561,15 +561,15 @@ TEST_CASE("a buffer is committed by number only if a driver owns it",
   const std::uint32_t id = slot.id();
   is_foreign(3);
   is_foreign(~std::uint64_t{0});
-  is_foreign(id);               // a slot with a lease
-  is_foreign(id == 0 ? 1 : 0);  // a free slot
+  is_foreign(id);               // the slot has a lease
+  is_foreign(id == 0 ? 1 : 0);  // the slot is free
   CHECK(slot.detach() == id);
   CHECK_THROWS_AS(slot.detach(), ps::intake_error);
   CHECK_THROWS_AS(in.commit(id, {.samples = 2}), ps::intake_error);
   CHECK(in.commit(id));
-  is_foreign(id);  // committed
+  is_foreign(id);  // the slot is committed
   const auto batch = in.next();
-  is_foreign(id);  // a slot with a consumer
+  is_foreign(id);  // a consumer has the slot
   auto again = in.acquire();
   const std::uint32_t next = again.detach();
   in.release(next);

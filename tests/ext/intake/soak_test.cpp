@@ -118,7 +118,7 @@ std::uint64_t produce(intake& in, const plan& of, std::uint64_t producer, std::u
 
 /// Checks the batches that a consumer gets.
 struct witness {
-  std::array<std::uint64_t, producers> next{};  // one more than the last number of each producer
+  std::array<std::uint64_t, producers> next{};  // last number of each producer, plus 1
   std::uint64_t seen = 0;
   std::uint64_t skipped = 0;
   std::uint64_t wrong = 0;
@@ -180,7 +180,7 @@ void run_round(std::uint64_t seed) {
   INFO("seed " << seed);
   dice chance{seed};
   const plan of{chance};
-  std::array<intake::slot_type, producers> kept;  // outlive the intake
+  std::array<intake::slot_type, producers> kept;  // slots that outlive the intake
   std::array<std::uint64_t, producers> accepted{};
   witness by;
   ps::intake_stats stats;
@@ -196,7 +196,7 @@ void run_round(std::uint64_t seed) {
     const std::uint64_t limit = ending == 2 ? chance.below(60) : ~std::uint64_t{0};
     std::thread consumer{[&, own = chance] { consume(in, own, limit, by); }};
     if (ending == 0) {
-      // A producer may wait for the slots that others have kept.
+      // Waits a little, because a producer may wait for slots that other producers have kept.
       for (std::uint64_t turn = 20 + chance.below(2000); turn != 0; --turn) {
         std::this_thread::yield();
       }

@@ -48,7 +48,7 @@ TEST_CASE("a batch is waited for on the host, but not by its stream's own work",
   bool is_past = false;  // written by the stream's work; the wait orders it
   stream.launch([&] {
     gate.wait([](std::uint32_t times) { return times != 0; });
-    ps::detail::wait_on_host(batch);  // would wait for itself
+    ps::detail::wait_on_host(batch);  // must return, because the stream would wait for itself
     is_past = true;
   });
   std::thread opener{[&] { gate.advance(); }};

@@ -59,8 +59,7 @@ std::shared_ptr<device_ring> device_slots_of(const freeing_device& device, std::
       device, ten, device.inline_stream(), depth, depth);
 }
 
-/// A batch in ordinary memory in which all numbers are `value`: the lease of a producer, without
-/// views.
+/// A lease of a producer's batch in ordinary memory. Has no views, and all its numbers are `value`.
 struct plain_lease {
   using record_type = numbers;
 
@@ -127,7 +126,7 @@ TEST_CASE("a shared lease answers a repeated query while another thread holds it
       is_same = own.device().seen == device.seen && own.data() == slots->data(0) &&
                 own.slot() == 0 && own.stream() == device.inline_stream() &&
                 ps::get<"b">(own)(9) == 7;
-      own = {};  // not the last copy: another copy holds the lock
+      own = {};  // another copy still holds the lock, so this is not the last
     }};
     other.join();
   };
@@ -239,7 +238,7 @@ TEST_CASE("the end of a shared device lease waits for each stream that a thread 
   for (std::size_t user = 0; user < users; ++user) {
     threads.emplace_back([&, user, own = batch] {
       own.also_used_on(streams[user]);
-      own.also_used_on(streams[user]);  // counts once
+      own.also_used_on(streams[user]);  // a stream counts only once
       read_on(own, user);
     });
   }

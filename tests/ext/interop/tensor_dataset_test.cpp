@@ -112,7 +112,7 @@ TEST_CASE("a batch that went out as tensors comes back as a dataset, in the same
     CHECK(data.size() == 10);
     CHECK(ps::get<"values">(data.view(6)).data() == ps::get<"values">(batch)[6].data());
     CHECK(ps::get<"label">(data.view(6)) == 6);
-    // Used by a memory dataset, which owns nothing.
+    // A memory dataset, which owns nothing, can use the values of a tensor.
     const auto labels = ps::from_dlpack<std::uint64_t>(ps::to_dlpack<"label">(batch));
     using label_alone = ps::record<ps::field<"label", std::uint64_t>>;
     const ps::memory_dataset<label_alone> borrowed{labels.flat()};

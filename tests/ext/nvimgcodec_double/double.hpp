@@ -21,11 +21,12 @@ struct double_call {
   friend bool operator==(const double_call&, const double_call&) = default;
 };
 
-/// Behavior and observations of nvImageCodec's double. The decoders have no GPU and write to host
-/// memory. A picture is "P6\n", or "II*" and a zero, followed by a word, and has 2 x 2 pixels. Each
-/// letter of the word (g, h or c) is a back end that can decode the picture and then writes that
-/// letter. All other back ends return the status `undecoded`. A decoder with allocators allocates
-/// `working` bytes of each kind for itself and again for each call.
+/// The double of nvImageCodec: its settings and what it has observed. The decoders have no GPU and
+/// write to host memory. A picture has 2 x 2 pixels. Its bytes are "P6\n", or "II*" and a zero,
+/// followed by a word. Each letter of the word (g, h or c) is a back end that can decode the
+/// picture and then writes that letter. All other back ends return the status `undecoded`. A
+/// decoder with allocators allocates `working` bytes of each kind for itself, and again for each
+/// call.
 struct nvimgcodec_double {
   std::string missing;  // back ends whose decoder cannot be created
   nvimgcodecProcessingStatus_t undecoded = NVIMGCODEC_PROCESSING_STATUS_FAIL;

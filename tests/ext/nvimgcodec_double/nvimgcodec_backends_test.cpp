@@ -203,10 +203,10 @@ TEST_CASE(
   const int idle = test::the_double().alive;
   words two{{"g", "gc"}};
   decoder.decode(two.pictures, some_stream);
-  CHECK(test::the_double().alive == idle + 2 * 2 + 1);  // streams, images, a future
+  CHECK(test::the_double().alive == idle + 2 * 2 + 1);  // a stream and an image each, and a future
   words one{{"g"}, {1, 0, {1, 2}}};
   decoder.decode(one.pictures, some_stream);
-  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a part has its own stream
+  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a cropped part has its own stream
 
   test::the_double().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
   CHECK_THROWS_AS(decoder.decode(two.pictures, some_stream), ps::nvimgcodec_error);
@@ -244,7 +244,7 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
     CHECK((*device.calls == counts{1, 0, 1, 0}));
     words batch{{"g"}};
     for (int i = 0; i < 5; ++i) decoder.decode(batch.pictures, some_stream);
-    CHECK((*device.calls == counts{2, 0, 2, 0}));  // the same block serves all five
+    CHECK((*device.calls == counts{2, 0, 2, 0}));  // all five calls use the same block
     CHECK(decoder.device_bytes() == 2 * 16'384);
     decoder.decode(batch.pictures, other);  // not ordered after `some_stream`
     CHECK((*device.calls == counts{3, 0, 3, 0}));

@@ -90,7 +90,7 @@ TEST_CASE("blobs of an evicted row group are read again", "[parquet][promise:rac
   const auto first = source.bytes(1, buffer);
   CHECK(blob_of(source, 3) == "aaa!");
   CHECK(first.size() == 2);
-  CHECK(first[0] == std::byte{'a'});  // although its row group is evicted
+  CHECK(first[0] == std::byte{'a'});  // still valid, although its row group was evicted
   CHECK(blob_of(source, 0) == "!");
   CHECK(source.decoded() == 3);
 }

@@ -270,8 +270,8 @@ TEST_CASE("columns of numbers stay in the memory of their pages if no other colu
     return ::arrow::default_memory_pool()->bytes_allocated() - before;
   };
   constexpr std::int64_t bytes = rows * sizeof(float);
-  // The memory that is held is the memory that was read. Two columns with the column between them
-  // would take half as much again, so they are copied.
+  // Three columns are held in the memory that they were read into. Two columns with a gap between
+  // them would need half as much memory again, so they are copied.
   using all = ps::record<ps::field<"x", float>, ps::field<"a", float>, ps::field<"y", float>>;
   const ps::parquet_dataset<all> whole{path};
   const auto total = ::arrow::default_memory_pool()->total_bytes_allocated();
@@ -282,7 +282,7 @@ TEST_CASE("columns of numbers stay in the memory of their pages if no other colu
   const auto two = taken(part);
   CHECK(two >= 2 * bytes);
   CHECK(two < 2 * bytes + bytes / 2);
-  // A column that could stay in place, and two that are decoded into separate memory.
+  // One column could stay in place. The two other columns are decoded into separate memory.
   parquet::WriterProperties::Builder mixed;
   mixed.disable_dictionary();
   mixed.encoding("x", parquet::Encoding::BYTE_STREAM_SPLIT);

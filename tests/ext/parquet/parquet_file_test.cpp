@@ -186,7 +186,7 @@ TEST_CASE("a footer with impossible numbers is refused before memory is allocate
       } catch (const ps::file_corrupt& problem) {
         CHECK(problem.path() == path);
         ++refused;
-      } catch (const ps::option_error& problem) {  // rows beyond the held groups
+      } catch (const ps::option_error& problem) {  // the footer has too many rows for the cache
         CHECK(problem.option() == "cache_bytes");
         ++refused;
       }
@@ -273,7 +273,7 @@ TEST_CASE("pages of a Parquet file are compared with their checksums if requeste
     for (const int column : {0, 1}) {
       const auto chunk = last(column);
       for (std::uint64_t place = 0; place < 20; ++place) {
-        // In the second half, after the header of the page.
+        // Flips a bit in the second half of the chunk, after the header of the page.
         const std::uint64_t at = chunk.offset + chunk.bytes - 1 - place * chunk.bytes / 40;
         test::flip_bit(path, at, place % 8);
         INFO("kind " << kind << ", column " << column << ", byte " << at);
@@ -292,7 +292,7 @@ TEST_CASE("pages of a Parquet file are compared with their checksums if requeste
         try {
           auto batch = read_batch(unchecked, {200, 251, 399});
           if (wrong(test::values<"n">(batch)) || wrong(test::values<"m.k">(batch))) ++unseen;
-        } catch (const ps::file_corrupt&) {  // snappy detected it
+        } catch (const ps::file_corrupt&) {  // snappy detected the damage
         }
         test::flip_bit(path, at, place % 8);
       }
@@ -366,7 +366,7 @@ TEST_CASE("a Parquet file with a changed byte gives an error or the same number 
     }
   }
   CHECK(refused > bytes.size() / 4);
-  CHECK(read > bytes.size() / 4);  // with other values
+  CHECK(read > bytes.size() / 4);  // some damaged files can be read, with other values
 }
 
 namespace {

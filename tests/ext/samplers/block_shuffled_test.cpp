@@ -96,7 +96,7 @@ TEST_CASE("every block-shuffled order comes equally often",
           "[samplers][statistics][promise:exact-4]") {
   struct check {
     std::uint64_t n, block;
-    std::size_t orders;  // orders of the blocks times orders within each block
+    std::size_t orders;  // orders of the blocks, times orders within each block
   };
   const auto [n, block, orders] =
       GENERATE(check{4, 2, 2 * 2 * 2}, check{5, 2, 6 * 2 * 2}, check{6, 2, 6 * 8},

@@ -107,7 +107,7 @@ def packed_similar(bounds, o):
     cost = lambda batch: (bounds[batch[0]] * batch[1], batch[1], batch[0])
     while len(batches) < target and any(count > 1 for _, count in batches):
         several = [b for b in batches if b[1] > 1]
-        others = [b for b in several if b != (len(bounds) - 2, 2)]  # these two are split last
+        others = [b for b in several if b != (len(bounds) - 2, 2)]  # the last pair is split last
         place, count = max(others or several, key=cost)
         batches.remove((place, count))
         batches += [(place, count // 2), (place + count // 2, count - count // 2)]
@@ -123,7 +123,7 @@ class Model:
         self.places = n // self.windows
         bound_at = [min(longest_like(lengths[i]), max(lengths)) for i in self.ranked]
         mixed = min(64, sum(lengths) // 64 // max(1, max(lengths)))
-        self.strata = []  # first place, number of places
+        self.strata = []  # pairs of first place and number of places
         bounds, before = [], None
         for place in range(self.places):
             own = bound_at[place * self.windows]
@@ -219,7 +219,7 @@ def main():
             costs = [max(1, lengths[i]) for i in batch]
             cost = len(batch) * max(costs) if options.padded else sum(costs)
             assert cost <= options.max_tokens, f"{batch} costs {cost}: {what}"
-        rest = len(lengths) - model.places * model.windows  # windows with an additional sample
+        rest = len(lengths) - model.places * model.windows  # number of windows with one more sample
         needed = len(model.batches) - model.places
         assert sum(map(len, got)) - len(lengths) == (
             rest * max(0, needed - 1) + (model.windows - rest) * max(0, needed)), \

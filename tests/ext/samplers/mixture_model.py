@@ -158,7 +158,7 @@ def is_ascending(case):
 
 def check(case, answer):
     parts, sizes = len(case["sizes"]), case["sizes"]
-    # Far enough to include every queried place.
+    # Includes every queried position.
     epochs = case["epochs"]
     size, _ = lay_out(case, 1)
     steps = -(-size // case["batch"]) if case["batch"] else 1

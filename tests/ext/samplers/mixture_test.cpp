@@ -466,8 +466,8 @@ TEST_CASE("a training that is killed a hundred times reads the same samples",
     std::array<int, 2> told{};
     REQUIRE(::pipe(allowed.data()) == 0);
     REQUIRE(::pipe(told.data()) == 0);
-    // The child may do two steps more than the parent waits for, so that it is killed often enough
-    // even if the kill is late.
+    // The child may do two more steps than the parent waits for. So a kill that comes late still
+    // interrupts it.
     int left = kills < 100 ? ps::uniform(gen, 0, 2) : 1000;
     const std::string steps(static_cast<std::size_t>(left) + 2, 'x');
     REQUIRE(::write(allowed[1], steps.data(), steps.size()) == static_cast<ssize_t>(steps.size()));

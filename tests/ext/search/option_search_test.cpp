@@ -78,7 +78,7 @@ TEST_CASE("a search comes within 2 % of the best of 1,800 combinations in few tr
   }
   std::sort(needed.begin(), needed.end());
   CAPTURE(needed);
-  CHECK(needed[seeds / 2] <= 45);  // random trials need 100 to 200 in the median
+  CHECK(needed[seeds / 2] <= 45);  // random trials have a median of 100 to 200
   CHECK(needed.back() < 120);
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("the proposals of a search depend only on its seed and its trials", "[
     CHECK(first.next() == options);
     first.record(*options, modelled(*options));
   }
-  ps::option_search second{space, {.seed = 3}};  // a search that continues
+  ps::option_search second{space, {.seed = 3}};  // continues the search from its recorded trials
   for (const ps::trial& one : first.trials()) {
     CHECK(second.next() == one.options);
     second.record(one.options, one.cost);

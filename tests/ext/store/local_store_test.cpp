@@ -76,7 +76,7 @@ class local_files : public test::stored_files {
     return wanted;
   }
 
-  // Returns true if a store reads such ranges correctly.
+  // Returns true if a store reads `count` random ranges correctly.
   template <class Store>
   [[nodiscard]] bool are_read(const Store& store, unsigned seed, std::size_t count = 40) const {
     auto wanted = some(seed, count);
@@ -166,7 +166,7 @@ TEST_CASE("a local store reports its engine and the bytes that each has read",
   CHECK(stats.by_uring == 0);
   CHECK(stats.opened == 3);
   (void)test::part_of(by_threads, "d1/1", 0, 1);
-  CHECK(by_threads.stats().opened == 3);  // the file had stayed open
+  CHECK(by_threads.stats().opened == 3);  // the file is still open
 
   const on_script on;
   const auto by_ring = on.store(files.path());
@@ -287,7 +287,7 @@ TEST_CASE("if a call of a ring fails, all bytes are still read, and none after t
   for (const int error : {EINTR, EAGAIN, EPERM}) {
     for (unsigned failing = 0; failing < 7; ++failing) {
       for (const bool goes_on : {false, true}) {
-        if (error == EINTR && goes_on) continue;  // a signal that repeats forever
+        if (error == EINTR && goes_on) continue;  // EINTR on every call: the signal never ends
         CAPTURE(error, failing, goes_on);
         const on_script on;
         on.script->max_taken = 3;

@@ -16,7 +16,7 @@ namespace {
 
 using guess = penstock::detail::page_cache_guess;
 
-// Returns how many of `files` are checked; all of them are in the folder.
+// Reads `files` files that are all in the folder. Returns how many of them the guess checks.
 int looks_of(guess& of, int files) {
   int looks = 0;
   for (int i = 0; i < files; ++i) {
@@ -61,7 +61,7 @@ TEST_CASE("a block in the page cache is not requested again", "[store]") {
   CHECK(folder.warm(1, id, 0, bytes.size()) == block_folder::nearness::nothing);
   REQUIRE(folder.write(1, id, bytes) == 0);
   const auto seen = folder.warm(1, id, 0, bytes.size());  // just written, and so in memory
-  // Checks if the file system supports RWF_NOWAIT; not all do.
+  // Checks if the file system supports RWF_NOWAIT, because not all file systems do.
   const int file = ::open(dir.path("probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   REQUIRE(file >= 0);
   std::byte one{};

@@ -55,7 +55,7 @@ TEST_CASE("no object's name leads to a file outside of the folder", "[store][fau
       CAPTURE(name);
       CHECK_THROWS_AS((void)root.open(name), ps::object_name_error);
     }
-    // Only ".." itself: names that begin or end with it are ordinary names.
+    // Only ".." itself is refused. A name may begin or end with two dots.
     files.add("..a/b..", "dots");
     CHECK(content_by(root, "..a/b..") == "dots");
   }
@@ -106,7 +106,7 @@ TEST_CASE("a path that is not a regular file is refused without blocking",
     CHECK(missing.path() == files.path("folder/y"));
     CHECK(missing.found() == "No such file or directory");
     CHECK_THROWS_AS((void)root.open("folder/x/y"), ps::file_unreadable);
-    // io_uring would return EAGAIN for data that is not in memory.
+    // With O_NONBLOCK, io_uring would return EAGAIN for data that is not in memory.
     CHECK((::fcntl(root.open("folder/x").get(), F_GETFL) & O_NONBLOCK) == 0);
   }
 }

@@ -164,7 +164,7 @@ TEST_CASE("workers that pass their turn decode at once, and batches keep the ord
         const std::uint64_t mine = next++;
         turn.pass();
         turn.pass();  // has no effect
-        // No call returns until all workers have passed.
+        // Each call waits until all workers have passed their turn.
         const std::size_t now = ++inside;
         const std::size_t wanted = (now + workers - 1) / workers * workers;
         while (inside < wanted) std::this_thread::yield();
@@ -184,7 +184,8 @@ TEST_CASE("calls in progress at the end of a stream lose no sample", "[streamed]
         const int mine = calls++;
         turn.pass();
         if (mine > 1) return 0;
-        // The second turn returns, or is about to return, before the first.
+        // The call of the second turn returns, or is about to return, before the call of the first
+        // turn.
         if (mine == 0) {
           while (!is_second_done) std::this_thread::yield();
         }
@@ -242,7 +243,7 @@ TEST_CASE("batches of turns after an exception are dropped, and the stream can s
       },
       {.batch_size = 1, .workers = 2, .prefetch = 2, .seek = from.seek()}};
   CHECK_THROWS_AS(read(source.epoch(0)), std::domain_error);
-  fails = false;  // no thread is in fill
+  fails = false;  // safe, because no thread is in `fill`
   CHECK(read(source.epoch(0)) == up_to(4));
 }
 
@@ -323,7 +324,7 @@ TEST_CASE("fill is not called again after it has returned 0", "[streamed]") {
                               {.batch_size = 1, .prefetch = 4}};
   source.start({}, 1);
   while (thread == 0) std::this_thread::yield();
-  wait_until_asleep(thread);  // for the next pass, and not for a slot
+  wait_until_asleep(thread);  // asleep until the next pass, not for a slot
   CHECK(calls == 1);
   CHECK_FALSE(source.next());
 }
@@ -334,7 +335,7 @@ TEST_CASE("every pass over a stream ends with one call that returns 0, and loses
   const std::size_t workers = GENERATE(1U, 3U);
   const auto from = numbers_to(3);
   std::uint64_t calls = 0;   // guarded by the turn, as the next number
-  std::uint64_t wanted = 0;  // calls whose batch was wanted
+  std::uint64_t wanted = 0;  // number of calls whose batch was wanted
   ps::streamed<number> source{
       [&](ps::batch_view<number> out, ps::stream_turn& turn) {
         ++calls;

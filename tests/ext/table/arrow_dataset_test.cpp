@@ -44,8 +44,8 @@ using x_of =
     std::conditional_t<std::is_same_v<typename Record::template field_at<0>::value_type, bool>,
                        std::uint8_t, typename Record::template field_at<0>::value_type>;
 
-/// Returns the values of field x in all rows of a table with a single batch, with the rules of
-/// every dataset. Compiles quickly.
+/// Returns the values of field x in all rows of a table with a single batch. Applies the same rules
+/// as a dataset, but compiles faster.
 template <class Record>
 std::vector<x_of<Record>> values_in(const ps::arrow_table& table,
                                     const ps::table_options& options = {}) {
@@ -113,7 +113,7 @@ TEST_CASE("elements of each type are read unchanged", "[table]") {
   same(std::uint64_t{}, "L");
   same(float{}, "f");
   same(double{}, "g");
-  same(std::uint16_t{}, "e");  // half floats, bit by bit
+  same(std::uint16_t{}, "e");  // the bits of half floats
   same(std::int32_t{}, "tdD");
   same(std::int64_t{}, "tdm");
   same(std::int32_t{}, "ttm");
@@ -282,7 +282,7 @@ TEST_CASE("nulls are refused with column and row, whatever null_count says",
   made_column& rows = batch.children[1].children[0];
   rows.children[0] = test::with_nulls(rows.children[0], elements);
   CHECK(row_of(batch) == "image 299");
-  // A bitmap in which the bits of these rows are all 1.
+  // In these rows, all bits of the bitmap are 1.
   batch.length = 100;
   rows.children[0] = test::with_nulls(rows.children[0], elements);
   CHECK(ps::arrow_dataset<pair_of>{table_of(batch)}.size() == 100);

@@ -153,7 +153,7 @@ TEST_CASE("an index and a file of tokens of other sizes are refused", "[text][fa
   const std::string packed{"\x1f\x8b\x08\0\0\0\0\0\0\3abcd", 14};
   CHECK_THAT(error_of<ps::file_format_error>([&] { opened(dir, right_index, packed); }).found(),
              Catch::Matchers::StartsWith("a gzip file"));
-  CHECK(opened(dir, right_index, packed.substr(0, 12)).size() == 3);  // tokens of the right length
+  CHECK(opened(dir, right_index, packed.substr(0, 12)).size() == 3);  // as long as the tokens
   const auto other = error_of<ps::file_corrupt>(
       [&] { opened(dir, index_of_documents(three_sequences, {0, 2, 2})); });
   CHECK(other.offset() == 34 + 12 + 24 + 16);
@@ -169,7 +169,7 @@ TEST_CASE("the sequences of a long document are checked once", "[text]") {
   const auto all = opened(dir, index, tokens);
   CHECK(all.length(0) == 600);
   CHECK(all.length(1) == 400);
-  // A hole in the middle of both lists in the mapped file shows which list is read again.
+  // Overwrites an entry in the middle of both lists, to find out which list is read again.
   {
     std::fstream file{dir.path("text.idx"), std::ios::binary | std::ios::in | std::ios::out};
     for (const std::streamoff of : {300, 800}) {

@@ -204,7 +204,7 @@ TEST_CASE("a row is the same wherever and however often it is read", "[text][pro
   const auto other = ps::pack_documents<std::uint32_t>(documents, few);
   CHECK(other.fingerprint() == rows.fingerprint());
   CHECK(rows_of(other, documents, few) == expected);
-  for (std::uint64_t i = 0; i < rows.size(); ++i) {  // distant rows, back and forth
+  for (std::uint64_t i = 0; i < rows.size(); ++i) {  // reads rows in both halves in turn
     const std::uint64_t index = i * 7919 % rows.size();
     const std::uint64_t back = rows.size() - 1 - index;
     const auto two = rows_of(other, documents, few, {index, back});
@@ -223,7 +223,7 @@ TEST_CASE("another seed gives another packing, and documents come from all of th
   const auto second = ps::pack_documents<std::uint32_t>(documents, options);
   CHECK(rows_of(second, documents, options) != rows);
   CHECK(first.fingerprint() != second.fingerprint());
-  for (const std::uint64_t part : {0U, 1U}) {  // each tenth of the rows has tokens from both halves
+  for (const std::uint64_t part : {0U, 1U}) {  // the first tenth has tokens of both halves
     int found = 0;
     for (std::size_t r = 0; r < rows.size() / 10; ++r) {
       for (const auto& sequence : rows[r].sequences) {

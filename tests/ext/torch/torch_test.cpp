@@ -91,7 +91,8 @@ struct every_type {
   }
 };
 
-/// Pictures of bytes that all identify their sample and cannot show poison, and floats that can.
+/// A dataset with pictures and floats. Every byte of a picture identifies the sample. A checked
+/// build can mark released floats, but not released bytes.
 struct told {
   using record_type = ps::record<ps::field<"image", std::uint8_t, 8>, ps::field<"x", float, 4>>;
   std::uint64_t count = 100;
@@ -182,7 +183,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
   auto kept = ps::torch_tensor<"image">(std::move(*it));
   image.reset();  // the row still holds the first batch
   for (int i = 0; i < 20; ++i) {
-    ++it;  // every batch uses the only remaining slot
+    ++it;  // every batch uses the only slot that is not held
     REQUIRE(ps::get<"image">(*it)(0, 0) == static_cast<std::uint8_t>(first_of(it->number())));
   }
   CHECK(row.eq(1).all().item<bool>());
@@ -190,7 +191,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
 
   auto third = ps::torch_tensor<"x">(std::move(*it));
   CHECK_THROWS_AS(++it, ps::leases_exhausted);
-  row.reset();  // now the loop may continue, and starts again
+  row.reset();  // the loop could continue now, but a new loop starts
   auto again = loader.epoch(1);
   CHECK(ps::get<"image">(*again.begin())(0, 0) == 0);
 }
@@ -211,7 +212,7 @@ TEST_CASE("tensors saved by autograd keep the batch, and backward releases it",
   SECTION("three graphs hold three slots") { CHECK_THROWS_AS(++it, ps::leases_exhausted); }
   SECTION("a backward gives its slot back, and the others keep their values meanwhile") {
     losses[0].backward();
-    CHECK(w.grad().eq(1).all().item<bool>());  // from samples 0 and 1
+    CHECK(w.grad().eq(1).all().item<bool>());  // the gradient of samples 0 and 1
     for (int i = 0; i < 20; ++i) ++it;
     losses[2].backward();
     CHECK(w.grad().eq(1 + 4 + 5).all().item<bool>());
@@ -234,7 +235,7 @@ TEST_CASE("a consumer waits for tensors dropped on another thread if configured"
       continue;
     }
     std::thread other{[&held, consumer = this_thread_number()] {
-      wait_until_asleep(consumer);  // in ++, or in the join after it
+      wait_until_asleep(consumer);  // asleep in ++ or in the join below
       held.clear();
     }};
     ++it;
@@ -252,7 +253,7 @@ TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise
   auto range = feed.batches({0, 7}, ps::until_epoch{1});
   auto it = range.begin();
   std::thread opener{[&device, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // for the copy, or in the join if it did not wait
+    wait_until_asleep(consumer);  // waits for the copy; a wrong consumer sleeps in the join
     device.open_copies();
   }};
   const auto image = ps::torch_tensor<"image">(std::move(*it));

@@ -50,7 +50,8 @@ inline void machine::record_exhausted(bool is_feed) {
 
 inline void machine::record_cancelled(bool is_feed) {
   require(is_cancelled_, "cancelled without a request");
-  // A range without batches that begins after the request may end either way.
+  // A range without batches that begins after the stop request may end with or without the
+  // exception.
   require(!left_.empty() || is_of_none_, "cancelled after the last batch");
   require(!failure_of(is_feed), "cancelled is no batch's");
   count("cancelled");

@@ -82,7 +82,7 @@ inline std::unique_ptr<walk> machine::make_walk() {
 inline void machine::begin() {
   if (!has_source()) return make_world();
   auto one = make_walk();
-  if (one_in(6)) {  // a later step begins it
+  if (one_in(6)) {  // a later operation begins this range
     idle_.push_back(std::move(one));
     return;
   }
@@ -164,7 +164,7 @@ inline void machine::begin_idle() {
   if (idle_.empty()) return;
   auto one = take_idle();
   const bool is_source = dynamic_cast<source_walk*>(one.get()) != nullptr;
-  if (is_source && is_gone(*one)) return;  // no loader exists to throw
+  if (is_source && is_gone(*one)) return;  // the walk's loader is gone, so nothing can throw
   start(std::move(one));
 }
 
