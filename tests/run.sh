@@ -52,7 +52,7 @@ case " ${presets[*]} " in
   *) penstock_setup "$root" TESTS ;;
 esac
 
-# With a sanitizer, clang++ takes half of the time of g++.
+# With a sanitizer, clang++ takes half the time of g++.
 sanitizers_by_clang() {
   [ -z "${CXX:-}" ] && command -v clang++ >/dev/null || return 1
   local flags
@@ -61,7 +61,8 @@ sanitizers_by_clang() {
   done
 }
 
-# With nvcc but without a GPU, device code is compiled and not run. So one architecture is enough.
+# If nvcc is installed but there is no GPU, device code is compiled and not run. So one architecture
+# is enough.
 gpu=yes
 if ! nvidia-smi -L >/dev/null 2>&1; then
   gpu=no

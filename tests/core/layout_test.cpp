@@ -78,7 +78,7 @@ TEST_CASE("a layout larger than the address space is refused", "[core][fault:mem
     using two = ps::record<ps::field<"a", std::uint8_t>, ps::field<"b", std::uint8_t>>;
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2 - 1024}), ps::layout_error);
     CHECK_NOTHROW(ps::batch_layout<two>{{}, huge / 4 - 4096});  // stays pages below the limit
-    // The first field ends exactly at the limit, but its padding extends beyond it.
+    // The first field ends exactly at the limit, and its padding extends beyond it.
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2}), ps::layout_error);
   }
   SECTION("with the field and its sizes in the message") {

@@ -38,7 +38,7 @@ TEST_CASE("characters above 127 survive", "[core]") {
 }
 
 TEST_CASE("names are equal when their characters are", "[core]") {
-  // Named, because clang 14 crashes on the comparison of two temporary names.
+  // Gives both names a variable, because clang 14 crashes on the comparison of two temporary names.
   constexpr ps::name label{"label"};
   constexpr ps::name same{"label"};
   constexpr ps::name longer{"labels"};

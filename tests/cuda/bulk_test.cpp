@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 
-/// Owns device memory.
+/// An owner of device memory.
 class device_words {
  public:
   device_words(const ps::cuda_device& device, std::size_t bytes)

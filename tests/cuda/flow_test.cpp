@@ -324,8 +324,7 @@ TEST_CASE("the device's times of some batches come with no wait and no error", "
       CHECK(said.batches == 0);
     } else {
       CHECK(said.batches >= 2);
-      // the double's clock: a millisecond for the copy, and no time for a body that launches
-      // nothing
+      // By the double's clock, a copy takes 1 ms. A body that launches nothing takes no time.
       CHECK(said.copy == std::chrono::milliseconds{said.batches});
     }
     for (const auto& event : fake_cuda::events()) {

@@ -45,7 +45,7 @@ auto same_again() {
       });
 }
 
-/// Counts the batches of a loop that were right on the host.
+/// Counter of the batches of a loop that were right on the host.
 struct host_side {
   std::uint64_t right = 0;
   std::uint64_t wrong = 0;

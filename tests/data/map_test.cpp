@@ -36,7 +36,7 @@ struct arrays {
   arrays& operator=(const arrays&) = delete;
 };
 
-// Draws random bits while reading, and offers no view of a sample.
+// A dataset that draws random bits when it is read, and offers no view of a sample.
 struct drawn_source {
   using record_type = bits;
   std::uint64_t size() const { return 100; }
@@ -51,7 +51,7 @@ constexpr auto to_row = [](ps::const_sample<named_number> in, ps::sample<float_r
   ps::get<"row">(out)(1) = -static_cast<float>(ps::get<"id">(in));
 };
 
-// Hides everything a dataset offers except reading, so that `map` needs scratch memory.
+// A dataset that can only be read, so that `map` needs scratch memory.
 struct opaque {
   using record_type = named_number;
   const ps::memory_dataset<named_number>* data;
@@ -133,7 +133,7 @@ TEST_CASE("the random bits of a map depend on seed, epoch and sample alone",
 }
 
 TEST_CASE("every random stage has bits of its own", "[data][promise:exact-2]") {
-  // Each stage stores what it draws next to the existing fields.
+  // Each stage stores its random numbers next to the existing fields.
   using one = ps::record<ps::field<"a", std::uint32_t>>;
   using two = ps::record<ps::field<"a", std::uint32_t>, ps::field<"b", std::uint32_t>>;
   const auto first = [](ps::const_sample<bits> in, ps::sample<one> out) {

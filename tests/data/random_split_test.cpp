@@ -33,7 +33,8 @@ namespace {
 using split_row = ps::record<ps::field<"x", std::int32_t>, ps::field<"label", std::uint8_t>>;
 using indices = std::vector<std::uint64_t>;
 
-// Each sample is its index. The labels are in order, as in a folder that is sorted by class.
+// A dataset in which each sample is its index. The labels are in order, as in a folder that is
+// sorted by class.
 struct sorted_by_class {
   using record_type = split_row;
   std::uint64_t count;

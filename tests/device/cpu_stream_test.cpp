@@ -207,7 +207,7 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
 
 TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
   std::atomic<int> alive{0};
-  // Shared with the work: its `store` may still run when this thread sees the value.
+  // Shared with the work, because the work's `store` may still run when this thread sees the value.
   const auto ended = std::make_shared<ps::detail::waitable_counter>();
   auto stream = std::make_unique<ps::cpu_stream>();
   const ps::cpu_stream_ref ref{*stream};

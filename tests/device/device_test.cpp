@@ -46,7 +46,7 @@ struct min {
 };
 static_assert(ps::device<min>);
 
-// Each of these lacks one member.
+// Each of these devices lacks one member of the concept.
 struct not_copyable : min {
   not_copyable() = default;
   not_copyable(not_copyable&&) = default;

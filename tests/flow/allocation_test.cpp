@@ -64,7 +64,7 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
   ps::trace_recorder recorder;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     for (const bool in_order : {true, false}) {
-      // With and without a trace, but not in all combinations.
+      // Runs with and without a trace, but not in all combinations.
       ps::trace_recorder* const trace = in_order == (workers < 2) ? &recorder : nullptr;
       INFO("workers " << workers << ", in order " << in_order << ", traced " << (trace != nullptr));
       ps::cpu_device device;
@@ -167,7 +167,7 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
     }
   };
 
-  // No Catch2 macro in here, because it would allocate.
+  // Uses no Catch2 macro here, because it would allocate.
   const std::size_t before = test::live_bytes;
   std::size_t stream_bytes = 0;
   {

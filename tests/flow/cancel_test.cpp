@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// An external stop token ends the consumer and all workers, in any state.
+// Tests that an external stop token ends the consumer and all workers, in any state.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

@@ -370,7 +370,7 @@ TEST_CASE("an any_loader delivers the batches of the loader inside", "[flow][pro
   CHECK(std::equal(rest.begin(), rest.end(), first.begin() + 17));
   CHECK_THROWS_AS((void)any.resume(make_any({chosen.augment, !chosen.shuffle, 0}).state(), 1),
                   ps::state_mismatch);
-  // Another loader is assigned, while a range and a lease still exist.
+  // Assigns another loader while a range and a lease still exist.
   auto range = any.epoch(0);
   auto it = range.begin();
   auto lease = std::move(*it);

@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// Collects the reports of a loader.
+/// The reports of a loader.
 class reports {
  public:
   [[nodiscard]] std::function<void(const ps::stall_report&)> sink() {

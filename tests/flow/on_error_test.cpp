@@ -62,8 +62,8 @@ struct flaky {
   }
 };
 
-/// The same samples, read in chunks. A bad sample makes its chunk fail, and the exception does not
-/// identify the sample.
+/// A dataset of the same samples, read in chunks. A bad sample makes its chunk fail, and the
+/// exception does not identify the sample.
 struct flaky_runs {
   using record_type = numbered::record_type;
   flaky each;

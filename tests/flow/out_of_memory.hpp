@@ -77,7 +77,7 @@ std::size_t sweep(Scenario scenario) {
   throw wrong("no end of allocations");
 }
 
-/// The whole life of a loader, including its construction.
+/// Runs the whole life of a loader, including its construction.
 inline void whole_life(std::size_t workers) {
   ps::loader loader{
       labels{} | ps::map([](auto&&) {}), ps::sequential{}, {.batch_size = 8, .workers = workers}};
@@ -104,7 +104,7 @@ inline std::size_t sweep_ranges() {
   return all;
 }
 
-/// Skipped samples, with all records about them.
+/// Skips bad samples, which allocates records about them.
 inline std::size_t sweep_skipping() {
   std::size_t all = 0;
   for (const std::size_t workers : {0U, 2U}) {
@@ -124,7 +124,7 @@ inline std::size_t sweep_skipping() {
   return all;
 }
 
-/// A stop request, which must reach the consumer even without memory.
+/// Runs a scenario with a stop request, which must reach the consumer even without memory.
 inline std::size_t sweep_stop() {
   return sweep([] {
     std::stop_source source;
@@ -142,7 +142,7 @@ inline std::size_t sweep_stop() {
   });
 }
 
-/// A read that exceeds the timeout. The consumer gets a `read_timeout` or a `std::bad_alloc`.
+/// Runs a read that exceeds the timeout. The consumer gets a `read_timeout` or a `std::bad_alloc`.
 inline std::size_t sweep_timeout() {
   return sweep([] {
     const auto around = std::make_shared<hanging::outside>();

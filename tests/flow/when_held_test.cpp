@@ -22,8 +22,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Runs `act` on another thread, after all leases are given away and the constructing thread
-/// sleeps.
+/// A thread that runs `act` after all leases are given away and the thread that created it sleeps.
 template <class F>
 class once_asleep {
  public:

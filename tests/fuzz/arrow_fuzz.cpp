@@ -25,7 +25,7 @@ namespace {
 // Space for 254 values of 16 bytes.
 constexpr std::size_t room = 4096;
 
-/// Splits an input into values. Missing bytes are 0.
+/// A reader that splits an input into values. Missing bytes are 0.
 class reader {
  public:
   explicit reader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}

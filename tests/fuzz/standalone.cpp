@@ -4,7 +4,7 @@
 //
 //   penstock_<target>_fuzz CORPUS_FOLDER RUNS
 //
-// After a finding the file finding.bin contains the input.
+// If there is a finding, the file finding.bin contains the input.
 #include <algorithm>
 #include <csignal>
 #include <cstddef>

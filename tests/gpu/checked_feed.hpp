@@ -27,7 +27,7 @@ struct digits {
   }
 };
 
-/// Checks batches on a stream against the expected order.
+/// A checker of batches on a stream against the expected order.
 class checker {
  public:
   checker(const ps::cuda_device& device, ps::cuda_stream_ref stream,

@@ -148,7 +148,7 @@ TEST_CASE("a worker in exit() is not waited for, by itself or by another thread"
     hanging_state state;
     std::optional<ps::detail::detachable_workers<any_work, wake_hanging>> workers;
   };
-  // Static: the detached worker may still be returning when the test ends.
+  // Static, because the detached worker may still be returning when the test ends.
   static std::array<in_exit, 2> all;
   const auto wait = [](const ps::detail::waitable_counter& counter, std::uint32_t min) {
     counter.wait([min](std::uint32_t value) { return value >= min; });

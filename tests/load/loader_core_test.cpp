@@ -185,7 +185,8 @@ TEST_CASE("a device that refuses to wait for a copy costs no slot when reading i
 
 namespace {
 
-/// Reads chunks, and reports one sample too many in its progress when it throws.
+/// A dataset that reads chunks. When it throws, its reported position is beyond the end of the
+/// chunk.
 struct past_its_end {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 100; }

@@ -59,7 +59,7 @@ std::uint64_t count_of(Range&& range) {
   return count_of(range, batches);
 }
 
-/// Holds each thread that calls `pass` until `open`.
+/// A gate that holds each thread that calls `pass` until `open`.
 struct turnstile {
   ps::detail::waitable_counter arrived;
   ps::detail::waitable_counter gate{1};  // 1: threads wait
@@ -73,7 +73,7 @@ struct turnstile {
   void open() { gate.store(0); }
 };
 
-// Longer than every read here that does not hang, also on a busy machine.
+// A warning time that is longer than any read that does not hang, even on a busy machine.
 constexpr std::chrono::milliseconds soon{300};
 
 }  // namespace

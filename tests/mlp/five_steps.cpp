@@ -16,7 +16,7 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "host_backend.hpp"
 #include "train.hpp"
-// After the host backend, because the stand-ins add to Thrust's namespace.
+// Included after the host backend, because the stand-ins add to Thrust's namespace.
 #include "cuda_backend.cuh"
 
 namespace {

@@ -182,7 +182,8 @@ TEST_CASE("a gradient that overflows halves the scale and skips its step alone",
     CHECK(std::all_of(after.begin(), after.end(), [](float x) { return std::isfinite(x); }));
     if (k != bad) step(without, k, 1.0F);
   }
-  // The skipped step changes only the scale. The other steps equal those of a run without it.
+  // The skipped step changes only the scale. All other steps equal those of a run without the
+  // skipped step.
   CHECK(farthest(trained.trace().parameters, without.trace().parameters) < 1e-4);
 }
 
@@ -235,7 +236,7 @@ TEST_CASE("the scale doubles after 2000 good steps, and an overflow restarts the
   CHECK(scaler.scale == 1024.0F);
   steps(1);
   CHECK(scaler.scale == 2048.0F);
-  // Not above the largest float.
+  // The scale does not exceed the largest float.
   scaler.scale = 0x1p127F;
   steps(2000);
   CHECK(scaler.scale == 0x1p127F);

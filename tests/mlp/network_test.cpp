@@ -31,7 +31,7 @@ struct sample_set {
   }
 };
 
-/// Returns the outputs of one layer by its definition, in double, one sum after the other.
+/// Returns the outputs of one layer, computed in double by the definition of a layer.
 std::vector<double> layer(const std::vector<double>& inputs, const std::vector<double>& parameters,
                           std::size_t weight, std::size_t bias, std::size_t outputs) {
   std::vector<double> result(outputs);

@@ -34,8 +34,9 @@ class fused_context : public mlp::host_context {
   bool upwards_;
 };
 
-/// Computes on the host, and records and replays steps like CUDA graphs. The addresses, sizes and
-/// values of the first step for a pair of slot and size are used for all later steps.
+/// A backend that computes on the host, and records and replays steps like CUDA graphs. The
+/// addresses, sizes and values of the first step for a pair of slot and size are used for all later
+/// steps.
 template <class Context = mlp::host_context>
 class replaying_backend : public mlp::host_backend {
  public:

@@ -74,7 +74,7 @@ TEST_CASE("quantiles are those of the sorted list, a sixteenth off at most", "[o
   std::vector<std::uint64_t> ticks;
   ps::sample_generator random{{7, 0}, 0};
   for (int i = 0; i < 10'000; ++i) {
-    // From tens to ten millions, each power as often.
+    // Durations from tens to ten millions, with each power of ten equally often.
     const double power = ps::uniform(random, 1.0, 7.0);
     ticks.push_back(static_cast<std::uint64_t>(std::pow(10.0, power)));
   }

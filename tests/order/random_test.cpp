@@ -27,7 +27,7 @@ constexpr words first_words(const ps::random_key& key, std::uint64_t index) {
   return {gen(), gen(), gen(), gen()};
 }
 
-/// Always returns the same word, for the corners of a distribution.
+/// A generator that always returns the same word, for the corners of a distribution.
 template <std::uint32_t Word>
 struct constant_bits {
   using result_type = std::uint32_t;
@@ -51,8 +51,8 @@ double chi_square_deviation(const std::vector<double>& counts) {
   return (sum - freedom) / std::sqrt(2 * freedom);
 }
 
-/// Forces the next normal number beyond the layers of the ziggurat, then continues with its own
-/// generator.
+/// A generator that forces the next normal number beyond the layers of the ziggurat, and then
+/// continues with its own generator.
 struct tail_generator {
   using result_type = std::uint32_t;
   static constexpr result_type min() { return 0; }

@@ -44,7 +44,7 @@ run(
 run("${CMAKE_COMMAND}" --build "${work}/build")
 run("${CMAKE_CTEST_COMMAND}" --test-dir "${work}/build" --output-on-failure --no-tests=error)
 
-# Each way to get penstock, from the working tree and without the network.
+# Tests each way to get penstock, from the working tree and without the network.
 foreach(how IN ITEMS find subdirectory fetch plain)
   run(
     "${CMAKE_COMMAND}" -S "${source}/consumer" -B "${work}/${how}" -G "${generator}"

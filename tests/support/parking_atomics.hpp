@@ -13,7 +13,7 @@
 /// Atomics that can stop a thread inside a lock-free call. `parked_thread` stops before a chosen
 /// step until it may continue, as if it had lost its core there.
 struct parking_atomics {
-  /// Stops a thread and keeps it until it may continue.
+  /// A gate that stops a thread until the test lets it continue.
   class place {
    public:
     void stop_here() {

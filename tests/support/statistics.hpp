@@ -89,13 +89,13 @@ inline double chance_of(const std::vector<double>& counts, const std::vector<dou
   return freedom < 1 ? 1 : chance_of_chi_square(sum, freedom);
 }
 
-/// The same for cells of equal probability.
+/// Returns the probability of these counts if all cells have equal probability.
 inline double chance_of(const std::vector<double>& counts) {
   return chance_of(counts, std::vector<double>(counts.size(), 1.0));
 }
 
-/// For a distribution with thin tails: a cell with an expected count below `min` is merged with
-/// its neighbor towards the middle.
+/// Returns the probability of these counts for a distribution with thin tails. A cell with an
+/// expected count below `min` is merged with its neighbor towards the middle.
 inline double chance_with_ends(std::vector<double> counts, std::vector<double> expected,
                                double min = 10) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);

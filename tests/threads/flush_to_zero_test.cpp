@@ -10,7 +10,7 @@ namespace ps = penstock;
 
 namespace {
 
-// Volatile: the arithmetic must run, in the current mode.
+// Volatile, so that the arithmetic runs in the current mode.
 float quarter(float value) {
   volatile float held = value;
   held = held * 0.25F;

@@ -72,7 +72,7 @@ TEST_CASE("a write makes no system call while no thread sleeps", "[core]") {
   word.store(1);
   word.advance();
   CHECK(sleepy_atomics::wakes == 0);
-  // The same after a sleeper has woken.
+  // A write makes no system call after a sleeper has woken either.
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 3; }); }};
   sleepy_atomics::wait_for_sleeps(1);
   word.store(3);

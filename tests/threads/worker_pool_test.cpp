@@ -47,7 +47,7 @@ struct wake {
   }
 };
 
-/// Blocks on the signal until the token requests a stop.
+/// Work that blocks on the signal until the token requests a stop.
 struct block_until_stopped {
   shared* state;
   void operator()(const std::stop_token& stop, std::size_t worker) const {
@@ -298,7 +298,7 @@ TEST_CASE("work that needs no wake-up observes the stop token alone", "[load]") 
 }
 
 TEST_CASE("a worker that stops its pool waits for the others and is detached", "[load]") {
-  // Static: the detached thread may still run when the test ends.
+  // Static, because the detached thread may still run when the test ends.
   static shared state;
   static std::optional<ps::worker_pool<std::function<void(std::stop_token, std::size_t)>, wake>>
       pool;

@@ -434,8 +434,8 @@ struct strips {
   }
 };
 
-/// Doubles the number of values, for any length and any integer record. The record depends on the
-/// input.
+/// A transform that doubles the number of values, for any length and any integer record. The output
+/// record depends on the input.
 struct doubled {
   template <class In>
   using record_for = wide;

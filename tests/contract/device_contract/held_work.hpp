@@ -12,8 +12,8 @@
 
 namespace contract {
 
-/// Holds a stream until `let_go`. Made after the streams, so that an exception in a check releases
-/// the streams before they are destroyed.
+/// Holds a stream until `let_go`. Must be created after the streams, so that an exception in a
+/// check releases the streams before they are destroyed.
 class hold {
  public:
   hold() = default;
@@ -45,7 +45,7 @@ inline bool happens(const std::atomic<bool>& happened) {
   return happened.load();
 }
 
-/// Runs a call that must block, on its own thread.
+/// A call that must block, on its own thread.
 class blocked_call {
  public:
   template <class Device, class Call>

@@ -41,8 +41,8 @@ struct played_clock {
   static inline std::atomic<rep> at{0};
 };
 
-/// Reads nothing, in calls that each take a given number of milliseconds. A call ends only when the
-/// test releases it, in the order in which the calls began.
+/// A source whose calls read nothing and each take a given number of milliseconds. A call ends only
+/// when the test releases it. Calls end in the order in which they began.
 struct played_reads {
   void operator()(std::span<const std::uint64_t>, std::span<const std::span<std::byte>>) const {
     std::unique_lock lock{mutex};

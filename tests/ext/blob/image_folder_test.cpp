@@ -30,7 +30,7 @@ struct cats_and_dogs : test::folder {
   }
 };
 
-// Drops the privileges of root, who may read everything, within a scope.
+// Drops the privileges of root within a scope, because root may read everything.
 struct no_root {
   no_root() {
     if (user == 0) REQUIRE(::seteuid(65'534) == 0);

@@ -66,7 +66,7 @@ struct twice_codec {
   std::string family() const { return "zstd"; }
 };
 
-// Another `first` gives other values with equal lengths.
+// A different `first` gives different values with equal lengths.
 std::vector<std::string> thirty_samples(std::size_t first = 0) {
   std::vector<std::string> samples;
   for (std::size_t i = 0; i < 30; ++i) {

@@ -44,7 +44,7 @@ bytes_type pattern(std::size_t count, std::uint32_t seed = 1) {
   return test::some_bytes<bytes_type>(count, seed);
 }
 
-/// Observations and behavior of a source or sink in a test.
+/// The settings of a source or sink of a test, and what it has observed.
 struct watched {
   std::atomic<std::uint64_t> calls{0};  // calls of `read` or `write`
   std::atomic<int> finished{0};
@@ -114,7 +114,7 @@ std::string said_on_stderr(const std::function<void()>& call) {
   return {text, static_cast<std::size_t>((std::max)(bytes, ::ssize_t{0}))};
 }
 
-/// Both a source and a sink; the second move throws.
+/// A type that is both a source and a sink. Its second move throws.
 struct moved_once {
   std::span<std::byte> bytes;
   int moves = 0;

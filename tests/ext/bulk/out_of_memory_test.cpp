@@ -16,7 +16,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Holds copies until a thread waits for their stream.
+/// A device that holds copies until a thread waits for their stream.
 struct opening_device : gated_device {
   using gated_device::synchronize;
   void synchronize(stream_ref stream) const {

@@ -11,7 +11,7 @@
 #include "support/some_bytes.hpp"
 #include "support/temp_dir.hpp"
 
-/// Shared by the tests of compressed files.
+/// Helpers that the tests of compressed files share.
 namespace test {
 
 /// Returns bytes that compress badly, so that the packed file has several pieces of input.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the way from blobs to samples with a user-defined decoder, which needs no library.
+// Tests datasets that decode blobs, with a user-defined decoder that needs no library.
 #include <penstock_ext/image/decode.hpp>
 
 #include <algorithm>
@@ -38,7 +38,8 @@ struct notes {
   const std::uint8_t* place = nullptr;
 };
 
-/// A format of this test: "TOY", a letter for the kind, width, height, and a seed for the values.
+/// A picture format that only this test knows: "TOY", a letter for the kind, the width, the height,
+/// and a seed for the values.
 class toy_decoder {
  public:
   explicit toy_decoder(char kind = 'A', notes* note = nullptr) : kind_(kind), note_(note) {}
@@ -110,7 +111,7 @@ test::blobs toys(std::size_t count) {
   return blobs;
 }
 
-/// Records the received hints. For use by one thread.
+/// A blob source that records the hints that it receives. For use by one thread.
 struct hinted_blobs : test::blobs {
   mutable std::vector<std::uint64_t> hints;
   void prefetch(std::span<const std::uint64_t> indices) const noexcept {
@@ -119,8 +120,8 @@ struct hinted_blobs : test::blobs {
   void prefetch(std::uint64_t) const noexcept { hints.push_back(999); }
 };
 
-/// Records each received hint as its index, and each read as its index plus 100. For use by one
-/// thread.
+/// A blob source that records each hint as its index, and each read as its index plus 100. For use
+/// by one thread.
 struct noted_blobs : test::blobs {
   mutable std::vector<std::uint64_t> notes;
   void prefetch(std::uint64_t index) const noexcept { notes.push_back(index); }
@@ -130,7 +131,7 @@ struct noted_blobs : test::blobs {
   }
 };
 
-/// Always returns the same plan.
+/// A geometry that always returns the same plan.
 struct fixed {
   ps::image_plan plan_;
   [[nodiscard]] ps::image_size size() const { return plan_.size(); }

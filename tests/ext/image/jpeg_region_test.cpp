@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that a part of a picture has the values of the whole picture, which libjpeg decodes without
-// penstock's code.
+// Tests that a part of a picture has the same values as in the whole picture, which libjpeg decodes
+// without penstock's code.
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <algorithm>

@@ -116,7 +116,7 @@ std::uint64_t produce(intake& in, const plan& of, std::uint64_t producer, std::u
   return accepted;
 }
 
-/// Checks the batches that a consumer gets.
+/// A checker of the batches that a consumer gets.
 struct witness {
   std::array<std::uint64_t, producers> next{};  // last number of each producer, plus 1
   std::uint64_t seen = 0;

@@ -51,7 +51,8 @@ TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
       const ps::affine_scale by = ps::affine_over(min, max);
       CAPTURE(min, max, by.scale, by.zero);
       const bool has_zero = min <= 0.0F && max >= 0.0F;
-      // Bound of the rounding error if the zero is far away: that of the sum, and that of doubles.
+      // Bound of the rounding errors if the zero is far away: one of the sum in float, and one of
+      // doubles.
       const double rounding =
           has_zero ? 0.0 : 0x1p-24 * std::max(std::abs(double{min}), std::abs(double{max}));
       const double allowed = rounding * (1 + 1e-6) + 1e-10 * static_cast<double>(by.scale);

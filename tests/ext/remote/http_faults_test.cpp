@@ -127,7 +127,7 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
   (void)fault_of<ps::store_unreachable>(
       [](const http_request&) { return test::http_reply{{}, true}; });
 
-  // No server listens there any more.
+  // The server at this address has ended.
   std::string url;
   {
     const test::range_server gone{[](const http_request&) { return test::http_reply{}; }};
@@ -707,7 +707,7 @@ TEST_CASE("a store ends while its server is silent", "[remote][fault:stores-5]")
   end.open();
 }
 
-// Hidden, because it needs the server that tls.py starts.
+// Hidden, because the test needs the server that tls.py starts.
 TEST_CASE("certificates are checked, and no redirect leads out of TLS", "[.][tls]") {
   const char* const port = std::getenv("PENSTOCK_TLS_PORT");
   const char* const certificate = std::getenv("PENSTOCK_TLS_CA");

@@ -30,7 +30,7 @@ namespace test {
 /// A proxy from the environment cannot reach this machine's loopback. Set before any thread starts.
 inline const bool has_no_proxy = ::setenv("no_proxy", "127.0.0.1,localhost,store.test", 1) == 0;
 
-/// Waits until a test opens it, at most for a minute, so that no test hangs.
+/// A gate that a test opens. Waiting ends after a minute, so that no test hangs.
 class gate {
  public:
   void open() {

@@ -37,7 +37,7 @@ namespace {
 
 const ps::s3_credentials somebody{"AKIDEXAMPLE", "s3cr3t-key", "s3cr3t-token"};
 
-// Sets environment variables within a scope; all other AWS variables are unset.
+// Sets environment variables within a scope, and unsets all other AWS variables.
 class aws_variables {
  public:
   explicit aws_variables(const std::vector<std::pair<std::string, std::string>>& set) {
@@ -193,7 +193,7 @@ TEST_CASE("files of AWS that can't be read are refused", "[remote][fault:stores-
   CHECK(place({.anonymous = true}).region == "us-east-1");
   ::setenv("AWS_CONFIG_FILE", "/dev/null", 1);
   CHECK(place({.anonymous = true}).region == "us-east-1");
-  // A home folder that leads nowhere has no files.
+  // If the home folder cannot be opened, the user has no files.
   ::unsetenv("AWS_CONFIG_FILE");
   ::setenv("HOME", circle.c_str(), 1);
   CHECK(place({.anonymous = true}).region == "us-east-1");
@@ -659,7 +659,7 @@ TEST_CASE("an error code is read even if the body is truncated after it", "[remo
   CHECK(error_word("", "Code") == "");
 }
 
-// Hidden, because it needs the server that s3_moto.py starts.
+// Hidden, because the test needs the server that s3_moto.py starts.
 TEST_CASE("a bucket is read for a comparison with moto", "[.][moto]") {
   const char* const path = std::getenv("PENSTOCK_S3_LISTING");
   REQUIRE(path != nullptr);

@@ -13,8 +13,9 @@
 
 namespace test {
 
-/// Reads Prometheus' text format strictly. Every family has HELP and TYPE once, and samples before
-/// the next family. Names, labels and values must be legal, values finite, and every series unique.
+/// A strict reader of Prometheus' text format. Every family has HELP and TYPE once, and samples
+/// before the next family. Names, labels and values must be legal, values finite, and every series
+/// unique.
 class prometheus_reader {
  public:
   explicit prometheus_reader(const std::string& text) {

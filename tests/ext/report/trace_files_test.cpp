@@ -51,8 +51,8 @@ struct slice {
   friend bool operator==(const slice& a, const slice& b) { return a.all() == b.all(); }
 };
 
-/// Reads a trace of a process with one object per line. trace_schema.py checks that the whole file
-/// is JSON.
+/// A reader of the trace of a process with one object per line. trace_schema.py checks that the
+/// whole file is JSON.
 class trace_reader {
  public:
   explicit trace_reader(const std::string& text) {
@@ -332,7 +332,7 @@ TEST_CASE("writing through a link keeps the link", "[report]") {
   CHECK(test::content_of(folder.path("target")).size() > 100);
 }
 
-// For trace_schema.py, which reads the files with other parsers.
+// Writes files for trace_schema.py, which reads them with other parsers.
 TEST_CASE("traces are written to PENSTOCK_TRACES", "[.][traces]") {
   const char* const folder = std::getenv("PENSTOCK_TRACES");
   if (folder == nullptr) {  // a build that excludes tests by a tag also lists the hidden tests

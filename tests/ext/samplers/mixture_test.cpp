@@ -240,8 +240,8 @@ TEST_CASE("a continued mixture is unchanged before its position, or refused",
   };
   const ps::mixture before = at({{{}, {1, 1}}});
   REQUIRE(before.size(20) == 20);
-  // With these weights, a part runs out after 11 samples from epoch 1 on, so every epoch ends
-  // there.
+  // With these weights, a part runs out after 11 samples in epoch 1, so this and every later epoch
+  // end there.
   const auto problem_of = [](const ps::mixture& of, ps::training_position from, weights by) {
     try {
       static_cast<void>(of.continued(from, std::move(by)));

@@ -41,7 +41,7 @@ std::vector<std::uint64_t> tags_of(const Batch& batch) {
   return {batch.tags().begin(), batch.tags().end()};
 }
 
-/// Counts for each tag how often it was served and how often it was returned.
+/// Counts of how often each tag was served, and how often it was returned.
 struct fates {
   explicit fates(std::size_t requests) : served(requests), returned(requests) {}
 

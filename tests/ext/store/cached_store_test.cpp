@@ -444,7 +444,7 @@ TEST_CASE("blocks on disk serve the next run and other processes, but no other s
 }
 
 TEST_CASE("blocks of an older version with the same size are read again", "[store]") {
-  // Reports a version, as a server does with ETag or Last-Modified.
+  // A store that reports a version, as a server does with ETag or Last-Modified.
   struct versioned : test::counting_store {
     std::string version = "1";
     [[nodiscard]] ps::object_state state_of(std::string_view object) const {

@@ -48,7 +48,8 @@ struct counted {
   }
 };
 
-/// The same numbers. The token of a batch is the number that follows it.
+/// A source of the numbers 0 to `count` - 1 with tokens. The token of a batch is the number that
+/// follows it.
 struct with_token {
   std::shared_ptr<counted> from;
 

@@ -69,7 +69,7 @@ struct packed_sequences {
   friend bool operator==(const packed_sequences&, const packed_sequences&) = default;
 };
 
-// Like REQUIRE, which is slow for conditions that hold a million times.
+// Replaces REQUIRE, which is slow for conditions that are checked a million times.
 void require(bool holds, const char* what) {
   if (!holds) FAIL(what);
 }

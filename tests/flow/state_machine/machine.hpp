@@ -29,8 +29,8 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// Runs random operations in a sequence of worlds, each with a loader and feeds. Single-use; for
-/// one thread.
+/// A machine that runs random operations in a sequence of worlds, each with a loader and feeds. Can
+/// be run once, by one thread.
 class machine {
  public:
   explicit machine(std::uint64_t seed) : seed_(seed), random_(seed) {}

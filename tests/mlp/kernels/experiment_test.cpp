@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the CUDA code of bench/mlp unchanged: the whole experiment on the CUDA device, on the
-// double.
+// Tests the unchanged CUDA code of bench/mlp: runs the whole experiment on the CUDA device, with
+// the double as its runtime.
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
 #include "mlp/kernels/fused_on_cuda.hpp"
 #include "support/catch.hpp"
-// After the host backend, because the stand-ins add to Thrust's namespace.
+// Included after the host backend, because the stand-ins add to Thrust's namespace.
 #include "cuda_experiment.cu"
 
 namespace {

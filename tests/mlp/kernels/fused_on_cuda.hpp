@@ -13,7 +13,7 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "host_backend.hpp"
 #include "run_on.hpp"
-// After the host backend, because the stand-ins add to Thrust's namespace.
+// Included after the host backend, because the stand-ins add to Thrust's namespace.
 #include "cuda_backend.cuh"
 
 /// The training loops of bench/mlp on the CUDA device with the double as its runtime, and on the
