@@ -247,7 +247,7 @@ TEST_CASE("a batch that shares no calls costs the consumer six", "[cuda][promise
   auto calls = calls_a_batch(feed);
   CHECK(calls.size() == 5);
   CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.05));
-  CHECK(calls["cudaStreamWaitEvent"] < 2.1);                 // no wait for a complete copy
+  CHECK(calls["cudaStreamWaitEvent"] < 2.1);                 // a complete copy needs no wait
   CHECK(calls["cudaEventRecord"] == Approx(2).margin(0.1));  // for the copy and for the release
   CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
   CHECK(calls["cudaPeekAtLastError"] < 6.3);  // in addition: before each call
@@ -276,7 +276,7 @@ TEST_CASE("a worker queries a finished copy once and makes no other call", "[cud
     if (batch.number() == 89) break;
   }
   const std::uint64_t batches = calls_of("cudaMemcpyAsync") - before;
-  CHECK(calls_of("cudaEventQuery") - looks <= batches + 5);  // once per returned slot
+  CHECK(calls_of("cudaEventQuery") - looks <= batches + 5);  // one query per returned slot
   CHECK(calls_of("cudaThreadExchangeStreamCaptureMode") == exchanges);
   CHECK(calls_of("cudaEventSynchronize") == 0);
 }

@@ -52,7 +52,7 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
   device.synchronize(ps::cuda_stream_ref{stream});
   CHECK(got == expected);
   CHECK(computed == expected);
-  if (policy == fake_cuda::policy::late) {  // else a step may run before the body ends
+  if (policy == fake_cuda::policy::late) {  // otherwise a step may run before the body ends
     const std::size_t copies_of_a_step = (in_body != 0 ? 1U : 0U) + (in_step != 0 ? 1U : 0U);
     CHECK(feed.stats().copies == 1 + (steps - 1) * copies_of_a_step);
   }

@@ -91,7 +91,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   device.synchronize(ps::cuda_stream_ref{stream});
   device.synchronize(ps::cuda_stream_ref{other});
   CHECK(step.runs == 16);
-  CHECK(fake_cuda::live().graphs == 0);  // only executable graphs are kept
+  CHECK(fake_cuda::live().graphs == 0);  // graphs are destroyed after instantiation
   CHECK(fake_cuda::live().graph_execs == 4);
   graphs.clear();
   CHECK(graphs.size() == 0);

@@ -81,7 +81,7 @@ static_assert(!std::is_convertible_v<ps::pinned_resource<ps::cuda_device>&, on_g
 static_assert(noexcept(std::declval<on_gpu&>().deallocate_sync(nullptr, 0, 1)));
 static_assert(noexcept(std::declval<on_gpu&>().deallocate(nullptr, 0, 1)));
 
-constexpr std::size_t large = ps::detail::small_pinned_bytes + 1;  // so large that it is registered
+constexpr std::size_t large = ps::detail::small_pinned_bytes + 1;  // large enough to be registered
 
 /// Resets the double. At the end it checks that everything was freed and that no error was found.
 struct clean_start {

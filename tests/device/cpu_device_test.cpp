@@ -89,7 +89,7 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
   gate.store(1);
   stream.synchronize();
   CHECK(to == 2);
-  device.copy_async(&from, &to, sizeof to, stream);  // once more, on an idle stream
+  device.copy_async(&from, &to, sizeof to, stream);  // the same on an idle stream
   CHECK(from == 2);
 }
 

@@ -390,7 +390,7 @@ TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
     stream.launch([&product] { product = denormal_product(); });
   }
   CHECK(product == 0.0F);
-  CHECK(denormal_product() != 0.0F);  // and has not set it since
+  CHECK(denormal_product() != 0.0F);  // this thread still has not set the mode
 }
 
 TEST_CASE("a launch takes at least the modeled latency, and each one its own", "[device]") {

@@ -250,7 +250,7 @@ TEST_CASE("a dataset receives hints only for the samples of batches by tokens",
     CHECK(read.size() == 203);
     const auto told = data.seen->told();
     CAPTURE(workers, told.size());
-    if (workers == 0) CHECK(!told.empty());  // otherwise all may be read before
+    if (workers == 0) CHECK(!told.empty());  // workers may read everything before a hint
     // The hints come in order, each at most once, and only for samples that are read.
     auto at = read.begin();
     for (const std::uint64_t index : told) {

@@ -39,7 +39,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers",
     while (consumer == 0) std::this_thread::yield();
     wait_until_asleep(consumer);
     source.request_stop();
-    around->release();  // only reads in progress are finished
+    around->release();  // lets the reads in progress end
   }};
   consumer = this_thread_number();
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::cancelled);

@@ -20,7 +20,7 @@ using small_digit =
     ps::record<ps::field<"image", std::uint8_t, 6, 5>, ps::field<"label", std::uint16_t>>;
 using small_floats = ps::record<ps::field<"image", float, 6, 5>, ps::field<"label", std::int32_t>>;
 
-constexpr std::size_t count = 203;  // not a multiple: the last batch is short
+constexpr std::size_t count = 203;  // not a multiple of the batch size
 
 struct arrays {
   std::vector<std::uint8_t> images = std::vector<std::uint8_t>(count * 30);

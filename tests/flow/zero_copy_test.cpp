@@ -199,7 +199,7 @@ TEST_CASE("kept leases hold host slots, and a loop without a slot reports it",
   };
   CHECK_THROWS_AS(keep(), ps::leases_exhausted);
   CHECK(kept.size() == 3);
-  CHECK(feed->depth() == 3);  // as many as the loader has slots
+  CHECK(feed->depth() == 3);  // the number of the loader's slots
   CHECK(loader->held() == 3);
   kept.erase(kept.begin() + 1);
   std::uint64_t seen = 0;

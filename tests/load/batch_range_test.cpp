@@ -43,7 +43,7 @@ struct numbers {
   }
   batch_type& current() noexcept { return held; }
   void finish(std::uint64_t ticket) noexcept {
-    if (ticket == 0 || ticket != live) return;  // not the live range: ignored, as in a loader
+    if (ticket == 0 || ticket != live) return;  // ignored unless live, as in a loader
     log += "finish ";
     live = 0;
     held.reset();

@@ -83,7 +83,7 @@ TEST_CASE("a stop detaches a lost worker, which keeps its owner alive until it r
   CHECK(owner->workers.stop(lost, owner) == 1);
   other.join();
   CHECK(state->ended == 2);
-  CHECK(owner->workers.stop(lost, owner) == 0);  // it is detached already
+  CHECK(owner->workers.stop(lost, owner) == 0);  // the worker is already detached
   owner->workers.stop();
   owner.reset();
   CHECK(state->gone.load() == 0);
@@ -123,7 +123,7 @@ TEST_CASE("a stop does not wait for a worker that is exempt", "[load]") {
                   [this](const std::stop_token&, std::size_t) {
                     all->begun.advance();
                     all->stopping.wait([](std::uint32_t value) { return value != 0; });
-                    workers.exempt_caller();  // as in exit(), while another thread waits
+                    workers.exempt_caller();  // like exit() while another thread waits
                     all->resumed.wait([](std::uint32_t value) { return value != 0; });
                   },
                   wake_hanging{all.get()}} {}

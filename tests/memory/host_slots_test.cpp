@@ -193,7 +193,7 @@ TEST_CASE("a slot that was released after a copy may be released without one", "
   auto stream = device.make_stream();
   take(slots).release_after(stream);
   { const auto batch = take(slots); }
-  device.fail_synchronize(0);  // there is nothing to wait for, so the device is not called
+  device.fail_synchronize(0);  // nothing to wait for, so the device is not called
   CHECK(slots->try_acquire() == 0U);
 }
 
@@ -278,7 +278,7 @@ TEST_CASE(
     slots->set_starving(true);
   } else if (how == 2) {
     slots->set_starving(true);
-    test::happens(acquired);  // so that the worker usually sleeps again
+    test::happens(acquired);  // yields, so that the worker usually sleeps again
     slots->release(3);
     slots->set_starving(false);
   } else {
@@ -295,7 +295,7 @@ TEST_CASE("closing wakes threads that wait for a slot", "[memory]") {
   std::atomic<bool> nothing{false};
   std::thread worker{[&] { nothing = !slots->acquire().has_value(); }};
   std::atomic<bool> never{false};
-  test::happens(never);  // so that the worker usually sleeps
+  test::happens(never);  // yields, so that the worker usually sleeps now
   slots->close();
   worker.join();
   CHECK(nothing);

@@ -103,7 +103,7 @@ double farthest(const std::vector<float>& a, const float* b) {
   double max = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double distance = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(distance <= max)) max = distance;  // also if the distance is NaN
+    if (!(distance <= max)) max = distance;  // true if the distance is NaN
   }
   return max;
 }

@@ -144,7 +144,7 @@ TEST_CASE("the gradients are the slopes of the mean loss", "[mlp]") {
       CHECK(std::abs(gradients[i] - slope) < 1e-5 + 1e-3 * std::abs(slope));
       steepest = std::max(steepest, std::abs(slope));
     }
-    CHECK(steepest > 1e-3);  // otherwise the comparison above proves nothing
+    CHECK(steepest > 1e-3);  // otherwise the comparison proves nothing
   }
 }
 

@@ -59,7 +59,7 @@ struct played_loop {
         const bool is_slow = slow_every != 0 && planned % slow_every == slow_every - 1;
         complete[planned] = begin + read + (is_slow ? slow : 0);  // a single worker reads the
                                                                   // slow sample
-        reader = begin + read;                                    // and the others continue
+        reader = begin + read;                                    // the other workers continue
         ++planned;
       }
     };

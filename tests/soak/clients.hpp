@@ -235,7 +235,7 @@ class clients {
     while (left != 0 && !requests.at_end()) {
       const auto stream = how_.on_stream ? std::optional{device.make_stream()} : std::nullopt;
       {
-        std::vector<std::jthread> own;  // their leases end before the stream
+        std::vector<std::jthread> own;  // the leases of these threads end before the stream
         const auto loop = [&](auto feed) {
           std::uint64_t of_this = 1 + random() % 8;
           for (auto& batch : feed.epoch(0)) {

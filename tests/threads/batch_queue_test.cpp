@@ -258,7 +258,7 @@ TEMPLATE_TEST_CASE("writes before a push are visible after its pop", "[load]",
                    ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   constexpr std::uint32_t slots = 4;
   constexpr std::uint32_t rounds = 10'000;
-  std::array<std::uint64_t, slots> memory{};  // not atomic: the tickets order it
+  std::array<std::uint64_t, slots> memory{};  // not atomic: the tickets order all access
   ps::batch_queue<std::uint32_t, TestType> free{slots};
   ps::batch_queue<std::uint32_t, TestType> full{slots};
   for (std::uint32_t i = 0; i < slots; ++i) CHECK(free.try_push(i));

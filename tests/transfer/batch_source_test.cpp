@@ -248,7 +248,7 @@ TEST_CASE("nothing is taken from a source without a free slot", "[transfer][faul
   };
   CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
   CHECK(held.size() == 2);
-  CHECK(source.taken == 2);  // and no batch is lost
+  CHECK(source.taken == 2);  // no batch is lost
 }
 
 TEST_CASE("tags of a source reach the device batch, and undelivered batches are returned",

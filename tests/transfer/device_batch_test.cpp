@@ -563,7 +563,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
   {
     std::optional<lease> batch;
     if (kind == 0) {
-      slots->discard(0);  // its copy is held
+      slots->discard(0);  // the copy of the slot is held
     } else {
       slots->wait_for_copy(0, device.inline_stream());  // only the work on the batch is held
       batch.emplace(hand_out(slots, 0, stream));

@@ -43,7 +43,7 @@ struct no_root {
 
 TEST_CASE("the classes of a folder are its sub-directories", "[blob]") {
   const cats_and_dogs dir;
-  dir.add("readme.jpg");  // not in a class
+  dir.add("readme.jpg");  // a file that is in no class folder
   const ps::image_folder photos{dir.path()};
   CHECK(photos.size() == 3);
   CHECK(photos.classes() == names{"cat", "dog"});

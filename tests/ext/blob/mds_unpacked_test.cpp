@@ -181,7 +181,7 @@ TEST_CASE("several processes that unpack the same MDS shards at the same time al
     threads.emplace_back([&] {
       try {
         auto options = dir.options();
-        options.max_open = 0;  // otherwise a file that was replaced would be refused
+        options.max_open = 0;  // otherwise replaced files would be refused
         const ps::mds_shards shards{dir.path(), options};
         std::uint64_t sum = 0;
         for (std::uint64_t k = 0; k < shards.size(); ++k) {
@@ -195,7 +195,7 @@ TEST_CASE("several processes that unpack the same MDS shards at the same time al
   }
   for (std::thread& one : threads) one.join();
   CHECK(right == 4);
-  CHECK(dir.unpacked().size() == dir.open().shards());  // and no partial files
+  CHECK(dir.unpacked().size() == dir.open().shards());  // no partial files are left
 }
 
 TEST_CASE("a file that another process unpacked is kept, and any other file is replaced",

@@ -401,7 +401,7 @@ TEST_CASE("in a forked child blobs are read on request and destroyed", "[blob]")
   auto blobs = std::make_unique<source>(of.store, of.list, ps::stored_blobs_options{.threads = 1});
   of.store.shut();
   blobs->prefetch(2);
-  of.store.await(1);  // so that the thread holds no lock during the fork
+  of.store.await(1);  // the thread holds no lock during the fork
   ps::blob_buffer buffer;
   CHECK(test::in_child([&] {
           of.store.open();

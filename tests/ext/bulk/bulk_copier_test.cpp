@@ -303,7 +303,7 @@ TEST_CASE("an exception of a source or sink ends the transfer and is rethrown by
   CHECK_THROWS_AS(loading.wait(stream), std::domain_error);
   CHECK(loading.done());
   CHECK((read.finished == 0 && read.alive == 0));
-  if (workers == 1) CHECK(read.calls == at + 1);  // no thread continues
+  if (workers == 1) CHECK(read.calls == at + 1);  // no thread continues after the failure
   CHECK_THROWS_AS(loading.wait(), std::domain_error);
 
   watched written;

@@ -376,9 +376,9 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
     return error_of<ps::file_corrupt>([&] { open(bytes); }).offset();
   };
   const std::size_t end = directory + 46 + 5;
-  CHECK(damaged(right, end + 13, 'x') == end);                   // the directory's length
-  CHECK(damaged(right, end + 17, 'x') == end);                   // its position
-  CHECK(damaged(right, directory, 'x') == directory);            // its first entry
+  CHECK(damaged(right, end + 13, 'x') == end);                   // the length of the directory
+  CHECK(damaged(right, end + 17, 'x') == end);                   // the position of the directory
+  CHECK(damaged(right, directory, 'x') == directory);            // the first entry
   CHECK(damaged(right, directory + 29, 'x') == directory);       // a name's length
   CHECK(damaged(right, directory + 20, 'x') == directory + 20);  // stored bytes
   CHECK(damaged(right, directory + 43, 'x') == directory + 42);  // position of the entry

@@ -21,8 +21,8 @@ namespace test {
 /// The encoding of a JPEG picture.
 struct jpeg_kind {
   const char* name = "4:2:0";
-  int across = 2;  // luma samples per color sample in a row
-  int down = 2;    // and in a column
+  int across = 2;  // luma samples per color sample, in a row
+  int down = 2;    // luma samples per color sample, in a column
   int components = 3;
   bool progressive = false;
   bool finer_colour =

@@ -149,7 +149,7 @@ TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
         try {
           const auto found = test::part_of(decoder, damaged, box);
           CHECK((found == right));
-        } catch (const std::exception&) {  // also if the box is outside a picture of changed size
+        } catch (const std::exception&) {  // also if the box exceeds a changed size
           ++refused;
         }
       }
@@ -186,7 +186,7 @@ TEST_CASE("a PNG image beyond a limit is refused before it is decoded", "[image]
   CHECK((test::all_of(enough, picture.bytes) == picture.rgb));
   picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
   CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
-  picture.bytes.resize(30'000);  // as many bytes as such a wide picture requires
+  picture.bytes.resize(30'000);  // the minimum size for such a wide picture
   ps::png_decoder wide;
   CHECK(wide.info(picture.bytes, "a").size.width == 983'060);
   picture.bytes[17] = std::byte{0x10};

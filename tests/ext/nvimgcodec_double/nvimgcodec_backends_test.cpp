@@ -142,7 +142,7 @@ TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are refused by their 
         "a.tif");
   test::the_double().channels = 1;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
-  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;  // as in a palette picture
+  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;  // like palette pictures
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
   test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32;
   CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_unsupported);

@@ -519,7 +519,7 @@ TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   ps::transfer_stats all;
   all.age = std::chrono::seconds{1};
   all.step = {1000, 1000, 1000, std::chrono::seconds{1}};       // 600 ms of that are in `take`
-  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);  // not reported yet
+  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);  // `results` has no values yet
 
   all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{950}};
   auto said = ps::diagnose(none, all, 4);

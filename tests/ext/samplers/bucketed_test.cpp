@@ -173,7 +173,7 @@ TEST_CASE("a bucketed epoch neither begins nor ends with short samples",
   for (std::size_t batch = 1; batch < 64; ++batch) {
     rises += lengths[all[batch * 256]] > lengths[all[batch * 256 - 256]] ? 1U : 0U;
   }
-  CHECK(rises > 15);  // of 63; sorted batches would have all of them or none
+  CHECK(rises > 15);  // of 63; in sorted batches all or none rise
   CHECK(rises < 48);
 }
 

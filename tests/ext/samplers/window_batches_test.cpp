@@ -41,7 +41,7 @@ using batches = std::multiset<std::vector<std::uint32_t>>;
 TEST_CASE("places are packed into batches of equal loads", "[samplers]") {
   CHECK(packed({5, 4, 3, 2}, {7, 0, 1, false}) == batches{{0, 3}, {1, 2}});
   CHECK(packed({5, 4, 3, 2}, {14, 0, 1, false}) == batches{{0, 1, 2, 3}});
-  CHECK(packed({5, 4, 3, 2}, {14, 0, 2, false}) == batches{{0, 3}, {1, 2}});  // only whole steps
+  CHECK(packed({5, 4, 3, 2}, {14, 0, 2, false}) == batches{{0, 3}, {1, 2}});  // whole steps only
   CHECK(packed({5, 4, 3, 2}, {14, 3, 1, false}) == batches{{0, 3}, {1, 2}});  // at most 3
   CHECK(packed({5, 5, 5}, {9, 0, 1, false}) == batches{{0}, {1}, {2}});
   CHECK(packed({5, 5, 5}, {9, 0, 2, false}) == batches{{0}, {1}, {2}, {}});

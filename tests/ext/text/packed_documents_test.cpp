@@ -401,7 +401,7 @@ TEST_CASE("documents with bulk lengths and hints are packed the same", "[text][p
   const told_documents told{test::mixed_lengths(700)};
   const auto plain_rows = ps::pack_documents<std::uint32_t>(plain, options);
   const auto told_rows = ps::pack_documents<std::uint32_t>(told, options);
-  CHECK(told.asked == 7);  // once per window
+  CHECK(told.asked == 7);  // one call per window
   CHECK(told.hints == 0);
   REQUIRE(told_rows.fingerprint() == plain_rows.fingerprint());
   std::vector<std::uint64_t> backwards = all_rows(plain_rows.size());

@@ -103,7 +103,7 @@ TEST_CASE("fused kernels take images as floats, large batches, and a last batch 
   const digits drawn{261};
   const auto data = drawn.data() | ps::map<mlp::wide_record>(mlp::widen{});
   auto chosen = chosen_for(1);
-  chosen.batch = 260;  // so that the tiles of the first layer have eight samples
+  chosen.batch = 260;  // gives tiles of eight samples in the first layer
   chosen.graph = false;
   const auto host = on_host(data, data, chosen);
   const auto cuda = on_cuda(data, data, chosen, {mlp::technique::resident});
