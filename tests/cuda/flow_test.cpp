@@ -257,10 +257,10 @@ TEST_CASE("a worker queries a finished copy once and makes no other call", "[cud
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
+  // Starts the worker before the calls are counted.
   always_ready loader{ps::loader{digits_flow::digits{1600},
                                  ps::shuffled{.seed = 1},
                                  device,
-                                 // The loader has already started.
                                  {.batch_size = 16, .workers = 1, .prefetch = 4}}};
   ps::transfer feed{loader, stream};
   std::uint64_t before = 0;
