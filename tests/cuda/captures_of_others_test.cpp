@@ -57,14 +57,14 @@ TEST_CASE("a global capture of one thread survives the library's calls on others
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::early);
   fake_cuda::reset({.policy = policy});
 
-  SECTION("a feed from its construction to its end") {
+  SECTION("constructing, running and destroying a feed") {
     require_capture_survives([] { feed(true); });
   }
-  SECTION("a feed out of memory that is not page-locked") {
+  SECTION("a feed from pageable memory") {
     require_capture_survives([] { feed(false); });
     CHECK(fake_cuda::statistics().synchronous_copies == 8);
   }
-  SECTION("streams and events, from their construction to their end") {
+  SECTION("creating, using and destroying streams and events") {
     require_capture_survives([] {
       const ps::cuda_device device;
       const auto stream = device.make_stream();
@@ -75,7 +75,7 @@ TEST_CASE("a global capture of one thread survives the library's calls on others
       CHECK(device.is_complete(event));
     });
   }
-  SECTION("memory of each kind") {
+  SECTION("allocating and freeing each kind of memory") {
     require_capture_survives([] {
       const ps::cuda_device device;
       std::vector<std::byte> mine(4096);
@@ -86,7 +86,7 @@ TEST_CASE("a global capture of one thread survives the library's calls on others
       CHECK_THROWS_AS(device.allocate(std::size_t{1} << 60), ps::out_of_memory);
     });
   }
-  SECTION("another step's graph, from its capture to its end") {
+  SECTION("capturing, launching and destroying another step's graph") {
     require_capture_survives([] {
       const ps::cuda_device device;
       const auto stream = device.make_stream();

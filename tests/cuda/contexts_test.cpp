@@ -139,11 +139,11 @@ TEST_CASE("work on one device creates no context on another", "[cuda][fault:devi
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::early);
   fake_cuda::reset({.policy = policy, .devices = 3});
 
-  SECTION("by a thread that chose none, whose device is 0 afterwards as it was") {
+  SECTION("on a thread that never selected a device, and device 0 stays current") {
     CHECK(on_new_thread([] { everything(ps::cuda_device{1}); }) == 0);
     CHECK(fake_cuda::contexts(0) == 0);
   }
-  SECTION("by a thread that chose the same one") {
+  SECTION("on a thread that selected the same device") {
     const auto work = [] {
       CHECK(cudaSetDevice(1) == cudaSuccess);
       everything(ps::cuda_device{1});
@@ -151,7 +151,7 @@ TEST_CASE("work on one device creates no context on another", "[cuda][fault:devi
     CHECK(on_new_thread(work) == 1);
     CHECK(fake_cuda::contexts(0) == 0);
   }
-  SECTION("by a thread that chose device 0, whose device it still is") {
+  SECTION("on a thread that selected device 0, and device 0 stays current") {
     const auto work = [] {
       CHECK(cudaSetDevice(0) == cudaSuccess);
       everything(ps::cuda_device{1});
@@ -203,7 +203,7 @@ TEST_CASE("a device scope restores the thread's device, whatever happened in it"
   };
   const ps::cuda_device one{1};
   const ps::cuda_device two{2};
-  SECTION("on a thread that chose none") {
+  SECTION("on a thread that never selected a device") {
     const auto work = [&] {
       {
         const auto outer = one.enter_scope();
@@ -219,7 +219,7 @@ TEST_CASE("a device scope restores the thread's device, whatever happened in it"
     CHECK(on_new_thread(work) == 0);
     CHECK(fake_cuda::contexts(0) == 0);
   }
-  SECTION("on a thread that chose one") {
+  SECTION("on a thread that selected a device") {
     const auto work = [&] {
       CHECK(cudaSetDevice(2) == cudaSuccess);
       const auto scope = one.enter_scope();
@@ -228,7 +228,7 @@ TEST_CASE("a device scope restores the thread's device, whatever happened in it"
     CHECK(on_new_thread(work) == 2);
     CHECK(fake_cuda::contexts(0) == 0);
   }
-  SECTION("where the driver refuses: it throws, and the device is the old one") {
+  SECTION("if the driver fails, enter_scope throws and the device is unchanged") {
     for (const char* name :
          {"cuCtxGetDevice", "cudaInitDevice", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent"}) {
       INFO(name);

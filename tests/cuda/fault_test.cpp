@@ -67,7 +67,7 @@ TEST_CASE("whichever call fails, the consumer gets the error and nothing leaks",
   const std::size_t workers = GENERATE(0U, 2U);
   INFO("policy " << static_cast<int>(policy) << ", workers " << workers);
   SECTION("in two whole epochs") { sweep({.workers = workers, .epochs = 2}, 12, policy); }
-  SECTION("with a break in the second") {
+  SECTION("with a break in the second epoch") {
     sweep({.workers = workers, .epochs = 2, .stop_after = 9}, 9, policy);
   }
 }

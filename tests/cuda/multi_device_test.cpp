@@ -84,19 +84,19 @@ TEST_CASE("memory is pinned for every device, however it was allocated", "[cuda]
     second.synchronize(ps::cuda_stream_ref{stream});
     CHECK(fake_cuda::statistics().synchronous_copies == 0);
   };
-  SECTION("little by the driver") {
+  SECTION("a small block that the driver allocates") {
     const auto block = first.allocate_pinned(bytes);
     std::memset(block.data, 1, bytes);
     copy(block.data);
     first.deallocate_pinned(block.data, bytes);
   }
-  SECTION("much in pages of the library's") {
+  SECTION("a large block in pages that the library allocates") {
     constexpr std::size_t much = ps::detail::small_pinned_bytes + 1;
     const auto block = first.allocate_pinned(much);
     copy(block.data);
     first.deallocate_pinned(block.data, much);
   }
-  SECTION("in memory of the program's") {
+  SECTION("registered memory of the program") {
     std::vector<std::byte> owner(10'000);
     const ps::registered_memory registered{first, std::span{owner}};
     copy(owner.data());

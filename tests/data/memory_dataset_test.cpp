@@ -85,7 +85,7 @@ TEST_CASE("the arrays of a memory dataset must fit each other", "[data]") {
     }
     return std::string{"nothing thrown"};
   };
-  SECTION("a sample of the first array is not whole") {
+  SECTION("the last sample of the first array is incomplete") {
     source.pixels.pop_back();
     CHECK(
         message_of() ==

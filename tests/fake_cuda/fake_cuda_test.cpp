@@ -436,7 +436,7 @@ TEST_CASE(
 TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
           "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset();
-  SECTION("memory") {
+  SECTION("device memory that is freed twice") {
     void* data = nullptr;
     ignore(cudaMalloc(&data, 100));
     CHECK(fake_cuda::live().device_blocks == 1);
@@ -445,13 +445,13 @@ TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
     CHECK(cudaFree(data) == cudaErrorInvalidValue);
     CHECK(has_finding("double free"));
   }
-  SECTION("memory of the other kind") {
+  SECTION("device memory that is freed as host memory") {
     void* data = nullptr;
     ignore(cudaMalloc(&data, 100));
     CHECK(cudaFreeHost(data) == cudaErrorInvalidValue);
     CHECK(has_finding("free of unknown memory"));
   }
-  SECTION("streams and events") {
+  SECTION("a stream that is destroyed twice") {
     cudaStream_t stream = nullptr;
     ignore(cudaStreamCreate(&stream));
     ignore(cudaStreamDestroy(stream));
@@ -459,7 +459,7 @@ TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
     CHECK(cudaStreamDestroy(stream) == cudaErrorInvalidResourceHandle);
     CHECK(has_finding("use after destroy"));
   }
-  SECTION("what is left") {
+  SECTION("an event that is never destroyed") {
     cudaEvent_t event = nullptr;
     ignore(cudaEventCreate(&event));
     CHECK_FALSE(fake_cuda::expect_clean());
@@ -472,7 +472,7 @@ TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
           cudaErrorInvalidValue);
     CHECK(has_finding("out of bounds"));
   }
-  SECTION("memory under a copy") {
+  SECTION("memory that is freed during a copy") {
     const handles all;
     void* data = nullptr;
     ignore(cudaMalloc(&data, 100));
@@ -480,7 +480,7 @@ TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
     ignore(cudaFree(data));
     CHECK(has_finding("freed under work"));
   }
-  SECTION("memory under work that says it uses it") {
+  SECTION("memory that is freed during work declared to use it") {
     const handles all;
     void* data = nullptr;
     ignore(cudaMalloc(&data, 100));
@@ -488,7 +488,7 @@ TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
     ignore(cudaFree(data));
     CHECK(has_finding("freed under work"));
   }
-  SECTION("a call inside of a host function") {
+  SECTION("a call inside a host function") {
     const handles all;
     ignore(cudaLaunchHostFunc(all.one, [](void*) { ignore(cudaSetDevice(0)); }, nullptr));
     ignore(cudaStreamSynchronize(all.one));
@@ -608,19 +608,19 @@ TEST_CASE("a device has a context from the first call on that needs one", "[fake
   using counts = std::vector<std::size_t>;
   int device = -1;
   cudaEvent_t event = nullptr;
-  SECTION("what asks for devices makes none") {
+  SECTION("device queries create no context") {
     CHECK(cudaGetDeviceCount(&device) == cudaSuccess);
     CHECK(cudaGetDevice(&device) == cudaSuccess);
     CHECK(device == 0);
     CHECK(cudaDeviceGetAttribute(&device, cudaDevAttrHostNumaId, 1) == cudaSuccess);
     CHECK(contexts() == counts{0, 0, 0});
   }
-  SECTION("a call on a thread that chose none makes that of device 0, and it is current then") {
+  SECTION("a call on a thread without a selected device creates the context of device 0") {
     CHECK(cudaEventCreate(&event) == cudaSuccess);
     CHECK(contexts() == counts{1, 0, 0});
     CHECK(cudaEventDestroy(event) == cudaSuccess);
   }
-  SECTION("to choose a device makes one, there and back") {
+  SECTION("cudaSetDevice creates the context of the selected device") {
     CHECK(cudaSetDevice(2) == cudaSuccess);
     CHECK(contexts() == counts{0, 0, 1});
     CHECK(cudaEventCreate(&event) == cudaSuccess);
@@ -629,7 +629,7 @@ TEST_CASE("a device has a context from the first call on that needs one", "[fake
     CHECK(contexts() == counts{1, 0, 1});
     std::thread{[&] { CHECK(cudaEventDestroy(event) == cudaSuccess); }}.join();
   }
-  SECTION("a device that is only initialised is nobody's current one") {
+  SECTION("cudaInitDevice creates a context and does not change the current device") {
     CHECK(cudaInitDevice(1, 0, 0) == cudaSuccess);
     CHECK(cudaInitDevice(3, 0, 0) == cudaErrorInvalidDevice);
     ignore(cudaGetLastError());
@@ -676,7 +676,7 @@ TEST_CASE("the runtime uses the driver's context stack", "[fake_cuda]") {
   cudaStream_t stream = nullptr;
   CHECK(cudaStreamCreate(&stream) == cudaSuccess);
   CHECK(fake_cuda::contexts(0) == 0);
-  SECTION("what is popped is not current any more") {
+  SECTION("a popped context is no longer current") {
     CHECK(pop(&context) == 0);
     CHECK(pop(&context) == 201);
     CHECK(cudaGetDevice(&device) == cudaSuccess);
@@ -688,7 +688,7 @@ TEST_CASE("the runtime uses the driver's context stack", "[fake_cuda]") {
     CHECK(release(1) == 201);
     CHECK(fake_cuda::expect_clean());
   }
-  SECTION("the last one to hold a context ends it, and what is on the device") {
+  SECTION("the last release destroys the context and its streams") {
     CHECK(release(1) == 0);
     CHECK(fake_cuda::contexts(1) == 0);
     REQUIRE(fake_cuda::findings().size() == 1);
@@ -696,7 +696,7 @@ TEST_CASE("the runtime uses the driver's context stack", "[fake_cuda]") {
     CHECK(cudaStreamDestroy(stream) == cudaErrorContextIsDestroyed);
     CHECK(fake_cuda::findings().size() == 2);
   }
-  SECTION("which is not the last one once the runtime has initialised it") {
+  SECTION("a context that the runtime also uses survives the release") {
     CHECK(cudaInitDevice(1, 0, 0) == cudaSuccess);
     CHECK(release(1) == 0);
     CHECK(fake_cuda::contexts(1) == 1);
@@ -737,19 +737,19 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
   const handles all;
   cudaGraph_t graph = nullptr;
   void* data = nullptr;
-  SECTION("a call that may wait, on its thread") {
+  SECTION("a call that may wait, on the capturing thread") {
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     CHECK(cudaMalloc(&data, 10) == cudaErrorStreamCaptureUnsupported);
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
   }
-  SECTION("a call that may wait, on any thread, in the global mode") {
+  SECTION("a call that may wait, on another thread in global mode") {
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
     std::thread{[&] {
       CHECK(cudaEventQuery(all.event) == cudaErrorStreamCaptureUnsupported);
     }}.join();
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
   }
-  SECTION("a call that may allocate, for all that the documentation says, on another thread") {
+  SECTION("a call that may allocate, on another thread in global mode") {
     std::vector<std::byte> mine(16);
     const std::vector<std::function<cudaError_t()>> calls{
         [&] { return cudaEventDestroy(all.event); },
@@ -763,7 +763,7 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
       CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
     }
   }
-  SECTION("the question which device a stream is of") {
+  SECTION("a query of the device of a stream") {
     int device = -1;
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
     CHECK(cudaStreamGetDevice(all.one, &device) == cudaErrorStreamCaptureUnsupported);
@@ -774,7 +774,7 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
     }}.join();
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
   }
-  SECTION("the launch of a graph, in any mode") {
+  SECTION("a graph launch, even in relaxed mode") {
     cudaGraphExec_t exec = nullptr;
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
@@ -785,7 +785,7 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
     CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
   }
-  SECTION("but on the capturing one it may make events and end them") {
+  SECTION("but the capturing thread may create and destroy events") {
     cudaEvent_t event = nullptr;
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
     CHECK(cudaEventCreate(&event) == cudaSuccess);
@@ -793,7 +793,7 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
     CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   }
-  SECTION("but not on a thread in the relaxed mode") {
+  SECTION("but not on a thread in relaxed mode") {
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeGlobal) == cudaSuccess);
     std::thread{[&] {
       auto mode = cudaStreamCaptureModeRelaxed;
@@ -803,14 +803,14 @@ TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_
     }}.join();
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaSuccess);
   }
-  SECTION("a wait for what is outside of it") {
+  SECTION("a wait for an event outside the capture") {
     fake_cuda::launch(all.two, [] {});
     CHECK(cudaEventRecord(all.event, all.two) == cudaSuccess);
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
     CHECK(cudaStreamWaitEvent(all.one, all.event, 0) == cudaErrorStreamCaptureIsolation);
     CHECK(cudaStreamEndCapture(all.one, &graph) == cudaErrorStreamCaptureInvalidated);
   }
-  SECTION("a stream that joined and was not joined again") {
+  SECTION("a second stream that is not joined before the end") {
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed) == cudaSuccess);
     CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
     CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);
@@ -829,11 +829,11 @@ TEST_CASE("freed memory may not be used", "[fake_cuda]") {
     CHECK(cudaMemcpyAsync(static_cast<unsigned char*>(data) + 50, all.pinned, 10, cudaMemcpyDefault,
                           all.one) == cudaErrorInvalidValue);
   }
-  SECTION("in work that says it uses it") {
+  SECTION("in work declared to use it") {
     ignore(cudaFree(data));
     fake_cuda::launch(all.one, [] {}, {data});
   }
-  SECTION("in a graph that was captured before") {
+  SECTION("in a graph that was captured before the free") {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t exec = nullptr;
     ignore(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeRelaxed));
@@ -892,8 +892,8 @@ TEST_CASE("waiting for a device leaves the others alone", "[fake_cuda]") {
   ignore(cudaStreamCreate(&other));
   ignore(cudaMalloc(&data, 10));
   fake_cuda::launch(other, [&] { there = true; });
-  SECTION("in a call that waits") { CHECK(cudaDeviceSynchronize() == cudaSuccess); }
-  SECTION("in a free, which waits as well") { CHECK(cudaFree(data) == cudaSuccess); }
+  SECTION("in cudaDeviceSynchronize") { CHECK(cudaDeviceSynchronize() == cudaSuccess); }
+  SECTION("in cudaFree, which also waits") { CHECK(cudaFree(data) == cudaSuccess); }
   CHECK(there);
   CHECK_FALSE(here);
 }

@@ -76,7 +76,7 @@ TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
   const auto lose = [&](std::uint64_t position) {
     skipping.record_loss(1, position, 500 + position, error_of("bad"));
   };
-  SECTION("single ones and neighbours") {
+  SECTION("with single and adjacent samples skipped") {
     lose(4);
     lose(0);
     lose(3);
@@ -86,20 +86,20 @@ TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
     CHECK(info.skipped == 3);
     CHECK(info.valid_size == 3);
   }
-  SECTION("one of those that fill up") {
+  SECTION("with a padding sample skipped") {
     lose(7);
     skipping.end_batch(1, batch.memory.data(), batch.layout, info);
     CHECK(batch.first(7) == std::vector{0, 1, 2, 3, 4, 5, 6});
     CHECK(info.valid_size == 6);
   }
-  SECTION("all of them") {
+  SECTION("with all samples skipped") {
     for (std::uint64_t i = 0; i < batch_size; ++i) lose(i);
     skipping.end_batch(1, batch.memory.data(), batch.layout, info);
     CHECK(info.size == 0);
     CHECK(info.valid_size == 0);
     CHECK(info.skipped == batch_size);
   }
-  SECTION("the next batch in the slot has lost nothing") {
+  SECTION("the next batch in the slot has no skipped samples") {
     lose(2);
     skipping.begin_batch(1);
     skipping.end_batch(1, batch.memory.data(), batch.layout, info);

@@ -232,7 +232,7 @@ TEST_CASE("a loader with sleeping workers ends at any time", "[flow][promise:bou
       }
     }
   }
-  SECTION("by a stop request") {
+  SECTION("after a stop request") {
     std::stop_source stop;
     auto options = tuned;
     options.stop = stop.get_token();
@@ -246,7 +246,7 @@ TEST_CASE("a loader with sleeping workers ends at any time", "[flow][promise:bou
         }(),
         ps::cancelled);
   }
-  SECTION("by a sample that can't be read, and goes on after it") {
+  SECTION("after a sample that can't be read, and can be used again") {
     const numbered data{100};
     data.state->bad = 25;
     ps::loader loader{data, ps::sequential{}, tuned};

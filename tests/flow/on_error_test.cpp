@@ -591,7 +591,7 @@ TEST_CASE("skips shorten a padded batch: valid and padding samples are counted a
 TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:samples-4]") {
   const std::size_t workers = GENERATE(0U, 3U);
   std::uint64_t batches = 0;
-  SECTION("the share") {
+  SECTION("the failure rate") {
     ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
     CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // in the first batch after 100
@@ -601,7 +601,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
                Catch::Matchers::EndsWith("; passed on: 7 of 100 samples could not be read, and "
                                          "faults.on_error.max_failure_rate is 0.05"));
   }
-  SECTION("the number") {
+  SECTION("the number of failures") {
     ps::loader loader{
         flaky{.always = {1, 2}}, ps::sequential{},
         with({workers, 0, 2}, {.action = ps::error_action::replace, .max_failures = 1})};
@@ -612,7 +612,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
     CHECK(loader.last_failure()->reason->lost == 2);
     CHECK(loader.last_failure()->reason->requested == 16);
   }
-  SECTION("none, where the exception was to come") {
+  SECTION("no limit is named if the error action is rethrow") {
     ps::loader loader{flaky{.always = {1}}, ps::sequential{},
                       with({workers, 0, 2}, {.retries = 0})};
     CHECK(message_of(loader, 1, batches) == "sample 1 is bad");

@@ -52,7 +52,7 @@ TEST_CASE("a failure also names the sample in the base dataset", "[flow][promise
         Catch::Matchers::StartsWith("stage read, epoch 0, batch 6, sample 50 (position 2 ") &&
             Catch::Matchers::EndsWith("), 1100 in the dataset below"));
   }
-  SECTION("in a part") {
+  SECTION("in a part of a concatenation") {
     ps::loader loader{
         ps::concat(mostly_good{2000} | ps::subset(1, 21), mostly_good{3000} | ps::subset(290, 310)),
         ps::sequential{}, options};
@@ -62,7 +62,7 @@ TEST_CASE("a failure also names the sample in the base dataset", "[flow][promise
     CHECK(loader.last_failure()->origin == ps::sample_origin{300, 1});
     CHECK_THAT(loader.last_failure()->str(), Catch::Matchers::EndsWith("), 300 in part 1 below"));
   }
-  SECTION("in a dataset of no parts nothing is added") {
+  SECTION("but not if the dataset itself is the base") {
     ps::loader loader{mostly_good{2000}, ps::sequential{}, options};
     CHECK_THROWS_AS(samples_in(loader.epoch(0)), bad_sample);
     CHECK(loader.last_failure()->origin == ps::sample_origin{0, 0});

@@ -71,7 +71,7 @@ template <class Feed>
 void pulls(Feed& feed) {
   const auto all = by_range(feed, {0, 0}, 3 * per_epoch);
   feed.reset();
-  SECTION("next returns the batches of a range, across the ends of epochs") {
+  SECTION("next returns the batches of a range, across epoch boundaries") {
     for (std::uint64_t i = 0; i != 3 * per_epoch; ++i) {
       const auto& batch = feed.next();
       CHECK((batch.epoch() == i / per_epoch && batch.number() == i % per_epoch));
@@ -87,7 +87,7 @@ void pulls(Feed& feed) {
     feed.reset();
     CHECK(by_next(feed, 1) == part(all, 0, 1));
   }
-  SECTION("resume continues with the batch after that of the state") {
+  SECTION("resume continues after the last batch of the state") {
     (void)by_next(feed, 4);
     const auto in_epoch = feed.state();
     (void)by_next(feed, 1);

@@ -303,7 +303,7 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-1
     CHECK_THROWS_AS(sequence(sentences{} | ps::map<wide>(widen, {{}, {.longest = 9}})),
                     ps::ragged_overflow);
   }
-  SECTION("map into a record without one") {
+  SECTION("map into a record without a ragged field") {
     using sums = ps::record<ps::field<"sum", std::uint32_t>>;
     const auto sum = [](ps::const_sample<ragged_text> in, ps::sample<sums> out) {
       const auto from = ps::get<"tokens">(in).flat();
@@ -319,7 +319,7 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-1
       CHECK(ps::get<"sum">(batch)(40) == std::accumulate(one.begin() + 1, one.end(), 0U));
     }
   }
-  SECTION("subset, without and any_dataset") {
+  SECTION("subset, exclude and any_dataset") {
     ps::any_dataset<ragged_text> part = sentences{} | ps::subset(20, 60);
     auto expected = of(20, 60);
     CHECK(sequence(part) == expected);
@@ -339,7 +339,7 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-1
     CHECK(sequence(both) ==
           batch_content{sentence_of(0), sentence_of(0), sentence_of(1), sentence_of(1)});
   }
-  SECTION("a function of whole batches") {
+  SECTION("map_batch") {
     const auto first_is_label = [](ps::batch_view<ragged_text> all) {
       for (std::size_t i = 0; i < all.size(); ++i) {
         const auto tokens = ps::get<"tokens">(all)[i];

@@ -209,10 +209,10 @@ TEST_CASE("each block begins with poison in its shared memory", "[kernels]") {
 TEST_CASE("threads of a block that miss a barrier are a finding", "[kernels]") {
   fake_cuda::reset({.kernels = any_order()});
   const on_device<unsigned> memory{1};
-  SECTION("because they are at another") {
+  SECTION("because they wait at another barrier") {
     REQUIRE(memory.launch(&kernels::meet_apart, 1, 4) == cudaSuccess);
   }
-  SECTION("because they have ended") {
+  SECTION("because they have returned") {
     REQUIRE(memory.launch(&kernels::meet_without_some, 1, 4) == cudaSuccess);
   }
   REQUIRE(cudaStreamSynchronize(memory.stream) == cudaSuccess);
@@ -227,7 +227,7 @@ TEST_CASE("a kernel's write outside its memory is a finding", "[kernels]") {
   SECTION("after a block of device memory") {
     REQUIRE(memory.launch(&kernels::write_far, 1, 1, memory.data, 7) == cudaSuccess);
   }
-  SECTION("before one") {
+  SECTION("before a block of device memory") {
     REQUIRE(memory.launch(&kernels::write_far, 1, 1, memory.data - 2, 0) == cudaSuccess);
   }
   SECTION("after a shared variable") {

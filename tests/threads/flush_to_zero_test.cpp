@@ -79,11 +79,11 @@ TEST_CASE("a value written to memory is computed under the current mode", "[core
   std::array<float, 8> to{};
   to.fill(-1.0F);
   bool is_small = false;
-  SECTION("and not before") {
+  SECTION("not before the mode is set") {
     quarter_before_and_meanwhile(from.data(), &is_small, to.data());
     CHECK(to[0] == 0.0F);
   }
-  SECTION("and not after") {
+  SECTION("not after the mode is restored") {
     quarter_meanwhile_and_after(from.data(), to.data(), &is_small);
     CHECK(to == std::array<float, 8>{});
   }

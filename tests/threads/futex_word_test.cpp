@@ -55,8 +55,8 @@ TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
   CHECK(all.awake == 0);  // a new value alone wakes no thread
   all.word.notify(1);
   while (all.awake < 1) std::this_thread::yield();
-  SECTION("then all") { all.word.notify_all(); }
-  SECTION("then one by one") {
+  SECTION("then the others at once") { all.word.notify_all(); }
+  SECTION("then the others one by one") {
     all.word.notify(1);
     all.word.notify(1);
   }

@@ -85,7 +85,7 @@ TEST_CASE("a transfer without its types gives the batches of the transfer", "[tr
   CHECK(one.feed.batches_per_epoch() == 5);
   CHECK(one.feed.stats().bytes != 0);
 
-  SECTION("by calls of next, and from a state") {
+  SECTION("through next and from a saved state") {
     std::vector<std::uint64_t> pulled;
     for (int i = 0; i != 7; ++i) {
       const auto& batch = one.feed.next();
@@ -102,11 +102,11 @@ TEST_CASE("a transfer without its types gives the batches of the transfer", "[tr
     CHECK(all_labels(one.feed.resume(state, 2)) ==
           std::vector(expected.begin() + 70, expected.end()));
   }
-  SECTION("moved") {
+  SECTION("after a move") {
     feed_type other = std::move(one.feed);
     CHECK(all_labels(other.epoch(1)) == std::vector(expected.begin() + 50, expected.end()));
   }
-  SECTION("with one range at a time") {
+  SECTION("but only one range at a time") {
     auto first = one.feed.epoch(0);
     auto at = first.begin();
     auto second = one.feed.epoch(1);

@@ -108,7 +108,7 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
     dir.age("file", 1'000'000'000, 0);
     CHECK(changed_by(path, [&] { dir.age("file", 1'000'000'001, 0); }).offset() == 0);
   }
-  SECTION("only its name goes away") {
+  SECTION("but not if only its name is removed") {
     ps::blob_buffer buffer;
     CHECK(test::text_of(ps::detail::read_blob(place_of(path), no_limit, buffer, [&] {
             std::filesystem::remove(path);

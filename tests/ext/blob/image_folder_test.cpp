@@ -202,9 +202,9 @@ TEST_CASE("links are followed, and a cycle of links is reported", "[blob]") {
   CHECK(test::content_of(photos, 5) == "far away");
   CHECK(test::content_of(photos, 6) == "elsewhere");
 
-  SECTION("to the class") { dir.link("../cat", "cat/again"); }
-  SECTION("to the folder") { dir.link("..", "cat/again"); }
-  SECTION("through another folder") {
+  SECTION("with a link to its own class folder") { dir.link("../cat", "cat/again"); }
+  SECTION("with a link to the root folder") { dir.link("..", "cat/again"); }
+  SECTION("with a cycle outside of the root folder") {
     dir.make("../elsewhere/deep/er");
     dir.link("../../../elsewhere", "../elsewhere/deep/er/again");
   }

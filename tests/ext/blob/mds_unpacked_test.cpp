@@ -256,7 +256,7 @@ TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing
   const auto left = [&] {
     for (const std::string& one : dir.unpacked()) CHECK(one.find("00001") == one.npos);
   };
-  SECTION("it has another length than its index says") {
+  SECTION("its length differs from the index") {
     dir.add(name, bytes.substr(0, bytes.size() - 2));
     const auto problem =
         error_of<ps::length_mismatch>([&] { ps::mds_shards(dir.path(), options); });
@@ -273,7 +273,7 @@ TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing
     CHECK(problem.offset() == 100);
     left();
   }
-  SECTION("it unpacks to more or to less than its index says") {
+  SECTION("its unpacked length differs from the index") {
     const std::string index = test::folder::read(dir.path("index.json"));
     const std::string is = "\"shard.00001.mds\", \"bytes\": ";
     const std::size_t at = index.find(is) + is.size();
@@ -289,7 +289,7 @@ TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing
       left();
     }
   }
-  SECTION("it is not there") {
+  SECTION("it is missing") {
     std::filesystem::remove(dir.path(name));
     (void)error_of<ps::file_unreadable>([&] { ps::mds_shards(dir.path(), options); });
   }

@@ -390,7 +390,7 @@ TEST_CASE("an index that does not match is rewritten or not used", "[blob][fault
     CHECK(shards.index_problems() ==
           std::vector<std::string>{dir.path("0.idx") + ": not used: it ends too early"});
   }
-  SECTION("it leaves files of a sample out") {
+  SECTION("it omits files of a sample") {
     dir.add("0.idx", "v1.2 1\njpg 512 9 n/0.jpg\n");
     CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "more files"));
   }
@@ -412,7 +412,7 @@ TEST_CASE("an index that does not match is rewritten or not used", "[blob][fault
     CHECK(test::has(opened(ps::shard_index::keep).index_problems().at(0),
                     "; " + dir.path("0.idx") + ": not written: "));
   }
-  SECTION("it is a pipe that nobody writes to") {
+  SECTION("it is a pipe without a writer") {
     REQUIRE(::mkfifo(dir.path("0.idx").c_str(), 0600) == 0);
     CHECK(test::has(opened(ps::shard_index::use).index_problems().at(0), "not a regular file"));
     return;
@@ -499,7 +499,7 @@ TEST_CASE("a shard that is written to or replaced is detected, or the old file s
     CHECK(test::has(problem.found(), "written to since"));
     CHECK(error_of<ps::file_changed>([&] { (void)shards.label(1); }).path() == dir.paths[0]);
   }
-  SECTION("only its time changes") {
+  SECTION("only its modification time changes") {
     dir.age("0.tar", 1'000'000'000);
     CHECK(error_of<ps::file_changed>([&] { (void)shards.label(1); }).path() == dir.paths[0]);
   }

@@ -96,7 +96,7 @@ TEST_CASE("a file is written whole or not at all",
     CHECK(test::has(problem.expected(), "room for 4096 bytes"));
     CHECK(test::has(problem.found(), "File too large"));
   }
-  SECTION("a download that is cancelled") {
+  SECTION("a cancelled download") {
     const std::string text = text_of(9 * page);
     auto saving = ps::download(device, device.inline_stream(), ps::bulk_file_sink{path},
                                bytes_of(text), {.stop = [] {
@@ -106,8 +106,8 @@ TEST_CASE("a file is written whole or not at all",
                                }()});
     CHECK_THROWS_AS(saving.wait(), ps::cancelled);
   }
-  SECTION("a sink that nobody uses") { const ps::bulk_file_sink unused{path}; }
-  SECTION("a child made by fork that ends with the sink of its parent") {
+  SECTION("an unused sink") { const ps::bulk_file_sink unused{path}; }
+  SECTION("a forked child that destroys the sink of its parent") {
     auto sink = std::make_optional<ps::bulk_file_sink>(path);
     CHECK(test::in_child([&] {
             sink.reset();

@@ -153,19 +153,19 @@ TEST_CASE("an IDX dataset opens gzip files", "[files]") {
   CHECK(ps::get<"x">(data.view(1))(0) == 3);
   CHECK(ps::get<"y">(data.view(1)) == 6);
 
-  SECTION("and verifies what lies after the last element") {
+  SECTION("and verifies the checksum after the last element") {
     test::file_bytes damaged = packed(y);
     damaged[damaged.size() - 8] ^= 1U;
     const std::string path = dir.write("damaged.gz", damaged);
     CHECK_THROWS_AS((ps::idx_dataset<small>{ps::gzip, x_path, path}), ps::file_corrupt);
   }
-  SECTION("and finds what is too little or too much in them") {
+  SECTION("and detects missing and surplus bytes") {
     const std::string less = dir.write("less.gz", packed(test::file_bytes{y.begin(), y.end() - 1}));
     CHECK_THROWS_AS((ps::idx_dataset<small>{ps::gzip, x_path, less}), ps::file_truncated);
     const std::string more = dir.write("more.gz", packed(test::joined(y, {0})));
     CHECK_THROWS_AS((ps::idx_dataset<small>{ps::gzip, x_path, more}), ps::file_format_error);
   }
-  SECTION("and takes no more memory than they hold") {
+  SECTION("and does not allocate the size that a false header claims") {
     const auto huge = test::idx_bytes(0x08, {0xffffffff, 0xffff}, {1, 2, 3});
     const std::string path = dir.write("huge.gz", packed(huge));
     CHECK_THROWS_AS((ps::detail::idx_file{ps::gzip, path}), ps::file_truncated);

@@ -108,7 +108,7 @@ TEST_CASE("files that do not fit the record or each other are refused", "[data][
     CHECK(problem.expected() == "4 samples as in " + images);
     CHECK(problem.found() == "5");
   }
-  SECTION("a file that is not there") {
+  SECTION("a missing file") {
     const auto problem = error_of<ps::file_unreadable>(
         [&] { ps::idx_dataset<small> data{images, dir.path("missing")}; });
     CHECK(problem.path() == dir.path("missing"));

@@ -221,7 +221,7 @@ TEST_CASE("a driver fills announced buffers at fixed addresses, several at a tim
 
 TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:honest-22]") {
   const ps::cpu_device device;
-  SECTION("wait: no slot without waiting, and nothing is lost") {
+  SECTION("wait: a producer has to wait, and nothing is dropped") {
     frames in{device, {.slot_count = 2}};
     CHECK(push_frame(in, 0));
     CHECK(push_frame(in, 1));
@@ -232,7 +232,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK(in.stats().refused == 0);
     CHECK(in.stats().waits.count == 1);
   }
-  SECTION("refuse: no slot even for a producer that may wait") {
+  SECTION("refuse: acquire returns no slot and does not wait") {
     frames in{device, {.slot_count = 2, .when_full = ps::when_full::refuse}};
     CHECK(push_frame(in, 0));
     CHECK(push_frame(in, 1));
@@ -242,7 +242,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK(in.stats().dropped == 0);
     CHECK(in.stats().refused == 2);
   }
-  SECTION("drop_oldest: the newest batches stay") {
+  SECTION("drop_oldest: the newest batches are kept") {
     frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
     for (std::uint64_t number = 0; number < 5; ++number) CHECK(push_frame(in, number));
     CHECK(in.stats().waiting == 2);
@@ -256,7 +256,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK(in.stats().delivered == 3);
     CHECK(in.stats().dropped == 4);
   }
-  SECTION("drop_oldest: no slot while each is with a producer or a consumer") {
+  SECTION("drop_oldest: no slot is free while producers and consumers hold all slots") {
     frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
     CHECK(push_frame(in, 0));
     const auto batch = in.next();
@@ -264,7 +264,7 @@ TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:hone
     CHECK_FALSE(in.try_acquire());
     CHECK(has_frames(batch, 0));
   }
-  SECTION("drop_new: the oldest batches stay") {
+  SECTION("drop_new: the oldest batches are kept") {
     frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_new}};
     CHECK(push_frame(in, 0));
     CHECK(push_frame(in, 1));
@@ -445,8 +445,8 @@ TEST_CASE("the copy of a feed waits for the stream that writes the batch, and th
   auto consumer = device.make_stream();
   gate writing;
   writing.hold(producer);
-  SECTION("by a lease") { CHECK(push_frame_after(in, 5, producer)); }
-  SECTION("by number") {
+  SECTION("with a slot lease") { CHECK(push_frame_after(in, 5, producer)); }
+  SECTION("with a detached slot") {
     auto slot = in.acquire();
     const auto buffer = in.buffers()[slot.detach()];
     producer.launch([buffer] { write_frame(buffer, 5); });
@@ -476,7 +476,7 @@ TEST_CASE("a slot is not written again while its stream still writes it",
   frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
   writing.hold(stream);
   CHECK(push_frame_after(in, 1, stream));
-  SECTION("the oldest batch that is written is dropped instead") {
+  SECTION("the oldest completely written batch is dropped instead") {
     CHECK(push_frame(in, 2));
     CHECK(push_frame(in, 3));
     writing.open();
@@ -496,7 +496,7 @@ TEST_CASE("a slot is not written again while its stream still writes it",
     patient.join();
     CHECK(take_ready(in) == seen_batches{{2, 1}, {3, 0}});
   }
-  SECTION("a batch that comes after the close") {
+  SECTION("the intake is closed before the batches are written") {
     auto slot = in.acquire();
     slot.commit_after(stream, {.tag = 2});
     in.close(ps::discard);

@@ -104,7 +104,7 @@ TEST_CASE("dynamic extents come from the tensor", "[interop]") {
 
 TEST_CASE("samples may have gaps, negative or zero strides, and an offset", "[interop]") {
   produced source;
-  SECTION("every second one") {
+  SECTION("every second sample") {
     source.shape[0] = 2;
     source.strides[0] = 12;
     const sample_of_six samples{source.tensor()};
@@ -121,16 +121,16 @@ TEST_CASE("samples may have gaps, negative or zero strides, and an offset", "[in
     CHECK(samples[0](0, 0) == 18);
     CHECK(samples[3](1, 2) == 5);
   }
-  SECTION("one, told four times") {
+  SECTION("a stride of 0 repeats one sample") {
     source.strides[0] = 0;
     const sample_of_six samples{source.tensor()};
     CHECK(samples[3].data() == source.numbers.data());
   }
-  SECTION("no strides: row-major") {
+  SECTION("a tensor without strides is row-major") {
     source.managed.array.strides = nullptr;
     CHECK(sample_of_six{source.tensor()}[3](1, 2) == 23);
   }
-  SECTION("strides of dimensions of length 1, and of one sample, mean nothing") {
+  SECTION("strides of dimensions of length 1 are ignored") {
     source.shape = {1, 2, 3};
     source.strides = {std::numeric_limits<std::int64_t>::max(), 3, 1};
     CHECK(sample_of_six{source.tensor()}.stride_bytes() == 24);
@@ -138,14 +138,14 @@ TEST_CASE("samples may have gaps, negative or zero strides, and an offset", "[in
     source.strides = {3, 77, 1};
     CHECK(ps::imported_tensor<std::int32_t, 1, 3>{source.tensor()}[7](0, 2) == 23);
   }
-  SECTION("no sample, and no address then") {
+  SECTION("a tensor without samples may have no address") {
     source.shape[0] = 0;
     source.managed.array.data = nullptr;
     const sample_of_six samples{source.tensor()};
     CHECK(samples.size() == 0);
     CHECK(samples.flat().empty());
   }
-  SECTION("page-locked memory is the host's") {
+  SECTION("pinned host memory is accepted") {
     source.managed.array.where = {dl::device_kind::cuda_host, 0};
     CHECK(sample_of_six{source.tensor()}.size() == 4);
   }

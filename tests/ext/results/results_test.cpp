@@ -460,7 +460,7 @@ TEST_CASE("a slot that is not sent is discarded and becomes free", "[results][pr
   ps::transfer feed{loader, stream};
   notes got;
   gated_results out{device, stream, 10, [&](gated_batch& done) { got.add(done); }, {.depth = 2}};
-  SECTION("by a loop that is left") {
+  SECTION("after a break") {
     for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
       double_labels(batch, slot, stream);
       if (batch.number() == 4) break;
@@ -469,7 +469,7 @@ TEST_CASE("a slot that is not sent is discarded and becomes free", "[results][pr
     CHECK(got.batches == std::vector<std::uint64_t>{0, 1, 2, 3});
     CHECK(out.stats().discarded == 1);
   }
-  SECTION("by a loop that is left after a send") {
+  SECTION("but not if it is sent before a break") {
     for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
       double_labels(batch, slot, stream);
       if (batch.number() != 4) continue;
@@ -480,7 +480,7 @@ TEST_CASE("a slot that is not sent is discarded and becomes free", "[results][pr
     CHECK(got.batches == std::vector<std::uint64_t>{0, 1, 2, 3, 4});
     CHECK(out.stats().discarded == 0);
   }
-  SECTION("by a body that throws") {
+  SECTION("if the loop body throws") {
     CHECK_THROWS_AS(
         [&] {
           for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
@@ -492,13 +492,13 @@ TEST_CASE("a slot that is not sent is discarded and becomes free", "[results][pr
     out.finish();
     CHECK(got.batches == std::vector<std::uint64_t>{0, 1});
   }
-  SECTION("by a body that drops it, for each batch") {
+  SECTION("if the loop body drops every slot") {
     for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) slot = {};
     out.finish();
     CHECK(got.batches.empty());
     CHECK(out.stats().discarded == 10);
   }
-  SECTION("and the batch may have another") {
+  SECTION("and its batch can acquire another slot") {
     { auto dropped = out.acquire(batch_of(0)); }
     out.acquire(batch_of(0)).send();
     out.finish();
@@ -584,7 +584,7 @@ TEST_CASE("leases kept by consumers hold back the loop, or end it if waiting is 
     const std::lock_guard lock{mutex};
     kept.push_back(std::move(done));
   };
-  SECTION("a take that may not wait") {
+  SECTION("acquire throws if it must not wait") {
     gated_results out{
         device, stream, 10, keep, {.depth = 1, .on_slots_exhausted = ps::exhausted_action::fail}};
     const auto loop = [&] {
@@ -596,7 +596,7 @@ TEST_CASE("leases kept by consumers hold back the loop, or end it if waiting is 
     out.finish();
     CHECK(kept.size() == 1);
   }
-  SECTION("a take that waits goes on with the end of a lease") {
+  SECTION("acquire waits until a lease is released") {
     gated_results out{device, stream, 10, keep, {.depth = 1}};
     std::atomic<long> loop{0};
     std::jthread other{[&] {
@@ -612,14 +612,14 @@ TEST_CASE("leases kept by consumers hold back the loop, or end it if waiting is 
     other.join();
     out.finish();
   }
-  SECTION("close does not wait for them, and names the first batch that is lost") {
+  SECTION("close does not wait, and reports the first lost batch") {
     gated_results out{device, stream, 10, keep, {.depth = 1}};
     for (std::uint64_t i = 0; i < 3; ++i) out.acquire(batch_of(i)).send();
     CHECK(says<ps::leases_exhausted>([&] { out.close(); }, {"2 host slots"}));
     REQUIRE(out.last_failure());
     CHECK(out.last_failure()->batch == 2);
   }
-  SECTION("they outlive the flow") {
+  SECTION("a lease may outlive the results object") {
     {
       gated_results out{device, stream, 10, keep};
       auto slot = out.acquire(batch_of(0));
@@ -645,17 +645,17 @@ TEST_CASE("a device failure during the copy of results names the batch, and noth
     for (std::uint64_t i = 1; i < 100; ++i) out.acquire(batch_of(i)).send();
     out.finish();
   };
-  SECTION("copy") {
+  SECTION("the copy fails") {
     device.fail_copy(1);
     CHECK(says<device_fault>(loop, {"copy_async"}));
     CHECK(out.last_failure()->batch == 2);
   }
-  SECTION("wait for the copy") {
+  SECTION("the wait for the copy fails") {
     device.fail_synchronize(0);
     CHECK(says<device_fault>(loop, {"synchronize"}));
     CHECK(out.last_failure()->batch == 1);
   }
-  SECTION("record of the step") {
+  SECTION("recording the event of the step fails") {
     auto slot = out.acquire(batch_of(1));
     device.fail_record(0);
     CHECK(says<device_fault>([&] { slot.send(); }, {"record"}));
@@ -664,7 +664,7 @@ TEST_CASE("a device failure during the copy of results names the batch, and noth
     CHECK(consumed == 2);
     CHECK(out.stats().discarded == 0);
   }
-  SECTION("record of the step, and the wait for it") {
+  SECTION("recording the event and synchronizing the stream fail") {
     auto dropped = out.acquire(batch_of(1));
     const auto* const place = dropped.data();
     device.fail_record(0);

@@ -97,7 +97,7 @@ TEST_CASE("a bucketed order is the same for any access pattern", "[samplers][pro
   const ps::bucketed equal{lengths, {.seed = 7, .batch_size = 16, .window = 10}};
   const indices expected = epoch_of(order, lengths.size(), 0);
   CHECK(epoch_of(equal, lengths.size(), 0) == expected);
-  SECTION("backwards, in runs that cross windows") {
+  SECTION("backwards, in ranges that cross windows") {
     const auto epoch = equal.order(lengths.size(), 0);
     for (std::size_t end = lengths.size(); end != 0;) {
       const std::size_t begin = end > 37 ? end - 37 : 0;
@@ -108,7 +108,7 @@ TEST_CASE("a bucketed order is the same for any access pattern", "[samplers][pro
       end = begin;
     }
   }
-  SECTION("from several threads at once, each with windows of its own") {
+  SECTION("from several threads that read different epochs") {
     std::vector<std::thread> threads;
     std::vector<indices> found(4);
     for (std::size_t t = 0; t < found.size(); ++t) {
@@ -119,7 +119,7 @@ TEST_CASE("a bucketed order is the same for any access pattern", "[samplers][pro
       CHECK(found[t] == epoch_of(order, lengths.size(), t));
     }
   }
-  SECTION("for datasets of two sizes by turns") {
+  SECTION("alternating between two dataset sizes") {
     const auto length = [&](std::uint64_t i) noexcept { return lengths[i]; };
     const auto make = [&] {
       return ps::bucketed{length, {.seed = 7, .batch_size = 16, .window = 400}};

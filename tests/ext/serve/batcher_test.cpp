@@ -545,8 +545,8 @@ TEST_CASE("closing ends the wait of a consumer, by a call or by a stop request",
   bool is_batch = true;
   sleeper consumer{[&] { is_batch = static_cast<bool>(requests.next()); }};
   consumer.wait_until_it_sleeps();
-  SECTION("a call") { requests.close(); }
-  SECTION("a stop") { stop.request_stop(); }
+  SECTION("by a call") { requests.close(); }
+  SECTION("by a stop request") { stop.request_stop(); }
   consumer.join();
   CHECK_FALSE(is_batch);
   CHECK(requests.was_closed());

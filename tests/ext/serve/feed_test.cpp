@@ -186,9 +186,9 @@ TEST_CASE("a batch that could not be copied is returned", "[serve][promise:hones
                            {.max_batch_size = 2, .depth = 4, .on_unserved = known.noting()}};
     for (std::uint64_t tag = 0; tag < 8; ++tag) requests.submit(tag, written(tag));
     ps::transfer feed{requests, device.inline_stream(), {.depth = 2}};
-    SECTION("the copy") { device.fail_copy(1); }
-    SECTION("the record of its arrival") { device.fail_record(0); }
-    SECTION("the record of the end of its lease") { device.fail_record(1); }
+    SECTION("the copy fails") { device.fail_copy(1); }
+    SECTION("recording the arrival event fails") { device.fail_record(0); }
+    SECTION("recording the release event fails") { device.fail_record(1); }
     const auto serve = [&] {
       for (auto& batch : feed.epoch(0)) known.record_served(batch);
     };
@@ -207,8 +207,8 @@ TEST_CASE("a slot whose copy failed accepts requests again", "[serve]") {
   gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   ps::transfer feed{requests, device.inline_stream(), {.depth = 1}};
   requests.submit(1, written(1));
-  SECTION("the copy") { device.fail_copy(0); }
-  SECTION("the record of its arrival") { device.fail_record(0); }
+  SECTION("the copy fails") { device.fail_copy(0); }
+  SECTION("recording the arrival event fails") { device.fail_record(0); }
   auto range = feed.epoch(0);
   CHECK_THROWS_AS(range.begin(), device_fault);
   CHECK(requests.stats().returned == 1);

@@ -177,11 +177,11 @@ TEST_CASE("destroying stop_on_signal restores the former handlers",
   {
     ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
     SECTION("unused") {}
-    SECTION("used") {
+    SECTION("after SIGUSR1") {
       std::raise(SIGUSR1);
       wait_for_stop(signals.token());
     }
-    SECTION("used by the other signal") {
+    SECTION("after SIGUSR2") {
       std::raise(SIGUSR2);
       wait_for_stop(signals.token());
     }

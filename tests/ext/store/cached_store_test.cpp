@@ -687,7 +687,7 @@ TEST_CASE("a full or missing disk makes a cache slower and is reported",
   const ps::cached_store cache{of.store, options};
   CHECK(reads_right(cache, of.store, "x", 0, 300));
   CHECK(cache.stats().written == 3);
-  SECTION("it is full") {
+  SECTION("the disk is full") {
     // A limit on the file size replaces a full disk: writing fails in the middle.
     std::optional<test::file_limit> less{100};
     const bool is_right = reads_right(cache, of.store, "x", 300, 900);
@@ -703,7 +703,7 @@ TEST_CASE("a full or missing disk makes a cache slower and is reported",
     CHECK(reads_right(cache, of.store, "x", 0, 3000));
     CHECK(cache.stats().written > 3);
   }
-  SECTION("it goes away") {
+  SECTION("the folder is removed") {
     std::filesystem::remove_all(options.folder);
     CHECK(reads_right(cache, of.store, "x", 0, 3000));
     CHECK(reads_right(cache, of.store, "x", 0, 3000));

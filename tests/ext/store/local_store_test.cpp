@@ -365,7 +365,7 @@ TEST_CASE("a file that is written to, truncated or replaced is detected",
       CHECK(problem.path() == files.path("a"));
       CHECK(test::has(problem.found(), "written to since"));
     }
-    SECTION(direct ? "direct: cut" : "cut") {
+    SECTION(direct ? "direct: truncated" : "truncated") {
       std::filesystem::resize_file(files.path("a"), 5'000);
       const auto problem =
           error_of<ps::file_changed>([&] { (void)test::part_of(store, "a", 4'000, 2'000); });

@@ -104,7 +104,7 @@ TEST_CASE("all records of a stream of unknown length arrive, and the loop ends",
     CHECK(read(source.epoch(0)) == up_to(1003));
     CHECK(source.state().batch == (1003 + size - 1) / size);
   }
-  SECTION("by next of the stream") {
+  SECTION("with next of the stream") {
     auto source = make();
     numbers all;
     while (auto batch = source.next()) append(all, batch);
@@ -116,18 +116,18 @@ TEST_CASE("all records of a stream of unknown length arrive, and the loop ends",
     ps::transfer feed{source};
     CHECK(read(feed.epoch(0)) == up_to(1003));
   }
-  SECTION("in a transfer that pulls") {
+  SECTION("with next of a transfer") {
     ps::transfer feed{make()};
     numbers all;
     while (auto& batch = feed.next()) append(all, batch);
     CHECK(all == up_to(1003));
     CHECK_FALSE(feed.next());
   }
-  SECTION("in a transfer without types") {
+  SECTION("in a type-erased transfer") {
     ps::any_transfer feed{ps::transfer{make()}};
     CHECK(read(feed.epoch(0)) == up_to(1003));
   }
-  SECTION("without copies") {
+  SECTION("with zero copy") {
     ps::transfer feed{make(), {.tuning = {.zero_copy = ps::zero_copy_use::always}}};
     CHECK(feed.zero_copy());
     CHECK(read(feed.epoch(0)) == up_to(1003));
@@ -468,13 +468,13 @@ TEST_CASE("a fill that waits for data gets a stop request when its batch is not 
     never.wait(lock, turn.stop_token(), [] { return false; });
     return 0;
   };
-  SECTION("a loop that is left") {
+  SECTION("after a break") {
     ps::streamed<number> source{fill, {.batch_size = 1, .workers = 2}};
     ps::transfer feed{source};
     for ([[maybe_unused]] auto& batch : feed.epoch(0)) break;
     CHECK(calls <= 2);
   }
-  SECTION("a stream that is destroyed during a loop") {
+  SECTION("if the stream is destroyed during a loop") {
     std::optional<ps::streamed<number>> source{std::in_place, fill,
                                                ps::streamed_options{.batch_size = 1}};
     auto range = source->epoch(0);
@@ -483,7 +483,7 @@ TEST_CASE("a fill that waits for data gets a stop request when its batch is not 
     source.reset();
     CHECK_THROWS_AS(++at, ps::cancelled);
   }
-  SECTION("a stop of the program") {
+  SECTION("after a stop request of the program") {
     std::stop_source stop;
     ps::streamed<number> source{fill, {.batch_size = 1, .stop = stop.get_token()}};
     sleeper consumer{[&] { CHECK_THROWS_AS(read(source.epoch(0)), ps::cancelled); }};

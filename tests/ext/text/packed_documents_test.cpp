@@ -327,7 +327,7 @@ TEST_CASE("an empty source and empty documents give no rows", "[text]") {
 TEST_CASE("documents that change after packing are detected", "[text][fault:files-9]") {
   numbered_documents documents{{30, 3, 4, 5}};
   const ps::packing_options options{.length = 8};
-  SECTION("in their number of rows") {
+  SECTION("if their number of rows changes") {
     const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
     documents.lengths_[0] = 6;
     CHECK(test::has(error_of<ps::documents_changed>([&] {
@@ -335,14 +335,14 @@ TEST_CASE("documents that change after packing are detected", "[text][fault:file
                     }).what(),
                     "fill 7 rows in window 0, found documents that fill 4"));
   }
-  SECTION("in their lengths, with as many rows") {
+  SECTION("if their lengths change but not the number of rows") {
     const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
     std::swap(documents.lengths_[1], documents.lengths_[3]);
     CHECK(test::has(
         error_of<ps::documents_changed>([&] { (void)test::read_batch(rows, {0}); }).what(),
         "expected in window 0 the document lengths at the time of packing, found different"));
   }
-  SECTION("in the length of one") {
+  SECTION("if the length of one document changes") {
     const auto rows = ps::pack_documents<std::uint32_t>(documents, options);
     (void)test::read_batch(rows, {0});
     documents.lengths_[1] = 2;

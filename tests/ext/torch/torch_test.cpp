@@ -210,7 +210,7 @@ TEST_CASE("tensors saved by autograd keep the batch, and backward releases it",
     if (losses.size() == 3) break;
   }
   SECTION("three graphs hold three slots") { CHECK_THROWS_AS(++it, ps::leases_exhausted); }
-  SECTION("a backward gives its slot back, and the others keep their values meanwhile") {
+  SECTION("backward releases its slot, and the other tensors keep their values") {
     losses[0].backward();
     CHECK(w.grad().eq(1).all().item<bool>());  // the gradient of samples 0 and 1
     for (int i = 0; i < 20; ++i) ++it;
