@@ -175,7 +175,8 @@ void drop_from_memory(const std::string& folder) {
   }
 }
 
-// The timed epochs: the first, or those after it; from files in `cold` if it is set.
+// Selects the timed epochs: the first, or all later epochs. If `cold` is set, the blobs are files
+// in that folder, which leave the page cache before each epoch.
 struct epochs {
   bool are_later = false;
   std::string cold = {};

@@ -183,7 +183,7 @@ double run_flow(const point& at) {
   });
 }
 
-/// Does this work in sequence on a single thread.
+/// Reads, copies and computes in sequence on a single thread.
 double run_serial(const point& at) {
   constexpr int batches = 4;
   const auto device = device_of(at);

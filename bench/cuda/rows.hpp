@@ -46,7 +46,7 @@ struct way {
   std::function<std::function<double()>()> prepare;
 };
 
-/// The result for a way: the median of its repetitions, or the reason why there is none.
+/// The result of a measurement: the median of its repetitions, or the reason for its failure.
 struct measurement {
   double value = 0;
   std::string refused;

@@ -201,7 +201,7 @@ struct adam_arrays {
   }
 };
 
-/// Rates that are read from the state each time.
+/// Rates that each pass reads from the state, so that a captured graph sees new values.
 struct rates_of_state {
   const step_state* state;
   MLP_KERNEL operator adam_rates() const { return state->rates; }

@@ -16,15 +16,15 @@
 
 namespace data_parallel {
 
-/// Ranks with one GPU each, which sum in GPU memory. The ranks of `Host` are the same processes:
-/// `Host` distributes NCCL's id, and gathers bytes in host memory. The device and the host must
-/// outlive the object. Only one thread may use the object.
+/// Ranks with one GPU each, which all-reduce in GPU memory. The ranks of `Host` are the same
+/// processes: `Host` distributes NCCL's id, and gathers bytes in host memory. The device and the
+/// host must outlive the object. Only one thread may use the object.
 ///
-/// Sums run on their own stream, so that the sum of a layer overlaps the backward pass of the next
-/// layer:
+/// All-reduces run on their own stream, so that the all-reduce of a layer overlaps the backward
+/// pass of the next layer:
 ///
-///     the network's | layer 2 | layer 1      |       | update
-///     the sums'     |         | sum 2        | sum 1 |
+///     compute:    | layer 2 | layer 1 |       | update
+///     all-reduce: |         | sum 2   | sum 1 |
 ///
 /// If a rank dies, the launcher ends the other ranks too.
 template <class Host>

@@ -10,7 +10,7 @@
 struct token_part {
   std::size_t rows, length;
   int rank, world;
-  std::size_t step() const {  // rows of all ranks together
+  std::size_t step() const {  // number of rows across all ranks
     return rows * static_cast<std::size_t>(world);
   }
 };

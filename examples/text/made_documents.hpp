@@ -52,7 +52,7 @@ class made_documents {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  /// Returns the path without .bin and .idx.
+  /// Returns the path without its extension, .bin or .idx.
   [[nodiscard]] std::string prefix() const { return (folder_ / "documents").string(); }
 
  private:

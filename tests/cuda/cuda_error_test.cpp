@@ -103,7 +103,7 @@ TEST_CASE("a pending error of the program is reported as the program's and is no
   CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);  // an unchecked error of the program
   const auto calls = fake_cuda::calls();
   CHECK_THROWS_AS(device.wait(stream, event), ps::pending_cuda_error);
-  CHECK(fake_cuda::calls() == calls);  // the library's call was not made
+  CHECK(fake_cuda::calls() == calls);  // the library was not called
   CHECK(cudaPeekAtLastError() == cudaErrorInvalidDevice);
   CHECK_THROWS_AS(device.record(event, stream), ps::pending_cuda_error);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);

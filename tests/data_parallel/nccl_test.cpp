@@ -43,7 +43,7 @@ void each(ps::cuda_stream_ref stream, std::size_t count, const Kernel& kernel) {
 
 namespace {
 
-/// The calls that the NCCL below has received, and functions that its sums run.
+/// Records the calls of the fake NCCL below, and holds the callbacks that its all-reduces run.
 struct {
   int size = 1;
   int aborts = 0;

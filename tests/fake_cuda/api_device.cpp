@@ -55,7 +55,7 @@ std::size_t contexts(int device) {
 
 namespace {
 
-// ---- the driver's functions. The numbers of their results mean the same as the runtime's.
+// ---- The functions of the driver return codes with the values of the codes of the runtime.
 
 constexpr int invalid_context = cudaErrorDeviceUninitialized;  // CUDA_ERROR_INVALID_CONTEXT
 

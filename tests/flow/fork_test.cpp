@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A process with a loader makes a child process by fork(). The threads do not exist in the child.
+// A process that has a loader calls fork(). The loader's threads do not exist in the child.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

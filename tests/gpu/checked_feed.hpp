@@ -27,7 +27,7 @@ struct digits {
   }
 };
 
-/// A checker of batches on a stream against the expected order.
+/// Checks that batches arrive on a stream in the expected order.
 class checker {
  public:
   checker(const ps::cuda_device& device, ps::cuda_stream_ref stream,

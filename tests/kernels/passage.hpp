@@ -32,7 +32,7 @@ inline colour colour_at(std::size_t i) {
   return {level, 7, static_cast<std::uint8_t>(level + 1)};
 }
 
-/// A batch that passes through a transform, with its own slabs.
+/// The input and output of a transform for one batch, in slabs that the object owns.
 template <class Transform>
 class passage {
   using made = typename Transform::template record_for<raw>;

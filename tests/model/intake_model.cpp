@@ -34,7 +34,7 @@ struct pushed : model::scenario<Scenario, Threads> {
     memory[*slot].set(number);
     return slots.commit(*slot, {.tag = number});
   }
-  /// Takes the next batch, and returns the slot behind a copy. Returns false at the end.
+  /// Takes the next batch, and releases its slot after a copy. Returns false at the end.
   bool take() {
     const auto next = slots.next(true, []() noexcept {});
     if (!next) return false;

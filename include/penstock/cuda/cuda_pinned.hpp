@@ -305,8 +305,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
 }
 
-/// Returns true if kernels of the device `ordinal` can access registered memory at its host
-/// address, as they can for `cudaHostAlloc`. Throws `cuda_error` or a derived type.
+/// Returns true if kernels on device `ordinal` can access registered memory at its host address, as
+/// with `cudaHostAlloc`. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline bool reaches_registered(int ordinal) {
   return device_attribute(ordinal, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }

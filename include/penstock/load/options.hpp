@@ -79,7 +79,7 @@ enum class last_batch {
   pad,   ///< pads the last batch with the epoch's first samples; `valid()` excludes the padding
 };
 
-/// The action of a loader whose host slots exceed the memory budget.
+/// Selects what a loader does if its host slots exceed the memory budget.
 enum class budget_action {
   refuse,       ///< throws `pinned_budget_exceeded`
   fewer_slots,  ///< uses as many slots as fit, at least one; with one slot nothing is read ahead

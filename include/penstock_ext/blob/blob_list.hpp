@@ -25,7 +25,7 @@ struct blob_entry {
 
 /// Options of a `blob_list`.
 struct blob_list_options {
-  /// The folder to which relative paths refer. If empty, they refer to the working directory at the
+  /// The folder against which relative paths are resolved. If empty, the working directory at the
   /// time of construction.
   std::string folder = {};
   /// Maximum size of a file in bytes. `bytes` throws `file_format_error` for a larger file, before

@@ -161,7 +161,7 @@ class cifar_dataset {
   }
 
  private:
-  // The labels in the order of the file.
+  // The labels, in file order.
   static constexpr auto labels = [] {
     if constexpr (Record::size == 2) {
       return std::array{detail::cifar_label{"a label", 10}};

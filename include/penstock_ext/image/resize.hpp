@@ -151,7 +151,7 @@ struct lanczos_weight {
   }
 };
 
-/// The implementation of the passes. All implementations give the same bits.
+/// Selects the implementation of the passes. All implementations give bit-identical results.
 enum class resample_path { plain, avx2, neon };
 
 /// Returns the fastest implementation that this machine supports.

@@ -403,7 +403,7 @@ class intake {
   void stop() const noexcept {}
   /// Returns true if `next` would return an empty batch at once.
   [[nodiscard]] bool at_end() const noexcept { return board_->is_closed(true); }
-  /// Counts a batch as dropped that was handed to no consumer. Called by a feed.
+  /// Counts as dropped a batch that no consumer has received. Called by a feed.
   void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {
     board_->count_undelivered();
   }

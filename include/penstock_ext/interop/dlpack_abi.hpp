@@ -80,7 +80,7 @@ enum class device_kind : std::int32_t {
 /// The location of memory.
 struct place {
   device_kind kind;    ///< the kind
-  std::int32_t index;  ///< the device's number in its library; 0 for host memory
+  std::int32_t index;  ///< device ordinal in its runtime; 0 for host memory
   friend bool operator==(const place&, const place&) = default;
 };
 
@@ -203,7 +203,7 @@ struct type_of<std::byte> {
   static constexpr data_type value{type_code::unsigned_integer, 8, 1};
 };
 
-/// A type with a DLPack type, see `type_of`.
+/// A type that has a corresponding DLPack data type, see `type_of`.
 template <class T>
 concept element = requires {
   { type_of<T>::value } -> std::convertible_to<data_type>;

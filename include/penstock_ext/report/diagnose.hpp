@@ -52,7 +52,7 @@ struct diagnosis {
   /// A value to try for `loader_options::lookahead_bytes` if reads wait for a disk or a network. 0
   /// means no change. The gain is unknown and not part of `gain`.
   std::uint64_t wanted_read_ahead = 0;
-  /// The time per batch without loading in seconds, see `transfer::replay`, or 0 if unknown.
+  /// Time per batch in seconds, excluding loading, or 0 if unknown. See `transfer::replay`.
   double floor = 0;
   double above_floor = 0;  ///< 0.32 means that a batch takes 1.32 times the floor
   /// Time of a copy by the device's clock, in seconds per batch, see
@@ -294,7 +294,7 @@ class judge {
         (std::min)(1.0, times_.throttled / times_.all);  // the time is summed over all cores
     diagnosis_.busy_workers = times_.reading / times_.all;
     diagnosis_.cores = cores_;
-    // A body may wait for a device, so the sum could exceed the number of cores.
+    // Limited, because the time in a body includes its waits for a device.
     diagnosis_.busy_cores =
         (std::min)((times_.computing + times_.body - times_.no_core) / times_.all,
                    static_cast<double>(cores_));

@@ -28,7 +28,7 @@ struct blobs {
   }
 };
 
-/// A random crop from which a random part of 12 x 10 is kept, mirrored half the time.
+/// A random crop, a second random crop to 12 x 10, and a mirror with probability 0.5.
 struct some_crop {
   [[nodiscard]] penstock::image_size size() const { return {12, 10}; }
   [[nodiscard]] penstock::image_plan plan(const penstock::image_size& picture,

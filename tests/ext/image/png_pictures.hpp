@@ -13,7 +13,7 @@
 
 namespace test {
 
-/// The encoding of a PNG picture, with the numbers of its header.
+/// Properties of a PNG picture to encode.
 struct png_kind {
   unsigned color = 2;  // 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA
   unsigned depth = 8;

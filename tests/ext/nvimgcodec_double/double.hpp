@@ -39,11 +39,11 @@ struct nvimgcodec_double {
   std::string made;  // a letter for each decoder, in order of creation
   int alive = 0;     // objects not yet destroyed
   std::size_t working = 10'000;
-  std::vector<void*> given;  // memory that the allocators returned for calls and the decoders wrote
+  std::vector<void*> given;  // memory from the allocators, which the decoders have written
 };
 
-/// Returns the double that the functions of nvimgcodec.h use. At the start of the program it has
-/// its initial state.
+/// Returns the state behind the fake functions of nvimgcodec.h. The program starts with the initial
+/// state.
 nvimgcodec_double& the_double();
 
 }  // namespace test

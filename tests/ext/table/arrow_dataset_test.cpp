@@ -165,7 +165,7 @@ TEST_CASE("the bits of a bool column are bools, or bytes of 0 and 1", "[table]")
 
 TEST_CASE("offsets of batch, struct, list and elements are all followed",
           "[table][promise:race-free-9]") {
-  // 40 numbers; the offset of the elements is 4, of the lists 1, of the batch 2.
+  // 40 numbers. Offsets: elements 4, lists 1, batch 2.
   made_column elements = test::numbers("", "i", counted<std::int32_t>(40));
   elements.length = 36;
   elements.offset = 4;

@@ -95,8 +95,8 @@ template <class Data>
   return train(device, backend, data, tested, chosen, modes);
 }
 
-/// Returns the largest difference between the mean losses of at most the first five steps, or NaN
-/// if a loss is NaN.
+/// Returns the largest difference in mean loss between two runs over their first five steps, or
+/// fewer if the runs are shorter. Returns NaN if a loss is NaN.
 [[nodiscard]] inline double first_losses_apart(const outcome& a, const outcome& b,
                                                const mlp::options& chosen) {
   const auto found = mlp::first_losses_of(a.trace, chosen);

@@ -298,8 +298,8 @@ struct scoped_device : private context_push {
   explicit scoped_device(int ordinal) { make_current(ordinal); }
 };
 
-/// A scope for runtime calls that work in any context. Prevents them from creating a context on
-/// device 0 for work on the device `ordinal`.
+/// Guards runtime calls that need no particular context. Prevents them from creating a context on
+/// device 0 for work on device `ordinal`.
 struct scoped_context : private context_push {
   explicit scoped_context(int ordinal) noexcept { require_one(ordinal); }
 };

@@ -78,8 +78,8 @@ class alignas(cache_line) retrying_reader {
     return is_read ? nullptr : &failed_;
   }
 
-  /// Shows the watch that the order of `epoch` is being made, until the result is destroyed.
-  /// `batch` is the first batch that needs the order.
+  /// Reports to the stall watch that the order of `epoch` is being computed, until the returned
+  /// object is destroyed. `batch` is the first batch that needs the order.
   [[nodiscard]] read_scope shows_order(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "order", epoch, batch};
   }

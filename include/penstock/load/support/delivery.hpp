@@ -34,7 +34,7 @@ enum class loader_phase : std::uint8_t {
   ended,   ///< nothing can be read any more, because the loader was shut down
 };
 
-/// Delivers complete batches from the workers to the only consumer, in order or as they are
+/// Delivers complete batches from the workers to the single consumer, in order or as they are
 /// completed. The worker that completes a batch announces its slot here. `fail` wakes every waiter,
 /// permanently.
 class delivery {

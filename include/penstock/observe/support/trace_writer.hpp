@@ -124,7 +124,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
     if (count_ == waits_.size()) leave();
     waits_[count_++] = {0, begin, end, 0, traced_event::none, 0, number_of(stage)};
   }
-  /// Sets the batch of the buffered waits and the next events. Returns the current time.
+  /// Assigns the buffered waits and all events that follow to `batch`. Returns the current time.
   std::uint64_t work_on(const batch_info& batch) noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
       waits_[i].epoch = batch.epoch;

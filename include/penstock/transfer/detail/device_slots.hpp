@@ -618,8 +618,8 @@ class device_slots {
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
-  /// Allocates memory for `count` more slots in one piece. The addresses of existing slots do not
-  /// change. Throws `out_of_memory`.
+  /// Allocates `count` more slots as one contiguous block. Existing slots keep their addresses.
+  /// Throws `out_of_memory`.
   void add(std::size_t count);
   /// Returns the number of slots that have been made. Any thread may call this and `bytes`.
   [[nodiscard]] std::size_t made() const noexcept { return made_.load(std::memory_order_relaxed); }

@@ -200,8 +200,8 @@ class nvimgcodec_batch {
   /// Returns the options that were passed to the constructor.
   [[nodiscard]] const nvimgcodec_batch_options& options() const noexcept { return options_; }
 
-  /// Returns the bytes of device memory that nvImageCodec has allocated from its device so far.
-  /// Returns 0 if nvImageCodec uses its own memory.
+  /// Returns the number of bytes of device memory that nvImageCodec has allocated so far, or 0 if
+  /// it uses its own allocator.
   [[nodiscard]] std::size_t device_bytes() const noexcept {
     return memory_ ? memory_->on_device.bytes() : 0;
   }

@@ -115,7 +115,7 @@ class eviction_order {
   std::uint64_t oldest_ = middle;
 };
 
-/// The bytes of a block, which never change after they were read.
+/// The bytes of a block, immutable after they were read.
 struct block_bytes {
   explicit block_bytes(std::size_t count)
       : memory(std::make_unique_for_overwrite<std::byte[]>(count)), size(count) {}

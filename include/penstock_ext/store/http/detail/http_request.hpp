@@ -160,7 +160,7 @@ class http_request {
   curl_easy easy = {};
   curl_list lines = {};
   http_answer answer = {};
-  std::uint64_t received = 0;        ///< Bytes of the body.
+  std::uint64_t received = 0;        ///< Size of the body so far, in bytes.
   std::optional<body_sum> sum = {};  ///< Checksum of the body, if the server reported it.
   std::string error_body = {};       ///< The first bytes of an error body.
   std::exception_ptr refusal = {};   ///< Reason why the body was rejected.
