@@ -124,13 +124,16 @@ TEST_CASE("a step over pushed frames is replayed as a graph, and its results com
   ps::step_graphs graphs{device};
   std::uint64_t calls = 0;
   for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
+    // A lambda cannot capture a structured binding before clang 16.
+    const auto& frame = batch;
+    auto& result = slot;
     graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
       ++calls;
-      const auto step = [pixels = ps::get<"pixels">(batch).flat(), sum = ps::get<"sum">(slot)] {
+      const auto step = [pixels = ps::get<"pixels">(frame).flat(), sum = ps::get<"sum">(result)] {
         sum(0) = 0;
         for (const auto pixel : pixels) sum(0) += pixel;
       };
-      fake_cuda::launch(on.get(), step, {batch.data(), slot.data()});
+      fake_cuda::launch(on.get(), step, {frame.data(), result.data()});
     });
   }
   out.finish();
