@@ -46,17 +46,19 @@ struct submitted : model::scenario<Scenario, Threads> {
     requests.release_after(next->first, model::device::stream_ref{});
     return true;
   }
+  /// Thread 0 takes `batches` batches, and each other thread submits a request.
+  void take_or_submit(unsigned index, int batches) {
+    if (index != 0) {
+      submit(index);
+    } else {
+      for (; batches != 0; --batches) take();
+    }
+  }
 };
 
 /// Two submitters fill one batch.
 struct one_batch : submitted<one_batch, 3, 2, 1> {
-  void thread(unsigned index) {
-    if (index != 0) {
-      submit(index);
-    } else {
-      take();
-    }
-  }
+  void thread(unsigned index) { take_or_submit(index, 1); }
   void after() { model::require(taken.get() == 2, "both requests are in the batch"); }
 };
 
@@ -66,39 +68,19 @@ struct behind_a_full_batch : submitted<behind_a_full_batch, 3, 2, 1> {
     submit(3);
     submit(4);
   }
-  void thread(unsigned index) {
-    if (index != 0) {
-      submit(index);
-    } else {
-      take();
-      take();
-    }
-  }
+  void thread(unsigned index) { take_or_submit(index, 2); }
   void after() { model::require(taken.get() == 4, "both batches are taken"); }
 };
 
 /// Two submitters share one slot for one request.
 struct one_slot : submitted<one_slot, 3, 1, 1> {
-  void thread(unsigned index) {
-    if (index != 0) {
-      submit(index);
-    } else {
-      take();
-      take();
-    }
-  }
+  void thread(unsigned index) { take_or_submit(index, 2); }
   void after() { model::require(taken.get() == 2, "both requests are taken"); }
 };
 
 /// A batch that is not full is due at once.
 struct due_at_once : submitted<due_at_once, 2, 2, 1, true> {
-  void thread(unsigned index) {
-    if (index != 0) {
-      submit(index);
-    } else {
-      take();
-    }
-  }
+  void thread(unsigned index) { take_or_submit(index, 1); }
   void after() { model::require(taken.get() == 1, "the request is taken"); }
 };
 
