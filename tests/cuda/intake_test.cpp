@@ -78,7 +78,8 @@ TEST_CASE("clouds arrive on the GPU as a thread or a stream wrote them, whenever
     }};
     std::atomic<std::uint64_t> right{0};
     std::uint64_t expected = 0;
-    ps::transfer feed{in, stream, {.depth = 2}};
+    const auto zero_copy = seed % 2 == 0 ? ps::zero_copy_use::never : ps::zero_copy_use::always;
+    ps::transfer feed{in, stream, {.depth = 2, .tuning = {.zero_copy = zero_copy}}};
     for (auto& batch : feed.epoch(0)) {
       CHECK(batch.tag() == expected++);
       const auto current = device.enter_scope();

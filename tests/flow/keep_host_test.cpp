@@ -339,12 +339,12 @@ TEST_CASE("host() without the option throws an error that names it", "[flow][kee
   }
 }
 
-TEST_CASE("only a loader's batches can be kept", "[flow][keep_host]") {
+TEST_CASE("batches that may not outlive their source cannot be kept", "[flow][keep_host]") {
   own_source own;
   const auto refused =
       test::error_of<ps::option_error>([&] { const ps::transfer feed{own, {.keep_host = true}}; });
   CHECK(refused.option() == "keep_host");
-  CHECK(test::has(refused.what(), "a loader as its source"));
+  CHECK(test::has(refused.what(), "a source whose batches may outlive it"));
 }
 
 TEST_CASE("a loader with fewer host slots can't follow one whose host slots are kept",

@@ -243,7 +243,7 @@ TEST_CASE("copies are omitted only if requested and possible",
   const auto refused = test::error_of<ps::option_error>(
       [&] { const ps::transfer feed{own, {.tuning = {.zero_copy = use::always}}}; });
   CHECK(refused.option() == "tuning.zero_copy");
-  CHECK(test::has(refused.what(), "needs a loader as its source"));
+  CHECK(test::has(refused.what(), "needs a source whose batches may outlive it"));
 }
 
 TEST_CASE("a loader with fewer host slots cannot replace the source of a feed",

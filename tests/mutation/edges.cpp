@@ -111,7 +111,7 @@ constexpr int offset = 0;
 
 #if defined(PENSTOCK_EDGES_ZERO_COPY)
 constexpr auto zero_copy = ps::zero_copy_use::always;
-#elif !defined(PENSTOCK_EDGES_RESULTS)
+#elif !defined(PENSTOCK_EDGES_RESULTS) && !defined(PENSTOCK_EDGES_INTAKE)
 constexpr auto zero_copy = ps::zero_copy_use::never;
 #endif
 #if defined(PENSTOCK_EDGES_KEEP_HOST)
@@ -259,7 +259,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
 using frame = ps::record<ps::field<"words", std::uint64_t, 64>>;
 
 /// Pushes frames to an intake that drops the oldest. A stream or this thread writes them. A feed
-/// copies the frames, or a loop on the host reads them. At the end a stream still writes a frame
+/// copies the frames or hands out their host slots, or a loop on the host reads them. At the end a stream still writes a frame
 /// that nobody takes.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};
@@ -290,7 +290,8 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
     };
   };
   {
-    std::optional feed{ps::transfer{*in, stream, {.depth = 2}}};
+    const auto zero_copy = round % 3 == 1 ? ps::zero_copy_use::always : ps::zero_copy_use::never;
+    std::optional feed{ps::transfer{*in, stream, {.depth = 2, .tuning = {.zero_copy = zero_copy}}}};
     std::uint64_t taken = 0;
     for (std::size_t turn = 0; turn < 24; ++turn) {
       push(true);

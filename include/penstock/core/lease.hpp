@@ -115,6 +115,13 @@ class slot_lease {
         info_(slots_->info(slot)),
         guard_(slots_->hand_out(slot, stream)) {}
   slot_lease(slot_lease&&) noexcept = default;
+  /// Takes over the lease of a ring that is derived from `Ring`.
+  template <std::derived_from<Ring> Derived>
+  explicit slot_lease(slot_lease<Derived>&& other) noexcept
+      : slots_(std::move(other.slots_)),
+        slot_(other.slot_),
+        info_(other.info_),
+        guard_(std::move(other.guard_)) {}
   slot_lease& operator=(slot_lease&& other) noexcept {
     if (this != &other) {
       release();
@@ -173,6 +180,9 @@ class slot_lease {
 
  protected:
   /// @cond derived
+  template <class>
+  friend class slot_lease;
+
   /// Checks that the lease holds a batch. Aborts with a message if it does not.
   void use() const noexcept {
     guard_.use();

@@ -360,9 +360,9 @@ std::shared_ptr<loader_core<Device>> stage_of(any_loader<Record, Device>& loader
 ///
 ///     PENSTOCK_LOADERS_ON(extern template, my::device)  // in the header of the device
 ///     PENSTOCK_LOADERS_ON(template, my::device)         // in one source
-#define PENSTOCK_LOADERS_ON(kind, ...)                                                            \
-  kind class penstock::detail::slot_ring<__VA_ARGS__, penstock::detail::host_slots<__VA_ARGS__>>; \
-  kind class penstock::detail::host_slots<__VA_ARGS__>;                                           \
+#define PENSTOCK_LOADERS_ON(kind, ...)                  \
+  kind class penstock::detail::slot_ring<__VA_ARGS__>;  \
+  kind class penstock::detail::host_slots<__VA_ARGS__>; \
   kind class penstock::detail::loader_core<__VA_ARGS__>;
 
 #if PENSTOCK_COMPILED

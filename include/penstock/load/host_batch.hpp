@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
-#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
@@ -27,24 +23,6 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
 
  public:
   using base::base;
-
-  /// Returns the layout of the slot, for a `transfer`. The layout lives as long as the slot's
-  /// memory.
-  [[nodiscard]] const detail::slot_layout& slot_layout() const noexcept {
-    base::use();
-    return base::slots_->layout();
-  }
-
-  /// Returns a view of the batch as a batch of `Record`, or `std::nullopt` if the batch has another
-  /// record. Used by a `transfer` that keeps the lease. The lease of the transfer checks that only
-  /// a single thread uses the batch.
-  template <record_type Record>
-  [[nodiscard]] std::optional<const_batch_view<Record>> view_as() const noexcept {
-    const detail::slot_layout& layout = base::slots_->layout();
-    if (!layout.is_of<Record>()) return std::nullopt;
-    return const_batch_view<Record>{base::slots_->data(base::slot_), layout.as<Record>(), 0,
-                                    base::size(), base::guard_.tag()};
-  }
 
   /// Returns the samples of the batch: their indices in the loader's dataset, in the order of their
   /// places. There are `size()` indices. The index of a substitute is listed in place of the index
@@ -68,10 +46,6 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
     base::use();
     to.take(slot, base::slots_->lists, base::slot_, base::size());
   }
-
-  /// Ends the lease without releasing the slot, because work that can't be waited for may still use
-  /// it.
-  void lose() noexcept { base::leave()->lose(); }
 };
 
 /// A lease of a batch in host memory. Move-only. The destructor releases the slot, which can then
@@ -80,16 +54,6 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
 /// another thread. Any thread may destroy a lease.
 template <record_type Record, device Device>
 using host_batch = lease<Record, host_lease<Device>>;
-
-namespace detail {
-
-/// True if `Batch` is `host_lease<Device>` itself, and not another type of batch.
-template <class Batch, class Device>
-inline constexpr bool is_host_lease = std::same_as<Batch, host_lease<Device>>;
-template <class Record, class Device>
-inline constexpr bool is_host_lease<host_batch<Record, Device>, Device> = true;
-
-}  // namespace detail
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

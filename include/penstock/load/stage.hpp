@@ -2,6 +2,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -11,13 +12,18 @@
 #include <penstock/core/error.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/faults/error_policy.hpp>
-#include <penstock/load/footprint.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/trace_target.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
+
+/// The host slots of a stage whose batches may outlive it. A feed may hold such batches.
+struct holdable_slots {
+  std::size_t count = 0;
+  bool pinned = false;  // true if the slots are page-locked
+};
 
 /// A stage of the pipeline, which delivers batches, one range after another. `loader_core` is a
 /// stage, and `source_stage` makes a stage of a `batch_source` of the program. A feed reads a stage
@@ -42,7 +48,7 @@ namespace detail {
 ///
 ///     std::stop_token stop_token() const;         // a request ends the feed's waits
 ///     std::optional<loader_stats> stats() const;
-///     std::optional<loader_footprint> footprint() const;  // host slots may outlive the stage
+///     std::optional<holdable_slots> holdable() const;  // nothing: a feed may hold no batch
 ///     bool lists_samples() const;                 // batches have lists of their samples
 ///     std::uint64_t trace_flow(const trace_recorder*) const;  // 0: not recorded there
 template <class S>
@@ -62,7 +68,7 @@ concept stage =
       { stage.take_back(info, tags) } noexcept;
       { constant.stop_token() } -> std::same_as<std::stop_token>;
       { constant.stats() } -> std::convertible_to<std::optional<loader_stats>>;
-      { constant.footprint() } -> std::convertible_to<std::optional<loader_footprint>>;
+      { constant.holdable() } -> std::convertible_to<std::optional<holdable_slots>>;
       { constant.lists_samples() } -> std::same_as<bool>;
       { constant.trace_flow(recorder) } noexcept -> std::same_as<std::uint64_t>;
     };

@@ -42,9 +42,10 @@ struct transfer_instrumentation_options {
 /// no effect on the contents or order of batches.
 struct transfer_tuning_options {
   /// Selects whether a device slot is the host slot of its batch, in which case the batch is not
-  /// copied. Requires a loader as the source. The host slot is refilled after the work on the
-  /// batch. So the `prefetch` + 1 host slots limit `depth`, and the number of batches that are read
-  /// or in use. The feed allocates no device memory, and a batch costs its stream one record. A
+  /// copied. Requires a source whose batches may outlive it: a loader, an intake or a batcher. The
+  /// host slot is refilled after the work on the batch. So the host slots of the source limit
+  /// `depth`, and the number of batches that are written or in use. A loader has `prefetch` + 1
+  /// host slots. The feed allocates no device memory, and a batch costs its stream one record. A
   /// transform reads the host slot and fills a device slot. Kernels and all other users of a
   /// batch's addresses must accept host memory.
   zero_copy_use zero_copy = zero_copy_use::by_device;
@@ -77,10 +78,11 @@ struct transfer_options {
   bool newest = false;
 
   /// Keeps the host slot of each batch until its device lease ends: `batch.host()` returns a view
-  /// of the host slot, which the host can read while the device works. Requires a loader as the
-  /// source, because batches of other sources may not outlive it. The depth is at most the
-  /// `prefetch` + 1 host slots of the loader, so that the feed never waits for a host slot that it
-  /// keeps itself. Raise `prefetch` by `depth` to read ahead as far as without the option.
+  /// of the host slot, which the host can read while the device works. Requires a source whose
+  /// batches may outlive it: a loader, an intake or a batcher. The depth is at most the number of
+  /// host slots of the source, so that the feed never waits for a host slot that it keeps itself. A
+  /// loader has `prefetch` + 1 host slots: raise `prefetch` by `depth` to read ahead as far as
+  /// without the option.
   bool keep_host = false;
 
   /// The information that is recorded about batches.

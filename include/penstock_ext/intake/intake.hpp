@@ -312,7 +312,7 @@ class intake {
   intake(const Device& device, const record_extents<Record>& extents,
          const intake_options& options = {})
       : board_(made(device, batch_layout<Record>{extents, options.samples}, options)),
-        on_stop_(options.stop, close_board{board_.get()}) {}
+        on_stop_(options.stop, detail::close_board<board_type>{board_.get()}) {}
   /// Allocates the memory for records whose extents are all fixed.
   explicit intake(const Device& device, const intake_options& options = {})
       : intake(device, record_extents<Record>{}, options) {}
@@ -385,8 +385,8 @@ class intake {
 
   /// Returns the statistics so far.
   [[nodiscard]] intake_stats stats() const noexcept { return board_->stats(); }
-  /// The host memory of the slots in bytes.
-  [[nodiscard]] std::size_t host_bytes() const noexcept { return board_->bytes(); }
+  /// Returns the size of the host memory.
+  [[nodiscard]] intake_footprint footprint() const noexcept { return board_->footprint(); }
 
   /// The device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
@@ -409,11 +409,6 @@ class intake {
   }
 
  private:
-  struct close_board {
-    board_type* board;
-    void operator()() const noexcept { board->close(false); }
-  };
-
   [[nodiscard]] static std::shared_ptr<board_type> made(const Device& device,
                                                         const batch_layout<Record>& layout,
                                                         const intake_options& options);
@@ -432,7 +427,7 @@ class intake {
   }
 
   std::shared_ptr<board_type> board_;  // shared by leases
-  std::stop_callback<close_board> on_stop_;
+  std::stop_callback<detail::close_board<board_type>> on_stop_;
 };
 
 template <record_type Record, device Device>

@@ -46,7 +46,7 @@ class [[gnu::visibility("default")]] batcher_closed : public error {
 /// The reason why accepted requests of a `batcher` are not served.
 enum class unserved {
   abandoned,       ///< the batcher was abandoned or destroyed before it handed them out
-  not_handed_out,  ///< the feed that took their batch ended first, or could not copy it
+  not_handed_out,  ///< the feed that took their batch ended, failed to copy it, or skipped it
 };
 
 /// The priority of a request of a `batcher`.
@@ -601,7 +601,7 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
 /// A feed's leases may be passed to other threads, see `exhausted_action::wait`. The constructor
-/// allocates all memory, `host_bytes()`. Batches are numbered over the batcher's lifetime, in
+/// allocates all memory, `footprint()`. Batches are numbered over the batcher's lifetime, in
 /// epoch 0.
 ///
 /// In a child made by fork(), a batcher and its batches may only be destroyed, which returns at
@@ -625,7 +625,7 @@ class batcher {
       : board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
             options, device,
             batch_layout<Record>{extents, detail::checked_batcher(options).max_batch_size})),
-        on_stop_(options.stop, close_board{board_.get()}) {}
+        on_stop_(options.stop, detail::close_board<board_type>{board_.get()}) {}
   /// Allocates the memory for records whose extents are all fixed.
   explicit batcher(const Device& device, const batcher_options& options = {})
       : batcher(device, record_extents<Record>{}, options) {}
@@ -675,7 +675,7 @@ class batcher {
   /// Returns the statistics so far.
   [[nodiscard]] batcher_stats stats() const noexcept { return board_->stats(); }
   /// The host memory of the slots in bytes.
-  [[nodiscard]] std::size_t host_bytes() const noexcept { return board_->bytes(); }
+  [[nodiscard]] intake_footprint footprint() const noexcept { return board_->footprint(); }
 
   /// The device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
@@ -698,11 +698,6 @@ class batcher {
   }
 
  private:
-  struct close_board {
-    board_type* board;
-    void operator()() const noexcept { board->close(false); }
-  };
-
   // The functions below keep the board alive: during `exit()` another thread may destroy this
   // object while they wait.
   template <class Write>
@@ -733,7 +728,7 @@ class batcher {
   }
 
   std::shared_ptr<board_type> board_;  // shared by batches that were handed out
-  std::stop_callback<close_board> on_stop_;
+  std::stop_callback<detail::close_board<board_type>> on_stop_;
 };
 
 static_assert(batch_source<batcher<record<field<"x", float, 1>>>>);

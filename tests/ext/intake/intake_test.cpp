@@ -468,6 +468,83 @@ TEST_CASE("the copy of a feed waits for the stream that writes the batch, and th
   CHECK(is_right);
 }
 
+TEST_CASE("without a copy the consumer's stream reads the producer's slot after it is written",
+          "[intake][zero_copy][promise:race-free-16][promise:exact-27]") {
+  const ps::cpu_device device;
+  frames in{device, {.slot_count = 2}};
+  auto producer = device.make_stream();
+  auto consumer = device.make_stream();
+  auto second = device.make_stream();
+  ps::transfer feed{in, consumer, {.depth = 4, .tuning = {.zero_copy = ps::zero_copy_use::always}}};
+  CHECK(feed.zero_copy());
+  CHECK(feed.device_bytes() == 0);
+  CHECK(feed.depth() == 2);  // no more than the slots of the intake
+  gate writing;
+  writing.hold(producer);
+  CHECK(push_frame_after(in, 5, producer));
+  auto range = feed.epoch(0);
+  auto it = range.begin();  // returns although nothing is written yet
+  CHECK(std::as_const(*it).data() == in.buffers()[it->slot()].data());
+  std::atomic<int> right{0};
+  std::atomic<bool> has_run{false};
+  const auto step = [&right, &has_run, view = std::as_const(*it).view()] {
+    right += has_frames(view, 5) ? 1 : 0;
+    has_run = true;
+  };
+  it->also_used_on(second);
+  consumer.launch(step);
+  second.launch(step);
+  CHECK_FALSE(test::happens(has_run));
+  writing.open();
+  device.synchronize(ps::cpu_stream_ref{consumer});
+  device.synchronize(ps::cpu_stream_ref{second});
+  CHECK(right == 2);
+  CHECK(feed.stats().copies == 0);
+  CHECK(feed.stats().zero_copies == 1);
+}
+
+TEST_CASE("without a copy a producer gets a slot again after the consumer's work on it",
+          "[intake][zero_copy][promise:race-free-16]") {
+  const ps::cpu_device device;
+  frames in{device, {.slot_count = 1, .when_full = ps::when_full::drop_oldest}};
+  auto stream = device.make_stream();
+  ps::transfer feed{in, stream, {.tuning = {.zero_copy = ps::zero_copy_use::always}}};
+  CHECK(push_frame(in, 1));
+  auto range = feed.epoch(0);
+  auto batch = std::move(*range.begin());
+  CHECK_FALSE(in.try_acquire());
+  gate step;
+  step.hold(stream);
+  batch = {};
+  CHECK_FALSE(in.try_acquire());
+  step.open();
+  device.synchronize(ps::cpu_stream_ref{stream});
+  CHECK(push_frame(in, 2));
+}
+
+TEST_CASE("with keep_host the host reads a pushed batch while the device works on its copy",
+          "[intake][promise:exact-27]") {
+  const ps::cpu_device device;
+  frames in{device, {.slot_count = 2}};
+  auto stream = device.make_stream();
+  std::thread producer{[&] {
+    for (std::uint64_t number = 0; number < 20; ++number) {
+      auto slot = in.acquire();
+      write_frame(slot, number);
+      slot.commit({.tag = number});
+    }
+    in.close();
+  }};
+  ps::transfer feed{in, stream, {.depth = 2, .keep_host = true}};
+  std::uint64_t expected = 0;
+  for (auto& batch : feed.epoch(0)) {
+    CHECK(has_frames(batch.host(), expected++));
+    CHECK(batch.host().slab() != std::as_const(batch).data());
+  }
+  producer.join();
+  CHECK(expected == 20);
+}
+
 TEST_CASE("a slot is not written again while its stream still writes it",
           "[intake][promise:race-free-16]") {
   const ps::cpu_device device;
@@ -612,7 +689,7 @@ TEST_CASE("an intake takes its memory from a budget", "[intake]") {
   {
     std::optional<frames> in{std::in_place, ps::cpu_device{},
                              ps::intake_options{.slot_count = 3, .budget = budget}};
-    CHECK(budget.used() == in->host_bytes());
+    CHECK(budget.used() == in->footprint().bytes);
     CHECK(push_frame(*in, 1));
     const auto batch = in->next();
     in.reset();

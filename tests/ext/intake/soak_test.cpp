@@ -149,6 +149,9 @@ void consume(intake& in, dice chance, std::uint64_t limit, witness& by) {
     std::uint64_t left = 1 + chance.below(60);
     const auto is_over = [&] { return --left == 0 || by.seen >= limit; };
     const std::size_t depth = 1 + chance.below(3);
+    const bool keep_host = chance.is_one_of(3);
+    const ps::transfer_tuning_options tuning{
+        .zero_copy = chance.is_one_of(3) ? ps::zero_copy_use::always : ps::zero_copy_use::never};
     switch (chance.below(3)) {
       case 0:
         for (auto& batch : in.stream()) {
@@ -157,7 +160,7 @@ void consume(intake& in, dice chance, std::uint64_t limit, witness& by) {
         }
         break;
       case 1: {
-        ps::transfer feed{in, {.depth = depth}};
+        ps::transfer feed{in, {.depth = depth, .keep_host = keep_host, .tuning = tuning}};
         for (auto& batch : feed.epoch(0)) {
           by.see(std::as_const(batch));
           if (is_over()) break;
@@ -165,7 +168,7 @@ void consume(intake& in, dice chance, std::uint64_t limit, witness& by) {
         break;
       }
       default: {
-        ps::transfer feed{in, stream, {.depth = depth}};
+        ps::transfer feed{in, stream, {.depth = depth, .keep_host = keep_host, .tuning = tuning}};
         for (auto& batch : feed.epoch(0)) {
           device.synchronize(ps::cpu_stream_ref{stream});
           by.see(std::as_const(batch));

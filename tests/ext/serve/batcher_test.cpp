@@ -81,7 +81,7 @@ TEST_CASE("a full batch is delivered with its requests and their tags", "[serve]
   CHECK(now.accepted == 5);
   CHECK(now.handed_out == 3);
   CHECK(now.waiting == 2);
-  CHECK(requests.host_bytes() == 4 * 512);
+  CHECK(requests.footprint().bytes == 4 * 512);
 }
 
 TEST_CASE("a partial batch is delivered after its time limit", "[serve]") {
@@ -460,7 +460,7 @@ TEST_CASE("a batcher takes its memory from a budget", "[serve]") {
   {
     ps::batcher<request> requests{ps::cpu_device{},
                                   {.max_batch_size = 3, .depth = 3, .budget = budget}};
-    CHECK(budget.used() == requests.host_bytes());
+    CHECK(budget.used() == requests.footprint().bytes);
   }
   CHECK(budget.used() == 0);
   const std::string said =

@@ -60,8 +60,10 @@ TEST_CASE("a feed's batches have the tags of their requests, in both memories",
           "[serve][promise:honest-14]") {
   const ps::cpu_device device;
   fates known{100};
+  const auto zero_copy = GENERATE(ps::zero_copy_use::never, ps::zero_copy_use::always);
+  const bool keep_host = GENERATE(false, true);
   ps::batcher<request> requests{device, {.max_batch_size = 8, .fill = 0ns, .depth = 2}};
-  ps::transfer feed{requests};
+  ps::transfer feed{requests, {.keep_host = keep_host, .tuning = {.zero_copy = zero_copy}}};
   std::thread submitter{[&] {
     submit_share(requests, 0, 100);
     requests.close();

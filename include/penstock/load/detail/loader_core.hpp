@@ -128,6 +128,9 @@ class loader_core {
   [[nodiscard]] tuning_history tuning() const;
   /// Returns the memory and slots that the loader has taken.
   [[nodiscard]] loader_footprint footprint() const;
+  [[nodiscard]] holdable_slots holdable() const noexcept {
+    return {slots_->count(), slots_->pinned()};
+  }
   [[nodiscard]] loader_stats stats() const { return observer_.snapshot(); }
   /// Returns true if batches have lists of their samples.
   [[nodiscard]] bool lists_samples() const noexcept { return options_.instrumentation.indices; }

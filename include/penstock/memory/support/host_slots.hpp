@@ -63,8 +63,8 @@ namespace detail {
 /// machine), and no slot is urgent while batches are ready. A consumer that runs out of batches
 /// calls `set_starving`, after which every ticket wakes a worker.
 template <device Device>
-class host_slots : public slot_ring<Device, host_slots<Device>> {
-  using base = slot_ring<Device, host_slots<Device>>;
+class host_slots final : public slot_ring<Device> {
+  using base = slot_ring<Device>;
 
  public:
   sample_lists lists;  ///< samples of the batch in each slot, if lists are requested
@@ -73,9 +73,6 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   /// `out_of_memory`, and what the device throws.
   host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
              memory_reservation granted = {});
-
-  /// Returns the places of a batch's fields in a slot.
-  [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
 
   /// Takes a slot to fill. Waits until a slot returns. Returns `std::nullopt` after `close`. Throws
   /// what the device throws. `waits` times the waits.
@@ -133,8 +130,8 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
     leased_.fetch_add(1, std::memory_order_relaxed);
     leases_.begin(slot);
   }
-  /// Ends a lease. The caller returns its slot next.
-  void close_lease(std::uint32_t slot, const batch_info& batch, lease_guard& guard) noexcept {
+  void close_lease(std::uint32_t slot, const batch_info& batch,
+                   lease_guard& guard) noexcept override {
     guard.end();
     leases_.end(slot, batch);
     leased_.fetch_sub(1, std::memory_order_release);
@@ -150,22 +147,18 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
   void close() noexcept { returned_.close(); }
 
  private:
-  friend base;
-
   struct ticket {
     std::uint32_t slot;
     bool behind_copy;
   };
   static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // not a slot: all slots are lost
 
-  void add_free(std::uint32_t slot, bool is_copied) noexcept { push({slot, is_copied}); }
+  void add_free(std::uint32_t slot, bool is_copied) noexcept override { push({slot, is_copied}); }
   /// After the loss of the last slot, wakes a thread that waits for a slot. That thread throws, and
   /// pushes the ticket again for the next waiting thread.
-  void wake_after_loss(bool is_last) noexcept {
+  void wake_after_loss(bool is_last) noexcept override {
     if (is_last) push({none_left, false});
   }
-  /// Leases may end in a child process: they change only the memory of the child.
-  [[nodiscard]] static constexpr bool is_in_child() noexcept { return false; }
 
   void push(ticket back) noexcept {
     // Counts the ticket before the push, so that no ticket is popped before it is counted.
@@ -195,7 +188,6 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
     return back->slot;
   }
 
-  slot_layout layout_;
   std::size_t wake_at_;
   lease_tracks leases_;
   batch_queue<ticket> returned_;
@@ -210,8 +202,7 @@ class host_slots : public slot_ring<Device, host_slots<Device>> {
 template <device Device>
 host_slots<Device>::host_slots(const Device& device, slot_layout layout, std::size_t count,
                                memory_kind kind, memory_reservation granted)
-    : base(device, layout.bytes(), count, kind, std::move(granted)),
-      layout_(std::move(layout)),
+    : base(device, std::move(layout), count, kind, std::move(granted)),
       wake_at_(std::max<std::size_t>(1, count / 2)),
       returned_(count) {
   for (std::uint32_t slot = 0; slot < count; ++slot) push({slot, false});

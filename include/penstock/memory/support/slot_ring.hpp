@@ -8,7 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch_info.hpp>
+#include <penstock/core/checked.hpp>
 #include <penstock/core/lease.hpp>
+#include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/device/device.hpp>
 #include <penstock/device/stream_timeline.hpp>
@@ -27,15 +30,11 @@ using fill_timeline = stream_timeline<Device, no_lock>;
 
 /// Slots of equal size in one slab of host memory, and the end of the last copy out of each slot.
 /// The end is a point of a feed's timeline, or is recorded in an event of the slot. The derived
-/// class `Ring` knows which slots are free:
-///
-/// - `add_free(slot, is_copied)`: the slot is free now, or after its last copy if `is_copied`;
-/// - `wake_after_loss(is_last)`: a slot is lost. If it is the last slot, all waits for a slot end;
-/// - `is_in_child()`: returns true if nothing may be used, because the process was forked.
+/// class stores which slots are free.
 ///
 /// Only one thread at a time may use a slot. The memory is freed after all copies out of it have
 /// ended.
-template <device Device, class Ring>
+template <device Device>
 class slot_ring {
  public:
   using device_type = Device;
@@ -44,17 +43,19 @@ class slot_ring {
   using timeline = fill_timeline<Device>;
   using point = typename timeline::point;
 
-  /// Allocates memory for `count` slots of `slot_bytes` bytes, and keeps `granted` as long as the
+  /// Allocates memory for `count` slots for batches of `layout`, and keeps `granted` as long as the
   /// memory. Throws `out_of_memory`, and the device's errors.
-  slot_ring(const Device& device, std::size_t slot_bytes, std::size_t count, memory_kind kind,
+  slot_ring(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
             memory_reservation granted = {});
   /// Makes `count` slots in `memory`, whose unit is a slot. Throws the device's errors.
-  slot_ring(const Device& device, slab<Device> memory, std::size_t count,
+  slot_ring(const Device& device, slot_layout layout, slab<Device> memory, std::size_t count,
             memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
 
   /// Returns the device that the memory is for.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
+  /// Returns the places of a batch's fields in a slot.
+  [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   /// Returns the number of slots.
   [[nodiscard]] std::size_t count() const noexcept { return ends_.size(); }
   /// Returns the total size of all slots, in bytes.
@@ -70,15 +71,15 @@ class slot_ring {
 
   /// Returns `slot`, which nothing reads any more, to the ring.
   void release(slot_number slot) noexcept {
-    if (ring().is_in_child()) return;
+    if (is_in_child()) return;
     memory_.forbid(slot);
-    ring().add_free(slot, false);
+    add_free(slot, false);
   }
   /// Returns `slot` to the ring. The slot can be refilled after all work currently queued on
   /// `stream` has finished. If recording the event fails, the function waits for the stream. If
   /// that fails too, the slot is lost: the library cannot know when it is free.
   recorded_end release_after(slot_number slot, stream_ref stream) noexcept {
-    if (ring().is_in_child()) return {};
+    if (is_in_child()) return {};
     ends_[slot].copies.reset();
     recorded_end end = record_end(device_, ends_[slot].own, stream);
     if (end.is_lost) {
@@ -86,26 +87,33 @@ class slot_ring {
     } else if (end.refusal) {
       release(slot);
     } else {
-      ring().add_free(slot, true);
+      add_free(slot, true);
     }
     return end;
   }
   /// Returns `slot` to the ring. The slot can be refilled when `copies` has reached `at`.
   void release_at(slot_number slot, const std::shared_ptr<timeline>& copies, point at) noexcept {
-    if (ring().is_in_child()) return;
+    if (is_in_child()) return;
     copy_completion& end = ends_[slot];
     if (end.copies != copies) end.copies = copies;  // saves a change of the reference count
     end.at = at;
-    ring().add_free(slot, true);
+    add_free(slot, true);
   }
   /// Records that a slot is lost: it is never returned and never filled again.
   void lose() noexcept {
-    ring().wake_after_loss(lost_.fetch_add(1, std::memory_order_release) + 1 == count());
+    wake_after_loss(lost_.fetch_add(1, std::memory_order_release) + 1 == count());
   }
+
+  /// Ends a lease for the host. The caller returns the slot next.
+  virtual void close_lease(slot_number slot, const batch_info& batch,
+                           lease_guard& guard) noexcept = 0;
+  /// Makes later work on `stream` wait for work of another stream that still writes the batch in
+  /// `slot`. Does not block. Throws what the device throws.
+  virtual void wait_until_written(slot_number, stream_ref) const {}
 
  protected:
   /// Waits for the copies and frees the memory. If waiting fails, leaks the memory.
-  ~slot_ring();
+  virtual ~slot_ring();
 
   /// Returns the memory that was granted by a budget.
   [[nodiscard]] const memory_reservation& granted() const noexcept { return granted_; }
@@ -121,7 +129,12 @@ class slot_ring {
   void allow(slot_number slot) noexcept { memory_.allow(slot); }
 
  private:
-  [[nodiscard]] Ring& ring() noexcept { return static_cast<Ring&>(*this); }
+  /// Adds a slot that is free now, or after its last copy if `is_copied`.
+  virtual void add_free(slot_number slot, bool is_copied) noexcept = 0;
+  /// Called when a slot is lost. If it is the last slot, ends all waits for a slot.
+  virtual void wake_after_loss(bool is_last) noexcept = 0;
+  /// Returns true if nothing may be used, because the process was forked.
+  [[nodiscard]] virtual bool is_in_child() const noexcept { return false; }
 
   struct copy_completion {
     typename Device::event_type own;     // marks the end of the copy without a timeline
@@ -139,27 +152,32 @@ class slot_ring {
 
   memory_reservation granted_;  // declared first, so that it ends after the slab is freed
   Device device_;
+  slot_layout layout_;
   slab<Device> memory_;
   std::vector<copy_completion> ends_;  // indexed by slot
   std::atomic<std::size_t> lost_{0};   // number of slots that are never used again
 };
 
-template <device Device, class Ring>
-slot_ring<Device, Ring>::slot_ring(const Device& device, std::size_t slot_bytes, std::size_t count,
-                                   memory_kind kind, memory_reservation granted)
-    : slot_ring(device, slab<Device>{device, kind, slot_bytes, count}, count, std::move(granted)) {}
+template <device Device>
+slot_ring<Device>::slot_ring(const Device& device, slot_layout layout, std::size_t count,
+                             memory_kind kind, memory_reservation granted)
+    : slot_ring(device, layout, slab<Device>{device, kind, layout.bytes(), count}, count,
+                std::move(granted)) {}
 
-template <device Device, class Ring>
-slot_ring<Device, Ring>::slot_ring(const Device& device, slab<Device> memory, std::size_t count,
-                                   memory_reservation granted)
-    : granted_(std::move(granted)), device_(device), memory_(std::move(memory)) {
+template <device Device>
+slot_ring<Device>::slot_ring(const Device& device, slot_layout layout, slab<Device> memory,
+                             std::size_t count, memory_reservation granted)
+    : granted_(std::move(granted)),
+      device_(device),
+      layout_(std::move(layout)),
+      memory_(std::move(memory)) {
   ends_.reserve(count);
   while (ends_.size() < count) ends_.push_back({device.make_event(event_wait::by_host)});
   for (slot_number slot = 0; slot < count; ++slot) memory_.forbid(slot);
 }
 
-template <device Device, class Ring>
-slot_ring<Device, Ring>::~slot_ring() {
+template <device Device>
+slot_ring<Device>::~slot_ring() {
   bool is_idle = true;
   for (const auto& copy : ends_) is_idle = copy.try_synchronize(device_) && is_idle;
   // No event marks the end of the work on a lost slot.

@@ -15,9 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/checked.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/layout.hpp>
+#include <penstock/core/lease.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/support/slot_layout.hpp>
 #include <penstock/core/version.hpp>
@@ -27,6 +30,7 @@
 #include <penstock/memory/support/host_slots.hpp>
 #include <penstock/memory/support/sample_lists.hpp>
 #include <penstock/memory/support/slab.hpp>
+#include <penstock/memory/support/slot_ring.hpp>
 #include <penstock/observe/support/trace.hpp>
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
@@ -204,15 +208,21 @@ struct device_slot {
   }
 };
 
-/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` on `stream`. If
-/// another stream may still write the batch (`wait_until_written`), the copy waits for it. If
+/// Makes later work on `stream` wait for work that still writes a batch in host memory.
+template <class HostBatch, class StreamRef>
+void wait_until_written([[maybe_unused]] const HostBatch& from, [[maybe_unused]] StreamRef stream) {
+  if constexpr (requires { from.wait_until_written(stream); }) from.wait_until_written(stream);
+}
+
+/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` on `stream`, after
+/// the work that still writes the batch. If
 /// `pinned()` of the batch returns false, uses the device's copy function for memory that is not
 /// page-locked, if the device has one. Throws what the device throws. Inline, to save instructions
 /// for each batch.
 template <class Device, class HostBatch>
 inline void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
                            typename Device::stream_ref stream) {
-  if constexpr (requires { from.wait_until_written(stream); }) from.wait_until_written(stream);
+  wait_until_written(from, stream);
   if constexpr (requires {
                   { from.pinned() } -> std::convertible_to<bool>;
                   device.copy_pageable(to, from.data(), bytes, stream);
@@ -268,6 +278,41 @@ class refused_releases {
   // lock.
   std::atomic<bool> any_{false};
 };
+
+/// A host batch that a device slot holds or keeps, without the types of its source and its record.
+template <device Device>
+class held_host : public host_slot_lease<slot_ring<Device>> {
+  using base = host_slot_lease<slot_ring<Device>>;
+
+ public:
+  using base::base;
+
+  /// See `slot_ring::wait_until_written`.
+  void wait_until_written(typename Device::stream_ref stream) const {
+    base::slots_->wait_until_written(base::slot_, stream);
+  }
+  /// Returns the layout of the batch. The layout lives as long as the host slot's memory.
+  [[nodiscard]] const slot_layout& layout() const noexcept { return base::slots_->layout(); }
+  /// Returns a view of the batch as a batch of `Record`, or `std::nullopt` if the batch has another
+  /// record. The lease of the transfer checks that only a single thread uses the batch.
+  template <record_type Record>
+  [[nodiscard]] std::optional<const_batch_view<Record>> view_as() const noexcept {
+    if (!layout().template is_of<Record>()) return std::nullopt;
+    return const_batch_view<Record>{base::slots_->data(base::slot_), layout().template as<Record>(),
+                                    0, base::size(), base::guard_.tag()};
+  }
+  /// Ends the lease without releasing the slot, because work that can't be waited for may still use
+  /// it.
+  void lose() noexcept { base::leave()->lose(); }
+};
+
+/// True if a device slot can hold or keep a `Batch`: a lease of host slots, and not a type of batch
+/// that the program has derived from a lease.
+template <class Batch, class Device>
+inline constexpr bool is_holdable = std::same_as<Batch, host_lease<Device>>;
+template <class Record, class Base, class Device>
+inline constexpr bool is_holdable<lease<Record, Base>, Device> =
+    std::constructible_from<held_host<Device>, Base>;
 
 /// A batch in host memory, and the device slot that it fills.
 template <class HostBatch>
@@ -388,7 +433,7 @@ class device_slots {
   [[nodiscard]] bool keeps_host() const noexcept { return host_ends_ == host_slot_end::with_lease; }
   /// Returns the batch in host memory that `slot` holds or keeps. Only the user of the lease may
   /// call this. Throws `option_error` unless the ring was made with `has_host`.
-  [[nodiscard]] const host_lease<Device>& host(std::size_t slot) const {
+  [[nodiscard]] const held_host<Device>& host(std::size_t slot) const {
     if (!has_host_) {
       refuse_option("keep_host",
                     {"must be set in the options of the transfer before host() is called: else the "
@@ -482,7 +527,9 @@ class device_slots {
     timeline& made = *transform_->made();
     const stream_ref transforms = made.stream();
     const std::byte* in = from.data();
-    if (!transform_->reads_host()) {
+    if (transform_->reads_host()) {
+      wait_until_written(from, transforms);
+    } else {
       const stream_ref copies = copies_;
       made.wait(transform_->read_at(), copies, copies_know_read_);
       in = transform_->data();
@@ -514,9 +561,10 @@ class device_slots {
     copy_in(std::span{&one, 1}, [](const auto&, const auto& queue) { queue(); });
   }
 
-  /// Makes `stream`, which is usable, wait for the work that fills `slot`. Must not be called if
-  /// `holds_host()`, because no copy fills the slot.
+  /// Makes `stream`, which is usable, wait for the work that fills `slot`. If `holds_host()`, this
+  /// is work of the producer that still writes the host slot.
   void wait_for_copy(std::size_t slot, stream_ref stream) const {
+    if (holds_host()) return hosts_[slot].wait_until_written(stream);
     slots_[slot].filled_by->wait(slots_[slot].filled_at, stream);
   }
   /// Makes `stream` wait for the work that fills `slot`, unless `stream` already waits for it.
@@ -664,11 +712,11 @@ class device_slots {
   /// Uses the host slot of a batch as its device slot.
   template <class HostBatch>
   void hold([[maybe_unused]] slot_filling<HostBatch>& one) noexcept {
-    if constexpr (is_host_lease<HostBatch, Device>) {
+    if constexpr (is_holdable<HostBatch, Device>) {
       slot_type& to = slots_[one.slot];
       to.data = one.from.data();
-      to.layout = &one.from.slot_layout();
-      hosts_[one.slot] = std::move(one.from);
+      hosts_[one.slot] = held_host<Device>{std::move(one.from)};
+      to.layout = &hosts_[one.slot].layout();
     }
   }
   /// Releases the host slot of a batch, which is read when `reads` has reached `at`, or keeps the
@@ -682,9 +730,9 @@ class device_slots {
   /// Keeps the host slot of a batch, which is read at the point `at`, until the lease ends.
   template <class HostBatch>
   void keep([[maybe_unused]] slot_filling<HostBatch>& one, [[maybe_unused]] point at) noexcept {
-    if constexpr (is_host_lease<HostBatch, Device>) {
+    if constexpr (is_holdable<HostBatch, Device>) {
       slots_[one.slot].host_read_at = at;
-      hosts_[one.slot] = std::move(one.from);
+      hosts_[one.slot] = held_host<Device>{std::move(one.from)};
     }
   }
   /// Returns the host slot that `slot` keeps, if any, to the loader. The host slot can be refilled
@@ -807,14 +855,14 @@ class device_slots {
   typename Device::stream_type copies_;
   std::shared_ptr<timeline> copied_;             // points of the copies, shared with host slots
   stream_timeline<Device, turn_lock> consumer_;  // points of the feed's stream: the ends of leases
-  point filler_knows_released_ = 0;  // the filling stream waits for this point of `consumer_`
-  point copies_know_read_ = 0;       // the copies wait for this point of the transforms
-  std::vector<std::size_t> ended_;   // the slots of leases that have ended since the last mark
-  std::size_t filled_ = 0;           // see `filled`
-  std::vector<slot_type> slots_;     // the first `made()` slots have been used
-  std::vector<host_lease<Device>> hosts_;  // by slot: its host slot, if any
-  std::atomic<std::size_t> open_;          // relaxed: only the filling thread writes it
-  std::atomic<std::size_t> made_{0};       // relaxed: only the filling thread writes it
+  point filler_knows_released_ = 0;       // the filling stream waits for this point of `consumer_`
+  point copies_know_read_ = 0;            // the copies wait for this point of the transforms
+  std::vector<std::size_t> ended_;        // the slots of leases that have ended since the last mark
+  std::size_t filled_ = 0;                // see `filled`
+  std::vector<slot_type> slots_;          // the first `made()` slots have been used
+  std::vector<held_host<Device>> hosts_;  // by slot: its host slot, if any
+  std::atomic<std::size_t> open_;         // relaxed: only the filling thread writes it
+  std::atomic<std::size_t> made_{0};      // relaxed: only the filling thread writes it
   refused_releases refused_;
   device_timer<Device>* timer_ = nullptr;
   waitable_counter releases_;  // advances after each release and each `wake`
@@ -889,7 +937,7 @@ void device_slots<Device>::add(std::size_t count) {
 template <device Device>
 void device_slots<Device>::also_used_on(std::size_t slot, stream_ref stream) {
   device_.require_usable(stream);
-  if (!holds_host()) wait_for_copy(slot, stream);
+  wait_for_copy(slot, stream);
   if constexpr (std::equality_comparable<stream_ref>) {
     if (stream == stream_of(slot) || slots_[slot].is_extra(stream)) return;
   }

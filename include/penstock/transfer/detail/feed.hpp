@@ -234,23 +234,26 @@ feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
   if (options.instrumentation.time_device) timer_.emplace(ring.device());
 }
 
-/// Returns true if the device works on batches of `source` in their host slots. `host` is the
-/// footprint of the source if its batches are host slots of a loader. Throws `option_error`, and
-/// what the device throws.
+/// The error text for an option that needs a source with `holdable_slots`.
+inline constexpr const char* needs_holdable =
+    "needs a source whose batches may outlive it: a loader, an intake or a batcher";
+
+/// Returns true if the device works on batches of `source` in their host slots. `host` describes
+/// these slots if the feed may hold them. Throws `option_error`, and what the device throws.
 template <stage Source>
 [[nodiscard]] bool resolved_zero_copy(const Source& source, zero_copy_use requested,
-                                      const std::optional<loader_footprint>& host) {
+                                      const std::optional<holdable_slots>& host) {
   if (requested == zero_copy_use::never) return false;
   const auto without = [&](const str_cat_arg& why) {
     if (requested == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
     return false;
   };
-  if (!host)
-    return without("needs a loader as its source, because a loader's batches may outlive it");
+  if (!host) return without(needs_holdable);
   const host_access access = host_access_of(source.device());
   if (requested == zero_copy_use::by_device && !access.as_own) return false;
   if (access.pageable || (access.pinned && host->pinned)) return true;
-  return without(access.pinned ? "needs page-locked slots, but the loader has pinned = false"
+  return without(access.pinned ? "needs page-locked slots, but the slots of the source are not "
+                                 "page-locked (pinned = false)"
                                : "needs a device whose kernels can access host memory by its host "
                                  "addresses: omit it, and batches are copied");
 }
@@ -270,23 +273,19 @@ template <stage Source>
   }
   zero_copy_use& zero_copy = options.tuning.zero_copy;
   if (zero_copy == zero_copy_use::never && !options.keep_host) return options;
-  std::optional<loader_footprint> host;
-  if constexpr (is_host_lease<typename Source::batch_type, typename Source::device_type>) {
-    host = source.footprint();
+  std::optional<holdable_slots> host;
+  if constexpr (is_holdable<typename Source::batch_type, typename Source::device_type>) {
+    host = source.holdable();
   }
-  if (options.keep_host && !host) {
-    refuse_option("keep_host",
-                  {"needs a loader as its source, because a loader's batches may outlive "
-                   "it"});
-  }
+  if (options.keep_host && !host) refuse_option("keep_host", {needs_holdable});
   const bool is_in_place = resolved_zero_copy(source, zero_copy, host);
   zero_copy = is_in_place ? zero_copy_use::always : zero_copy_use::never;
   if (!options.keep_host && (!is_in_place || transforms)) return options;
   // The feed requests a batch only if the source has a slot for it.
-  if (host->slot_count < depth.first) {
-    options.depth = host->slot_count;
-  } else if (host->slot_count < depth.max) {
-    options.depth = options.depth.up_to(host->slot_count);
+  if (host->count < depth.first) {
+    options.depth = host->count;
+  } else if (host->count < depth.max) {
+    options.depth = options.depth.up_to(host->count);
   }
   return options;
 }
@@ -514,7 +513,7 @@ class feed_engine {
   /// Moves the lists of the batch's samples to its slot. If the program has its own type of batch,
   /// which may have lists, copies them.
   void take_lists([[maybe_unused]] slot_filling<typename Stage::batch_type>& one) {
-    if constexpr (is_host_lease<typename Stage::batch_type, device_type>) {
+    if constexpr (std::same_as<typename Stage::batch_type, host_lease<device_type>>) {
       one.from.move_lists_to(slots_->lists, one.slot);
     } else if constexpr (batch_of_listed_samples<typename Stage::batch_type>) {
       slots_->lists.take(one.slot, one.from.indices(), one.from.replaced());
@@ -632,7 +631,9 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
     }
     if (in_flight() != 0 || issue_next()) {
       const std::size_t slot = oldest();
-      if (!slots_->holds_host()) {
+      if (slots_->holds_host()) {
+        slots_->wait_for_copy(slot, stream_);
+      } else {
         // Blocks until the copy is complete if the stream is the calling thread.
         const auto timed = metrics_.for_copy(slots_->will_block(slot, stream_));
         slots_->wait_for_copy(slot, stream_, knows_filled_);

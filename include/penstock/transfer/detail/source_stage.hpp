@@ -16,7 +16,6 @@
 #include <penstock/device/device.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/any_loader.hpp>
-#include <penstock/load/footprint.hpp>
 #include <penstock/load/stage.hpp>
 #include <penstock/observe/stats.hpp>
 #include <penstock/observe/trace_target.hpp>
@@ -50,7 +49,7 @@ concept batch_of_listed_samples = requires(const Batch& batch) {
 /// | `stop_token()` | nothing ends a wait for a lease |
 /// | `last_failure()` | an error of the source has no place |
 /// | `stats()` | `transfer_stats::loader` is empty |
-/// | `footprint()` | batches are always copied |
+/// | `footprint()`, with `slot_count` and `pinned` | batches are always copied |
 /// | `options().instrumentation.indices` | batches have no lists of samples |
 /// | `trace_flow(recorder)` | a trace does not connect the feed with its source |
 ///
@@ -123,11 +122,13 @@ class source_stage {
       return std::nullopt;
     }
   }
-  [[nodiscard]] std::optional<loader_footprint> footprint() const {
+  [[nodiscard]] std::optional<holdable_slots> holdable() const {
     if constexpr (requires {
-                    { source_->footprint() } -> std::convertible_to<loader_footprint>;
+                    { source_->footprint().slot_count } -> std::convertible_to<std::size_t>;
+                    { source_->footprint().pinned } -> std::convertible_to<bool>;
                   }) {
-      return source_->footprint();
+      const auto held = source_->footprint();
+      return holdable_slots{held.slot_count, held.pinned};
     } else {
       return std::nullopt;
     }

@@ -94,6 +94,14 @@ struct intake_stats {
   duration_stats age = {};      ///< the age of batches when a consumer takes them
 };
 
+/// The host memory of an `intake` or a `batcher`, which allocates all of it at construction.
+struct intake_footprint {
+  std::size_t slot_count = 0;  ///< the number of slots
+  std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
+  std::size_t bytes = 0;       ///< bytes of all slots
+  bool pinned = false;         ///< true if the memory is page-locked
+};
+
 namespace detail {
 
 /// The owner of a slot of an `intake`.
@@ -133,6 +141,13 @@ struct pinned_slots {
                slot_bytes) {}
 };
 
+/// Closes a board when a stop is requested.
+template <class Board>
+struct close_board {
+  Board* board;
+  void operator()() const noexcept { board->close(false); }
+};
+
 /// Manages the slots of an `intake` or a `batcher`: decides which thread may use which slot, and
 /// when.
 ///
@@ -146,8 +161,8 @@ struct pinned_slots {
 /// No consumer sleeps beyond `due_`, because a consumer waits until `due_` at most, and an earlier
 /// `due_` wakes all consumers.
 template <record_type Record, device Device>
-class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
-  using base = slot_ring<Device, intake_board<Record, Device>>;
+class intake_board : public slot_ring<Device> {
+  using base = slot_ring<Device>;
 
  public:
   using slot_number = typename base::slot_number;
@@ -157,8 +172,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// Makes `count` slots for batches of `layout` in `memory`. Throws what the device throws.
   intake_board(const Device& device, const batch_layout<Record>& layout, slab<Device> memory,
                std::size_t count, const board_traits& traits, memory_reservation granted)
-      : base(device, std::move(memory), count, std::move(granted)),
-        layout_(layout),
+      : base(device, layout, std::move(memory), count, std::move(granted)),
         traits_(traits),
         changed_(traits.spin) {
     frames_.reserve(count);
@@ -170,14 +184,19 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     }
   }
   /// Waits for the work of producers on slots that no consumer has waited for.
-  ~intake_board() {
+  ~intake_board() override {
     for (const frame& one : frames_) {
       if (one.writing != nullptr && !synchronize_before_free(base::device(), *one.writing))
         base::lose();
     }
   }
 
-  [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return layout_; }
+  [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
+    return base::layout().template as<Record>();
+  }
+  [[nodiscard]] intake_footprint footprint() const noexcept {
+    return {base::count(), layout().bytes(), base::bytes(), base::pinned()};
+  }
 
   /// Takes a slot to write, according to the policy. Waits until `end` at most. Only an urgent
   /// batch may take a slot that is reserved. Returns `std::nullopt` if the policy gives no slot, on
@@ -364,7 +383,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   }
 
   /// Makes `stream` wait for the work of the producer on the batch that the caller has in `slot`.
-  void wait_until_written(slot_number slot, stream_ref stream) const {
+  void wait_until_written(slot_number slot, stream_ref stream) const override {
     if (const auto* writing = frames_[slot].writing) base::device().wait(stream, *writing);
   }
   /// Waits for the work of the producer on the batch that the caller has in `slot`.
@@ -380,12 +399,14 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     --stats_.delivered;
     ++stats_.dropped;
   }
-  /// Ends the lease of a slot. The caller returns or commits the slot next.
-  void close_lease(slot_number, const batch_info&, lease_guard& guard) noexcept { guard.end(); }
+  /// Ends a lease for the host. The caller returns or commits the slot next.
+  void close_lease(slot_number, const batch_info&, lease_guard& guard) noexcept override {
+    guard.end();
+  }
 
   /// Returns true if this process is a child made by fork(), which uses and destroys nothing here:
   /// other threads may have held the mutex when the process was copied.
-  [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
+  [[nodiscard]] bool is_in_child() const noexcept override { return process_.is_in_child(); }
   /// Throws `std::logic_error` in a child made by fork().
   void require_own() const {
     process_.require(traits_.name, "make a separate one in this process");
@@ -405,7 +426,6 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   }
 
  private:
-  friend base;
   using clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds look_again{100};
 
@@ -506,7 +526,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     stats_.age.longest_ticks = (std::max)(stats_.age.longest_ticks, ticks);
     return {slot, out.info};
   }
-  void add_free(slot_number slot, bool is_copied) noexcept {
+  void add_free(slot_number slot, bool is_copied) noexcept override {
     const std::lock_guard lock{mutex_};
     put_free(slot, is_copied);
   }
@@ -517,7 +537,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
     room_.notify_all();
   }
   /// Wakes the waiting producers: no slot will be free again, or fewer slots are reserved.
-  void wake_after_loss(bool) noexcept {
+  void wake_after_loss(bool) noexcept override {
     const std::lock_guard lock{mutex_};
     room_.notify_all();
   }
@@ -531,7 +551,7 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   /// Writes the offsets of the ragged fields.
   void place([[maybe_unused]] slot_number slot, [[maybe_unused]] const commit_info& what) noexcept {
     if constexpr (Record::ragged_fields != 0) {
-      const batch_view<Record> all{base::data(slot), layout_, 0, what.samples};
+      const batch_view<Record> all{base::data(slot), layout(), 0, what.samples};
       for (std::size_t at = 0; at < what.samples; ++at) {
         sample_lengths<Record> lengths;
         std::ranges::copy(lengths_of(what, at), lengths.begin());
@@ -545,7 +565,6 @@ class intake_board : public slot_ring<Device, intake_board<Record, Device>> {
   }
 
   fork_guard process_{true};
-  batch_layout<Record> layout_;
   board_traits traits_;
   mutable std::mutex mutex_;        // guards all members below, except frames with their owner
   std::condition_variable room_;    // wakes producers
@@ -569,8 +588,8 @@ void intake_board<Record, Device>::require_room(const commit_info& what) const {
   const auto refuse = [this](std::initializer_list<str_cat_arg> problem) {
     throw intake_error(str_cat({traits_.name, ": ", str_cat(problem)}));
   };
-  if (what.samples < 1 || what.samples > layout_.batch_size()) {
-    refuse({what.samples, " samples, and a slot has room for 1 to ", layout_.batch_size()});
+  if (what.samples < 1 || what.samples > layout().batch_size()) {
+    refuse({what.samples, " samples, and a slot has room for 1 to ", layout().batch_size()});
   }
   const std::size_t given = what.lengths.all().size();
   if (given != what.samples * Record::ragged_fields) {
@@ -578,8 +597,8 @@ void intake_board<Record, Device>::require_room(const commit_info& what) const {
             " ragged fields each"});
   }
   for_each_ragged<Record>([&]<std::size_t Index>() {
-    const std::uint64_t longest = layout_.extents().template at<Index>().longest;
-    std::uint64_t left = layout_.template capacity<Index>();
+    const std::uint64_t longest = layout().extents().template at<Index>().longest;
+    std::uint64_t left = layout().template capacity<Index>();
     for (std::size_t at = 0; at < what.samples; ++at) {
       const std::uint64_t length = lengths_of(what, at)[Record::template ragged_index<Index>()];
       if (length > longest || length > left) {
