@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Blobs, which are samples of any length: folders of files, tar shards, and objects of a store.
-/// MDS shards are in `blob/mds/mds_shards.hpp` (`penstock::mds`).
+/// Variable-length samples (blobs): folders of files, tar shards, and objects in a store. MDS
+/// shards are in `blob/mds/mds_shards.hpp` (`penstock::mds`).
 
 #include <penstock_ext/blob/blob_list.hpp>
 #include <penstock_ext/blob/blob_source.hpp>

@@ -19,27 +19,26 @@ inline namespace PENSTOCK_ABI {
 
 /// A file and its label.
 struct blob_entry {
-  std::string path;        ///< Not empty.
+  std::string path;
   std::int64_t label = 0;  ///< Any value.
 };
 
 /// Options of a `blob_list`.
 struct blob_list_options {
-  /// The folder against which relative paths are resolved. If empty, the working directory at the
-  /// time of construction.
+  /// Base folder of relative paths. If empty, the working directory at construction.
   std::string folder = {};
-  /// Maximum size of a file in bytes. `bytes` throws `file_format_error` for a larger file, before
-  /// it allocates memory.
+  /// Maximum file size in bytes. For a larger file, `bytes` throws `file_format_error` before it
+  /// allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
-/// A `blob_source` of individual files, each with a label:
+/// A `blob_source` of individual files with labels:
 ///
 ///     blob_list some{{{"a.jpg", 3}, {"/data/b.jpg", 5}}};
 ///
-/// A file may be listed more than once, and hidden files are allowed: each entry is a sample. Takes
-/// 17 bytes plus the path for each file, and one file descriptor. A file is opened only when it is
-/// read. Movable, not copyable. Reading is thread-safe.
+/// Each entry is a sample. The same file may be listed several times, and hidden files are allowed.
+/// The list occupies 17 bytes plus the path for each file, and one file descriptor. Files are
+/// opened only while they are read. Movable, not copyable. Reading is thread-safe.
 class blob_list {
  public:
   /// Creates a list of `entries`. Throws `option_error` if a path is empty or contains a NUL, and
@@ -63,14 +62,14 @@ class blob_list {
 
   /// Returns the content of file `index`, read into `buffer`. Throws `index_error`,
   /// `file_unreadable`, `file_format_error` if the file exceeds `max_bytes`, and `file_changed` if
-  /// the file was written to during the read.
+  /// the file was modified during the read.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     return detail::read_blob(place(at(index)), max_bytes_, buffer);
   }
 
   /// Returns the label of file `index`. Throws `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
-  /// Returns the path of file `index` as listed. Throws `index_error`.
+  /// Returns the path of file `index`, as passed to the constructor. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const { return place(at(index)).name; }
   /// Starts a background read of the file, as `image_folder::prefetch` does.
   void prefetch(std::uint64_t index) const noexcept {

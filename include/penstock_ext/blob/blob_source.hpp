@@ -14,19 +14,18 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Memory into which a single thread reads blobs, one after the other. The buffer grows and is
-/// never cleared, so reading does not allocate once the buffer has held the largest blob. A source
-/// that already has a blob in memory returns its own memory instead of the buffer's, see `hold`.
-/// Movable. A moved-from buffer is empty.
+/// A reusable buffer into which one thread reads blobs. The buffer grows as needed and never
+/// shrinks. A source that already has a blob in memory returns that memory instead and passes its
+/// owner to `hold`. Movable. A moved-from buffer is empty.
 class blob_buffer {
  public:
   /// Returns `bytes` bytes of memory with unspecified content. Invalidates the results of earlier
-  /// calls, and releases the owner that `hold` shares. If allocation fails, throws std::bad_alloc
-  /// and leaves the buffer empty.
+  /// calls, and releases the owner passed to `hold`. If allocation fails, throws std::bad_alloc and
+  /// leaves the buffer empty.
   [[nodiscard]] std::span<std::byte> room_for(std::size_t bytes) {
     held_.reset();
     if (bytes > capacity()) {
-      // Grows by at least half. The old content is not needed, so it is freed first.
+      // Grows by at least half. The old content is not needed, so its memory is freed first.
       const std::size_t grown = capacity() + capacity() / 2;
       const std::size_t wanted = bytes > grown ? bytes : grown;
       memory_.reset();
@@ -36,11 +35,11 @@ class blob_buffer {
     return {memory_.get(), bytes};
   }
 
-  /// Shares ownership of a blob outside this buffer until the next blob is read. Releases the
-  /// previous owner.
+  /// Keeps `owner` alive until the next blob is read. `owner` owns a blob outside this buffer.
+  /// Releases the previous owner.
   void hold(std::shared_ptr<const void> owner) noexcept { held_ = std::move(owner); }
 
-  /// Returns the number of bytes that fit without growing.
+  /// Returns the number of bytes that the buffer can hold without reallocating.
   [[nodiscard]] std::size_t capacity() const noexcept { return memory_ == nullptr ? 0 : capacity_; }
 
  private:
@@ -49,14 +48,14 @@ class blob_buffer {
   std::shared_ptr<const void> held_;
 };
 
-/// Random access to byte strings of different lengths, each with a label and a key. For example,
-/// encoded images, documents, or members of shards. A source has these members:
+/// Random access to variable-length byte strings, each with a label and a key. Examples are encoded
+/// images, documents, and members of shards. A source has these members:
 ///
 ///     struct source {
-///       std::uint64_t size() const;                  // how many blobs; constant while in use
+///       std::uint64_t size() const;                  // number of blobs; constant while in use
 ///       std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const;
 ///       std::int64_t label(std::uint64_t index) const;
-///       std::string key(std::uint64_t index) const;  // names the blob for people: a path
+///       std::string key(std::uint64_t index) const;  // name for messages, such as a path
 ///     };
 ///
 /// `bytes` returns blob `index`, in [0, size()), from the source's own memory, or reads it into
@@ -68,9 +67,10 @@ class blob_buffer {
 ///
 /// - `prefetch(index) noexcept` is a hint that the blob will be read soon.
 /// - `prefetch(std::span<const std::uint64_t>) noexcept` is the same hint for several blobs.
-/// - `std::uint64_t prefetch_capacity() const` limits the bytes of blobs in outstanding hints.
-/// - `std::uint64_t storage_size(std::uint64_t index) const` returns the bytes of a blob, or 0 if
-///   unknown.
+/// - `std::uint64_t prefetch_capacity() const` returns the maximum total size in bytes of blobs
+///   with outstanding hints.
+/// - `std::uint64_t storage_size(std::uint64_t index) const` returns the size of a blob in bytes,
+///   or 0 if unknown.
 /// - `access_plan(indices)` and `plan_capacity()` have the same meaning as in a `dataset`.
 ///
 /// `decode_images` forwards the hints of a loader's `lookahead_bytes` to these members.
@@ -82,16 +82,16 @@ concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer
   { source.key(index) } -> std::convertible_to<std::string>;
 };
 
-/// The action if a sample or a file appears twice in the shards of a source.
+/// Specifies how a source handles a sample or file that appears twice in its shards.
 enum class duplicate_action {
-  refuse,     ///< Throws `duplicate_entry`, which names both places.
+  refuse,     ///< Throws `duplicate_entry`, which names both locations.
   take_last,  ///< Uses the last occurrence, as tar does when it extracts an archive.
-  keep        ///< Keeps each occurrence as a separate sample.
+  keep        ///< Keeps all occurrences as separate samples.
 };
 
 namespace detail {
 
-/// Throws `file_format_error` for a blob at byte `at` that exceeds `max_bytes`.
+/// Throws `file_format_error` because the blob at byte `at` exceeds `max_bytes`.
 [[noreturn]] inline void refuse_large(const std::string& path, std::uint64_t at,
                                       std::uint64_t max_bytes, std::uint64_t size) {
   throw file_format_error(path, at, "at most " + std::to_string(max_bytes) + " bytes (max_bytes)",

@@ -30,8 +30,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns true if `name` ends in one of `endings`, without regard to case. `endings` must be in
-/// lower case.
+/// Returns true if `name` ends in one of `endings`, ignoring case. `endings` must be in lower case.
 [[nodiscard]] inline bool ends_in_one_of(std::string_view name,
                                          std::span<const std::string> endings) noexcept {
   return std::any_of(endings.begin(), endings.end(), [&](const std::string& ending) {
@@ -41,28 +40,27 @@ namespace detail {
   });
 }
 
-/// A folder in a listing. The files directly in the folder end where the files of the next folder
-/// start.
+/// A folder in a listing. Its files precede the files of the next folder.
 struct listed_folder {
   std::uint64_t first_file = 0;
-  std::uint64_t names_begin = 0;  ///< Start of its files' names among all names.
-  std::uint64_t path_begin = 0;   ///< Start of its path among all paths.
-  std::uint64_t label = 0;        ///< Index of the class, or `no_label` for the root.
+  std::uint64_t names_begin = 0;  ///< Start of its file names in the buffer of names.
+  std::uint64_t path_begin = 0;   ///< Start of its path in the buffer of paths.
+  std::uint64_t label = 0;        ///< Class index, or `no_label` for the root.
 };
 
 inline constexpr std::uint64_t no_label = ~std::uint64_t{0};
 
-/// The files below a folder, grouped by class. Each file takes 5 bytes plus its name, and each
-/// folder 33 bytes plus its path. A class's folder is followed by its subfolders, sorted by the
-/// bytes of their paths. The files of a folder are sorted by the bytes of their names.
+/// The files below a folder, grouped by class. Occupies 5 bytes plus the name for each file, and 33
+/// bytes plus the path for each folder. The subfolders of a class follow its folder, sorted
+/// bytewise by path. The files in a folder are sorted bytewise by name.
 class folder_listing {
  public:
-  /// Adds a folder. Add and sort the folder's files before adding the next folder.
+  /// Appends a folder. All files of the previous folder must have been added and sorted.
   void add_folder(std::string_view path, std::uint64_t label) {
     folders_.push_back({name_offsets_.size(), names_.size(), paths_.size(), label});
     paths_.append(path).push_back('\0');
   }
-  /// Adds a file to the last folder. Returns false if the names of the folder would exceed 4 GiB.
+  /// Adds a file to the last folder. Returns false if the folder's names would exceed 4 GiB.
   [[nodiscard]] bool add_file(std::string_view name) {
     const std::uint64_t offset = names_.size() - folders_.back().names_begin;
     if (offset > max_characters) return false;
@@ -70,7 +68,7 @@ class folder_listing {
     names_.append(name).push_back('\0');
     return true;
   }
-  /// Sorts the files of the last folder.
+  /// Sorts the files of the last folder by name.
   void sort_files() {
     const char* const names = names_.c_str() + folders_.back().names_begin;
     std::sort(name_offsets_.begin() + static_cast<std::ptrdiff_t>(folders_.back().first_file),
@@ -81,7 +79,7 @@ class folder_listing {
 
   /// Returns the number of files.
   [[nodiscard]] std::uint64_t files() const noexcept { return name_offsets_.size(); }
-  /// Returns the path of a folder relative to the root, followed by a NUL. The root is "".
+  /// Returns a folder's path relative to the root, followed by a NUL. The root is "".
   [[nodiscard]] std::string_view path(const listed_folder& folder) const noexcept {
     return paths_.data() + folder.path_begin;
   }
@@ -97,7 +95,7 @@ class folder_listing {
         [](std::uint64_t file, const listed_folder& folder) { return file < folder.first_file; });
     return *(after - 1);
   }
-  /// Returns the names of the classes, indexed by label.
+  /// Returns the class names, indexed by label.
   [[nodiscard]] std::vector<std::string> classes() const {
     std::vector<std::string> found;
     for (const listed_folder& folder : folders_) {
@@ -107,24 +105,24 @@ class folder_listing {
   }
 
  private:
-  static constexpr std::uint64_t max_characters = 0xffff'0000U;  // a name has at most 255
+  static constexpr std::uint64_t max_characters = 0xffff'0000U;  // a file name has at most 255
 
   std::vector<listed_folder> folders_;       // the root first
-  std::vector<std::uint32_t> name_offsets_;  // relative to the first name of the folder
+  std::vector<std::uint32_t> name_offsets_;  // relative to the folder's first name
   std::string paths_;
   std::string names_;
 };
 
-/// Lists the files below a folder by class, in the order of `image_folder`. Can be used only once.
+/// Lists the files below a folder by class, in the order that `image_folder` documents. Single-use.
 class folder_walk {
  public:
-  /// Prepares a walk of the open folder `root`, whose path is `path`. `endings` must be in lower
+  /// Prepares a walk of the open directory `root` with the path `path`. `endings` must be in lower
   /// case.
   folder_walk(int root, const std::string& path, std::span<const std::string> endings,
               bool allow_empty)
       : root_(root), root_path_(path), endings_(endings), allow_empty_(allow_empty) {}
 
-  /// Returns the listing. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
+  /// Lists the files. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
   [[nodiscard]] folder_listing list() {
     std::vector<std::string> classes;
     listing_.add_folder("", no_label);
@@ -142,11 +140,10 @@ class folder_walk {
     return std::move(listing_);
   }
 
-  /// Returns the hidden entries that `list` left out.
+  /// Returns the hidden entries that `list` skipped.
   [[nodiscard]] hidden_entries& hidden() noexcept { return hidden_; }
 
  private:
-  /// An opened folder.
   struct opened_folder {
     std::string path;    // relative to the root
     std::size_t parent;  // index in `opened_`; the root is its own parent
@@ -158,7 +155,7 @@ class folder_walk {
     return joined_path(root_path_, folder);
   }
 
-  // Calls use(name, is_folder) for each entry of the folder. During these calls the folder is the
+  // Calls use(name, is_folder) for each entry of the folder. During the calls the folder is the
   // last element of `opened_`.
   template <class Use>
   void read_folder(const std::string& folder, std::size_t parent, const Use& use) {
@@ -190,7 +187,7 @@ class folder_walk {
   [[nodiscard]] static bool is_folder(int base, const ::dirent& entry) noexcept {
     if (entry.d_type != DT_LNK && entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
     struct ::stat status {};
-    // A dangling link counts as a file; reading it throws the reason.
+    // A dangling link counts as a file. Reading it reports the error.
     return ::fstatat(base, entry.d_name, &status, 0) == 0 && S_ISDIR(status.st_mode);
   }
 
@@ -207,10 +204,9 @@ class folder_walk {
   }
 
   void list_class(const std::string& name, std::uint64_t label) {
-    // The folders of the class, sorted by complete paths, as Python sorts the results of os.walk:
-    // '-' sorts before '/', so a/b-c comes before a/b/d. The content of a folder comes after the
-    // folder, so the first pending folder is always the next to visit. Each folder is stored with
-    // its parent in `opened_`.
+    // The pending folders of the class, sorted by full path like Python's sorted os.walk results:
+    // '-' sorts before '/', so a/b-c precedes a/b/d. A folder precedes its content, so the first
+    // pending folder is always visited next. The value is the parent's index in `opened_`.
     std::map<std::string, std::size_t> pending{{name, 0}};
     const std::uint64_t files_before = listing_.files();
     std::size_t entries = 0;
@@ -254,38 +250,38 @@ class folder_walk {
   bool allow_empty_;
   folder_listing listing_;
   hidden_entries hidden_;
-  std::vector<opened_folder> opened_;  // the root, and the folders of the current class
+  std::vector<opened_folder> opened_;  // the root and the current class's folders
 };
 
 }  // namespace detail
 
 /// Options of an `image_folder`.
 struct image_folder_options {
-  /// The file name extensions to list, in any case. Other files are ignored. At least one is
+  /// File name extensions to list, ignoring case. Other files are skipped. At least one is
   /// required.
   std::vector<std::string> extensions = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
                                          ".pgm", ".tif",  ".tiff", ".webp"};
-  /// Allows classes without files. Otherwise `empty_folder` is thrown for the first empty class.
+  /// Allows classes without files. If false, the first empty class causes `empty_folder`.
   bool allow_empty = false;
-  /// Maximum size of a file in bytes. `bytes` throws `file_format_error` for a larger file, before
-  /// it allocates memory.
+  /// Maximum file size in bytes. For a larger file, `bytes` throws `file_format_error` before it
+  /// allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
-/// A `blob_source` of the files below a folder, labeled by their subdirectory, as in torchvision's
+/// A `blob_source` of the files below a folder, labeled by subdirectory like torchvision's
 /// `ImageFolder`. Unlike torchvision, it ignores hidden files and folders (`is_hidden_path`), so
 /// that `.ipynb_checkpoints` does not become a class. `warnings()` reports them.
 ///
 ///     image_folder photos{"imagenet/train"};             // imagenet/train/<class>/.../<file>
 ///
-/// The classes are the subdirectories, sorted by the bytes of their names. For UTF-8 names this is
-/// the order of code points, as in Python. A class contains the files at any depth below its
-/// directory. Folders are sorted by the bytes of their paths, and the files in a folder by name.
-/// Links are followed; a link to a folder above itself throws `folder_cycle`. Dangling links and
-/// files that are not regular are listed by name, and throw when they are read.
+/// The classes are the subdirectories, sorted bytewise by name. For UTF-8 names this is code point
+/// order, as in Python. A class contains the files at any depth below its directory. Folders are
+/// sorted bytewise by path, and the files in a folder by name. Links are followed, and a link to a
+/// parent folder causes `folder_cycle`. Dangling links and special files are listed, and reading
+/// them throws.
 ///
-/// Each file takes 5 bytes plus its name, and each folder 33 bytes plus its path. The source also
-/// takes one file descriptor. Movable, not copyable. Reading is thread-safe.
+/// The source occupies 5 bytes plus the name for each file, 33 bytes plus the path for each folder,
+/// and one file descriptor. Movable, not copyable. Reading is thread-safe.
 class image_folder {
  public:
   /// Lists `folder`. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`, and `option_error`
@@ -306,7 +302,7 @@ class image_folder {
 
   /// Returns the content of file `index`, read into `buffer`. Throws `index_error`,
   /// `file_unreadable`, `file_format_error` if the file exceeds `max_bytes`, and `file_changed` if
-  /// the file was written to during the read.
+  /// the file was modified during the read.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     require(index);
     file_path name;
@@ -318,7 +314,8 @@ class image_folder {
     return detail::read_blob({root_.get(), name.characters, path_}, max_bytes_, buffer);
   }
 
-  /// Returns the class of file `index`, an index into `classes()`. Throws `index_error`.
+  /// Returns the class index of file `index`. The index refers to `classes()`. Throws
+  /// `index_error`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
     return static_cast<std::int64_t>(listing_.folder_of(index).label);
@@ -330,9 +327,9 @@ class image_folder {
     return detail::joined_path(listing_.path(listing_.folder_of(index)), listing_.name(index));
   }
 
-  /// Starts a background read of the file with posix_fadvise, so that several reads from a disk can
-  /// be in flight. If the file is already in memory, the call only costs an open and a close. Does
-  /// nothing if the index is out of range or the file cannot be opened.
+  /// Starts a background read of the file with posix_fadvise, so that the disk can serve several
+  /// reads concurrently. If the page cache holds the file, the call costs only an open and a close.
+  /// Does nothing if the index is out of range or the file cannot be opened.
   void prefetch(std::uint64_t index) const noexcept {
     file_path name;
     if (index < size() && name.set(listing_, index)) {
@@ -340,20 +337,19 @@ class image_folder {
     }
   }
 
-  /// Returns the names of the classes, indexed by label.
+  /// Returns the class names, indexed by label.
   [[nodiscard]] const std::vector<std::string>& classes() const noexcept { return classes_; }
-  /// Returns the number of hidden files and folders that were left out. A hidden folder counts as
-  /// 1.
+  /// Returns the number of skipped hidden files and folders. A hidden folder counts as 1.
   [[nodiscard]] std::uint64_t hidden() const noexcept { return hidden_.count; }
-  /// Returns a message for the user if entries were left out. `loader::footprint` contains it too.
+  /// Returns a warning if hidden entries were skipped. `loader::footprint` repeats it.
   [[nodiscard]] std::vector<std::string> warnings() const {
     return hidden_.warnings(path_, "hidden files and folders");
   }
 
  private:
-  // A path relative to the root, followed by a NUL.
+  // A NUL-terminated path relative to the root.
   struct file_path {
-    char characters[PATH_MAX];  // the system refuses longer paths
+    char characters[PATH_MAX];  // longer paths are rejected by the system
 
     [[nodiscard]] bool set(const detail::folder_listing& listing, std::uint64_t index) noexcept {
       const std::string_view folder = listing.path(listing.folder_of(index));

@@ -36,54 +36,53 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A blob within an object of a store.
+/// A blob within an object in a store.
 struct stored_blob {
   /// Value of `length` for a blob that extends to the end of the object.
   static constexpr std::uint64_t to_end = (std::numeric_limits<std::uint64_t>::max)();
 
-  std::string object;             ///< Name of the object in its store.
-  std::uint64_t offset = 0;       ///< Position of the first byte of the blob.
+  std::string object;             ///< Object name in the store.
+  std::uint64_t offset = 0;       ///< Offset of the first byte in the object.
   std::uint64_t length = to_end;  ///< Length in bytes.
   std::int64_t label = 0;         ///< Any value.
-  std::string key = {};           ///< Name for messages. If empty, the name of the object.
+  std::string key = {};           ///< Name for messages. If empty, the object name is used.
 };
 
 /// Options of `stored_blobs`.
 struct stored_blobs_options {
-  /// Maximum number of bytes of blobs that `prefetch` reads in advance; 0 disables it. Memory is
-  /// reused for blobs of similar size, so up to 1.75 times this number of bytes is allocated.
+  /// Maximum total size in bytes of blobs that `prefetch` reads in advance. 0 disables prefetching.
+  /// Memory is reused for blobs of similar size, so up to 1.75 times this size is allocated.
   std::uint64_t read_ahead = std::uint64_t{32} << 20;
-  /// Maximum number of threads that read in advance, from 1 to 256. Each thread has up to 16 blobs
-  /// in flight. Two threads suffice for nearby storage. More threads start if reads take
-  /// milliseconds and blobs are waiting.
+  /// Maximum number of prefetch threads, from 1 to 256. Each thread has up to 16 blobs in flight.
+  /// Two threads suffice for nearby storage. More threads start if reads take milliseconds and
+  /// blobs are queued.
   std::size_t threads = 16;
-  /// Maximum size of a blob in bytes. `bytes` throws `file_format_error` for a larger blob, before
-  /// it allocates memory.
+  /// Maximum blob size in bytes. For a larger blob, `bytes` throws `file_format_error` before it
+  /// allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
 
-/// Counters of prefetched blobs.
+/// Prefetch counters.
 struct stored_blobs_stats {
-  std::uint64_t ahead = 0;    ///< Prefetched blobs that were requested.
-  std::uint64_t ready = 0;    ///< Requested blobs that were available without waiting.
-  std::uint64_t in_vain = 0;  ///< Prefetched blobs that were dropped to make room.
+  std::uint64_t ahead = 0;    ///< Number of requested blobs that had been prefetched.
+  std::uint64_t ready = 0;    ///< Number of requested blobs that were available without waiting.
+  std::uint64_t in_vain = 0;  ///< Number of prefetched blobs that were dropped unused to make room.
 };
 
 namespace detail {
 
-/// Used buffers that are kept for the next blobs, so that the system need not map and clear new
-/// pages for each blob. The bytes and the number of buffers are limited. Never allocates. Not
-/// thread-safe.
+/// A pool of used buffers. Reuse avoids mapping and clearing new pages for each blob. The number of
+/// buffers and their total size are limited. Never allocates. Not thread-safe.
 class spare_buffers {
  public:
   /// Maximum number of buffers.
   static constexpr std::size_t max_buffers = 64;
 
-  /// Keeps buffers of up to `max_bytes` in total.
+  /// Creates a pool of up to `max_bytes` bytes.
   explicit spare_buffers(std::uint64_t max_bytes) noexcept : max_bytes_(max_bytes) {}
 
-  /// Returns the smallest buffer that has room for `bytes` bytes and at most 1.5 times as much. If
-  /// no buffer matches, returns an empty buffer.
+  /// Removes and returns the smallest buffer with a capacity between `bytes` and 1.5 times `bytes`.
+  /// Returns an empty buffer if none matches.
   [[nodiscard]] blob_buffer take(std::size_t bytes) noexcept {
     blob_buffer* best = nullptr;
     for (blob_buffer& one : buffers_) {
@@ -96,8 +95,8 @@ class spare_buffers {
     return std::move(*best);
   }
 
-  /// Keeps `buffer`, and drops others to make room. If `buffer` exceeds the limit, leaves it
-  /// unchanged.
+  /// Moves `buffer` into the pool and drops other buffers to make room. If `buffer` exceeds the
+  /// limit, leaves it unchanged.
   void keep(blob_buffer& buffer) noexcept {
     const std::size_t room = buffer.capacity();
     if (room == 0 || room > max_bytes_) return;
@@ -109,13 +108,13 @@ class spare_buffers {
     bytes_ += room;
   }
 
-  /// Returns the total size of the kept buffers.
+  /// Returns the total size of the pooled buffers in bytes.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
  private:
   using places = std::array<blob_buffer, max_buffers>;
 
-  // Drops the buffers in turn, so that buffers of sizes no longer in use disappear.
+  // Drops buffers in round-robin order, so that buffers of unused sizes eventually disappear.
   places::iterator drop_next() noexcept {
     const auto place = buffers_.begin() + static_cast<std::ptrdiff_t>(next_);
     next_ = (next_ + 1) % max_buffers;
@@ -125,23 +124,25 @@ class spare_buffers {
   }
 
   std::uint64_t max_bytes_;
-  std::uint64_t bytes_ = 0;  // total bytes of `buffers_`; unused buffers are empty
-  std::size_t next_ = 0;     // the buffer that is dropped next
+  std::uint64_t bytes_ = 0;  // total size of `buffers_`; moved-from buffers are empty
+  std::size_t next_ = 0;     // the next buffer to drop
   places buffers_;
 };
 
-/// Blobs that threads read before they are requested. The total bytes are limited. Thread-safe.
+/// Prefetches blobs on background threads, up to a total size. Thread-safe.
 ///
-/// The threads call `read(std::span<const std::uint64_t> indices, std::span<const
-/// std::span<std::byte>> out)`. `read` must outlive this object. A child made by fork() does not
-/// have the threads, and any lock may be held there. Therefore the child reads nothing in advance,
-/// and `delete_unless_forked` does not destroy the object. `Clock` measures the duration of a call;
-/// tests substitute it.
+/// The threads call
+/// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`.
+/// `read` must outlive this object. A child created by fork() has none of the threads, and any lock
+/// may be held forever there. Therefore the child prefetches nothing, and `delete_unless_forked`
+/// does not destroy the object. `Clock` measures the duration of reads and can be replaced in
+/// tests.
 template <class Read, class Clock = std::chrono::steady_clock>
 class blob_read_ahead {
  public:
-  /// Holds up to `max_bytes` of blobs that are queued, in flight or ready. Two threads start with
-  /// the first blob. If reads are slow and blobs are waiting, more threads start, up to `threads`.
+  /// Creates a prefetcher that holds up to `max_bytes` of queued, in-flight and ready blobs. The
+  /// first blob starts two threads. If reads are slow and blobs are queued, more threads start, up
+  /// to `threads`.
   blob_read_ahead(const Read& read, std::uint64_t max_bytes, std::size_t threads)
       : read_(read), max_bytes_(max_bytes), max_threads_(threads), spares_(max_bytes / 4) {}
   blob_read_ahead(const blob_read_ahead&) = delete;
@@ -155,9 +156,9 @@ class blob_read_ahead {
     for (std::thread& one : threads_) join_unless_caller(one);
   }
 
-  /// Queues blob `index`, of `bytes` bytes, for reading. To make room, drops the oldest ready blobs
-  /// that were not requested. If there is still no room, does nothing. A blob that is already
-  /// queued or read becomes the youngest.
+  /// Queues a read of blob `index`, which has `bytes` bytes. Drops the oldest unrequested ready
+  /// blobs to make room. Does nothing if there is still no room. A blob that is already queued or
+  /// read becomes the youngest.
   void want(std::uint64_t index, std::uint64_t bytes) {
     if (!is_in_own_process()) return;
     const std::lock_guard lock{mutex_};
@@ -170,7 +171,7 @@ class blob_read_ahead {
       ++stats_.in_vain;
       erase(oldest);
     }
-    // Everything that may throw comes before the first modification.
+    // All operations that may throw precede the first modification.
     if (queue_.size() == queue_.capacity()) queue_.reserve(2 * queue_.size() + max_together);
     blobs_by_age made;
     made.push_back({index, bytes});
@@ -181,13 +182,13 @@ class blob_read_ahead {
     wanted_.notify_one();
   }
 
-  /// If blob `index` was prefetched, moves it into `buffer`, and keeps the buffer's old memory for
-  /// other blobs. Waits if the blob is being read. Returns nothing if the caller must read the
-  /// blob, because no thread reads it or the read failed.
+  /// If blob `index` was prefetched, moves it into `buffer` and pools the buffer's old memory.
+  /// Waits if the blob is being read. Returns nothing if no thread reads the blob or the read
+  /// failed. The caller must then read the blob.
   [[nodiscard]] std::optional<std::span<const std::byte>> take(std::uint64_t index,
                                                                blob_buffer& buffer) {
     if (is_in_child()) return std::nullopt;
-    buffer.hold(nullptr);  // a spare buffer must not keep an owner alive
+    buffer.hold(nullptr);  // a pooled buffer must not keep an owner alive
     std::unique_lock lock{mutex_};
     for (bool waited = false;; waited = true) {
       const auto found = places_.find(index);
@@ -205,27 +206,27 @@ class blob_read_ahead {
         stats_.ready += waited ? 0U : 1U;
         erase(one);
         spares_.keep(spare);
-        lock.unlock();  // frees the rest of `spare` without the lock
+        lock.unlock();  // so that `spare` is destroyed without the lock
         return buffer.room_for(size);
       }
       ended_.wait(lock);
     }
   }
 
-  /// Returns true if the calling process is the process that reads in advance. The first call
-  /// determines that process.
+  /// Returns true if the calling process owns the prefetch threads. The first caller becomes the
+  /// owner.
   [[nodiscard]] bool is_in_own_process() noexcept {
     ::pid_t none = 0;
     process_.compare_exchange_strong(none, ::getpid(), std::memory_order_relaxed);
     return !is_in_child();
   }
-  /// Returns true in a child process of the process that reads in advance.
+  /// Returns true in a child process of the process that owns the prefetch threads.
   [[nodiscard]] bool is_in_child() const noexcept {
     const ::pid_t process = process_.load(std::memory_order_relaxed);
     return process != 0 && process != ::getpid();
   }
 
-  /// Returns the counters so far, or zeros in a child.
+  /// Returns the current counters, or zeros in a child process.
   [[nodiscard]] stored_blobs_stats stats() const {
     if (is_in_child()) return {};
     const std::lock_guard lock{mutex_};
@@ -243,12 +244,13 @@ class blob_read_ahead {
   using blobs_by_age = std::list<blob>;
   using place = typename blobs_by_age::iterator;
 
-  static constexpr std::size_t max_together = 16;  // blobs in a call, which become ready together
+  // Maximum number of blobs in one read call; they become ready together.
+  static constexpr std::size_t max_together = 16;
   static constexpr std::size_t first_threads = 2;  // enough for nearby storage
   static constexpr std::chrono::milliseconds long_call{2};
 
-  // Returns true if blob `index` is known, and makes it the youngest. The caller of this function
-  // and of the functions below holds the mutex.
+  // Returns true if blob `index` is queued or read, and makes it the youngest. The caller of this
+  // function and of the functions below must hold the mutex.
   bool is_renewed(std::uint64_t index) {
     const auto found = places_.find(index);
     if (found == places_.end()) return false;
@@ -256,7 +258,7 @@ class blob_read_ahead {
     return true;
   }
 
-  bool start() {  // returns true if at least one thread runs
+  bool start() {  // starts the first threads; returns true if at least one thread runs
     while (threads_.size() < (std::min)(first_threads, max_threads_) && add_thread()) {
     }
     return !threads_.empty();
@@ -298,14 +300,14 @@ class blob_read_ahead {
       const bool is_long = Clock::now() - called >= long_call;
       lock.lock();
       finish(claimed, is_read);
-      // Starts no thread after the destructor has taken the lock, because the destructor joins only
-      // the threads that exist at that time.
+      // After the destructor has taken the lock, no thread may start, because the destructor joins
+      // only existing threads.
       if (is_long && !ends_ && !queue_.empty() && threads_.size() < max_threads_) add_thread();
     }
   }
 
-  // Marks the blobs of a call as ready if `are_read`, otherwise erases them. Wakes all waiting
-  // threads.
+  // Marks the blobs of a read call as ready if `are_read` is true, otherwise erases them. Wakes all
+  // waiting threads.
   void finish(std::span<const place> blobs, bool are_read) noexcept {
     for (const place one : blobs) {
       if (are_read) {
@@ -332,35 +334,36 @@ class blob_read_ahead {
       read_(std::span<const std::uint64_t>{indices}, std::span<const std::span<std::byte>>{out});
       return true;
     } catch (...) {
-      return false;  // a caller that requests the blob reads it and gets the error
+      return false;  // the thread that requests the blob repeats the read and reports the error
     }
   }
 
   const Read& read_;
   const std::uint64_t max_bytes_;
   const std::size_t max_threads_;
-  // The first process that called `is_in_own_process`, or 0. Relaxed, because a child sees what was
-  // stored before the fork.
+  // The first process that called `is_in_own_process`, or 0. Relaxed suffices, because a child
+  // process sees values stored before the fork.
   std::atomic<::pid_t> process_{0};
   mutable std::mutex mutex_;  // guards the members below; not held during reads
   std::condition_variable wanted_;
   std::condition_variable ended_;
   std::vector<std::thread> threads_;
   bool ends_ = false;
-  blobs_by_age blobs_;                               // the oldest first
-  std::unordered_map<std::uint64_t, place> places_;  // position of each blob, by its index
+  blobs_by_age blobs_;  // oldest first
+  // Position of each blob in `blobs_`, by blob index.
+  std::unordered_map<std::uint64_t, place> places_;
   std::vector<place> queue_;
-  std::uint64_t bytes_ = 0;  // total bytes of `blobs_`
+  std::uint64_t bytes_ = 0;  // total size of `blobs_`
   spare_buffers spares_;
   stored_blobs_stats stats_;
 };
 
-/// Announces future reads of blobs to a store, and withdraws the announcements in the destructor.
+/// Announces future reads of blobs to a store. The destructor withdraws the announcements.
 /// Thread-safe.
 template <byte_store Store>
 class planned_reads {
  public:
-  /// Refers to `store` and `blobs`, which must outlive this object.
+  /// References `store` and `blobs`, which must outlive this object.
   planned_reads(const Store& store, const std::vector<stored_blob>& blobs) noexcept
       : store_(store), blobs_(blobs) {}
   planned_reads(const planned_reads&) = delete;
@@ -369,7 +372,7 @@ class planned_reads {
     try {
       retract();
     } catch (...) {
-      // An announcement that remains only costs speed.
+      // A remaining announcement affects only performance.
     }
   }
 
@@ -407,7 +410,7 @@ class planned_reads {
  private:
   static constexpr std::uint64_t max_blobs = std::uint64_t{1} << 19;
 
-  // In a child made by fork() the store's lock may be held forever.
+  // In a child created by fork(), the store's lock may be held forever.
   void retract() {
     if constexpr (planned_store<Store>) {
       if (process_.load(std::memory_order_relaxed) == ::getpid()) store_.retract(this);
@@ -416,25 +419,25 @@ class planned_reads {
 
   const Store& store_;
   const std::vector<stored_blob>& blobs_;
-  // The process that last called `access_plan`, or 0. Relaxed, because a child sees what was stored
-  // before the fork.
+  // The process that last called `access_plan`, or 0. Relaxed suffices, because a child process
+  // sees values stored before the fork.
   std::atomic<::pid_t> process_{0};
 };
 
 }  // namespace detail
 
-/// A `blob_source` of listed blobs in a store:
+/// A `blob_source` of byte ranges in a store:
 ///
 ///     local_store disk{"/data"};
 ///     stored_blobs photos{disk, {{"a.jpg"}, {"shard.bin", 4096, 1000, 3, "cow 7"}}};
 ///
 /// An lvalue store is referenced and must outlive this object; an rvalue is moved in. Each blob
-/// takes 100 bytes plus its names. Threads of the source read the blobs that `prefetch` requests,
-/// many at a time if the store supports it. Threads skip blobs that a `warmable_store` already has
-/// nearby. Prefetching never changes the blobs.
+/// occupies 100 bytes plus its names. Background threads read the blobs that `prefetch` requests,
+/// in batches if the store supports them. They skip blobs that a `warmable_store` already has
+/// nearby. Prefetching has no effect on the content of blobs.
 ///
-/// Movable, not copyable. Reading is thread-safe. In a child made by fork() after a `prefetch`, no
-/// blob is read in advance.
+/// Movable, not copyable. Reading is thread-safe. A child created by fork() after a `prefetch` does
+/// not prefetch.
 template <byte_store Store>
 class stored_blobs {
  public:
@@ -448,10 +451,9 @@ class stored_blobs {
   /// Returns the number of blobs.
   [[nodiscard]] std::uint64_t size() const noexcept { return state_->blobs.size(); }
 
-  /// Returns blob `index`, read into `buffer`. A `borrowable_store` may return its own memory, in
-  /// which case `buffer` holds its owner. Throws `index_error`, `file_format_error` if the blob
-  /// exceeds `max_bytes`, `file_truncated` if the object ends before `offset`, and the errors of
-  /// the store.
+  /// Returns blob `index`, read into `buffer`. If a `borrowable_store` returns its own memory,
+  /// `buffer` holds the owner. Throws `index_error`, `file_format_error` if the blob exceeds
+  /// `max_bytes`, `file_truncated` if the object ends before `offset`, and the errors of the store.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const stored_blob& one = at(index);
     if (state_->reads_ahead()) {
@@ -480,13 +482,13 @@ class stored_blobs {
     return one.key.empty() ? one.object : one.key;
   }
 
-  /// Requests that the blobs `indices` be read soon, within the limit `read_ahead`. Ignores blobs
-  /// without a given `length`, blobs that are nearby, and indices out of range. If such a read
-  /// fails, the later call to `bytes` throws the error.
+  /// Queues the blobs `indices` for prefetching, up to `read_ahead` bytes. Ignores blobs without a
+  /// `length`, blobs that the store has nearby, and indices out of range. If a prefetch fails, the
+  /// later call to `bytes` throws the error.
   void prefetch(std::span<const std::uint64_t> indices) const noexcept {
     for (const std::uint64_t index : indices) prefetch(index);
   }
-  /// Requests that a blob be read soon.
+  /// Queues one blob for prefetching.
   void prefetch(std::uint64_t index) const noexcept {
     if (!state_->reads_ahead() || index >= size() || !state_->ahead->is_in_own_process()) return;
     const stored_blob& one = state_->blobs[static_cast<std::size_t>(index)];
@@ -497,39 +499,39 @@ class stored_blobs {
       }
       state_->ahead->want(index, one.length);
     } catch (...) {
-      // If memory runs out, the blob is read when it is requested.
+      // If memory runs out, `bytes` reads the blob later.
     }
   }
 
-  /// Returns the bytes of blob `index`, or 0 if its `length` was not given or the index is out of
-  /// range.
+  /// Returns the size of blob `index` in bytes, or 0 if its `length` was not specified or the index
+  /// is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     if (index >= size()) return 0;
     const std::uint64_t bytes = state_->blobs[static_cast<std::size_t>(index)].length;
     return bytes == stored_blob::to_end ? 0 : bytes;
   }
-  /// Returns `read_ahead`, the maximum number of bytes that are prefetched.
+  /// Returns `read_ahead`, the maximum total size of prefetched blobs in bytes.
   [[nodiscard]] std::uint64_t prefetch_capacity() const noexcept {
     return state_->options.read_ahead;
   }
 
   /// Announces to a `planned_store`, such as a `cached_store`, that the blobs `indices` will each
-  /// be read once, after the blobs of earlier calls. An empty list withdraws all announcements, as
-  /// does the destructor. Ignores indices out of range. Throws what the store throws.
+  /// be read once, after the blobs of earlier calls. An empty list and the destructor withdraw all
+  /// announcements. Ignores indices out of range. Throws the errors of the store.
   void access_plan(std::span<const std::uint64_t> indices) const
     requires planned_store<Store>
   {
     state_->foreseen.access_plan(indices);
   }
-  /// Returns how many bytes of blobs are worth announcing: the store's `plan_capacity`, but at most
-  /// 2^19 blobs of the mean length.
+  /// Returns the maximum total size in bytes of blobs worth announcing: the store's
+  /// `plan_capacity`, limited to 2^19 blobs of mean length.
   [[nodiscard]] std::uint64_t plan_capacity() const
     requires planned_store<Store>
   {
     return state_->foreseen.capacity();
   }
 
-  /// Returns the prefetch counters so far. Any thread may call this.
+  /// Returns the current prefetch counters. Any thread may call this.
   [[nodiscard]] stored_blobs_stats stats() const { return state_->ahead->stats(); }
 
  private:
@@ -542,7 +544,7 @@ class stored_blobs {
       }
     }
     [[nodiscard]] bool reads_ahead() const noexcept { return options.read_ahead > 0; }
-    // Reads blobs in advance.
+    // Reads blobs for the prefetch threads.
     void operator()(std::span<const std::uint64_t> indices,
                     std::span<const std::span<std::byte>> out) const {
       std::vector<byte_range> ranges;
@@ -578,7 +580,7 @@ class stored_blobs {
   std::unique_ptr<state> state_;
 };
 
-/// References an lvalue store, and moves an rvalue store in.
+/// Deduces a reference for an lvalue store and a value for an rvalue store.
 template <class Store>
 stored_blobs(Store&&, std::vector<stored_blob>,
              const stored_blobs_options& = {}) -> stored_blobs<detail::kept_store<Store>>;

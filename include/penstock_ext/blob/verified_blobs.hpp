@@ -34,15 +34,15 @@ namespace detail {
   return sum.value();
 }
 
-/// Formats a CRC-32C as in a list of checksums: 8 hexadecimal digits.
+/// Formats a CRC-32C as 8 hexadecimal digits, as in a checksum list.
 [[nodiscard]] inline std::string sum_digits(std::uint32_t sum) {
   char digits[9];
   std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(sum));
   return digits;
 }
 
-/// Parses a list of checksums. Returns the keys and their checksums, sorted by key. The keys refer
-/// to `text`, the content of the file `path`. Throws `file_format_error` for an invalid line, and
+/// Parses a checksum list, the content of the file `path`. Returns the keys and their checksums,
+/// sorted by key. The keys reference `text`. Throws `file_format_error` for an invalid line, and
 /// for a key with two different checksums.
 [[nodiscard]] inline std::vector<std::pair<std::string_view, std::uint32_t>> listed_sums(
     std::string_view text, const std::string& path) {
@@ -74,11 +74,11 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads each blob of `source` once, and writes its CRC-32C to the file `path`, as a line "1a2b3c4d
-/// KEY" with two blanks. Call this while the data is known to be intact, so that `verified_blobs`
-/// can compare later reads with the list. Throws what the source throws, `option_error` if a
-/// key is empty or contains a line end, and `file_unwritable`. If the function throws, an existing
-/// file is unchanged.
+/// Reads each blob of `source` once and writes its CRC-32C to the file `path`. Each line has the
+/// form "1a2b3c4d KEY", but with two blanks. Call this while the data is known to be intact.
+/// `verified_blobs` compares later reads with the list. Throws the errors of the source,
+/// `option_error` if a key is empty or contains a line break, and `file_unwritable`. If the
+/// function throws, an existing file is unchanged.
 template <blob_source Source>
 void write_sums(const Source& source, const std::string& path) {
   std::string text;
@@ -103,16 +103,17 @@ void write_sums(const Source& source, const std::string& path) {
 /// pixels.
 ///
 ///     write_sums(photos, "photos.sums");                     // once
-///     verified_blobs checked{photos, "photos.sums"};         // whenever they are read
+///     verified_blobs checked{photos, "photos.sums"};         // for each later run
 ///
-/// An lvalue source is referenced and must outlive this object; an rvalue is moved in. Takes 4
+/// An lvalue source is referenced and must outlive this object; an rvalue is moved in. Occupies 4
 /// bytes for each blob. Hints, plans and warnings are forwarded to the source. Labels are not
 /// verified. Reading is thread-safe if reading from the source is.
 template <blob_source Source>
 class verified_blobs {
  public:
-  /// Reads the list `sums`, which `write_sums` wrote, and matches it with the keys of `source`.
-  /// Throws `file_unreadable`, and `file_format_error` if the list is invalid or lacks a blob.
+  /// Reads the checksum list `sums`, which `write_sums` wrote, and matches it with the keys of
+  /// `source`. Throws `file_unreadable`, and `file_format_error` if the list is invalid or lacks a
+  /// key of the source.
   template <class From>
     requires std::is_constructible_v<Source, From>
   verified_blobs(From&& source, std::string sums)
@@ -137,8 +138,8 @@ class verified_blobs {
   /// Returns the number of blobs.
   [[nodiscard]] std::uint64_t size() const { return source_.size(); }
 
-  /// Returns blob `index` as the source returns it. Throws `file_corrupt` with both checksums if
-  /// the bytes do not match the list. Also throws what the source throws.
+  /// Returns blob `index` as returned by the source. Throws `file_corrupt` with both checksums if
+  /// the bytes do not match the list, and the errors of the source.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const std::span<const std::byte> found = source_.bytes(index, buffer);
     const std::uint32_t expected = sums_.at(static_cast<std::size_t>(index));
@@ -177,7 +178,7 @@ class verified_blobs {
   {
     return source_.prefetch_capacity();
   }
-  /// Calls `f` with the source. Plans and warnings are forwarded this way.
+  /// Calls `f` with the source. The library forwards plans and warnings through this function.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     f(source_, indices);
@@ -189,7 +190,7 @@ class verified_blobs {
   std::vector<std::uint32_t> sums_;
 };
 
-/// References an lvalue source, and moves an rvalue source in.
+/// Deduces a reference for an lvalue source and a value for an rvalue source.
 template <class Source>
 verified_blobs(Source&&, std::string) -> verified_blobs<detail::kept_store<Source>>;
 

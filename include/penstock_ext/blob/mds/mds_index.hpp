@@ -31,14 +31,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A column of MDS shards, with one value for each sample.
+/// A column of MDS shards. Each sample has one value in each column.
 struct mds_column {
   /// Name of the column.
   std::string name = {};
-  /// Encoding of the values, with the name that Mosaic's MDSWriter uses: "bytes", "str", "jpeg",
-  /// "png", "int", "uint8" to "float64", "str_int", "ndarray:float32:3,4" and similar.
+  /// Encoding of the values, as named by Mosaic's MDSWriter: "bytes", "str", "jpeg", "png", "int",
+  /// "uint8" to "float64", "str_int", "ndarray:float32:3,4" and similar.
   std::string encoding = {};
-  /// Size of each value in bytes, or 0 if it differs between samples.
+  /// Size of each value in bytes, or 0 if the size varies between samples.
   std::uint64_t size = 0;
 
   friend bool operator==(const mds_column&, const mds_column&) = default;
@@ -46,22 +46,22 @@ struct mds_column {
 
 namespace detail {
 
-/// The properties of an encoding of an MDS column.
+/// Properties of an MDS column encoding.
 struct mds_encoding {
   enum class kind : std::uint8_t {
-    bytes,    ///< Used unchanged: bytes, str, images, JSON, arrays.
-    integer,  ///< An integer of `size` bytes, little-endian.
-    digits,   ///< An integer as text.
+    bytes,    ///< Raw bytes: bytes, str, images, JSON, arrays.
+    integer,  ///< A little-endian integer of `size` bytes.
+    digits,   ///< A decimal integer in text form.
     real,     ///< A floating-point number of `size` bytes.
-    pickle,   ///< Python's pickle, which can execute arbitrary code when it is read.
-    unknown   ///< An encoding that only the reader understands.
+    pickle,   ///< A Python pickle, which can execute arbitrary code when it is unpickled.
+    unknown   ///< An encoding that only the program that reads the values can decode.
   };
   kind is = kind::unknown;
   bool is_signed = false;
-  std::uint64_t size = 0;  ///< Bytes of each value, or 0 if they differ.
+  std::uint64_t size = 0;  ///< Size of each value in bytes, or 0 if the size varies.
 };
 
-/// Returns the element size of the NumPy type `name` in bytes, or 0 if MDS does not support the
+/// Returns the element size in bytes of the NumPy type `name`, or 0 if MDS does not support the
 /// type.
 [[nodiscard]] inline std::uint64_t mds_number_bytes(std::string_view name) noexcept {
   for (const std::string_view stem : {"uint", "int", "float"}) {
@@ -73,9 +73,9 @@ struct mds_encoding {
   return 0;
 }
 
-/// Returns the size of an array in bytes, where `text` has the form "type:3,224,224". Returns 0 if
-/// `text` has no shape, in which case the size differs between samples. Returns nothing if `text`
-/// is invalid or the array exceeds 2^32 bytes.
+/// Returns the size in bytes of an array described as "type:3,224,224". Returns 0 if `text` has no
+/// shape, because then the size varies between samples. Returns nothing if `text` is invalid or the
+/// array exceeds 2^32 bytes.
 [[nodiscard]] inline std::optional<std::uint64_t> mds_array_bytes(std::string_view text) noexcept {
   const std::size_t colon = text.find(':');
   std::uint64_t bytes = mds_number_bytes(text.substr(0, colon));
@@ -95,7 +95,7 @@ struct mds_encoding {
   }
 }
 
-/// Returns the encoding with this name.
+/// Returns the properties of the encoding `name`.
 [[nodiscard]] inline mds_encoding mds_encoding_of(std::string_view name) noexcept {
   using kind = mds_encoding::kind;
   constexpr std::array<std::string_view, 8> as_they_are{
@@ -117,8 +117,8 @@ struct mds_encoding {
   return {};
 }
 
-/// Decodes `bytes` as an integer. Returns nothing if the encoding is not an integer, or the value
-/// does not fit into 64 bits.
+/// Decodes `bytes` as an integer. Returns nothing if the encoding is not an integer encoding or the
+/// value does not fit into 64 bits.
 [[nodiscard]] inline std::optional<std::int64_t> mds_number(
     const mds_encoding& encoding, std::span<const std::byte> bytes) noexcept {
   if (encoding.is == mds_encoding::kind::digits) {
@@ -134,26 +134,26 @@ struct mds_encoding {
   return std::bit_cast<std::int64_t>(value);
 }
 
-/// The location of bytes in a file.
+/// A byte range in a file.
 struct mds_place {
   std::uint64_t begin = 0;
   std::uint64_t size = 0;
 };
 
-/// Returns the size in bytes of the table of sizes at the start of a sample: 4 for each column
-/// whose values differ in size.
+/// Returns the size in bytes of the size table at the start of each sample. The table has 4 bytes
+/// for each variable-size column.
 [[nodiscard]] inline std::uint64_t mds_head_bytes(std::span<const mds_column> columns) noexcept {
   return 4 *
          static_cast<std::uint64_t>(std::count_if(
              columns.begin(), columns.end(), [](const mds_column& one) { return one.size == 0; }));
 }
 
-/// Returns the location of the value of column `which` in a sample of `size` bytes. `head` contains
-/// the first `mds_head_bytes` bytes of the sample. A sample is
+/// Returns the location of column `which` in a sample of `size` bytes. `head` contains the first
+/// `mds_head_bytes` bytes of the sample. A sample has this layout:
 ///
-///     u32 sizes of the columns whose values differ in size; the values, column by column
+///     u32 sizes of the variable-size columns; the values, column by column
 ///
-/// `begin` and `path` are the sample's position and file, for messages. Throws `file_corrupt`
+/// `begin` and `path` are the sample's position and file, used in messages. Throws `file_corrupt`
 /// unless the columns fill the sample exactly.
 [[nodiscard]] inline mds_place mds_value(std::span<const mds_column> columns, std::size_t which,
                                          std::span<const std::byte> head, std::uint64_t size,
@@ -183,7 +183,7 @@ struct mds_place {
   return found;
 }
 
-/// A checksum of a file in index.json: the name of the algorithm, and the hexadecimal digits.
+/// A file checksum from index.json: the algorithm name and the hexadecimal digits.
 struct mds_sum {
   std::string name = {};
   std::string digits = {};
@@ -191,13 +191,13 @@ struct mds_sum {
   friend bool operator==(const mds_sum&, const mds_sum&) = default;
 };
 
-/// The supported checksums, fastest first, with the names that Mosaic uses.
+/// The supported checksum algorithms, fastest first, as named by Mosaic.
 inline constexpr std::array<std::string_view, 3> known_mds_sums{"xxh64", "sha1", "sha256"};
 
 /// Computes a checksum incrementally.
 class mds_summer {
  public:
-  /// Returns a summer for the algorithm `name`, or nothing if the name is unknown.
+  /// Returns an object that computes the checksum `name`, or nothing if the algorithm is unknown.
   [[nodiscard]] static std::optional<mds_summer> of(std::string_view name) {
     if (name == known_mds_sums[0]) {
       xxh64_state state{::XXH64_createState()};
@@ -210,7 +210,7 @@ class mds_summer {
     return std::nullopt;
   }
 
-  /// Appends `bytes`.
+  /// Updates the checksum with `bytes`.
   void add(std::span<const std::byte> bytes) {
     if (auto* const state = std::get_if<xxh64_state>(&sum_)) {
       ::XXH64_update(state->get(), bytes.data(), bytes.size());
@@ -219,7 +219,7 @@ class mds_summer {
     }
   }
 
-  /// Returns the digits of the checksum. Nothing may be added afterwards.
+  /// Finishes the checksum and returns its hexadecimal digits. Do not call `add` afterwards.
   [[nodiscard]] std::string digits() {
     if (const auto* const state = std::get_if<xxh64_state>(&sum_)) {
       ::XXH64_canonical_t sum;
@@ -241,7 +241,7 @@ class mds_summer {
   sums sum_;
 };
 
-/// Returns the fastest supported checksum of `sums`, or null if none is supported.
+/// Returns the fastest supported checksum in `sums`, or null if none is supported.
 [[nodiscard]] inline const mds_sum* comparable_sum(std::span<const mds_sum> sums) noexcept {
   for (const std::string_view name : known_mds_sums) {
     const auto found = std::find_if(sums.begin(), sums.end(),
@@ -251,9 +251,8 @@ class mds_summer {
   return nullptr;
 }
 
-/// Compares the file with the fastest supported checksum of `sums`. Throws `file_corrupt` if the
-/// checksums differ, `file_format_error` if none is supported, and what reading the file
-/// throws.
+/// Verifies the file against the fastest supported checksum in `sums`. Throws `file_corrupt` if
+/// they differ, `file_format_error` if no checksum is supported, and the read errors of the file.
 inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
                         const std::string& remedy) {
   const mds_sum* const expected = comparable_sum(sums);
@@ -280,37 +279,36 @@ inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
   }
 }
 
-/// A shard as described in index.json.
+/// An entry for a shard in index.json.
 struct mds_shard_entry {
-  std::string name = {};         ///< Name of its file, below the folder of the index.
-  std::string zipped = {};       ///< Name of its compressed file, or "".
-  std::string compression = {};  ///< Compression of that file, or "".
-  std::uint64_t bytes = 0;       ///< Size of the uncompressed file.
+  std::string name = {};         ///< File name, relative to the folder of the index.
+  std::string zipped = {};       ///< Name of the compressed file, or "".
+  std::string compression = {};  ///< Compression algorithm, or "".
+  std::uint64_t bytes = 0;       ///< Size of the uncompressed file in bytes.
   std::uint64_t zipped_bytes = 0;
   std::uint64_t samples = 0;
-  std::uint64_t at = 0;                   ///< Position of its entry in index.json, in bytes.
+  std::uint64_t at = 0;                   ///< Byte offset of the entry in index.json.
   std::vector<mds_sum> sums = {};         ///< Checksums of the uncompressed file.
   std::vector<mds_sum> zipped_sums = {};  ///< Checksums of the compressed file.
 };
 
-/// Maximum number of columns. No real data set has as many.
+/// Maximum number of columns, far above the number in real data sets.
 inline constexpr std::size_t max_mds_columns = 1000;
 
-/// The content of the index.json of a set of MDS shards, version 2. All shards have the same
-/// columns.
+/// The content of an MDS index.json, version 2. All shards have the same columns.
 struct mds_index {
   std::vector<mds_column> columns = {};
   std::vector<mds_shard_entry> shards = {};
 };
 
-/// Parses an index.json. Unknown members are skipped and take no memory. Can be used only once.
+/// Parses an index.json. Unknown members are skipped without allocating memory. Single-use.
 class mds_index_reader {
  public:
-  /// Parses `text`, the content of the file `path`.
+  /// Prepares to parse `text`, the content of the file `path`.
   mds_index_reader(std::string_view text, std::string path) : text_(text), path_(std::move(path)) {}
 
-  /// Returns the index. Throws `file_format_error`, with the position of the invalid JSON or of the
-  /// invalid shard.
+  /// Returns the index. Throws `file_format_error` with the position of the invalid JSON or the
+  /// invalid shard entry.
   [[nodiscard]] mds_index read() {
     const auto refuse_at = [this](std::size_t offset, const std::string& expected,
                                   const std::string& found) {
@@ -340,15 +338,15 @@ class mds_index_reader {
     throw file_format_error(path_, at_, expected, found);
   }
 
-  // Returns true if the next value must be read. In a list with too many columns, reads only enough
-  // values to detect that.
+  // Returns true if the parser must store the next value. Stores only enough of a list with too
+  // many columns to detect the error.
   [[nodiscard]] static bool is_read(const std::vector<open_json>& around) {
     const std::string& key = around.back().key;
     const std::size_t before = around.back().value.size();
     switch (around.size()) {
-      case 1:  // a member of the outermost object, or an element if the text is an array
+      case 1:  // a member of the top-level object, or an element of a top-level array
         return key == "shards" || key == "version";
-      case 2:  // a shard; in an invalid value only the first element, for the message
+      case 2:  // a shard; of an invalid value, only the first element, for the message
         return before == 0;
       case 3: {
         static constexpr std::array<std::string_view, 9> known{
@@ -356,14 +354,14 @@ class mds_index_reader {
             "raw_data",         "samples",      "version",      "zip_data"};
         return std::find(known.begin(), known.end(), key) != known.end();
       }
-      case 4:  // an element of a list of columns, or a member of a file
+      case 4:  // an element of a column list, or a member of a file
         return before <= max_mds_columns;
-      default:  // a checksum of a file
+      default:  // a file checksum
         return around.size() == 5 && around[3].key == "hashes" && before <= max_mds_columns;
     }
   }
 
-  // Returns `value` as text for messages.
+  // Formats `value` for messages.
   [[nodiscard]] static std::string shown(const json& value) {
     return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40);
   }
@@ -386,7 +384,7 @@ class mds_index_reader {
     if (!all.is_array()) refuse("an array as " + key, shown(all));
     return all;
   }
-  // Returns the member, or null if it is missing or is the JSON value null.
+  // Returns the member `key`, or a null pointer if it is missing or JSON null.
   [[nodiscard]] static const json* optional(const json& of, const std::string& key) {
     const auto found = of.find(key);
     return found == of.end() || found->is_null() ? nullptr : &*found;
@@ -433,7 +431,7 @@ class mds_index_reader {
     for (const auto& [sum, digits] : hashes->items()) sums.push_back({sum, text(digits, sum)});
   }
 
-  // Returns true if a relative path stays below its base folder.
+  // Returns true if the relative path `path` stays below its base folder.
   [[nodiscard]] static bool lies_below(std::string_view path) noexcept {
     if (path.find('\0') != path.npos) return false;
     while (true) {
@@ -476,7 +474,7 @@ class mds_index_reader {
 
   std::string_view text_;
   std::string path_;
-  std::size_t at_ = 0;  // start of the value that is being read
+  std::size_t at_ = 0;  // start of the current value
   mds_index index_;
 };
 

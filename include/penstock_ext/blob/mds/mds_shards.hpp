@@ -43,13 +43,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Reads the offsets of a shard's samples from the start of its file:
+/// Reads a shard's sample offsets. A shard file has this layout:
 ///
-///     u32 n; u32 offsets[n + 1]; then a text that lists the columns; the samples
+///     u32 n; u32 offsets[n + 1]; column descriptions as text; samples
 ///
-/// All numbers are little-endian. Offsets count from the start of the file, and the last offset is
-/// the end of the file. Throws `file_truncated`. Throws `length_mismatch` if the number of samples
-/// is not `samples`, and `file_corrupt` if offsets are invalid.
+/// Integers are little-endian. Offsets are relative to the start of the file, and the last offset
+/// is the end of the file. Throws `file_truncated`. Throws `length_mismatch` if the number of
+/// samples is not `samples`, and `file_corrupt` if an offset is invalid.
 template <archive_bytes Source>
 [[nodiscard]] std::vector<std::uint32_t> mds_offsets(const Source& file, std::uint64_t samples) {
   const auto truncated = [&](const std::string& what) {
@@ -61,7 +61,7 @@ template <archive_bytes Source>
     throw length_mismatch(file.path(), 0, std::to_string(samples) + " samples, as in index.json",
                           std::to_string(found));
   }
-  // Checked before memory is allocated, because a file may claim any size.
+  // Checked before allocation, because a damaged file may contain any count.
   const std::uint64_t table = 4 * (samples + 2);
   if (file.size() < table) truncated("a table of " + std::to_string(samples + 1) + " offsets");
   std::vector<std::uint32_t> offsets(static_cast<std::size_t>(samples) + 1);
@@ -87,7 +87,7 @@ template <archive_bytes Source>
   return offsets;
 }
 
-/// Throws `length_mismatch` unless the file has `expected` bytes.
+/// Throws `length_mismatch` if the file size is not `expected` bytes.
 inline void require_bytes(const shard_file& file, std::uint64_t expected) {
   if (file.size() == expected) return;
   throw length_mismatch(file.path(), (std::min)(file.size(), expected),
@@ -97,21 +97,20 @@ inline void require_bytes(const shard_file& file, std::uint64_t expected) {
 
 /// An open shard.
 struct mds_shard {
-  std::string path;  ///< Path in the folder of its index, even if the shard is read from another
-                     ///< folder.
+  std::string path;  ///< Path in the folder of its index, even if the unpacked shard is read from
+                     ///< another folder.
   shard_file file;
-  std::vector<std::uint32_t> offsets;  ///< Offsets of the samples, followed by the offset of the
-                                       ///< end.
+  std::vector<std::uint32_t> offsets;  ///< The sample offsets, followed by the end offset.
 
-  /// Returns the location of sample `index`.
+  /// Returns the byte range of sample `index`.
   [[nodiscard]] mds_place sample(std::size_t index) const noexcept {
     return {offsets[index], offsets[index + 1] - std::uint64_t{offsets[index]}};
   }
 };
 
-/// Opens the shard `entry` of the index in `folder`, whose file is `path`. If `verify` is true,
-/// compares the checksum. Throws `file_unreadable`, `length_mismatch` if the length differs, and
-/// the errors of `mds_offsets` and `require_sum`.
+/// Opens the file `path` of the shard `entry`, which belongs to the index in `folder`. Verifies the
+/// checksum if `verify` is true. Throws `file_unreadable`, `length_mismatch` if the length differs,
+/// and the errors of `mds_offsets` and `require_sum`.
 [[nodiscard]] inline mds_shard open_mds_shard(const std::string& folder,
                                               const mds_shard_entry& entry, const std::string& path,
                                               bool verify) {
@@ -122,13 +121,13 @@ struct mds_shard {
   return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
 }
 
-/// A temporary file next to its target, written piece by piece, and finally renamed to the target
-/// or removed. Not thread-safe. Several threads or processes may make the same target with separate
-/// objects.
+/// A temporary file next to its target. After the last write, it is either renamed to the target or
+/// removed. Not thread-safe, but several threads or processes may create the same target with
+/// separate objects.
 class part_file {
  public:
-  /// Creates the temporary file for `target`. `what` is a description such as "the shard", for
-  /// messages. Throws `report_error`.
+  /// Creates the temporary file for `target`. `what` names the content in messages, for example
+  /// "the shard". Throws `report_error`.
   part_file(std::string target, const char* what)
       : target_(std::move(target)), what_(what), file_(open_part(target_, part_)) {
     if (file_.get() < 0) fail(errno);
@@ -144,9 +143,8 @@ class part_file {
     size_ += bytes.size();
   }
 
-  /// Waits until the bytes are on the disk, and then renames the file to its target. If another
-  /// process has already made a target of the same length, that target stays, because it may be
-  /// open. Throws `report_error`.
+  /// Flushes the file to disk and renames it to its target. If another process has already created
+  /// a target of the same length, that file stays, because it may be open. Throws `report_error`.
   void finish() {
     if (const int problem = sync_descriptor(file_.get()); problem != 0) fail(problem);
     if (::link(part_.c_str(), target_.c_str()) == 0) return;
@@ -156,7 +154,7 @@ class part_file {
         static_cast<std::uint64_t>(status.st_size) == size_) {
       return;
     }
-    // The target exists with another length, or the file system does not support links.
+    // The target exists with a different length, or the file system does not support hard links.
     if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
   }
 
@@ -172,25 +170,26 @@ class part_file {
 
 }  // namespace detail
 
-/// A codec that compresses whole files, such as `zstd` in `penstock_ext/files/zstd/zstd.hpp`.
-/// `codec(path)` opens a file as a `byte_source` of its content. `family()` returns Mosaic's name
-/// of the compression, such as "zstd". Any thread may call both.
+/// A whole-file compression codec, such as `zstd` in `penstock_ext/files/zstd/zstd.hpp`.
+/// `codec(path)` opens a file as a `byte_source` of the uncompressed content. `family()` returns
+/// Mosaic's name of the compression, such as "zstd". Both functions must be thread-safe.
 template <class C>
 concept file_codec = requires(const C& codec, const std::string& path) {
   { codec(path) } -> byte_source;
   { codec.family() } -> std::convertible_to<std::string>;
 };
 
-/// The compression of shards: any `file_codec`, or none. The type keeps `mds_shards` independent of
-/// compression libraries. Copies share the codec.
+/// A type-erased `file_codec`, or none. It keeps `mds_shards` independent of compression libraries.
+/// Copies share the codec.
 class mds_compression {
  public:
-  /// Fills its argument with the next bytes of a file's content. Returns fewer only at the end.
+  /// A function that fills its argument with the next bytes of a file's uncompressed content.
+  /// Returns fewer bytes only at the end.
   using reader = std::function<std::size_t(std::span<std::byte>)>;
 
-  /// No compression.
+  /// Creates an object without a codec.
   mds_compression() = default;
-  /// The compression of `codec`.
+  /// Wraps `codec`.
   template <class Codec>
     requires(!std::same_as<Codec, mds_compression> && file_codec<Codec>)
   mds_compression(const Codec& codec)
@@ -201,11 +200,11 @@ class mds_compression {
           return reader{[opened](std::span<std::byte> out) { return opened->read(out); }};
         }) {}
 
-  /// Returns true if there is a compression.
+  /// Returns true if a codec is set.
   explicit operator bool() const noexcept { return static_cast<bool>(open_); }
-  /// Returns Mosaic's name of the compression, or "" without compression.
+  /// Returns Mosaic's name of the compression, or "" if no codec is set.
   [[nodiscard]] const std::string& family() const noexcept { return family_; }
-  /// Opens a compressed file. A compression must be set. Throws what the codec's source throws.
+  /// Opens a compressed file. A codec must be set. Throws the errors of the codec's source.
   [[nodiscard]] reader open(const std::string& path) const { return open_(path); }
 
  private:
@@ -215,55 +214,55 @@ class mds_compression {
 
 /// Options of `mds_shards`.
 struct mds_shards_options {
-  /// Name of the column with the sample's blob. If empty, the only column whose values differ in
-  /// size is used.
+  /// Name of the blob column. If empty, the only column with values of variable size is used.
   std::string blob = {};
-  /// Name of the column with the label, an integer. If empty, all labels are 0.
+  /// Name of the integer label column. If empty, all labels are 0.
   std::string label = {};
-  /// Maximum size of a sample with all its columns, in bytes. For a larger sample,
-  /// `file_format_error` is thrown before memory is allocated.
+  /// Maximum size in bytes of a sample with all its columns. A larger sample causes
+  /// `file_format_error` before memory is allocated.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
-  /// The codec that unpacks compressed shards at construction, such as `zstd{}` from
-  /// `penstock_ext/files/zstd/zstd.hpp`. Without it, a compressed shard is rejected unless the
+  /// Codec that unpacks compressed shards at construction, such as `zstd{}` from
+  /// `penstock_ext/files/zstd/zstd.hpp`. Without a codec, a compressed shard is rejected unless its
   /// unpacked file is in the same folder.
   mds_compression compression = {};
-  /// Folder for the unpacked shards, created if missing. Nothing is written elsewhere. Files that
-  /// are already in the folder are reused, even if another process wrote them.
+  /// Folder for unpacked shards, created if missing. Existing files are reused, even if another
+  /// process wrote them. The library writes to no other folder.
   std::string unpacked = {};
-  /// Maximum total size of unpacked shards in that folder, in bytes. If exceeded, `option_error` is
-  /// thrown before a shard is written.
+  /// Maximum total size in bytes of the unpacked shards in that folder. A larger total causes
+  /// `option_error` before any shard is written.
   std::uint64_t max_unpacked = std::uint64_t{1} << 40;
-  /// The action if a shard appears twice in index.json, possibly through a link. `keep` reads it
-  /// twice.
+  /// Handling of a shard that appears twice in index.json, possibly through a link. `keep` reads
+  /// the shard twice.
   duplicate_action duplicates = duplicate_action::refuse;
-  /// If true, the constructor reads all shards and compares them with their checksums in
-  /// index.json: xxh64, sha1 or sha256.
+  /// If true, the constructor reads all shards and verifies their checksums from index.json (xxh64,
+  /// sha1 or sha256).
   bool verify = false;
-  /// Number of threads that unpack, verify and open shards at construction. The threads end before
-  /// the constructor returns.
+  /// Number of threads that unpack, verify and open shards at construction. They end before the
+  /// constructor returns.
   std::size_t threads = 8;
-  /// Number of shards that stay open. Each read from any other shard opens and checks its file.
+  /// Number of shards that stay open. Each read from another shard opens and checks its file.
   std::size_t max_open = 512;
 };
 
 namespace detail {
 
-/// Finds the files of an index's shards, either in the index's folder or unpacked in the folder
-/// that the options specify.
+/// Finds the shard files of an index, either in the index's folder or in the folder for unpacked
+/// shards.
 ///
-/// The name of an unpacked shard contains a hash of the properties that identify its compressed
-/// file: its entry in index.json and the time of its last change. Data sets may therefore share a
-/// folder, and a replaced shard is unpacked again. Concurrent processes start with different
-/// shards, and skip shards that are already unpacked.
+/// The name of an unpacked shard contains a hash of the compressed file's entry in index.json and
+/// modification time. Data sets can therefore share a folder, and a replaced shard is unpacked
+/// again. Concurrent processes start with different shards and skip shards that are already
+/// unpacked.
 class unpacked_shards {
  public:
-  /// Handles the shards `entries` of the index in `folder`. All arguments must outlive this object.
+  /// References the shards `entries` of the index in `folder`. All arguments must outlive this
+  /// object.
   unpacked_shards(const std::string& folder, std::span<const mds_shard_entry> entries,
                   const mds_shards_options& options)
       : folder_(folder), entries_(entries), options_(options) {}
 
-  /// Unpacks missing shards, and returns the path of each shard. Throws what the constructor of
-  /// `mds_shards` documents.
+  /// Unpacks missing shards, and returns the path of each shard. Throws the errors of the
+  /// `mds_shards` constructor.
   [[nodiscard]] std::vector<std::string> paths() const {
     std::vector<std::string> all;
     std::vector<std::size_t> zipped;
@@ -296,7 +295,7 @@ class unpacked_shards {
     return ::stat(path.c_str(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : none;
   }
 
-  // Returns the command that unpacks `from` to `to`, for messages.
+  // Returns a shell command that unpacks `from` to `to`, for messages.
   [[nodiscard]] static std::string command(std::string_view family, const std::string& from,
                                            const std::string& to) {
     if (family == "zstd") return "zstd -d " + from + " -o " + to;
@@ -393,8 +392,9 @@ class unpacked_shards {
   const mds_shards_options& options_;
 };
 
-/// Finds shards with the same name in the index at `path`. If `action` is `refuse`, throws
-/// `duplicate_entry` for the first of them. With `take_last`, removes all but the last of them.
+/// Finds index entries with the same shard name. If `action` is `refuse`, throws `duplicate_entry`
+/// for the first duplicate in the index `path`. If `action` is `take_last`, removes all but the
+/// last entry of each name.
 inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_action action,
                                const std::string& path) {
   if (action == duplicate_action::keep) return;
@@ -421,8 +421,7 @@ inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_
   entries = std::move(kept);
 }
 
-/// Opens the shards of the index in `folder`. Throws what the constructor of `mds_shards`
-/// documents.
+/// Opens the shards of the index in `folder`. Throws the errors of the `mds_shards` constructor.
 [[nodiscard]] inline std::vector<mds_shard> open_mds_shards(
     const std::string& folder, std::span<const mds_shard_entry> entries,
     const mds_shards_options& options) {
@@ -440,29 +439,28 @@ inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_
 
 }  // namespace detail
 
-/// A `blob_source` with random access to the samples in a folder of MDS shards, as written by
-/// Mosaic's MDSWriter:
+/// A `blob_source` of the samples in a folder of MDS shards, as written by Mosaic's MDSWriter:
 ///
 ///     mds_shards photos{"imagenet/train", {.blob = "image", .label = "label"}};
-///     mds_shards texts{"c4/train"};                    // the one column of bytes or text
+///     mds_shards texts{"c4/train"};                    // the only variable-size column
 ///
-/// index.json lists the shards in the order of their samples. The constructor reads the offset
-/// table of each shard, which takes 4 bytes for each sample. Values are returned as stored: images
-/// as encoded files, arrays in C order, and unknown encodings such as "jpeg_array" unchanged.
-/// Pickled values are rejected. Compressed shards have no random access, so they are read unpacked:
-/// from the same folder, or from the folder `unpacked`, which the constructor fills.
+/// index.json lists the shards in sample order. The constructor reads all offset tables, which
+/// occupy 4 bytes for each sample. Values are returned as stored: images as encoded files, arrays
+/// in C order, and unknown encodings such as "jpeg_array" unchanged. Pickled values are rejected.
+/// Compressed shards have no random access. They are therefore read in unpacked form, either from
+/// the same folder or from the folder `unpacked`, which the constructor fills.
 ///
-/// Shards must not change after they were opened, as with `tar_shards`. Reading from a shard that
-/// was written to throws `file_changed`, and so does reading from a replaced shard beyond
-/// `max_open`. Names in index.json can refer only to files in the folder or below it. Movable, not
-/// copyable. Reading is thread-safe.
+/// Shards must not change while the object exists. Reading throws `file_changed` if the shard was
+/// modified, or if it is not among the `max_open` open shards and was replaced. Names in index.json
+/// can refer only to files in the folder or below it. Movable, not copyable. Reading is
+/// thread-safe.
 class mds_shards {
  public:
   /// Opens the shards listed in `folder`/index.json. Throws:
   /// - `file_unreadable` if a file cannot be read
   /// - `file_format_error` if the index is invalid, if a compressed shard cannot be unpacked, or if
   ///   `verify` is set and a shard has no supported checksum
-  /// - `duplicate_entry` if a shard is listed twice
+  /// - `duplicate_entry` if the index lists a shard twice
   /// - `file_truncated`, `length_mismatch`, `file_corrupt` if a shard is damaged
   /// - `option_error` if a column is missing or has an unsuitable type, or if the unpacked shards
   ///   exceed `max_unpacked`
@@ -509,11 +507,10 @@ class mds_shards {
 
   /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// Returns the columns in the order in which samples contain them.
+  /// Returns the columns, in storage order.
   [[nodiscard]] std::span<const mds_column> columns() const noexcept { return columns_; }
-  /// Returns messages for the user. A message reports shards without a checksum that `verify` can
-  /// compare, in which a flipped bit would go unnoticed. Another reports shards that were left out
-  /// because a later shard replaces them. `loader::footprint` contains the messages too.
+  /// Returns warnings for the user, for example about shards without a checksum that `verify`
+  /// supports, or shards that later duplicates replace. `loader::footprint` repeats the warnings.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
   /// Returns the number of shards.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
@@ -525,15 +522,15 @@ class mds_shards {
     return value(find(index), blob_, buffer);
   }
 
-  /// Returns the value of the column `name` of sample `index`, read into `buffer`. Throws what
-  /// `bytes` throws, and `option_error` if the column is missing or pickled.
+  /// Returns the value of sample `index` in the column `name`, read into `buffer`. Throws the
+  /// errors of `bytes`, and `option_error` if the column is missing or pickled.
   [[nodiscard]] std::span<const std::byte> column(std::uint64_t index, std::string_view name,
                                                   blob_buffer& buffer) const {
     return value(find(index), readable_column(name, "name"), buffer);
   }
 
-  /// Returns the label of sample `index`. Throws what `bytes` throws, and `file_format_error`
-  /// if the label is not an integer that fits into a signed 64-bit integer.
+  /// Returns the label of sample `index`. Throws the errors of `bytes`, and `file_format_error` if
+  /// the label is not a signed 64-bit integer.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);
     if (!label_) return 0;
@@ -557,8 +554,8 @@ class mds_shards {
     return *number;
   }
 
-  /// Returns the path of the shard and the number of the sample within it:
-  /// "train/shard.00000.mds:17". The path is the same if the shard is read unpacked from another
+  /// Returns the shard path and the sample's index in the shard, for example
+  /// "train/shard.00000.mds:17". The path stays the same if the unpacked shard is read from another
   /// folder. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
@@ -572,7 +569,7 @@ class mds_shards {
     const place at = place_at(index);
     at.shard->file.prefetch(at.sample.begin, at.sample.size);
   }
-  /// Returns the bytes of sample `index`, or 0 if the index is out of range.
+  /// Returns the size of sample `index` in bytes, or 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? place_at(index).sample.size : 0;
   }
@@ -582,7 +579,7 @@ class mds_shards {
 
   struct place {
     const detail::mds_shard* shard;
-    std::size_t number;  // within the shard
+    std::size_t number;  // index within the shard
     detail::mds_place sample;
   };
 
@@ -637,7 +634,7 @@ class mds_shards {
                        std::to_string(at.sample.size));
   }
 
-  // Returns the location of a value in its sample. `head` contains the first bytes of the sample.
+  // Returns the byte range of a value in its file. `head` contains the first bytes of the sample.
   [[nodiscard]] detail::mds_place place_of(const place& at, std::size_t which,
                                            std::span<const std::byte> head) const {
     return detail::mds_value(columns_, which, head.first(head_bytes_), at.sample.size,
@@ -665,7 +662,7 @@ class mds_shards {
   std::size_t blob_ = 0;
   std::optional<std::size_t> label_;
   std::vector<detail::mds_shard> shards_;
-  std::vector<std::uint64_t> ends_;  // end of each shard, counted in samples
+  std::vector<std::uint64_t> ends_;  // cumulative number of samples up to the end of each shard
   std::vector<std::string> warnings_;
 };
 

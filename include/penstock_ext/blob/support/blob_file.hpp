@@ -31,14 +31,14 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Opens the directory `name`, resolved relative to the directory `base`. Throws
-/// `folder_unreadable` with the path `path`.
+/// `folder_unreadable`, which contains `path`.
 [[nodiscard]] inline descriptor open_folder(int base, const char* name, const std::string& path) {
   descriptor folder = open_at(base, name, O_DIRECTORY);
   if (folder.get() < 0) throw folder_unreadable(path, "a readable folder", system_reason());
   return folder;
 }
 
-/// Returns `name` below the folder `folder`, or `name` itself if it is absolute.
+/// Joins `folder` and `name`. Returns `name` unchanged if it is absolute.
 [[nodiscard]] inline std::string joined_path(std::string_view folder, std::string_view name) {
   std::string path;
   if (!folder.empty() && !name.starts_with('/')) {
@@ -48,8 +48,8 @@ namespace detail {
   return path.append(name);
 }
 
-/// The location of a blob's file: `name` is resolved relative to the open directory `base`.
-/// `folder` is the path of that directory, for messages.
+/// The location of a blob file. `name` is relative to the open directory `base`. `folder` is the
+/// directory's path, for messages.
 struct blob_place {
   int base;
   const char* name;
@@ -63,19 +63,19 @@ struct blob_place {
 /// writer does not block.
 [[nodiscard]] inline descriptor open_blob(const blob_place& place) noexcept {
   descriptor file = open_at(place.base, place.name, O_NONBLOCK | O_NOCTTY);
-  // A file server may hold a lease on a regular file. A blocking open waits for the lease to end.
+  // A file server may hold a lease on a regular file. A blocking open waits until the lease ends.
   if (file.get() < 0 && errno == EWOULDBLOCK) file = open_at(place.base, place.name, O_NOCTTY);
   return file;
 }
 
-/// Does nothing between the two halves of `read_blob`. Tests substitute a write to the file.
+/// Does nothing between the two halves of `read_blob`. Tests replace it with a write to the file.
 struct no_pause {
   void operator()() const noexcept {}
 };
 
 /// Reads the whole file into `buffer`. Throws `file_unreadable` if the file cannot be read or is
-/// not a regular file. Throws `file_format_error` before it allocates memory if the file exceeds
-/// `max_bytes`. Throws `file_changed` if the file's size or modification time is different after
+/// not a regular file. If the file exceeds `max_bytes`, throws `file_format_error` before it
+/// allocates memory. Throws `file_changed` if the file's size or modification time changes during
 /// the read.
 template <class Pause = no_pause>
 [[nodiscard]] std::span<const std::byte> read_blob(const blob_place& place, std::uint64_t max_bytes,
@@ -117,8 +117,8 @@ inline void prefetch_blob(const blob_place& place) noexcept {
   if (file.get() >= 0) static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_WILLNEED));
 }
 
-/// Random access to the bytes of an archive. `read_at(offset, out)` fills `out`, or reads less at
-/// the end of the archive.
+/// Random access to an archive's bytes. `read_at(offset, out)` fills `out` and returns the number
+/// of bytes read, which is smaller only at the end of the archive.
 template <class S>
 concept archive_bytes = requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
   { source.read_at(offset, out) } -> std::same_as<std::size_t>;
@@ -126,11 +126,11 @@ concept archive_bytes = requires(const S& source, std::uint64_t offset, std::spa
   { source.path() } -> std::convertible_to<const std::string&>;
 };
 
-/// A shard's file. Detects changes to the file since construction. Movable. Reading is thread-safe.
+/// A shard file. Detects changes since construction. Movable. Reading is thread-safe.
 class shard_file {
  public:
   /// Opens the regular file `path`. Throws `file_unreadable`. If the process has too many open
-  /// files, the message contains `advice`, which must outlive this object.
+  /// files, the message includes `advice`, which must outlive this object.
   explicit shard_file(std::string path, std::string_view advice = "lower max_open")
       : path_(std::move(path)), advice_(advice), file_(open()) {
     struct ::stat status {};
@@ -149,14 +149,15 @@ class shard_file {
   /// Closes the file. Each later read opens the file again.
   void close() noexcept { file_ = descriptor{-1}; }
 
-  /// Reads into `out`, starting at `offset`. Reads less than `out` only at the end of the file.
-  /// Does not detect changes. Throws `file_unreadable`. Must not be called after `close`.
+  /// Reads into `out` from byte `offset`. Returns the number of bytes read, which is smaller than
+  /// `out` only at the end of the file. Does not detect changes. Throws `file_unreadable`. Must not
+  /// be called after `close`.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const {
     return read(file_.get(), offset, out);
   }
 
-  /// Fills `out`, starting at `offset`. Throws `file_unreadable`, and `file_changed` if the file
-  /// was replaced or written to.
+  /// Fills `out` from byte `offset`. Throws `file_unreadable`, and `file_changed` if the file was
+  /// replaced or modified.
   void read_unchanged(std::uint64_t offset, std::span<std::byte> out) const {
     const descriptor opened = file_.get() < 0 ? open() : descriptor{-1};
     const int file = file_.get() < 0 ? opened.get() : file_.get();
@@ -165,7 +166,7 @@ class shard_file {
     if (filled < out.size()) refuse(offset + filled, "a file that ends here");
   }
 
-  /// Throws `file_changed` if the file was written to. Must not be called after `close`.
+  /// Throws `file_changed` if the file was modified. Must not be called after `close`.
   void require_unchanged() const { require_unchanged(file_.get()); }
 
   /// Starts a background read if the file is open. Ignores errors.
@@ -211,9 +212,9 @@ class shard_file {
 
 static_assert(archive_bytes<shard_file>);
 
-/// Finds entries that refer to the same file, even under different names. `stamp_of` returns an
+/// Finds entries that refer to the same file, possibly under different names. `stamp_of` returns an
 /// entry's `file_stamp` or nothing, and `path_of` returns its path. If `action` is `refuse`, throws
-/// `duplicate_entry`. Otherwise removes all entries of the same file except the last.
+/// `duplicate_entry`. Otherwise removes all but the last entry of each file.
 template <class Entry, class StampOf, class PathOf>
 void resolve_repeated_files(std::vector<Entry>& entries, duplicate_action action,
                             const StampOf& stamp_of, const PathOf& path_of) {
@@ -236,7 +237,7 @@ void resolve_repeated_files(std::vector<Entry>& entries, duplicate_action action
   }
 }
 
-/// Finds shards that share the same file. Each shard has a member `file`, a `shard_file`.
+/// Applies `resolve_repeated_files` to shards whose member `file` is a `shard_file`.
 template <class Shard>
 void resolve_repeated_files(std::vector<Shard>& shards, duplicate_action action) {
   resolve_repeated_files(
@@ -244,8 +245,8 @@ void resolve_repeated_files(std::vector<Shard>& shards, duplicate_action action)
       [](const Shard& shard) { return shard.file.path(); });
 }
 
-/// Returns `paths` without repeated files, or unchanged if `action` is `keep`. A path that cannot
-/// be examined stays in the list, and opening it fails later.
+/// Returns `paths` without repeated files, or unchanged if `action` is `keep`. Keeps a path whose
+/// file cannot be examined, so that opening the file reports the error.
 [[nodiscard]] inline std::vector<std::string> resolve_repeated_paths(std::vector<std::string> paths,
                                                                      duplicate_action action) {
   if (action == duplicate_action::keep) return paths;

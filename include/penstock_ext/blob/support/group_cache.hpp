@@ -19,23 +19,23 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A cache, limited in bytes, of decoded groups of rows that threads share. A single thread makes
-/// each group, while other threads that need the group wait. To make room, the cache evicts the
-/// least recently requested group without a lease.
+/// A size-limited cache of decoded row groups, shared by threads. One thread makes each group while
+/// other threads that need it wait. The cache evicts the least recently requested group that has no
+/// lease.
 ///
-/// A thread may hold at most one lease when it requests another group. Threads that wait for room
-/// therefore wait only for threads that read or decode, and never for each other.
+/// A thread may hold at most one lease when it requests another group. Therefore threads that wait
+/// for room never wait for each other, only for threads that read or decode.
 template <class Group>
 class group_cache {
   struct entry {
-    std::unique_ptr<const Group> group;  // null while the group is made
+    std::unique_ptr<const Group> group;  // null until the group is made
     std::uint64_t bytes = 0;
-    std::uint64_t used_at = 0;  // time of the last request, by `clock_`
+    std::uint64_t used_at = 0;  // value of `clock_` at the last request
     std::size_t leases = 0;     // evictable if 0
   };
 
  public:
-  /// Keeps a group in memory while the lease exists.
+  /// Keeps a group in the cache while the lease exists.
   class lease {
    public:
     lease(lease&& other) noexcept
@@ -54,32 +54,32 @@ class group_cache {
     entry* entry_;
   };
 
-  /// Creates a cache of up to `limit` bytes.
+  /// Creates a cache of at most `limit` bytes.
   explicit group_cache(std::uint64_t limit) noexcept : limit_(limit) {}
 
-  /// Returns a lease on group `number`, and calls `make()` if the group is not cached. The group
-  /// takes `bytes` bytes, at most `limit`. If `make` throws, the exception propagates, and the next
-  /// request tries again.
+  /// Returns a lease on group `number`. Calls `make()` if the group is not cached. The group size
+  /// is `bytes`, which must not exceed `limit`. If `make` throws, the exception propagates and the
+  /// next request retries.
   template <class Make>
   [[nodiscard]] lease get(std::size_t number, std::uint64_t bytes, const Make& make) {
     return *find(number, bytes, make, true);
   }
-  /// Like `get`, but returns nothing instead of waiting for another thread or for room.
+  /// Like `get`, but returns nothing if the call would have to wait for another thread or for room.
   template <class Make>
   [[nodiscard]] std::optional<lease> try_get(std::size_t number, std::uint64_t bytes,
                                              const Make& make) {
     return find(number, bytes, make, false);
   }
 
-  /// Calls `use(part, group)` for the group of each of `parts`. A part has the members `group` (a
-  /// number) and `bytes`. If a group is not cached, `make(part)` makes it. Groups that other
-  /// threads are making come last, so that this thread can make another group in the meantime.
-  /// `begin(part)` is called before each lookup. Throws the exception of the first part in the list
-  /// that fails, regardless of other threads.
+  /// Calls `use(part, group)` for the group of each part. A part has the members `group` (an index)
+  /// and `bytes`. `make(part)` creates a group that is not cached. Groups that other threads are
+  /// making come last, so that this thread can make other groups in the meantime. Calls
+  /// `begin(part)` before each lookup. If several parts fail, throws the exception of the first one
+  /// in the list.
   template <class Parts, class Begin, class Make, class Use>
   void get_each(const Parts& parts, const Begin& begin, const Make& make, const Use& use) {
     std::vector<const typename Parts::value_type*> late;
-    std::exception_ptr problem;  // the error of the last element of `late`
+    std::exception_ptr problem;  // the error of the last element in `late`
     for (const auto& part : parts) {
       begin(part);
       try {
@@ -100,7 +100,7 @@ class group_cache {
     }
   }
 
-  /// Returns the total bytes of all groups that are cached or being made.
+  /// Returns the total size in bytes of all groups that are cached or being made.
   [[nodiscard]] std::uint64_t held() const {
     const std::lock_guard lock{mutex_};
     return held_;
@@ -157,10 +157,10 @@ class group_cache {
     return lease{*this, own};
   }
 
-  // Evicts groups until there is room for `bytes`. Returns false if the remaining groups are in
+  // Evicts groups until there is room for `bytes`. Returns false if all remaining groups are in
   // use.
   bool make_room(std::uint64_t bytes) {
-    while (held_ > limit_ - bytes) {  // written so that the sum cannot overflow
+    while (held_ > limit_ - bytes) {  // subtraction, because a sum could overflow
       auto oldest = entries_.end();
       for (auto one = entries_.begin(); one != entries_.end(); ++one) {
         if (one->second.leases > 0) continue;
@@ -180,9 +180,9 @@ class group_cache {
 
   const std::uint64_t limit_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;       // notified when a group was made or failed, and when a
-                                          // lease ended
-  std::map<std::size_t, entry> entries_;  // addresses are stable
+  std::condition_variable changed_;       // notified when a group was made, when a group failed,
+                                          // and when a lease ended
+  std::map<std::size_t, entry> entries_;  // a map, because its element addresses are stable
   std::uint64_t held_ = 0;
   std::uint64_t clock_ = 0;
   std::uint64_t made_ = 0;

@@ -18,14 +18,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Calls `call(number)` for all numbers below `count`, on up to `threads` threads including the
+/// Calls `call(i)` for each index `i` below `count` on up to `threads` threads, including the
 /// calling thread. Uses fewer threads if the system cannot create more. If calls throw, rethrows
-/// the exception of the lowest number.
+/// the exception of the lowest index.
 template <class Call>
 void parallel_for(std::size_t count, std::size_t threads, const Call& call) {
-  // Relaxed, because it only hands out numbers in order, and the joins order everything else. After
-  // a failure no more numbers are handed out. All lower numbers have been handed out by then, so
-  // the lowest failure is always found.
+  // Relaxed suffices, because the counter only assigns indices in order and joining the threads
+  // orders everything else. After a failure no further indices are assigned. All lower indices have
+  // been assigned by then, so the lowest failure is always found.
   std::atomic<std::size_t> next{0};
   std::mutex guard;
   std::size_t failed = count;
@@ -51,15 +51,15 @@ void parallel_for(std::size_t count, std::size_t threads, const Call& call) {
     try {
       for (std::size_t i = 1; i < (std::min)(threads, count); ++i) others.emplace_back(work);
     } catch (const std::system_error&) {
-      // The threads that exist do all the work.
+      // If a thread cannot be created, the existing threads do all the work.
     }
     work();
   }
   if (problem) std::rethrow_exception(problem);
 }
 
-/// Returns the results of `open(number)` for all numbers below `count`. The calls run concurrently
-/// by `parallel_for`, for example to read the headers of several shards at once.
+/// Returns the results of `open(i)` for all indices below `count`, computed by `parallel_for`. For
+/// example, reads several shard headers concurrently.
 template <class Open>
 [[nodiscard]] auto open_in_parallel(std::size_t count, std::size_t threads, const Open& open) {
   using shard = decltype(open(count));

@@ -34,31 +34,31 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A sample of a tar archive does not have the required files. Names the archive, the position of
-/// the sample's first file, and the key of the sample. The derived types distinguish the problems.
+/// Thrown if a tar sample has missing or duplicate files. Contains the archive path, the offset of
+/// the sample's first file, and the sample key.
 class [[gnu::visibility("default")]] shard_sample_error : public file_format_error {
  public:
-  /// `key` is the key of the sample: the path of its files up to the extension.
+  /// `key` is the sample key: the common path of its files up to the extension.
   shard_sample_error(std::string path, std::uint64_t offset, std::string key,
                      const std::string& expected, const std::string& found)
       : file_format_error(std::move(path), offset, expected + " for the sample '" + key + "'",
                           found),
         key_(std::move(key)) {}
 
-  /// Returns the common path of the sample's files, up to the first dot of the file name.
+  /// Returns the sample key: the common path of its files up to the first dot of the file name.
   [[nodiscard]] const std::string& key() const noexcept { return key_; }
 
  private:
   std::string key_;
 };
 
-/// A sample has no file with a required extension.
+/// Thrown if a sample has no file with a required extension.
 class [[gnu::visibility("default")]] missing_component : public shard_sample_error {
  public:
   using shard_sample_error::shard_sample_error;
 };
 
-/// A sample has two files with the same extension.
+/// Thrown if a sample has two files with the same extension.
 class [[gnu::visibility("default")]] duplicate_component : public shard_sample_error {
  public:
   using shard_sample_error::shard_sample_error;
@@ -66,17 +66,17 @@ class [[gnu::visibility("default")]] duplicate_component : public shard_sample_e
 
 namespace detail {
 
-/// The path of a file in a shard, split by WebDataset's rule.
+/// The path of a file in a shard, split by WebDataset rules.
 struct component_name {
-  std::string_view key;        ///< Key of the sample: up to the first dot of the file name.
-  std::string_view extension;  ///< The part after that dot.
+  std::string_view key;        ///< Sample key: the path up to the first dot of the file name.
+  std::string_view extension;  ///< The part of the file name after that dot.
   bool has_dot = false;        ///< If false, the file belongs to no sample.
 
-  /// Returns true if the file name starts with a dot. Such a file is left out.
+  /// Returns true if the file name starts with a dot. Hidden files are skipped.
   [[nodiscard]] bool is_hidden() const noexcept { return key.empty() || key.back() == '/'; }
 };
 
-/// Splits a path like NVIDIA's wds2idx. In a path without a dot, the key is the path without its
+/// Splits a path like NVIDIA's wds2idx. If the path has no dot, the key is the path without its
 /// last character, and the extension is the whole path.
 [[nodiscard]] inline component_name split_component(std::string_view path) noexcept {
   const std::size_t slash = path.rfind('/');
@@ -87,16 +87,16 @@ struct component_name {
   return {path.substr(0, dot), path.substr(dot + 1), true};
 }
 
-/// Returns true if a file describes the shard instead of a sample. WebDataset's rule is that its
-/// path starts with a part such as `__meta__`.
+/// Returns true if a file describes the shard instead of a sample. In WebDataset, the path of such
+/// a file starts with a component such as `__meta__`.
 [[nodiscard]] constexpr bool is_shard_metadata(std::string_view path) noexcept {
   while (path.starts_with("./")) path.remove_prefix(2);
   const std::string_view part = path.substr(0, path.find('/'));
   return part.size() >= 4 && part.starts_with("__") && part.ends_with("__");
 }
 
-/// Returns the normalized, relative form of the sample key `key`, as tar extracts it: "./a", "/a"
-/// and "b/.//a" become "a", "a" and "b/a". This way, different spellings of a path compare equal.
+/// Returns the sample key `key` as a normalized relative path, as tar extracts it. "./a", "/a" and
+/// "b/.//a" become "a", "a" and "b/a", so that different spellings compare equal.
 [[nodiscard]] inline std::string plain_key(std::string_view key) {
   key.remove_prefix((std::min)(key.find_first_not_of('/'), key.size()));
   const bool is_plain = !key.starts_with("./") && !key.starts_with("../") &&
@@ -106,38 +106,39 @@ struct component_name {
 
 /// The location of a sample in its shard.
 struct shard_sample {
-  static constexpr std::uint32_t no_label = 0;   ///< The first block of an archive is a header.
+  /// Value of `label_block` for no label. Block 0 of an archive is a header.
+  static constexpr std::uint32_t no_label = 0;
   static constexpr std::uint8_t left_out = 255;  ///< Value of `extension` for a skipped sample.
 
   std::uint64_t blob_size = 0;           ///< Size of the blob in bytes.
-  std::uint32_t blob_block = 0;          ///< Start of the blob, in blocks.
-  std::uint32_t label_block = no_label;  ///< Start of the label, in blocks.
-  std::uint32_t key_begin = 0;           ///< Start in the shard's NUL-terminated keys.
+  std::uint32_t blob_block = 0;          ///< First block of the blob.
+  std::uint32_t label_block = no_label;  ///< First block of the label.
+  std::uint32_t key_begin = 0;           ///< Offset of the key in the shard's NUL-terminated keys.
   std::uint16_t label_size = 0;          ///< Size of the label in bytes, saturated.
-  std::uint8_t extension = 0;            ///< Index of the blob's extension, or `left_out`.
-  bool is_usual = true;                  ///< True if the headers of blob and label are usual.
+  std::uint8_t extension = 0;            ///< Index of the blob extension, or `left_out`.
+  bool is_usual = true;                  ///< True if reads check the headers of the blob and label.
 };
 
 static_assert(sizeof(shard_sample) == 24, "what tar_shards says that a sample takes");
 
-/// The files that a sample must have.
+/// The files that each sample must have.
 struct shard_wishes {
   std::vector<std::string> blob;  ///< Up to 255 extensions in lower case, preferred first.
   std::string label;              ///< An extension in lower case, or "" for none.
-  bool leaves_out = false;        ///< Skips incomplete samples instead of throwing an exception.
+  /// If true, incomplete samples are skipped. If false, they cause an exception.
+  bool leaves_out = false;
   duplicate_action duplicates = duplicate_action::refuse;
 };
 
-/// Builds the samples of a shard from its files in their order. Consecutive files with the same key
-/// form a sample.
+/// Groups the files of a shard into samples. Consecutive files with the same key form a sample.
 class shard_listing {
  public:
-  /// Prepares a listing of the archive `path`, which is used for messages. Refers to `wishes`.
+  /// Prepares a listing of the archive `path`, which appears in messages. References `wishes`.
   shard_listing(std::string path, const shard_wishes& wishes)
       : path_(std::move(path)), wishes_(&wishes) {}
 
   /// Adds the next file. Returns true if wds2idx would start a new sample with the file. Returns
-  /// nothing if the file is left out. Throws `missing_component` and `duplicate_component` for the
+  /// nothing if the file is skipped. Throws `missing_component` and `duplicate_component` for the
   /// previous sample, and `file_format_error` if the shard is too large.
   std::optional<bool> add(const tar_member& file) {
     const component_name name = split_component(file.name);
@@ -158,30 +159,30 @@ class shard_listing {
     return is_first;
   }
 
-  /// Records that the archive has a link, which is mentioned in messages. A link has no data, so it
-  /// cannot be a file of a sample.
+  /// Records that the archive contains a link, for messages. Links have no data, so they belong to
+  /// no sample.
   void pass_link() noexcept { has_links_ = true; }
 
-  /// Ends the last sample. Throws what `add` throws.
+  /// Ends the last sample. Throws the errors of `add`.
   void finish() {
     if (!files_.empty()) take_extracted();
     end_sample();
   }
 
-  /// Returns the number of samples as counted by wds2idx, including samples that are left out here.
+  /// Returns the number of samples as counted by wds2idx, including samples that are skipped here.
   [[nodiscard]] std::uint64_t lines() const noexcept { return lines_; }
-  /// Returns the number of files that were left out because a later file has the same path.
+  /// Returns the number of files that were skipped because a later file has the same path.
   [[nodiscard]] std::uint64_t replaced() const noexcept { return replaced_; }
-  /// Returns the files that were left out because of their names.
+  /// Returns the files that were skipped because of their names.
   [[nodiscard]] hidden_entries& hidden() noexcept { return hidden_; }
   /// Returns the samples of a finished listing, which the caller may move from. Incomplete samples
-  /// are included and marked `left_out`.
+  /// are marked `left_out`.
   [[nodiscard]] std::vector<shard_sample>& samples() noexcept { return samples_; }
-  /// Returns the keys of the samples, one after the other, each followed by a NUL.
+  /// Returns the NUL-terminated sample keys, one after another.
   [[nodiscard]] std::string& keys() noexcept { return keys_; }
 
  private:
-  /// A file that is stored until all files are known.
+  /// A file that is retained until all files have been listed.
   struct kept_file {
     std::string name;
     std::string key;  // normalized by `plain_key`
@@ -191,9 +192,9 @@ class shard_listing {
   };
   /// A file of the current sample.
   struct found_file {
-    std::size_t begin;  // position of its extension in `found_`
+    std::size_t begin;  // position of the extension in `found_`
     std::size_t length;
-    std::uint64_t header;  // position of its header in the archive
+    std::uint64_t header;  // position of the header in the archive
   };
 
   static constexpr const char* links =
@@ -205,8 +206,8 @@ class shard_listing {
                                         [](char x, char y) { return lowered(x) < lowered(y); });
   }
 
-  // Selects the files that tar would extract: the last of all files with the same path. Groups all
-  // files with the same key at the position of the last of them.
+  // Selects the files that tar would extract, which are the last files with each path. Groups files
+  // with the same key at the position of the last such file.
   void take_extracted() {
     std::sort(files_.begin(), files_.end(), [](const kept_file& a, const kept_file& b) {
       if (a.key != b.key) return a.key < b.key;
@@ -242,7 +243,7 @@ class shard_listing {
   // Adds a file to its sample.
   void take(const component_name& name, const tar_member& file) {
     if (name.key != key_) {
-      // Only `take_extracted` groups files whose keys are spelled differently.
+      // Only `take_extracted` groups files whose keys have different spellings.
       const bool is_same = !run_.empty() && wishes_->duplicates == duplicate_action::take_last;
       if (!is_same) end_sample();
       next_.is_usual = !is_same;
@@ -264,7 +265,8 @@ class shard_listing {
     }
     for (std::size_t i = 0; i < wishes_->blob.size(); ++i) {
       if (!is_in_any_case(name.extension, wishes_->blob[i])) continue;
-      if (next_.blob_block != 0 && next_.extension < i) break;  // has a better extension
+      // Another file of the sample has a preferred extension.
+      if (next_.blob_block != 0 && next_.extension < i) break;
       next_.blob_block = static_cast<std::uint32_t>(block);
       next_.blob_size = file.size;
       next_.extension = static_cast<std::uint8_t>(i);
@@ -293,7 +295,7 @@ class shard_listing {
     }
   }
 
-  // Ends the current sample, if there is one.
+  // Ends the current sample, if any.
   void end_sample() {
     if (run_.empty()) return;
     if (run_.size() > 1) require_distinct();
@@ -333,12 +335,13 @@ class shard_listing {
 
   std::string path_;
   const shard_wishes* wishes_;
-  std::string line_key_;          // key of the last file, as in wds2idx
-  std::string key_;               // key of the current sample
-  std::string found_;             // extensions of the current sample, for messages: ".jpg, .cls, "
+  std::string line_key_;  // key of the previous file, as in wds2idx
+  std::string key_;       // key of the current sample
+  // List of the current sample's extensions, for messages: ".jpg, .cls, ".
+  std::string found_;
   std::vector<found_file> run_;   // files of the current sample; empty between two samples
   std::vector<kept_file> files_;  // all files, with `take_last`
-  std::uint64_t first_ = 0;       // position of the current sample's first file in the archive
+  std::uint64_t first_ = 0;       // offset of the current sample's first file in the archive
   bool has_links_ = false;
   shard_sample next_;
   std::vector<shard_sample> samples_;
@@ -348,8 +351,8 @@ class shard_listing {
   hidden_entries hidden_;
 };
 
-/// Returns the path of the index of the shard `path`, in the shard's folder or in `folder`. The
-/// file name is that of wds2idx: the shard's file name up to its first dot, plus ".idx".
+/// Returns the index path of the shard `path`, in the shard's folder or in `folder`. As in wds2idx,
+/// the file name is the shard's file name up to its first dot, plus ".idx".
 [[nodiscard]] inline std::string shard_index_path(const std::string& path,
                                                   const std::string& folder) {
   const std::size_t slash = path.rfind('/');
@@ -359,14 +362,14 @@ class shard_listing {
   return folder + (folder.back() == '/' ? "" : "/") + stem.substr(name);
 }
 
-/// Returns the paths of the indexes of the shards `paths`, in the same order. A path is "" if
-/// several shards would share the index.
+/// Returns the index paths of the shards `paths`, in the same order. A path is "" if several shards
+/// would share the index file.
 [[nodiscard]] inline std::vector<std::string> shard_index_paths(
     const std::vector<std::string>& paths, const std::string& folder) {
   std::vector<std::string> indexes;
   indexes.reserve(paths.size());
-  std::unordered_map<std::string, std::string> path_of;  // path of the shard for each index; "" if
-                                                         // several
+  std::unordered_map<std::string, std::string> path_of;  // shard path of each index path; "" if
+                                                         // there are several shards
   for (const std::string& path : paths) {
     const auto place = path_of.emplace(shard_index_path(path, folder), path).first;
     if (place->second != path) place->second.clear();
@@ -378,19 +381,18 @@ class shard_listing {
   return indexes;
 }
 
-/// Builds the text of an index file in the format v1.2 of NVIDIA's wds2idx, which DALI reads:
+/// Builds the text of an index file in the v1.2 format of NVIDIA's wds2idx, which DALI reads:
 ///
 ///     v1.2 SAMPLES
 ///     EXTENSION OFFSET SIZE PATH EXTENSION OFFSET SIZE PATH ...     for each sample
 ///
-/// Offsets and sizes refer to the data of each file. The format has no quoting, so a path must not
-/// contain a blank.
+/// Offsets and sizes refer to file data. The format has no quoting, so a path must not contain a
+/// blank.
 class shard_index_text {
  public:
-  /// The start of the first line.
   static constexpr std::string_view version = "v1.2 ";
 
-  /// Adds a file that `shard_listing::add` has listed. `is_first` is the result of `add`.
+  /// Adds a file after `shard_listing::add` listed it. `is_first` is the result of that call.
   void add(const tar_member& file, bool is_first) {
     if (file.name.find_first_of(blanks) != std::string_view::npos) has_blank_ = true;
     is_usual_ = is_usual_ && file.is_usual;
@@ -400,7 +402,7 @@ class shard_index_text {
     lines_ += file.name;
   }
 
-  /// Returns the reason why these files cannot have an index, or "" if they can.
+  /// Returns the reason why the files cannot be indexed, or "".
   [[nodiscard]] std::string_view problem() const noexcept {
     if (lines_.empty()) return "the archive has no sample";
     if (has_blank_) return "a path contains a space, which the format cannot represent";
@@ -408,12 +410,12 @@ class shard_index_text {
     return {};
   }
 
-  /// Returns the text of an index with `samples` samples.
+  /// Returns the index text for `samples` samples.
   [[nodiscard]] std::string text(std::uint64_t samples) const {
     return std::string{version} + std::to_string(samples) + '\n' + lines_ + '\n';
   }
 
-  /// The characters that separate words.
+  /// Characters that separate words.
   static constexpr std::string_view blanks{" \t\n\v\f\r\0", 7};
 
  private:
@@ -422,11 +424,11 @@ class shard_index_text {
   bool is_usual_ = true;
 };
 
-/// Iterates over the files in an index. The text is untrusted, and is checked as far as possible
-/// without the archive. Refers to the text.
+/// Iterates over the files listed in an index. Validates the untrusted text as far as possible
+/// without the archive. References the text.
 class shard_index_words {
  public:
-  /// Parses the index `text` of an archive of `archive_size` bytes.
+  /// Prepares to parse the index `text` of an archive of `archive_size` bytes.
   shard_index_words(std::string_view text, std::uint64_t archive_size)
       : text_(text), archive_size_(archive_size) {
     if (!text_.starts_with(shard_index_text::version)) {
@@ -439,7 +441,7 @@ class shard_index_words {
     left_ = samples.value_or(0);
   }
 
-  /// Advances to the next file. Returns false at the end, and at the first error.
+  /// Advances to the next file. Returns false at the end and at the first error.
   [[nodiscard]] bool next() {
     if (!problem_.empty()) return false;
     if (text_.empty()) {
@@ -465,11 +467,11 @@ class shard_index_words {
     return file_is_right(extension);
   }
 
-  /// Returns the file to which `next` advanced.
+  /// Returns the current file.
   [[nodiscard]] const tar_member& file() const noexcept { return file_; }
-  /// Returns true if the file is the first of its line.
+  /// Returns true if the current file is the first in its line.
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }
-  /// Returns a description of the error in the text, or "".
+  /// Returns a description of the error in the text, or "" if there is none.
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
   /// Returns the first block after the last file.
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
@@ -480,7 +482,7 @@ class shard_index_words {
     return false;
   }
 
-  // Parses the digits before `after`, and removes both.
+  // Parses the digits before the character `after`, and removes both from the text.
   [[nodiscard]] std::optional<std::uint64_t> number(char after) noexcept {
     const std::size_t end = text_.find(after);
     if (end == std::string_view::npos) return std::nullopt;
@@ -489,7 +491,7 @@ class shard_index_words {
     return value;
   }
 
-  // Files must be in order and inside the archive, with room for a header before each file.
+  // Checks that files are in order and inside the archive, with room for a header before each file.
   [[nodiscard]] bool file_is_right(std::string_view extension) {
     const component_name name = split_component(file_.name);
     if (file_.name.empty() || name.is_hidden() || name.extension != extension) {
@@ -513,8 +515,8 @@ class shard_index_words {
   std::string problem_;
 };
 
-/// Lists the samples of an archive by reading all its headers. If `index` is not null, it receives
-/// the text of the index. Throws what `tar_walk` and `shard_listing` throw.
+/// Lists the samples of an archive by reading all its headers. If `index` is not null, also builds
+/// the index text. Throws the errors of `tar_walk` and `shard_listing`.
 template <archive_bytes Source>
 void list_by_headers(const Source& archive, shard_listing& into, shard_index_text* index) {
   tar_walk walk{archive};
@@ -528,9 +530,10 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
   into.finish();
 }
 
-/// Lists the samples of an archive from the text of its index. Returns the problem of the text, or
-/// "". If the result is "", each listed file fits into the archive, and no other files follow. The
-/// content is checked when it is read. Throws what `tar_walk` and `shard_listing` throw.
+/// Lists the samples of an archive from its index text. Returns a description of the error in the
+/// text, or "". If the result is "", each listed file fits into the archive, and no other files
+/// follow. The content is checked when it is read. Throws the errors of `tar_walk` and
+/// `shard_listing`.
 template <archive_bytes Source>
 [[nodiscard]] std::string list_by_index(const Source& archive, std::string_view text,
                                         shard_listing& into) {
@@ -550,7 +553,7 @@ template <archive_bytes Source>
   return {};
 }
 
-/// An open shard and its content.
+/// An open shard and its samples.
 struct open_shard {
   shard_file file;
   std::vector<shard_sample> samples = {};
@@ -561,10 +564,10 @@ struct open_shard {
   bool is_from_index = false;
   std::string problem = {};  ///< Reason why an index was not used or not written, or "".
 
-  /// Opens and lists the shard `path`. `index` is the path of its index, or "" for none. An
-  /// existing index is read. If no index can be used and `keep` is set, an index is written. Throws
-  /// `file_unreadable`, what `tar_walk` and `shard_listing` throw, and `file_changed` if the
-  /// archive was written to during the call.
+  /// Opens and lists the shard `path`. `index` is the index path, or "" for none. Uses an existing
+  /// index. If no index can be used and `keep` is true, writes an index. Throws `file_unreadable`,
+  /// the errors of `tar_walk` and `shard_listing`, and `file_changed` if the archive was modified
+  /// during the call.
   [[nodiscard]] static open_shard list(std::string path, const shard_wishes& wishes,
                                        const std::string& index, bool keep) {
     open_shard shard{shard_file{std::move(path)}};
@@ -574,7 +577,7 @@ struct open_shard {
       shard_index_text text;
       list_by_headers(shard.file, listing, keep ? &text : nullptr);
       shard.take(listing);
-      shard.file.require_unchanged();  // before the listing is stored
+      shard.file.require_unchanged();
       if (keep) shard.write_index(index, text, listing.lines());
     }
     return shard;
@@ -603,13 +606,14 @@ struct open_shard {
     try {
       wrong = list_by(index, status, wishes);
     } catch (const file_error& error) {
-      wrong = error.what();  // if the archive is at fault, reading it throws again
+      wrong = error.what();  // if the archive is damaged, listing by headers throws again
     }
     is_from_index = wrong.empty();
     if (!is_from_index) add_problem(index, "not used: " + wrong);
   }
 
-  /// Lists the shard from its existing index. Returns the reason why that is not possible, or "".
+  /// Lists the shard from its existing index. Returns the reason if the index cannot be used, or
+  /// "".
   [[nodiscard]] std::string list_by(const std::string& index, const struct ::stat& status,
                                     const shard_wishes& wishes) {
     if (!S_ISREG(status.st_mode)) return "it is not a regular file";
@@ -628,7 +632,8 @@ struct open_shard {
     return wrong;
   }
 
-  /// Returns true if the index may be overwritten: it is missing, empty, or indeed an index.
+  /// Returns true if the file may be overwritten with an index: it is missing, empty, or already an
+  /// index.
   [[nodiscard]] static bool may_write(const std::string& index) {
     struct ::stat status {};
     if (::stat(index.c_str(), &status) != 0) return errno == ENOENT;
@@ -651,8 +656,8 @@ struct open_shard {
       if (errno != 0) wrong = system_reason();
     }
     if (!wrong.empty()) return add_problem(index, "not written: " + wrong);
-    // Uses the archive's time from before it was listed, so that a change since then makes the
-    // index older.
+    // Uses the archive's modification time from before the listing, so that a later change makes
+    // the index older than the archive.
     const file_stamp& stamp = file.stamp();
     const ::timespec time{stamp.seconds, stamp.nanoseconds};
     const ::timespec times[] = {time, time};
@@ -660,9 +665,9 @@ struct open_shard {
   }
 };
 
-/// Finds samples with the same key, in one shard or in two. If `action` is `refuse`, throws
-/// `duplicate_entry` for the first of them. With `take_last`, marks all but the last of them
-/// `left_out`. During the call, takes 8 bytes for each sample, plus the duplicate keys.
+/// Finds samples with the same key in all shards. If `action` is `refuse`, throws `duplicate_entry`
+/// for the first duplicate. If `action` is `take_last`, marks all but the last sample with each key
+/// as `left_out`. Temporarily allocates 8 bytes for each sample, plus the duplicate keys.
 inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
   const auto key_of = [](const open_shard& shard, const shard_sample& sample) {
     return std::string_view{shard.keys.c_str() + sample.key_begin};
@@ -714,15 +719,15 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
 
 }  // namespace detail
 
-/// Expands a pattern in WebDataset's notation: "train-{000..146}.tar" becomes 147 paths. The
-/// numbers have as many digits as the first number. With several ranges, the last range counts
+/// Expands a pattern in WebDataset notation: "train-{000..146}.tar" becomes 147 paths. The numbers
+/// have as many digits as the first number. If there are several ranges, the last range varies
 /// fastest. Braces without a range stay unchanged. Throws `option_error` if a range is descending
 /// or there are more than a million paths.
 [[nodiscard]] inline std::vector<std::string> shard_paths(std::string_view pattern) {
   constexpr std::uint64_t max = 1'000'000;
   std::vector<std::string> paths{""};
   while (true) {
-    // The next range: digits, two dots, digits.
+    // Finds the next range: digits, two dots, digits.
     std::size_t open = pattern.find('{');
     std::size_t close = 0;
     std::string_view first;
@@ -763,48 +768,47 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
   }
 }
 
-/// Selects how `tar_shards` uses index files.
+/// Specifies how `tar_shards` uses index files.
 enum class shard_index {
-  ignore,  ///< Reads no index; reads all headers instead.
+  ignore,  ///< Reads no index. Reads all headers instead.
   use,     ///< Reads a matching index. Writes no index.
   keep     ///< Like `use`, but also writes a missing or unsuitable index.
 };
 
 /// Options of `tar_shards`.
 struct tar_shards_options {
-  /// Extensions of the file with the sample's blob, in order of preference, without regard to case.
-  /// An extension is everything after the first dot of the file name. The list must have 1 to 255
-  /// extensions.
+  /// Extensions of the blob file in order of preference, ignoring case. An extension is everything
+  /// after the first dot of the file name. The list must have 1 to 255 extensions.
   std::vector<std::string> blob = {"jpg", "jpeg", "png", "webp"};
-  /// Extension of the file with the label as a decimal number. If empty, all labels are 0.
+  /// Extension of the label file, which contains a decimal integer. If empty, all labels are 0.
   std::string label = "cls";
-  /// Leaves out and counts samples without a blob or a label. If false, `missing_component` is
-  /// thrown for the first of them.
+  /// If true, samples without a blob or label are skipped and counted. If false, the first such
+  /// sample causes `missing_component`.
   bool skip_incomplete = false;
-  /// The action if two samples have the same key, two files of a sample have the same path, or a
-  /// shard is repeated. `keep` treats samples with the same key as different samples, which suits
-  /// shards that each count from 0.
+  /// Handling of duplicate sample keys, duplicate paths in a sample, and repeated shards. `keep`
+  /// treats samples with the same key as different samples, which suits shards that each count from
+  /// 0.
   duplicate_action duplicates = duplicate_action::refuse;
-  /// Selects the use of index files, which are `name.idx` for `name.tar` and have the wds2idx
-  /// format of DALI. Shards whose names are equal up to the first dot would share an index file, so
-  /// no index is used for them.
+  /// Use of index files. The index of `name.tar` is `name.idx`, in DALI's wds2idx format. Shards
+  /// whose names are equal up to the first dot would share an index file, so they are read without
+  /// an index.
   shard_index index = shard_index::use;
-  /// Folder of the index files of all shards, whose names must differ. If empty, each index is in
-  /// the folder of its shard.
+  /// Folder of all index files. If set, shard names must be unique. If empty, each index is in the
+  /// folder of its shard.
   std::string index_folder = {};
-  /// Maximum size of a blob in bytes. `bytes` throws `file_format_error` for a larger blob, before
-  /// it allocates memory.
+  /// Maximum blob size in bytes. For a larger blob, `bytes` throws `file_format_error` before it
+  /// allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   /// Number of threads that list the shards at construction, so that several headers are read from
-  /// disk concurrently. The threads end before the constructor returns.
+  /// disk concurrently. They end before the constructor returns.
   std::size_t threads = 8;
-  /// Number of shards that stay open. Each read from any other shard opens and checks its file.
+  /// Number of shards that stay open. Each read from another shard opens and checks its file.
   std::size_t max_open = 512;
 };
 
 namespace detail {
 
-/// Returns the files that a sample must have. Throws `option_error` if an option is invalid.
+/// Returns the files that each sample must have. Throws `option_error` if an option is invalid.
 [[nodiscard]] inline shard_wishes wishes_of(const tar_shards_options& options) {
   shard_wishes wishes{options.blob, options.label, options.skip_incomplete, options.duplicates};
   if (wishes.blob.empty() || wishes.blob.size() > 255) {
@@ -828,45 +832,46 @@ namespace detail {
 
 }  // namespace detail
 
-/// A `blob_source` with random access to the samples of tar archives in the format of WebDataset:
+/// A `blob_source` of the samples in tar archives in WebDataset format:
 ///
 ///     tar_shards photos{"imagenet-train-{000000..000146}.tar"};
 ///     tar_shards texts{{"a.tar", "b.tar"}, {.blob = {"txt"}, .label = ""}};
 ///
-/// A sample consists of consecutive files in an archive whose paths are equal up to the first dot
-/// of the file name. Hidden files (`is_hidden_path`), files below `__meta__/` and similar, and
-/// files without a dot belong to no sample. Samples are numbered across all shards in their order,
-/// so any sampler shuffles over all of them. Each key belongs to a single sample, see `duplicates`.
+/// A sample consists of consecutive files whose paths are equal up to the first dot of the file
+/// name. Hidden files (`is_hidden_path`), files below `__meta__/` and similar folders, and files
+/// without a dot belong to no sample. Sample indices continue across shards, so any sampler
+/// shuffles over all shards. The option `duplicates` specifies the handling of repeated keys.
 ///
-/// The samples are listed from the headers of an archive, or from an index file. An index is used
-/// if it is not older than the archive, its entries are plausible, and it contains the last file.
-/// Otherwise all headers are read. Each read checks the header of its file. A wrong index therefore
-/// causes an error, and never returns bytes of another size or path. The check ignores paths that
-/// are not ASCII or have more than 100 characters, because the header need not contain them.
+/// The constructor lists samples from an archive's headers or from an index file. It uses an index
+/// that is not older than the archive, has plausible entries, and contains the last file. Otherwise
+/// all headers are read. Each read checks the header of its file. A wrong index therefore causes an
+/// error and never returns data of another size or path. The check ignores paths that are not ASCII
+/// or exceed 100 characters, because headers need not contain them.
 ///
-/// Shards must not change after they were opened. The descriptor stays open, so replacing an open
-/// shard's file has no effect. Reading from a shard that was written to throws `file_changed`, and
-/// so does reading from a replaced shard beyond `max_open`. Names in an archive are used only as
-/// keys; nothing is ever written under them.
+/// Shards must not change while the object exists. Replacing the file of an open shard has no
+/// effect, because the old file stays open. Reading throws `file_changed` if the shard was
+/// modified, or if it is not among the `max_open` open shards and was replaced. Names in an archive
+/// are used only as keys, never as paths.
 ///
-/// Each sample takes 24 bytes plus its key. Movable, not copyable. Reading is thread-safe.
+/// Each sample occupies 24 bytes plus its key. Movable, not copyable. Reading is thread-safe.
 class tar_shards {
  public:
-  /// Opens and lists the shards of `pattern`, see `shard_paths`. Throws what the constructor
-  /// below throws, and `option_error` if the pattern yields no path.
+  /// Opens and lists the shards of `pattern` (see `shard_paths`). Throws the errors of the
+  /// constructor below, and `option_error` if the pattern yields no path.
   template <std::convertible_to<std::string> Pattern>
   explicit tar_shards(const Pattern& pattern, const tar_shards_options& options = {})
       : tar_shards(shard_paths(std::string(pattern)), options) {}
 
-  /// Opens and lists the shards `paths`. An index that cannot be used or written is not an error,
-  /// see `index_problems()`. Throws, in the order of the shards:
+  /// Opens and lists the shards `paths`. An index that cannot be used or written is not an error
+  /// (see `index_problems()`). Throws for the first faulty shard:
   /// - `file_unreadable` if a file cannot be read
   /// - `file_truncated` if an archive ends too early
   /// - `file_corrupt` if a header is damaged
   /// - `file_format_error` if a file is not a tar archive, is compressed, or has sparse files
-  /// - `missing_component`, `duplicate_component` if a sample lacks a file or has it twice
+  /// - `missing_component`, `duplicate_component` if a sample lacks a file or has two files with
+  ///   the same extension
   /// - `duplicate_entry` if two samples have the same key, or a shard is listed twice
-  /// - `file_changed` if a shard is written to during the call
+  /// - `file_changed` if a shard is modified during the call
   /// - `option_error` if an option is invalid
   explicit tar_shards(const std::vector<std::string>& paths, const tar_shards_options& options = {})
       : max_bytes_(options.max_bytes), wishes_(detail::wishes_of(options)) {
@@ -908,8 +913,8 @@ class tar_shards {
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
   /// Returns the blob of sample `index`, read into `buffer`. Throws `index_error`,
-  /// `file_unreadable`, `file_changed`. Throws `file_format_error` if the blob exceeds `max_bytes`,
-  /// or its header in the archive differs from the index.
+  /// `file_unreadable`, `file_changed`. Throws `file_format_error` if the blob exceeds `max_bytes`
+  /// or its header in the archive contradicts the index.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const place at = find(index);
     const std::uint64_t size = at.sample->blob_size;
@@ -920,8 +925,8 @@ class tar_shards {
     return room.subspan(detail::tar_block);
   }
 
-  /// Returns the label of sample `index`: the number in its label file, which may have blanks
-  /// around it. Throws `index_error`, `file_unreadable`, `file_changed`, and `file_format_error` if
+  /// Returns the label of sample `index`: the integer in its label file, which may be surrounded by
+  /// blanks. Throws `index_error`, `file_unreadable`, `file_changed`, and `file_format_error` if
   /// the label is not a 64-bit integer.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);
@@ -937,8 +942,8 @@ class tar_shards {
                   {reinterpret_cast<const char*>(room.data()) + detail::tar_block, size});
   }
 
-  /// Returns the path of the shard, followed by the path of the blob in it with the extension in
-  /// lower case: "train-000.tar/n01440764/10.jpg". Throws `index_error`.
+  /// Returns the shard path, followed by the blob's path in the shard with a lower-case extension:
+  /// "train-000.tar/n01440764/10.jpg". Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);
@@ -952,7 +957,7 @@ class tar_shards {
     const detail::shard_sample& one = *at.sample;
     std::uint64_t begin = one.blob_block - std::uint64_t{1};
     std::uint64_t end = one.blob_block + one.blob_size / detail::tar_block + 1;
-    // The label usually follows the blob, and takes one or two blocks.
+    // The label usually follows the blob and occupies one or two blocks.
     constexpr std::uint64_t near_by = 128;
     if (one.label_block != detail::shard_sample::no_label && one.label_block + near_by > begin &&
         one.label_block < end + near_by) {
@@ -962,21 +967,21 @@ class tar_shards {
     at.shard->file.prefetch(begin * detail::tar_block, (end - begin) * detail::tar_block);
   }
 
-  /// Returns the bytes of the blob of sample `index`, or 0 if the index is out of range.
+  /// Returns the size of sample `index`'s blob in bytes, or 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? std::uint64_t{place_of(index).sample->blob_size} : 0;
   }
 
   /// Returns the number of shards.
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
-  /// Returns the number of shards that were listed from their index.
+  /// Returns the number of shards that were listed from an index.
   [[nodiscard]] std::size_t listed_from_index() const noexcept {
     return static_cast<std::size_t>(
         std::count_if(shards_.begin(), shards_.end(),
                       [](const detail::open_shard& shard) { return shard.is_from_index; }));
   }
-  /// Returns the reasons why indexes were not used or not written, for a log. There is one line for
-  /// each affected shard. The listing is correct in any case.
+  /// Returns the reasons why indexes were not used or written, for a log. Each affected shard has
+  /// one line. The listing is correct in any case.
   [[nodiscard]] std::vector<std::string> index_problems() const {
     std::vector<std::string> all;
     for (const auto& shard : shards_) {
@@ -984,21 +989,21 @@ class tar_shards {
     }
     return all;
   }
-  /// Returns the number of samples that `skip_incomplete` left out.
+  /// Returns the number of samples skipped because of `skip_incomplete`.
   [[nodiscard]] std::uint64_t left_out() const noexcept {
     return sum_of(&detail::open_shard::left_out);
   }
-  /// Returns the number of files and samples that `duplicate_action::take_last` left out because of
-  /// later duplicates.
+  /// Returns the number of files and samples skipped because of later duplicates
+  /// (`duplicate_action::take_last`).
   [[nodiscard]] std::uint64_t replaced() const noexcept {
     return sum_of(&detail::open_shard::replaced);
   }
-  /// Returns the number of files that were left out because of their names: hidden files
-  /// (`is_hidden_path`), and files of the shard as a whole, below `__meta__/` and similar. An index
-  /// does not list files whose names start with a dot.
+  /// Returns the number of files skipped because of their names: hidden files (`is_hidden_path`)
+  /// and shard metadata below `__meta__/` and similar folders. Files whose names start with a dot
+  /// are not counted in shards listed from an index.
   [[nodiscard]] std::uint64_t hidden() const { return hidden_entries().count; }
-  /// Returns messages for the user if files were left out because of their names or because of
-  /// later duplicates, or if no sample was found. `loader::footprint` contains the messages too.
+  /// Returns warnings for the user about files skipped because of their names or later duplicates,
+  /// and about shards without samples. `loader::footprint` repeats the warnings.
   [[nodiscard]] std::vector<std::string> warnings() const {
     const std::string where =
         shards_.front().file.path() + (shards() == 1 ? "" : " and the shards after it");
@@ -1047,7 +1052,7 @@ class tar_shards {
     return std::string{at.shard->keys.c_str() + at.sample->key_begin}.append(".").append(extension);
   }
 
-  // Reads a header and the bytes after it, which start at `begin`.
+  // Reads a header and the data after it, which starts at `begin`.
   void read(const place& at, std::uint64_t begin, std::string_view extension, std::uint64_t size,
             std::span<std::byte> room) const {
     at.shard->file.read_unchanged(begin - detail::tar_block, room);
@@ -1085,7 +1090,7 @@ class tar_shards {
   std::uint64_t max_bytes_;
   detail::shard_wishes wishes_;
   std::vector<detail::open_shard> shards_;
-  std::vector<std::uint64_t> ends_;  // end of each shard, counted in samples from the first shard
+  std::vector<std::uint64_t> ends_;  // cumulative number of samples up to the end of each shard
 };
 
 static_assert(blob_source<tar_shards>);

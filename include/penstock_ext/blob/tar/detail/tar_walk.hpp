@@ -20,22 +20,23 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Size of the blocks of a tar archive in bytes.
+/// Block size of tar archives in bytes.
 inline constexpr std::size_t tar_block = 512;
 
-/// Maximum length of a path in the header's own name field.
+/// Maximum path length in the header's name field.
 inline constexpr std::size_t tar_name_length = 100;
 
-/// The smallest size in bytes that does not fit into the octal digits of a header.
+/// The smallest file size in bytes that does not fit into the octal size field.
 inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
 
-/// Parses a number of a header: octal digits between blanks, or big-endian binary if the first bit
-/// is set. Returns nothing if the field is not a number, is negative, or exceeds 64 bits.
+/// Parses a number in a header. The number is either octal digits between blanks, or big-endian
+/// binary if the first bit is set. Returns nothing if the field is invalid, negative, or exceeds 64
+/// bits.
 [[nodiscard]] inline std::optional<std::uint64_t> tar_number(std::string_view field) noexcept {
   std::uint64_t value = 0;
   const auto first = static_cast<unsigned char>(field.empty() ? '\0' : field.front());
   if ((first & 0x80U) != 0) {
-    if ((first & 0x7fU) != 0) return std::nullopt;  // negative, or more than 64 bits
+    if ((first & 0x7fU) != 0) return std::nullopt;  // negative or more than 64 bits
     for (const char c : field.substr(1)) {
       if (value >> 56U != 0) return std::nullopt;
       value = value << 8U | static_cast<unsigned char>(c);
@@ -51,11 +52,11 @@ inline constexpr std::uint64_t tar_octal_end = std::uint64_t{1} << 33;
   return std::all_of(at, field.end(), is_blank) ? std::optional{value} : std::nullopt;
 }
 
-/// A view of the header of a member of a tar archive. Supports POSIX's ustar, GNU's format, and the
-/// format of Version 7 Unix, which has no prefix.
+/// A view of a tar member header. Supports POSIX ustar, GNU tar, and Version 7 Unix, which has no
+/// prefix field.
 class tar_header {
  public:
-  /// Refers to a 512-byte block.
+  /// References a 512-byte block.
   explicit tar_header(std::span<const std::byte> block) noexcept
       : text_(reinterpret_cast<const char*>(block.data()), tar_block) {}
 
@@ -64,16 +65,16 @@ class tar_header {
     return std::all_of(text_.begin(), text_.end(), [](char c) { return c == '\0'; });
   }
 
-  /// Returns true if the checksum is correct. Some programs sum the bytes as signed values; such a
-  /// checksum counts as correct too.
+  /// Returns true if the checksum is correct. Also accepts the sum of signed bytes that some
+  /// programs write.
   [[nodiscard]] bool sum_is_right() const noexcept {
     const auto stated = tar_number(text_.substr(sum_begin, sum_length));
     if (!stated) return false;
     std::uint32_t sum = 0;
     for (const char c : text_) sum += static_cast<unsigned char>(c);
-    std::uint32_t negative = 0;  // number of bytes that a signed sum counts as 256 less
+    std::uint32_t negative = 0;  // number of bytes that are 256 lower in a signed sum
     for (const char c : text_) negative += static_cast<unsigned char>(c) >> 7U;
-    // The checksum is computed as if its own field contained blanks.
+    // The checksum treats its own field as blanks.
     for (const char c : text_.substr(sum_begin, sum_length)) {
       sum += static_cast<std::uint32_t>(' ') - static_cast<unsigned char>(c);
       negative -= static_cast<unsigned char>(c) >> 7U;
@@ -82,8 +83,8 @@ class tar_header {
     return *stated == sum || std::cmp_equal(*stated, signed_sum);
   }
 
-  /// Returns the type of the member as a letter of POSIX: '0' is a file, also if the header has a
-  /// NUL, and '5' is a folder.
+  /// Returns the POSIX type letter of the member. '0' is a file, including headers with a NUL, and
+  /// '5' is a folder.
   [[nodiscard]] char type() const noexcept {
     const char letter = text_[156];
     if (letter != '\0') return letter;
@@ -91,23 +92,25 @@ class tar_header {
     return !of.empty() && of.back() == '/' ? '5' : '0';
   }
 
-  /// Returns the size of the member in bytes, or nothing if the field is not a number.
+  /// Returns the size of the member in bytes, or nothing if the field is invalid.
   [[nodiscard]] std::optional<std::uint64_t> size() const noexcept {
     return tar_number(text_.substr(124, 12));
   }
 
-  /// Returns the path, or if there is a prefix, the rest of the path.
+  /// Returns the name field: the path, or the part of the path after the prefix.
   [[nodiscard]] std::string_view name() const noexcept { return field(0, tar_name_length); }
 
-  /// Returns the part of the path before the name, without the slash between them, or "".
+  /// Returns the prefix field: the part of the path before the name, without the slash between
+  /// them. May be "".
   [[nodiscard]] std::string_view prefix() const noexcept {
-    // GNU's magic has a blank instead of the NUL, and other data in place of the prefix.
+    // The GNU magic has a blank instead of the NUL, and GNU headers store other data in the prefix
+    // field.
     constexpr std::string_view posix{"ustar\0", 6};
     return text_.substr(257, posix.size()) == posix ? field(345, 155) : std::string_view{};
   }
 
-  /// Returns true if the path in the header's own fields is `key`, a dot, and `extension`.
-  /// `extension` must be in lower case; the case in the header does not matter.
+  /// Returns true if the header's path is `key`, a dot, and `extension`. `extension` must be in
+  /// lower case and is compared without regard to case.
   [[nodiscard]] bool is_named(std::string_view key, std::string_view extension) const noexcept {
     const auto is_at = [&](std::size_t place, char letter) {
       if (place < key.size()) return letter == key[place];
@@ -131,7 +134,7 @@ class tar_header {
   static constexpr std::size_t sum_begin = 148;
   static constexpr std::size_t sum_length = 8;
 
-  // Returns a text field. A field that is not full ends with a NUL.
+  // Returns a text field. The text ends at the first NUL or at the end of the field.
   [[nodiscard]] std::string_view field(std::size_t begin, std::size_t length) const noexcept {
     const std::string_view all = text_.substr(begin, length);
     return all.substr(0, all.find('\0'));
@@ -140,17 +143,16 @@ class tar_header {
   std::string_view text_;
 };
 
-/// Returns true if every program writes this path into the header's own fields, in which case a
-/// header with a different path belongs to another member.
+/// Returns true if every tar program stores this path in the header's own fields. A header with a
+/// different path then belongs to another member.
 [[nodiscard]] inline bool is_plain_tar_name(std::string_view path) noexcept {
   return path.size() <= tar_name_length && std::all_of(path.begin(), path.end(), [](char c) {
            return static_cast<unsigned char>(c) < 0x80;
          });
 }
 
-/// Checks that `block` is the header of a file with this path (see `is_named`) and this size.
-/// Returns the problem, or "" if the header matches. Does not compare a path that some programs
-/// store elsewhere.
+/// Checks that `block` is the header of a file with the given path (see `is_named`) and size.
+/// Returns a description of the mismatch, or "". Ignores a path that some programs store elsewhere.
 [[nodiscard]] inline std::string foreign_header(std::span<const std::byte> block,
                                                 std::string_view key, std::string_view extension,
                                                 std::uint64_t size) {
@@ -171,35 +173,34 @@ class tar_header {
   return {};
 }
 
-/// A window of an archive in memory, which moves to each requested position. Headers that are close
-/// together take a single read. Between distant headers, the window reads few bytes that are not
-/// needed.
+/// A window of an archive in memory, which moves to each requested offset. One read covers headers
+/// that are close together. Between distant headers, the window reads few unneeded bytes.
 template <archive_bytes Source>
 class archive_window {
  public:
-  /// Reads from `source`, which must outlive this object.
+  /// References `source`, which must outlive this object.
   explicit archive_window(const Source& source)
       : source_(&source), memory_(std::make_unique_for_overwrite<std::byte[]>(longest)) {}
 
-  /// Returns `count` bytes at `offset`. `count` is at most `longest`. Returns fewer bytes only at
-  /// the end of the archive. Valid until the next call.
+  /// Returns `count` bytes at `offset`, or fewer at the end of the archive. `count` must not exceed
+  /// `longest`. The result is valid until the next call.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t offset, std::size_t count) {
     const bool is_close = offset >= begin_ && offset <= begin_ + filled_;
     if (!is_close || begin_ + filled_ - offset < count) {
       length_ = is_close ? (std::min)(2 * length_, longest) : shortest;
       begin_ = offset;
-      filled_ = 0;  // in case the read throws
+      filled_ = 0;  // remains 0 if the read throws
       filled_ = source_->read_at(offset, {memory_.get(), (std::max)(length_, count)});
     }
     const auto skipped = static_cast<std::size_t>(offset - begin_);
     return {memory_.get() + skipped, (std::min)(count, filled_ - skipped)};
   }
 
-  /// Maximum size of a result.
+  /// Maximum value of `count`.
   static constexpr std::size_t longest = std::size_t{1} << 18;
 
  private:
-  // Enough for a label, the next header, and a little more.
+  // Minimum read size: room for a label, the next header, and a little more.
   static constexpr std::size_t shortest = 4096;
 
   const Source* source_;
@@ -209,16 +210,16 @@ class archive_window {
   std::size_t length_ = shortest;
 };
 
-/// Fields of a POSIX pax extended header that affect how later members are read.
+/// Records of a POSIX pax extended header that affect how members are read.
 struct pax_records {
-  std::optional<std::string> path;    ///< Replaces the path in the header.
-  std::optional<std::uint64_t> size;  ///< Replaces the size in the header, in bytes.
-  bool is_sparse = false;             ///< Holes are left out of the data, which is a GNU format.
+  std::optional<std::string> path;    ///< Overrides the path in the header.
+  std::optional<std::uint64_t> size;  ///< Overrides the size in the header, in bytes.
+  bool is_sparse = false;             ///< True if the data omits holes, as in GNU sparse files.
 
-  /// Reads the records of `text`: "LENGTH KEY=VALUE\n". LENGTH counts the whole record, and an
-  /// empty value removes an earlier one. Returns `std::string_view::npos` if all records are valid.
-  /// Otherwise returns the position of the invalid record in `text`, and sets `expected` to a
-  /// description of a valid record.
+  /// Parses records of the form "LENGTH KEY=VALUE\n" in `text`. LENGTH is the size of the whole
+  /// record in bytes. An empty value removes an earlier value. Returns `std::string_view::npos` if
+  /// all records are valid. Otherwise returns the position of the invalid record in `text`, and
+  /// sets `expected` to a description of a valid record.
   [[nodiscard]] std::size_t read(std::string_view text, std::string_view& expected) {
     std::size_t begin = 0;
     while (begin < text.size()) {
@@ -239,7 +240,7 @@ struct pax_records {
   }
 
  private:
-  // Returns a description of the correct value, or "" if the value is correct.
+  // Applies a record. Returns a description of a valid value, or "" if the value is valid.
   [[nodiscard]] std::string_view take(std::string_view key, std::string_view value) {
     if (key == "path") {
       if (value.find('\0') != std::string_view::npos) return "a path without a NUL";
@@ -257,21 +258,21 @@ struct pax_records {
 /// A member of an archive.
 struct tar_member {
   std::string_view name = {};  ///< Path of the member, valid until the next member.
-  std::uint64_t begin = 0;     ///< Position of its bytes, one block after its own header.
+  std::uint64_t begin = 0;     ///< Offset of the data, one block after the member's header.
   std::uint64_t size = 0;      ///< Size in bytes.
-  bool is_file = false;        ///< True for a regular file.
-  bool is_link = false;        ///< True for a hard or symbolic link.
-  /// True if `foreign_header` would accept the member's own header. If there is an extended header,
-  /// the two must not contradict each other in any value that both can store.
+  bool is_file = false;
+  bool is_link = false;
+  /// True if `foreign_header` accepts the member's own header. False, for example, if an extended
+  /// header contradicts it.
   bool is_usual = true;
 };
 
-/// Iterates over the members of a tar archive: ustar, GNU's long names and binary sizes, and pax's
-/// extended headers. Can be used only once.
+/// Iterates over the members of a tar archive. Supports ustar, GNU long names and binary sizes, and
+/// pax extended headers. Single-use.
 template <archive_bytes Source>
 class tar_walk {
  public:
-  /// Starts at byte `from`, the position of a header. Refers to `source`.
+  /// Starts at the header at byte `from`. References `source`, which must outlive this object.
   explicit tar_walk(const Source& source, std::uint64_t from = 0)
       : source_(&source), window_(source), offset_(from) {}
 
@@ -281,10 +282,10 @@ class tar_walk {
   /// - `file_format_error` if the file is not a tar archive, has sparse members, sets a path for
   ///   all members in a global header, or continues after the end of the archive
   [[nodiscard]] bool next() {
-    std::string read_text;  // extended headers of this member
+    std::string read_text;  // text of the member's extended headers
     std::string long_name;
-    bool is_announced = false;             // has an extended header of its own
-    for (int extended = 0;; ++extended) {  // headers before the member's header
+    bool is_announced = false;             // true if the member has its own extended header
+    for (int extended = 0;; ++extended) {  // number of headers before the member's header
       const std::uint64_t at = offset_;
       const tar_header header = read_header();
       if (header.is_zero()) {
@@ -323,18 +324,19 @@ class tar_walk {
           throw file_format_error(source_->path(), at, "a global header without a path",
                                   "a path for all members after it: pack the files again");
         }
-      } else {  // a long link name, which is not needed
+      } else {  // a long link name, which is not used
         skip(*stated, "a long link");
       }
     }
   }
 
-  /// Returns the member to which `next` advanced.
+  /// Returns the current member.
   [[nodiscard]] const tar_member& member() const noexcept { return member_; }
 
  private:
   static constexpr std::uint64_t max_text = std::uint64_t{1} << 20;
-  static constexpr int max_extended = 32;  // headers before a member; programs write fewer
+  // Maximum number of headers before a member; programs write fewer.
+  static constexpr int max_extended = 32;
 
   [[noreturn]] void corrupt(std::uint64_t at, const std::string& expected,
                             const std::string& found = "the end of the archive") const {
@@ -355,7 +357,7 @@ class tar_walk {
     return tar_header{block};
   }
 
-  // Throws for a block that is not a valid header.
+  // Throws because the block at `at` is not a valid header.
   [[noreturn]] void refuse_header(std::uint64_t at) {
     if (at != 0) corrupt(at, "a header with a valid checksum", "another block");
     struct kind {
@@ -384,7 +386,7 @@ class tar_walk {
                             "a first block without the checksum of a tar header");
   }
 
-  // Skips `size` bytes at the current position. Throws if the file has fewer.
+  // Skips `size` bytes. Throws if the file ends earlier.
   void skip(std::uint64_t size, const std::string& what) {
     const std::uint64_t total = source_->size();
     if (size > total || offset_ > total - size) {
@@ -396,7 +398,7 @@ class tar_walk {
     offset_ += (size + tar_block - 1) / tar_block * tar_block;
   }
 
-  // Returns the text of an extended header.
+  // Reads the text of an extended header.
   [[nodiscard]] std::string text_of(std::uint64_t size) {
     if (size > max_text) {
       corrupt(offset_, "an extended header of at most " + std::to_string(max_text) + " bytes",
@@ -447,7 +449,8 @@ class tar_walk {
     // Links, devices and folders have no data, even if the header states a size.
     if (type < '1' || type > '6') {
       member_.size = records.size.value_or(stated);
-      // A large size does not fit into a header. Some programs write 0 for other sizes too.
+      // A size of 8 GiB or more does not fit into a header. Some programs write 0 for smaller sizes
+      // too.
       if (stated != 0 && member_.size != stated && member_.size < tar_octal_end) {
         corrupt(at + 124, "the same size of '" + name_ + "'",
                 std::to_string(stated) + " bytes in its header and " +
@@ -461,7 +464,8 @@ class tar_walk {
     member_.is_link = type == '1' || type == '2';
   }
 
-  // Only zeros may follow the first block of zeros, because another archive there would be ignored.
+  // Throws unless only zeros follow the first zero block. Another archive there would otherwise be
+  // ignored.
   void require_end() {
     while (true) {
       const auto rest = window_.at(offset_, window_.longest);
