@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Images: decoding, cropping, resizing, augmentation. The decoders are in `image/jpeg/jpeg.hpp`
+/// Image decoding, cropping, resizing and augmentation. The decoders are in `image/jpeg/jpeg.hpp`
 /// (`penstock::jpeg`), `image/png/png.hpp` (`penstock::png`) and `image/nvimgcodec`
 /// (`penstock::nvimgcodec`).
 

@@ -18,33 +18,32 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A range from `low` to `high`.
+/// A closed range of values.
 struct crop_range {
-  double low = 0;   ///< the smallest value
-  double high = 0;  ///< the largest value
+  double low = 0;
+  double high = 0;
 };
 
-/// The ranges from which `random_resized_crop` draws. The defaults are torchvision's.
+/// Options of `random_resized_crop`. The defaults are torchvision's.
 struct random_resized_crop_options {
-  /// The area of the crop, as a share of the image's area.
+  /// Crop area as a fraction of the image area.
   crop_range scale = {.low = 0.08, .high = 1};
-  /// The ratio of the crop's width to its height.
+  /// Ratio of crop width to crop height.
   crop_range ratio = {.low = 3.0 / 4, .high = 4.0 / 3};
 };
 
-/// A crop of random area, shape and position, resized to a fixed size. Equal to torchvision's
-/// `RandomResizedCrop`, with its ten tries, its order of draws and its rounding.
+/// A crop of random area, aspect ratio and position, resized to a fixed size. Has the same ten
+/// tries, draw order and rounding as torchvision's `RandomResizedCrop`.
 ///
 ///     penstock::random_resized_crop{224}                     // 8 % to 100 % of the area
 ///     penstock::random_resized_crop{{.width = 320, .height = 240},
 ///                                   {.scale = {.low = 0.25, .high = 1}}}
 ///
-/// A try draws the crop's share of the area uniformly from `scale`, and then the ratio of width to
-/// height from `ratio`, uniformly in the logarithm. If the crop fits, two more draws position first
-/// its top and then its left side. If ten tries do not fit, the geometry takes the largest central
-/// crop whose shape is as close to the image's shape as `ratio` allows. The draws are doubles,
-/// while torchvision's are floats. This library computes the exponentials and logarithms itself, so
-/// the plans are the same on every machine.
+/// Each try draws the area fraction uniformly from `scale`, and the aspect ratio log-uniformly from
+/// `ratio`. If the crop fits, two more draws select its top and left position. If ten tries do not
+/// fit, the result is the largest central crop whose aspect ratio is as close to the image's as
+/// `ratio` allows. Draws are doubles, whereas torchvision uses floats. The library has its own
+/// exponential and logarithm functions, so the plans are the same on every machine.
 class random_resized_crop {
  public:
   /// Resizes crops to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels
@@ -126,7 +125,7 @@ class random_resized_crop {
 
 static_assert(image_geometry<random_resized_crop>);
 
-/// The whole image, resized to a fixed size without keeping its shape.
+/// A geometry that resizes the whole image to a fixed size, ignoring the aspect ratio.
 class whole {
  public:
   /// Resizes images to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels
@@ -135,20 +134,20 @@ class whole {
   /// Resizes images to `side` x `side` pixels.
   explicit whole(std::size_t side) : whole(image_size{side, side}) {}
 
-  /// Returns the plan for an image of `size`. Draws nothing. Throws std::invalid_argument unless
-  /// its sides are 1 to 2^24 pixels long.
+  /// Returns the plan for an image of `size`. Makes no random draws. Throws std::invalid_argument
+  /// unless its sides are 1 to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const {
     return {{0, 0, detail::checked_size("whole", size)}, size_, {0, 0, size_}};
   }
-  /// Returns the size of every resized image.
+  /// Returns the size of resized images.
   [[nodiscard]] image_size size() const noexcept { return size_; }
 
  private:
   image_size size_;
 };
 
-/// The center of the image without resizing. A smaller image is surrounded by zeros. Equal to
-/// torchvision's `CenterCrop`, with its rounding.
+/// A central crop without resizing. A smaller image is surrounded by zeros. Rounds positions like
+/// torchvision's `CenterCrop`.
 class center_crop {
  public:
   /// Crops to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels long.
@@ -156,8 +155,8 @@ class center_crop {
   /// Crops to `side` x `side` pixels.
   explicit center_crop(std::size_t side) : center_crop(image_size{side, side}) {}
 
-  /// Returns the plan for an image of `size`. Draws nothing. Throws std::invalid_argument unless
-  /// its sides are 1 to 2^24 pixels long.
+  /// Returns the plan for an image of `size`. Makes no random draws. Throws std::invalid_argument
+  /// unless its sides are 1 to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const {
     detail::checked_size("center_crop", size);
     const image_size crop{(std::min)(size.width, size_.width),
@@ -167,11 +166,11 @@ class center_crop {
         {half_even(size.width - crop.width), half_even(size.height - crop.height), crop},
         {missing.width / 2, missing.height / 2, (missing.width + 1) / 2, (missing.height + 1) / 2});
   }
-  /// Returns the size of the crop.
+  /// Returns the crop size.
   [[nodiscard]] image_size size() const noexcept { return size_; }
 
  private:
-  // Returns half of `value`, with ties rounded to even.
+  // Returns half of `value`, rounded half to even.
   static std::size_t half_even(std::size_t value) noexcept {
     return value / 2 + (value % 4 == 3 ? 1 : 0);
   }
@@ -179,21 +178,21 @@ class center_crop {
   image_size size_;
 };
 
-/// Thrown if an image, including its padding, is smaller than the crop.
+/// Thrown if an image with its padding is smaller than the crop.
 class [[gnu::visibility("default")]] picture_too_small : public error {
  public:
-  /// Takes the size of the crop, its padding, and the size of the image.
+  /// `crop` is the crop size, `padding` its padding on each side, and `found` the image size.
   picture_too_small(const image_size& crop, std::size_t padding, const image_size& found)
       : error("random_crop: expected an image of at least " + detail::to_text(crop) +
               " with a padding of " + std::to_string(padding) + " on each side, found " +
               detail::to_text(found) + ": pad more, or resize before"),
         found_(found) {}
 
-  /// Copies `of`, and adds the key of the blob to the message.
+  /// Copies `of` and adds the blob key to the message.
   picture_too_small(const std::string& key, const picture_too_small& of)
       : error(key + ": " + of.what()), found_(of.found_) {}
 
-  /// Returns the size of the image.
+  /// Returns the image size.
   [[nodiscard]] const image_size& found() const noexcept { return found_; }
 
  private:
@@ -202,19 +201,19 @@ class [[gnu::visibility("default")]] picture_too_small : public error {
 
 /// Options of `random_crop`.
 struct random_crop_options {
-  /// Rows and columns of zeros to add on each side of the image.
+  /// Number of zero rows and columns to add on each side of the image.
   std::size_t padding = 0;
 };
 
-/// A crop of fixed size at a random position of an image that may be surrounded by zeros. Equal to
-/// torchvision's `RandomCrop`.
+/// A fixed-size crop at a random position, with optional zero padding. Equals torchvision's
+/// `RandomCrop`.
 ///
 ///     // The usual augmentation for CIFAR
 ///     penstock::random_crop{32, {.padding = 4}} | penstock::random_flip{}
 class random_crop {
  public:
   /// Crops to `size`. Throws std::invalid_argument unless its sides are 1 to 2^24 pixels long and
-  /// longer than `padding`, so that each crop contains a pixel of the image.
+  /// longer than `padding`. Each crop therefore contains at least one image pixel.
   explicit random_crop(const image_size& size, const random_crop_options& options = {})
       : size_(detail::checked_size("random_crop", size)), padding_(options.padding) {
     if (padding_ >= size.width || padding_ >= size.height) {
@@ -226,7 +225,7 @@ class random_crop {
   explicit random_crop(std::size_t side, const random_crop_options& options = {})
       : random_crop(image_size{side, side}, options) {}
 
-  /// Returns the plan for an image of `size`. Draws twice, for the top and the left side. Throws
+  /// Returns the plan for an image of `size`. Draws the top and then the left position. Throws
   /// `picture_too_small` if the crop does not fit, and std::invalid_argument unless the sides are 1
   /// to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
@@ -242,19 +241,19 @@ class random_crop {
     return detail::unresized({columns.first, rows.first, {columns.count, rows.count}},
                              {columns.before, rows.before, columns.after, rows.after});
   }
-  /// Returns the size of the crop.
+  /// Returns the crop size.
   [[nodiscard]] image_size size() const noexcept { return size_; }
 
  private:
   struct span {
-    std::size_t before;  // zeros
-    std::size_t first;   // first pixel of the image
+    std::size_t before;  // number of zeros before the image
+    std::size_t first;   // first image pixel
     std::size_t count;
-    std::size_t after;  // zeros again
+    std::size_t after;  // number of zeros after the image
   };
 
-  // Returns the part of `length` pixels that lies in a crop of `cropped` pixels. `at` is the first
-  // pixel of the crop, counted from the start of the padding.
+  // Returns the part of an axis of `length` pixels that lies inside a crop of `cropped` pixels.
+  // `at` is the first crop pixel, counted from the start of the padding.
   [[nodiscard]] span inside(std::size_t at, std::size_t cropped, std::size_t length) const {
     const std::size_t begin = (std::max)(at, padding_);
     const std::size_t end = (std::min)(at + cropped, padding_ + length);
@@ -267,11 +266,11 @@ class random_crop {
 
 namespace detail {
 
-/// A crop of a resized image, whose shorter side is `shorter` pixels long.
+/// A geometry that resizes the shorter side of an image to `shorter` pixels and then crops.
 template <class Crop>
 class resized_crop {
  public:
-  /// Crops with `crop`, which must not resize.
+  /// `crop` must be a geometry that does not resize.
   resized_crop(std::size_t shorter, Crop crop) : shorter_(shorter), crop_(std::move(crop)) {
     if (shorter - 1 >= max_side) {
       throw std::invalid_argument("resize_shorter: expected 1 to 2^24 pixels, found " +
@@ -279,8 +278,8 @@ class resized_crop {
     }
   }
 
-  /// Returns the plan for an image of `size`. The plan computes only the part of the resized image
-  /// that the crop keeps. Throws std::invalid_argument unless all sides are 1 to 2^24 pixels long.
+  /// Returns the plan for an image of `size`. The plan computes only the cropped part of the
+  /// resized image. Throws std::invalid_argument unless all sides are 1 to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     checked_size("resize_shorter", size);
     const std::size_t shorter = (std::min)(size.width, size.height);
@@ -291,7 +290,7 @@ class resized_crop {
     made.scaled = scaled;
     return made;
   }
-  /// Returns the size of the crop.
+  /// Returns the crop size.
   [[nodiscard]] image_size size() const { return crop_.size(); }
 
  private:
@@ -301,17 +300,17 @@ class resized_crop {
 
 }  // namespace detail
 
-/// Resizes an image before it is cropped. `resize_shorter{256} | center_crop{224}`, the usual
-/// geometry for validation, resizes the shorter side to 256 pixels. The longer side is scaled in
-/// proportion and truncated to an integer, as in torchvision's `Resize(256)`. Does not compute
-/// pixels outside the crop.
+/// Resizes an image before it is cropped. For example, the usual validation geometry
+/// `resize_shorter{256} | center_crop{224}` resizes the shorter side to 256 pixels. The longer side
+/// is scaled proportionally and truncated to an integer, as in torchvision's `Resize(256)`.
+/// Computes only pixels inside the crop.
 class resize_shorter {
  public:
-  /// Resizes the shorter side to `shorter` pixels. The combination with a crop throws
+  /// Resizes the shorter side to `shorter` pixels. Combining it with a crop throws
   /// std::invalid_argument unless `shorter` is 1 to 2^24.
   explicit resize_shorter(std::size_t shorter) noexcept : shorter_(shorter) {}
 
-  /// Returns the geometry that resizes and then crops. `Crop` is `center_crop` or `random_crop`.
+  /// Returns a geometry that resizes and then crops. `Crop` is `center_crop` or `random_crop`.
   template <image_geometry Crop>
   [[nodiscard]] friend detail::resized_crop<Crop> operator|(const resize_shorter& resize,
                                                             Crop crop) {

@@ -32,18 +32,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A blob source that accepts hints for a whole chunk at once: `prefetch(indices)`.
+/// A blob source with a `prefetch(indices)` member for several blobs.
 template <class Source>
 concept prefetches_chunks = requires(const Source& source, std::span<const std::uint64_t> indices) {
   { source.prefetch(indices) } noexcept;
 };
 
-/// Converts `box` from coordinates in `outer` to coordinates of the image that contains `outer`.
+/// Converts `box` from `outer` coordinates to the coordinates of the image that contains `outer`.
 [[nodiscard]] constexpr image_box moved(const image_box& box, const image_box& outer) noexcept {
   return {outer.left + box.left, outer.top + box.top, box.size};
 }
 
-/// Reduces the crop of a plan that does not resize to the part that is kept.
+/// Shrinks the crop of `plan`, which must not resize, to the kept part.
 [[nodiscard]] constexpr image_plan without_rest(image_plan plan) noexcept {
   plan.crop = moved(plan.kept, plan.crop);
   plan.scaled = plan.kept.size;
@@ -51,15 +51,15 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return plan;
 }
 
-/// Returns the part of the crop, in pixels of the crop, from which any filter of the resizer
-/// computes the kept part. The plan must satisfy `check_resize`.
+/// Returns the part of the crop, in crop pixels, that a resize filter needs to compute the kept
+/// part. The plan must satisfy `check_resize`.
 [[nodiscard]] constexpr image_box needed_for(const image_plan& plan) noexcept {
   struct range {
     std::size_t first;
     std::size_t count;
   };
-  // The widest filter reaches three pixels to each side, counted in pixels of the result if the
-  // image shrinks. One more pixel allows for rounding.
+  // The widest filter extends three pixels to each side, measured in result pixels when shrinking.
+  // One more pixel allows for rounding.
   const auto needed = [](std::size_t length, std::size_t scaled, const range& kept) -> range {
     const std::size_t reach = length > scaled ? 3 * length / scaled + 2 : 4;
     const std::size_t first = kept.first * length / scaled;
@@ -74,8 +74,8 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {columns.first, rows.first, {columns.count, rows.count}};
 }
 
-/// Returns the largest denominator of 8, 4 and 2 for which the decoded crop is at least as large as
-/// its resized size. Returns 1 if no denominator qualifies.
+/// Returns the largest of the denominators 8, 4 and 2 at which the decoded crop is at least as
+/// large as its resized size. Returns 1 if there is none.
 [[nodiscard]] constexpr unsigned denominator_for(const image_plan& plan) noexcept {
   for (const unsigned denominator : {8u, 4u, 2u}) {
     if (plan.crop.size.width / denominator >= plan.scaled.width &&
@@ -86,8 +86,8 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return 1;
 }
 
-/// For an image decoded at 1/`denominator` scale, returns the region that covers every pixel of
-/// `crop`.
+/// Returns the region that covers all pixels of `crop` in an image decoded at 1/`denominator`
+/// scale.
 [[nodiscard]] constexpr image_box scaled_down(const image_box& crop,
                                               unsigned denominator) noexcept {
   const std::size_t left = crop.left / denominator;
@@ -97,13 +97,13 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {left, top, {end.width - left, end.height - top}};
 }
 
-/// A pool of objects that are expensive to create. A thread takes an object for a chunk of samples
-/// and then returns it. The pool grows to the largest number of readers that were active at the
-/// same time. Thread-safe. A lease must end before the pool is destroyed.
+/// A pool of objects that are expensive to create. A thread borrows an object for a chunk of
+/// samples. The pool grows to the maximum number of concurrent readers. Thread-safe. All leases
+/// must end before the pool is destroyed.
 template <class State>
 class decode_states {
  public:
-  /// Creates an empty pool. Each object will be a copy of `first`.
+  /// Creates an empty pool. Its objects will be copies of `first`.
   explicit decode_states(State first) : first_(std::move(first)) {}
   decode_states(const decode_states&) = delete;
   decode_states& operator=(const decode_states&) = delete;
@@ -116,10 +116,10 @@ class decode_states {
     }
     decode_states* states;
   };
-  /// A state that a thread has taken. The destructor returns it to the pool.
+  /// A borrowed object. The destructor returns it to the pool.
   using lease = std::unique_ptr<State, release>;
 
-  /// Takes an idle state, or creates one.
+  /// Returns an idle object or a new one.
   [[nodiscard]] lease take() {
     {
       const std::lock_guard lock{mutex_};
@@ -131,7 +131,7 @@ class decode_states {
     }
     auto state = std::make_unique<State>(first_);
     const std::lock_guard lock{mutex_};
-    // Reserves space for all states, so that the return of a state never allocates.
+    // Reserves space for all objects, so that returning an object never allocates.
     free_.reserve(made_ + 1);
     ++made_;
     return {state.release(), {this}};
@@ -139,12 +139,12 @@ class decode_states {
 
  private:
   const State first_;
-  std::mutex mutex_;  // guards the next two members
+  std::mutex mutex_;  // guards the members below
   std::vector<std::unique_ptr<State>> free_;
   std::size_t made_ = 0;
 };
 
-/// A dataset of the decoded images of a blob source, see `decode_images`. `Held` is a blob source,
+/// A dataset of the decoded images of a blob source (see `decode_images`). `Held` is a blob source,
 /// or a pointer to a blob source that must outlive the dataset.
 template <penstock::record_type Record, class Held, image_geometry Geometry,
           image_decoder... Decoders>
@@ -171,13 +171,12 @@ class decode_dataset {
     return {{size.height, size.width}, {}};
   }
 
-  /// Reads, decodes and resizes the images one by one. Each image is written directly to its place
-  /// in the batch.
+  /// Reads, decodes and resizes the images one by one, directly into the batch.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     const auto taken = states_->take();
-    // Gives no hint for the first image, which is needed now: its read would have to wait for all
-    // images of the hint.
+    // Excludes the first image from the hint. It is needed now, and its read would have to wait for
+    // all images in the hint.
     [[maybe_unused]] std::size_t hinted = 1;
     if constexpr (prefetches_chunks<Source>) {
       source().prefetch(indices.subspan((std::min)(indices.size(), hinted)));
@@ -198,7 +197,7 @@ class decode_dataset {
   {
     source().prefetch(index);
   }
-  /// Passes the hints to the source, no matter how far ahead they are.
+  /// Forwards all hints to the source, regardless of how far ahead they are.
   void prefetch_hint(std::span<const std::uint64_t> indices) const
     requires prefetches<Source>
   {
@@ -208,8 +207,8 @@ class decode_dataset {
       for (const std::uint64_t index : indices) source().prefetch(index);
     }
   }
-  /// Returns the number of stored bytes of image `index`. If the source does not know it, returns
-  /// the mean of the images read so far.
+  /// Returns the encoded size of image `index` in bytes. If the source does not know the size,
+  /// returns the mean of the images read so far.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     const std::uint64_t known = storage_size_of(source(), index);
     return known != 0 ? known : read_->value();
@@ -219,14 +218,15 @@ class decode_dataset {
   {
     return source().prefetch_capacity();
   }
-  /// Calls `f` with the source, so that access plans and warnings reach it.
+  /// Calls `f` with the source. The library forwards access plans and warnings through this
+  /// function.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     f(source(), indices);
   }
 
  private:
-  // The decoding state of a thread. A state is copied only before it is used.
+  // The decoding state of a thread. States are copied only before their first use.
   struct state {
     state(std::tuple<Decoders...> models, const resize_options& options)
         : decoders(std::move(models)), resize(options) {}
@@ -272,8 +272,8 @@ class decode_dataset {
     std::memcpy(out.address(1), &label, sizeof label);
   }
 
-  // Returns the geometry's plan for an image of `size` that is written to `slot`. Exceptions
-  // contain the image's key.
+  // Returns the plan for an image of `size` that will be written to `slot`. Exceptions contain the
+  // image key.
   image_plan plan_of(const image_size& size, sample_generator& random, const std::string& key,
                      const pixels& slot) const {
     try {
@@ -307,8 +307,7 @@ class decode_dataset {
     });
   }
 
-  // Decodes the part of the crop that is needed with `decode(box, out)`, and resizes it into the
-  // slot.
+  // Decodes the required part of the crop with `decode(box, out)` and resizes it into the slot.
   template <class Decode>
   void decode_crop(state& with, image_plan plan, const pixels& slot, Decode decode) const {
     if (plan.crop.size == plan.scaled) {
@@ -336,39 +335,39 @@ class decode_dataset {
 
 }  // namespace detail
 
-/// A decoded image in a batch: height x width x RGB, and the label of the blob source.
+/// A decoded image (height x width x RGB) and its label from the blob source.
 using image_record =
     record<field<"image", std::uint8_t, dyn, dyn, 3>, field<"label", std::int64_t>>;
 
-/// Options of decoding and resizing images.
+/// Options of `decode_images`.
 struct decode_options {
-  /// The filter and the order of passes.
+  /// Resize filter and pass order.
   resize_options resize = {};
-  /// Decodes a crop at 1/2, 1/4 or 1/8 of its size if the result is at least as large as the target
-  /// and the decoder supports it. This is faster for large images but inexact, because pixels are
-  /// first averaged in blocks, and the crop grows to whole blocks.
+  /// If true, decodes a crop at 1/2, 1/4 or 1/8 scale if the decoder supports it and the decoded
+  /// crop is at least as large as the target. This is faster for large images but inexact, because
+  /// the decoder first averages blocks of pixels and extends the crop to whole blocks.
   bool scaled = false;
 };
 
 namespace detail {
 
-/// The result of `decode_images(...)`: `photos | decode_images<jpeg_decoder>(geometry)`.
+/// The adaptor returned by `decode_images`, as in `photos | decode_images<jpeg_decoder>(geometry)`.
 template <image_geometry Geometry, image_decoder... Decoders>
 class decode_adaptor {
  public:
-  /// Stores the parts of a dataset until they are applied to a blob source.
   decode_adaptor(Geometry geometry, const decode_options& options, Decoders... decoders)
       : geometry_(std::move(geometry)), options_(options), decoders_(std::move(decoders)...) {}
 
-  /// Returns the dataset of the decoded images of `source`. Stores a pointer to an lvalue, which
-  /// must outlive the dataset, and moves an rvalue in.
+  /// Returns a dataset of the decoded images of `source`. References an lvalue, which must outlive
+  /// the dataset, and moves an rvalue in.
   template <class Source>
   friend auto operator|(Source&& source, decode_adaptor self) {
     using blobs = std::remove_cvref_t<Source>;
     static_assert(blob_source<blobs>,
                   "penstock::decode_images: it takes a blob source: size(), bytes(index, buffer), "
                   "label(index) and key(index), all const");
-    // The error is one sentence, without a page of unsatisfied constraints after it.
+    // A static_assert reports the error in one sentence instead of a page of unsatisfied
+    // constraints.
     if constexpr (blob_source<blobs>) {
       const auto over = [&self](auto held) {
         return decode_dataset<image_record, decltype(held), Geometry, Decoders...>{
@@ -391,26 +390,27 @@ class decode_adaptor {
 
 }  // namespace detail
 
-/// Decodes the images of a blob source, as a dataset of `image_record`:
+/// Returns an adaptor that decodes the images of a blob source into a dataset of `image_record`:
 ///
 ///     auto train = photos | decode_images<jpeg_decoder, png_decoder>(random_resized_crop{224});
 ///
-/// For each sample, the geometry draws a plan from the image's size and the sample's own generator.
-/// The first decoder whose `matches` returns true then decodes only the crop. The crop is resized
-/// directly into its place in the batch. Decoders are chosen by content, not by file name.
+/// For each sample, the geometry draws a plan from the image size and the sample's generator. The
+/// first decoder whose `matches` returns true decodes only the crop, which is resized directly into
+/// the batch. Decoders are chosen by content, not by file name.
 ///
-/// Errors of the blob source, the decoder and the geometry reach the consumer with the batch, or go
-/// to `faults.on_error`. An image that no decoder matches throws `image_unsupported` with the name
-/// of its format. Reading is thread-safe. For each thread that reads at the same time, the dataset
-/// keeps a set of decoders and memory for one encoded image and one crop.
+/// Errors of the blob source, the decoder and the geometry reach the consumer with the batch or are
+/// passed to `faults.on_error`. An image that no decoder matches causes `image_unsupported` with
+/// the format name. Reading is thread-safe. For each concurrent reader, the dataset keeps a set of
+/// decoders and memory for one encoded image and one crop.
 template <image_decoder... Decoders, image_geometry Geometry>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options = {}) {
   return detail::decode_adaptor<Geometry, Decoders...>{std::move(geometry), options, Decoders{}...};
 }
 
-/// Uses decoders with options, for example `decode_images(center_crop{224}, {},
-/// jpeg_decoder{{.strict = false}}, png_decoder{})`. Each thread has a copy of each decoder.
+/// Returns an adaptor for decoders with options, for example
+/// `decode_images(center_crop{224}, {}, jpeg_decoder{{.strict = false}}, png_decoder{})`. Each
+/// thread has its own copies of the decoders.
 template <image_geometry Geometry, image_decoder... Decoders>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options,

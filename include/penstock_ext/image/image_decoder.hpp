@@ -17,41 +17,41 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-// Errors in encoded images. Each is a `file_error`. `path()` is the key of the blob, and `offset()`
-// is the approximate byte position that the decoder has reached in the blob, or 0 if unknown.
+// Errors in encoded images. All are derived from `file_error`. `path()` returns the blob key.
+// `offset()` returns the approximate byte position of the decoder in the blob, or 0 if unknown.
 
-/// The bytes of an image end before the requested pixels.
+/// Thrown if an encoded image ends before the requested pixels.
 class [[gnu::visibility("default")]] image_truncated : public file_truncated {
  public:
   using file_truncated::file_truncated;
 };
 
-/// The bytes of an image are damaged: the header contradicts itself, or the pixels are invalid.
+/// Thrown if an encoded image is damaged, for example if its header is inconsistent or its pixels
+/// are invalid.
 class [[gnu::visibility("default")]] image_corrupt : public file_corrupt {
  public:
   using file_corrupt::file_corrupt;
 };
 
-/// An image has a format or a kind that no decoder reads, but as far as is known the image is
-/// valid. `found()` is the format or kind.
+/// Thrown if no decoder supports the format of an image, or a variant of the format. The image
+/// itself may be valid. `found()` returns the format or variant.
 class [[gnu::visibility("default")]] image_unsupported : public file_format_error {
  public:
   using file_format_error::file_format_error;
 };
 
-/// An image exceeds a limit of its decoder: pixels, memory or work. Detected before memory is
+/// Thrown if an image exceeds a decoder limit for pixels, memory or work. Detected before memory is
 /// allocated.
 class [[gnu::visibility("default")]] image_too_large : public file_error {
  public:
   using file_error::file_error;
 };
 
-/// The header of an image.
+/// Header of an image.
 struct image_info {
-  image_size size;  ///< columns and rows of the decoded image
-  std::size_t channels =
-      0;                ///< stored values per pixel: 1 for gray, 3 for color, 4 for CMYK or RGBA
-  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 (upright) if the decoder ignores it
+  image_size size;           ///< size of the decoded image
+  std::size_t channels = 0;  ///< stored channels: 1 for gray, 3 for color, 4 for CMYK or RGBA
+  int orientation = 1;       ///< EXIF orientation, 1 to 8; 1 (upright) if the decoder ignores it
 
   friend constexpr bool operator==(const image_info&, const image_info&) = default;
 };
@@ -59,7 +59,7 @@ struct image_info {
 /// Decodes images of one format to 8-bit RGB. A decoder has these members:
 ///
 ///     struct decoder {
-///       bool matches(std::span<const std::byte> bytes) const noexcept;  // is this my format?
+///       bool matches(std::span<const std::byte> bytes) const noexcept;  // checks the format
 ///       image_info info(std::span<const std::byte> bytes, std::string_view key);
 ///       void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
 ///                   const pixels& out);
@@ -67,14 +67,12 @@ struct image_info {
 ///
 /// `matches` checks the first few bytes of the content. `info` reads only the header. `decode`
 /// writes every pixel of `box` to `out`. `box` must be inside `info().size`, and `out` must have
-/// the box's size and three channels. The values equal those of the same part of the whole decoded
-/// image.
+/// the box's size and three channels. The values equal the same part of the whole decoded image.
 ///
-/// Errors in the bytes are thrown as an `image_truncated`, `image_corrupt`, `image_unsupported` or
-/// `image_too_large` that names `key`. Limits are checked before memory is allocated. A decoder
-/// keeps its memory for the next image, but no result depends on an earlier image, even after a
-/// failure. Only one thread at a time may use a decoder. A copy has the same options and separate
-/// memory.
+/// Invalid images cause `image_truncated`, `image_corrupt`, `image_unsupported` or
+/// `image_too_large` with `key` in the message. Limits are checked before memory is allocated. A
+/// decoder reuses its memory for the next image, but no result depends on an earlier image, even
+/// after a failure. Not thread-safe. A copy has the same options and separate memory.
 template <class D>
 concept image_decoder = std::copy_constructible<D> &&
                         requires(D& decoder, const D& constant, std::span<const std::byte> bytes,
@@ -84,8 +82,8 @@ concept image_decoder = std::copy_constructible<D> &&
                           decoder.decode(bytes, key, box, out);
                         };
 
-/// An `image_decoder` that can also decode to 1/2, 1/4 or 1/8 of the width and height, rounded up.
-/// In that case `box` is in pixels of the smaller image.
+/// An `image_decoder` that can also decode at 1/2, 1/4 or 1/8 scale, with sides rounded up. `box`
+/// is then in pixels of the smaller image.
 template <class D>
 concept scaled_image_decoder =
     image_decoder<D> && requires(D& decoder, std::span<const std::byte> bytes, std::string_view key,
@@ -95,15 +93,15 @@ concept scaled_image_decoder =
 
 namespace detail {
 
-/// Returns the size of an image of `size` when decoded at 1/`denominator` scale.
+/// Returns the size of an image of `size` that is decoded at 1/`denominator` scale.
 [[nodiscard]] constexpr image_size scaled_down(const image_size& size,
                                                unsigned denominator) noexcept {
   return {(size.width + denominator - 1) / denominator,
           (size.height + denominator - 1) / denominator};
 }
 
-/// Throws std::invalid_argument unless a decoder can write the part `box` of an image of `size` to
-/// `out`.
+/// Throws std::invalid_argument unless `box` lies inside an image of `size` and `out` has the box
+/// size and three channels.
 inline void require_box(std::string_view decoder, const image_box& box, const image_size& size,
                         const pixels& out) {
   if (!is_part_of(box, size)) {
@@ -124,7 +122,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return at <= all.size() && all.substr(at).starts_with(text);
 }
 
-/// Returns the name of an image's format, detected from its first bytes, or "" if the format is
+/// Returns the format name of an image, detected from its first bytes, or "" if the format is
 /// unknown.
 [[nodiscard]] inline std::string_view image_format_of(std::span<const std::byte> bytes) noexcept {
   using namespace std::string_view_literals;
@@ -143,7 +141,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
       if (has_text(bytes, 8, brand)) return "HEIC";
     }
   }
-  // Bytes 6 to 9 are reserved and must be 0, which they would not be in a text file.
+  // Bytes 6 to 9 are reserved and must be 0. In a text file they would not be 0.
   if (starts("BM"sv) && has_text(bytes, 6, "\0\0\0\0"sv)) return "BMP";
   if (bytes.size() > 2 && starts("P"sv)) {
     const auto kind = std::to_integer<char>(bytes[1]);
@@ -154,7 +152,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return {};
 }
 
-/// Describes `bytes` for messages: "a WebP picture", or the first bytes in hexadecimal.
+/// Describes `bytes` for messages, for example as "a WebP picture" or by the first bytes in
+/// hexadecimal.
 [[nodiscard]] inline std::string found_image(std::span<const std::byte> bytes) {
   if (bytes.empty()) return "no bytes at all";
   const std::string_view format = image_format_of(bytes);
@@ -170,8 +169,8 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return text;
 }
 
-/// Returns the integer in the `count` bytes at position `at`, which must be inside `bytes`. The
-/// integer is big-endian or little-endian.
+/// Returns the `count`-byte integer at position `at`, which must lie inside `bytes`. The integer is
+/// big-endian if `highest_first` is true, otherwise little-endian.
 [[nodiscard]] inline std::uint64_t number_at(std::span<const std::byte> bytes, std::size_t at,
                                              std::size_t count, bool highest_first) noexcept {
   std::uint64_t value = 0;
@@ -182,13 +181,13 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return value;
 }
 
-/// Returns true if the bytes of a JPEG image end before its end marker.
+/// Returns true if a JPEG image is truncated before its end marker.
 [[nodiscard]] inline bool jpeg_ends_early(std::span<const std::byte> bytes) noexcept {
   constexpr std::byte mark{0xff};
   constexpr std::byte end{0xd9};
   constexpr std::byte scan{0xda};
   std::size_t at = 2;
-  // Skips segments first, because an EXIF block may contain a small image with its own end marker.
+  // Skips segments first, because an EXIF block may contain a thumbnail with its own end marker.
   while (true) {
     while (at + 1 < bytes.size() && bytes[at] == mark && bytes[at + 1] == mark) ++at;  // fill bytes
     if (at + 1 >= bytes.size()) return true;
@@ -198,7 +197,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
     if (at + 3 >= bytes.size()) return true;
     at += 2 + number_at(bytes, at + 2, 2, true);
   }
-  // In the data of a scan, a byte 0xff is followed by 0 unless it begins a marker.
+  // In scan data, a byte 0xff is followed by 0 unless it begins a marker.
   auto from = bytes.begin() + static_cast<std::ptrdiff_t>(at);
   while ((from = std::find(from, bytes.end(), mark)) != bytes.end()) {
     if (++from != bytes.end() && *from == end) return false;
@@ -206,7 +205,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return true;
 }
 
-/// Returns true if the bytes of a PNG image end before its last chunk.
+/// Returns true if a PNG image is truncated before its last chunk.
 [[nodiscard]] inline bool png_ends_early(std::span<const std::byte> bytes) noexcept {
   constexpr std::size_t around = 12;  // length, name and checksum of a chunk
   for (std::size_t at = 8; at + around <= bytes.size();) {
@@ -218,15 +217,15 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return true;
 }
 
-/// Returns true if the bytes of a BMP image end before its last pixel. Works only for uncompressed
-/// pixels. Computes the size from the width and height, because the size in the header is wrong in
-/// many files.
+/// Returns true if a BMP image is truncated before its last pixel. Supports only uncompressed
+/// pixels. Computes the expected size from the width and height, because many files have a wrong
+/// size in the header.
 [[nodiscard]] inline bool bmp_ends_early(std::span<const std::byte> bytes) noexcept {
   const auto number = [bytes](std::size_t at, std::size_t count) {
     return number_at(bytes, at, count, false);
   };
   if (bytes.size() < 18) return true;
-  if (number(14, 4) < 40) return false;  // an older type of header
+  if (number(14, 4) < 40) return false;  // an older header version
   if (bytes.size() < 54) return true;
   const std::uint64_t compression = number(30, 4);
   const std::uint64_t width = number(18, 4);
@@ -236,12 +235,13 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   if ((compression != 0 && compression != 3) || bits == 0 || rows == 0) return false;
   if (number(10, 4) > bytes.size()) return true;
   const std::uint64_t there = bytes.size() - number(10, 4);
-  const std::uint64_t last = (bits + 7) / 8;  // the last row may lack its padding to 4 bytes
+  // The padding of the last row to 4 bytes may be missing.
+  const std::uint64_t last = (bits + 7) / 8;
   return there < last || (there - last) / ((bits + 31) / 32 * 4) < rows - 1;
 }
 
-/// Returns true if the bytes of an encoded image end too early, judging by its markers and lengths.
-/// Works for JPEG, PNG, WebP and BMP, and returns false for other formats. Decodes nothing.
+/// Returns true if an encoded image is truncated, judged by its markers and lengths. Supports JPEG,
+/// PNG, WebP and BMP, and returns false for other formats. Does not decode the image.
 [[nodiscard]] inline bool picture_ends_early(std::span<const std::byte> bytes) noexcept {
   const std::string_view format = image_format_of(bytes);
   if (format == "JPEG") return jpeg_ends_early(bytes);

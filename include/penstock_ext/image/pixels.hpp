@@ -14,17 +14,17 @@ inline namespace PENSTOCK_ABI {
 
 /// Width and height of an image, in pixels.
 struct image_size {
-  std::size_t width = 0;   ///< number of columns
-  std::size_t height = 0;  ///< number of rows
+  std::size_t width = 0;
+  std::size_t height = 0;
 
   friend constexpr bool operator==(const image_size&, const image_size&) = default;
 };
 
-/// A part of an image, in pixels from its top left corner.
+/// A rectangle in an image, in pixels from the top left corner.
 struct image_box {
   std::size_t left = 0;  ///< the first column
   std::size_t top = 0;   ///< the first row
-  image_size size;       ///< number of columns and rows
+  image_size size;
 
   friend constexpr bool operator==(const image_box&, const image_box&) = default;
 };
@@ -51,23 +51,23 @@ namespace detail {
 
 }  // namespace detail
 
-/// An image in memory that this object does not own, in HWC layout: each pixel has `channels`
-/// adjacent values, and `pitch` is the distance between rows. `Value` is std::uint8_t or float.
-/// `Value` is const for read-only images.
+/// A non-owning view of an image in HWC layout. Each pixel has `channels` adjacent values, and
+/// consecutive rows are `pitch` values apart. `Value` is std::uint8_t or float, and is const for
+/// read-only images.
 template <class Value>
 struct basic_pixels {
-  Value* data = nullptr;     ///< the first value of the first row
-  image_size size;           ///< number of columns and rows
+  Value* data = nullptr;  ///< the first value of the first row
+  image_size size;
   std::size_t channels = 3;  ///< values per pixel: 3 for RGB, 1 for gray
   std::size_t pitch = 0;     ///< distance between the starts of two rows, in values
 
   /// Returns the first value of row `y`.
   [[nodiscard]] constexpr Value* row(std::size_t y) const noexcept { return data + y * pitch; }
-  /// Returns the part `box`, which must lie inside the image.
+  /// Returns a view of the part `box`, which must lie inside the image.
   [[nodiscard]] constexpr basic_pixels part(const image_box& box) const noexcept {
     return {row(box.top) + box.left * channels, box.size, channels, pitch};
   }
-  /// Converts to a read-only image.
+  /// Converts to a read-only view.
   template <class Reading>
     requires(!std::is_const_v<Value> && std::is_same_v<Reading, const Value>)
   constexpr operator basic_pixels<Reading>() const noexcept {  // NOLINT: implicit by intent
@@ -75,12 +75,12 @@ struct basic_pixels {
   }
 };
 
-/// A writable image of 8-bit values.
+/// A writable view of an 8-bit image.
 using pixels = basic_pixels<std::uint8_t>;
-/// A read-only image of 8-bit values.
+/// A read-only view of an 8-bit image.
 using const_pixels = basic_pixels<const std::uint8_t>;
 
-/// Returns an image that refers to a view of height x width x channels, or of height x width.
+/// Returns a view of a tensor with the extents height x width x channels or height x width.
 template <class Value, std::size_t... Extents>
   requires(sizeof...(Extents) == 2 || sizeof...(Extents) == 3)
 [[nodiscard]] constexpr basic_pixels<Value> as_pixels(

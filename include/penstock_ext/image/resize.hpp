@@ -19,7 +19,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws std::invalid_argument unless `plan` turns an image like `in` into an image like `out`.
+/// Throws std::invalid_argument unless `plan` is valid for the input image `in` and the output
+/// image `out`.
 inline void check_resize(const const_pixels& in, const image_plan& plan, const pixels& out) {
   const auto refuse = [](const std::string& expected, const std::string& found) {
     throw std::invalid_argument("resizer: expected " + expected + ", found " + found);
@@ -51,7 +52,7 @@ inline void copy_rows(const const_pixels& from, const pixels& to) {
   }
 }
 
-/// Writes zeros to all of `out` except the part `inner`.
+/// Fills `out` with zeros outside the rectangle `inner`.
 inline void clear_around(const pixels& out, const image_box& inner) {
   for (std::size_t y = 0; y < out.size.height; ++y) {
     const bool beside = y >= inner.top && y - inner.top < inner.size.height;
@@ -62,10 +63,9 @@ inline void clear_around(const pixels& out, const image_box& inner) {
   }
 }
 
-/// Resizes an axis of `length` pixels to `scaled` pixels. For each of the `count` result pixels
-/// starting at `first`, calls `take` with the source pixel that contains the center of the result
-/// pixel. As in Pillow, the position is a running sum from the first pixel, because a product may
-/// be rounded differently.
+/// Resizes an axis of `length` pixels to `scaled` pixels. Calls `take` with the nearest source
+/// pixel of each of the `count` result pixels starting at `first`. As in Pillow, positions are
+/// running sums from the first pixel, because a product may be rounded differently.
 template <class Take>
 void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std::size_t count,
                   Take take) {
@@ -76,7 +76,7 @@ void each_nearest(std::size_t length, std::size_t scaled, std::size_t first, std
   }
 }
 
-/// Resizes `in`, the crop of `plan`, by taking the nearest pixels. `columns` is a buffer that is
+/// Resizes `in`, the crop of `plan`, with nearest-neighbor sampling. `columns` is a buffer that is
 /// reused between calls.
 template <std::size_t Channels>
 void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels& out,
@@ -98,13 +98,13 @@ void resize_nearest(const const_pixels& in, const image_plan& plan, const pixels
                });
 }
 
-/// The weights of a box filter. The box includes its right end.
+/// Weights of a box filter. The box includes its right end.
 struct box_weight {
   static constexpr double support = 0.5;
   double operator()(double x) const noexcept { return x > -0.5 && x <= 0.5 ? 1.0 : 0.0; }
 };
 
-/// The weights of a triangle filter (bilinear).
+/// Weights of a triangle (bilinear) filter.
 struct bilinear_weight {
   static constexpr double support = 1.0;
   double operator()(double x) const noexcept {
@@ -113,7 +113,7 @@ struct bilinear_weight {
   }
 };
 
-/// The weights of a sinc with a Hamming window, whose factors are floats.
+/// Weights of a sinc with a Hamming window, whose factors are floats.
 struct hamming_weight {
   static constexpr double support = 1.0;
   double operator()(double x) const noexcept {
@@ -125,7 +125,7 @@ struct hamming_weight {
   }
 };
 
-/// The weights of Keys' cubic with a = -1/2.
+/// Weights of Keys' cubic with a = -1/2.
 struct bicubic_weight {
   static constexpr double support = 2.0;
   double operator()(double x) const noexcept {
@@ -136,14 +136,14 @@ struct bicubic_weight {
   }
 };
 
-/// The weights of sinc(x) sinc(x / 3) up to 3.
+/// Weights of sinc(x) sinc(x / 3) for |x| < 3.
 struct lanczos_weight {
   static constexpr double support = 3.0;
   double operator()(double x) const noexcept {
     if (!(x >= -3 && x < 3)) return 0.0;
     if (x == 0) return 1.0;
     x = x < 0 ? -x : x;
-    // A single series computes both sines: sin 3a = sin a (3 - 4 sin^2 a).
+    // One series computes both sines: sin 3a = sin a (3 - 4 sin^2 a).
     const double sine = sin_pi(x / 3);
     const double square = rounded(sine * sine);
     const double x_pi = x * pi;
@@ -151,7 +151,7 @@ struct lanczos_weight {
   }
 };
 
-/// Selects the implementation of the passes. All implementations give bit-identical results.
+/// Implementations of the passes. All are bit-identical.
 enum class resample_path { plain, avx2, neon };
 
 /// Returns the fastest implementation that this machine supports.
@@ -165,7 +165,7 @@ inline resample_path fastest_resample_path() noexcept {
 #endif
 }
 
-/// Returns the integer part of a sum, clamped to a byte.
+/// Returns the integer part of a weighted sum, clamped to a byte.
 inline std::uint8_t clipped(std::int32_t sum) noexcept {
   return static_cast<std::uint8_t>(
       (std::min)((std::max)(sum >> coefficient_bits, std::int32_t{0}), std::int32_t{255}));
@@ -187,7 +187,7 @@ void row_plain(const resample_table& table, const std::uint8_t* in, std::uint8_t
   }
 }
 
-/// Computes `size` bytes of a row from `taps` rows with plain loops. `coefficient(tap)` is the
+/// Computes `size` bytes of a row from `taps` rows with plain loops. `coefficient(tap)` returns the
 /// weight of a row.
 template <class Coefficient>
 void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t* in,
@@ -206,12 +206,11 @@ void columns_plain(Coefficient coefficient, std::size_t taps, const std::uint8_t
   }
 }
 
-/// Computes each row of `out` from the columns of the same row of `in`, with the weights of
-/// `table`. `end` is the end of the readable memory. Rows close to the end are first copied to
-/// `spare_`.
+/// Resizes rows horizontally with the weights of `table`. `end` is the end of the readable memory.
+/// Rows close to the end are first copied to `spare_`.
 class horizontal_pass {
  public:
-  /// Runs the pass from `in` to `out`, which has as many rows as `in`, and table.size() columns.
+  /// Resizes `in` into `out`, which has as many rows as `in` and table.size() columns.
   void operator()(resample_path path, const resample_table& table, const const_pixels& in,
                   const std::uint8_t* end, const pixels& out) {
     if (in.channels == 1) return run<1>(path, table, in, end, out);
@@ -220,7 +219,7 @@ class horizontal_pass {
   }
 
  private:
-  // Number of bytes that an implementation may read after the last pixel of a window.
+  // Number of bytes that an implementation may read beyond the last pixel of a window.
   static constexpr std::size_t beyond = 16;
 
   template <std::size_t Channels>
@@ -237,8 +236,8 @@ class horizontal_pass {
       const std::uint8_t* from[4];
       std::uint8_t* to[4];
       for (std::size_t i = 0; i < 4; ++i) {
-        const std::size_t row = (std::min)(y + i, rows - 1);  // repeats the last row if fewer are
-                                                              // left
+        const std::size_t row = (std::min)(y + i, rows - 1);  // repeats the last row if fewer than
+                                                              // four remain
         from[i] = in.row(row);
         to[i] = out.row(row);
         if (static_cast<std::size_t>(end - from[i]) < used + beyond) {
@@ -258,8 +257,8 @@ class horizontal_pass {
   std::vector<std::uint8_t> spare_;
 };
 
-/// Computes each row of `out` from rows of `in`, with the weights of `table`. The first row of `in`
-/// is row number `above` of the table.
+/// Resizes columns vertically with the weights of `table`. The first row of `in` is row `above` of
+/// the table.
 inline void vertical_pass(resample_path path, const resample_table& table, const const_pixels& in,
                           std::size_t above, const pixels& out) {
   const std::size_t bytes = out.size.width * out.channels;
@@ -290,8 +289,8 @@ inline void vertical_pass(resample_path path, const resample_table& table, const
 
 }  // namespace detail
 
-/// The weights of the pixels around a point. All filters except `nearest` use more source pixels if
-/// the image shrinks, so that no pixel is skipped (antialiasing).
+/// Filters that weight the pixels around a point. If the image shrinks, all filters except
+/// `nearest` widen so that no pixel is skipped (antialiasing).
 enum class resize_filter {
   nearest,   ///< the pixel that contains the point
   box,       ///< the mean of the covered area
@@ -301,11 +300,11 @@ enum class resize_filter {
   lanczos,   ///< sinc(x) sinc(x / 3), six pixels wide
 };
 
-/// The order of the two passes. Values are rounded to bytes between them, so the order can change a
-/// value, by up to 4 with `bicubic` and 11 with `lanczos`.
+/// Order of the two passes. Values are rounded to bytes between the passes, so the order can change
+/// a value, by up to 4 with `bicubic` and 11 with `lanczos`.
 enum class pass_order {
-  /// The order of Pillow up to 12, with which most models were trained. The horizontal pass is
-  /// first, unless the height shrinks and is more than a hundred times the width.
+  /// The order of Pillow up to version 12, with which most models were trained. The horizontal pass
+  /// is first, unless the height shrinks and is more than a hundred times the width.
   horizontal_first,
   /// The order of Pillow 13. The vertical pass is first if the height shrinks by more than twice
   /// the factor of the width.
@@ -314,40 +313,40 @@ enum class pass_order {
 
 /// Options of a `resizer`.
 struct resize_options {
-  resize_filter filter = resize_filter::bilinear;   ///< the weights of pixels
-  pass_order order = pass_order::horizontal_first;  ///< the pass that comes first
+  resize_filter filter = resize_filter::bilinear;   ///< weights of the source pixels
+  pass_order order = pass_order::horizontal_first;  ///< order of the passes
 };
 
-/// Crops, resizes and mirrors 8-bit images, with the same bits as Pillow's
-/// `image.crop(box).resize(size, filter)` for one byte per channel. Images that shrink are
-/// antialiased. Coefficients have 22 fractional bits. Pixels outside the crop have no effect.
+/// Crops, resizes and flips 8-bit images. The result is bit-identical to Pillow's
+/// `image.crop(box).resize(size, filter)` for one byte per channel. Shrinking antialiases.
+/// Coefficients have 22 fractional bits. Pixels outside the crop have no effect.
 ///
 ///     penstock::resizer resize{{.filter = penstock::resize_filter::bicubic}};
 ///     resize(picture, thumbnail);   // the whole image, to the size of `thumbnail`
 ///     resize(picture, plan, slot);  // by the plan of a geometry
 ///
-/// Images have 1, 3 or 4 channels, and sides of up to 2^24 pixels. No channel is treated as alpha
-/// (Pillow's modes L, RGB and CMYK). Only one thread at a time may use a resizer. The resizer keeps
-/// its tables and the rows between the two passes, so it allocates nothing after the largest image.
-/// The bits are the same on every machine, with or without vector instructions.
+/// Images must have 1, 3 or 4 channels, and sides of up to 2^24 pixels. No channel is treated as
+/// alpha (Pillow's modes L, RGB and CMYK). Not thread-safe. The resizer reuses its tables and
+/// intermediate rows, so it allocates only for images larger than all before. Results are the same
+/// on every machine, with or without vector instructions.
 ///
 /// Source: Pillow's documentation, its pull requests 977, 1933 and 2254, and for
 /// `pass_order::by_shrink` 9549.
 class resizer {
  public:
-  /// By default, uses bilinear weights and the pass order of Pillow up to 12.
+  /// Uses bilinear weights and the pass order of Pillow up to version 12 by default.
   explicit resizer(const resize_options& options = {})
       : resizer(options, detail::fastest_resample_path()) {}
 
-  /// Uses the implementation `path`, which the machine must support. For tests.
+  /// Uses the implementation `path`, which the machine must support. Intended for tests.
   resizer(const resize_options& options, detail::resample_path path)
       : options_(options), path_(path) {}
 
-  /// Crops, resizes and mirrors `in` according to `plan` and writes all of `out`. `out` must have
-  /// the size `plan.size()` and the channels of `in`, and must not overlap `in`. Computes only the
-  /// rows and columns that the plan keeps. May read the bytes between two rows of `in`, which have
-  /// no effect. Throws std::invalid_argument, and writes nothing, if sizes, boxes or channels do
-  /// not fit. Throws std::bad_alloc if memory for a larger image than before cannot be allocated.
+  /// Crops, resizes and flips `in` according to `plan` and writes all of `out`. `out` must have the
+  /// size `plan.size()` and as many channels as `in`, and must not overlap `in`. Computes only the
+  /// rows and columns that the plan keeps. May read the padding between rows of `in`, which has no
+  /// effect. Throws std::invalid_argument, and writes nothing, if sizes, boxes or channels do not
+  /// fit. Throws std::bad_alloc if an allocation fails.
   void operator()(const const_pixels& in, const image_plan& plan, const pixels& out) {
     detail::check_resize(in, plan, out);
     const image_border& border = plan.border;
@@ -369,7 +368,7 @@ class resizer {
     (*this)(in, {{0, 0, in.size}, out.size, {0, 0, out.size}}, out);
   }
 
-  /// Returns the options that were passed to the constructor.
+  /// Returns the options passed to the constructor.
   [[nodiscard]] const resize_options& options() const noexcept { return options_; }
 
  private:

@@ -20,7 +20,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Maps a result pixel (x, y) to its source, whose x is xx * x + xy * y + x0.
+/// An affine map from output pixels to input positions. The input x of output pixel (x, y) is xx *
+/// x + xy * y + x0.
 struct affine_matrix {
   double xx;
   double xy;
@@ -36,8 +37,8 @@ inline double sine_of_half_turns(double x) noexcept {
   return turns <= 1 ? sin_pi(turns) : -sin_pi(turns - 1);
 }
 
-/// Fixed-point numbers with 16 fractional bits. Pillow uses them for rotations whose coordinates
-/// fit in 32 bits.
+/// Fixed-point steps with 16 fractional bits. Pillow uses them for rotations whose coordinates fit
+/// into 32 bits.
 struct fixed_steps {
   using number = std::int64_t;
   static number from(double value) noexcept {
@@ -49,8 +50,8 @@ struct fixed_steps {
   static std::size_t whole(number at) noexcept { return static_cast<std::size_t>(at >> 16); }
 };
 
-/// Doubles. Pillow uses them if coordinates do not fit in 32 bits, or if the image is neither
-/// rotated nor sheared.
+/// Floating-point steps. Pillow uses them if coordinates do not fit into 32 bits, or if the image
+/// is neither rotated nor sheared.
 struct double_steps {
   using number = double;
   static number from(double value) noexcept { return value; }
@@ -60,7 +61,8 @@ struct double_steps {
   static std::size_t whole(number at) noexcept { return static_cast<std::size_t>(at); }
 };
 
-/// Returns true if the sources of all corners fit in the 16 integer bits, which include the sign.
+/// Returns true if the input positions of all corners fit into the 16 integer bits, including the
+/// sign.
 inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept {
   for (const double x : {0.0, static_cast<double>(size.width)}) {
     for (const double y : {0.0, static_cast<double>(size.height)}) {
@@ -72,13 +74,13 @@ inline bool fits_fixed(const affine_matrix& m, const image_size& size) noexcept 
   return true;
 }
 
-/// Walks over a transformed image, row by row. For each result pixel, takes the source pixel that
-/// contains its center. Running sums are computed as in Pillow. A part of the result has the same
-/// bits as that part of the whole result.
+/// Iterates row by row over a transformed image with nearest-neighbor sampling. Positions are
+/// running sums, computed as in Pillow. Every crop of the output is bit-identical to the same part
+/// of the whole output.
 template <std::size_t Channels, class Steps>
 class nearest_walk {
  public:
-  /// Starts before the first row of `in`, transformed by `m`. Pixels outside `in` have the value
+  /// Starts at the first row of `in`, transformed by `m`. Pixels outside `in` have the value
   /// `fill`.
   nearest_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in),
@@ -97,7 +99,7 @@ class nearest_walk {
     row_x_ += xy_;
     row_y_ += yy_;
   }
-  /// Skips `count` pixels of the row, one at a time, because a product would be rounded
+  /// Skips `count` pixels of the row, one at a time, because a multiplication would be rounded
   /// differently.
   void skip(std::size_t count) noexcept {
     for (; count > 0; --count, at_x_ += xx_, at_y_ += yx_) {
@@ -132,10 +134,9 @@ class nearest_walk {
   number at_y_ = 0;
 };
 
-/// The two pixels around a position in a row.
+/// The two pixels around a position along one axis.
 struct bilinear_taps {
-  static constexpr std::ptrdiff_t before = 0;  // the first tap is the pixel that contains the
-                                               // position
+  static constexpr std::ptrdiff_t before = 0;  // the first tap contains the position
   static constexpr std::size_t count = 2;
 
   /// Interpolates between `v[0]` and `v[1]`.
@@ -145,8 +146,8 @@ struct bilinear_taps {
   static std::uint8_t to_byte(double value) noexcept { return static_cast<std::uint8_t>(value); }
 };
 
-/// The four pixels around a position in a row, interpolated by a cubic with a = -1 between the
-/// middle two.
+/// The four pixels around a position along one axis. The interpolation between the middle two is
+/// cubic with a = -1.
 struct bicubic_taps {
   static constexpr std::ptrdiff_t before = 1;
   static constexpr std::size_t count = 4;
@@ -163,12 +164,12 @@ struct bicubic_taps {
   }
 };
 
-/// Walks over a transformed image like `nearest_walk`, but interpolates between the pixels around
-/// each position. Pixels at the edge are repeated.
+/// Iterates over a transformed image like `nearest_walk`, but interpolates between the pixels
+/// around each position. Repeats the pixels at the edges.
 template <std::size_t Channels, class Taps>
 class weighed_walk {
  public:
-  /// Starts before the first row of `in`, transformed by `m`. Pixels outside `in` have the value
+  /// Starts at the first row of `in`, transformed by `m`. Pixels outside `in` have the value
   /// `fill`.
   weighed_walk(const const_pixels& in, const affine_matrix& m, const std::uint8_t* fill) noexcept
       : in_(in), m_(m), fill_(fill) {}
@@ -200,8 +201,8 @@ class weighed_walk {
  private:
   static constexpr std::size_t taps = Taps::count;
 
-  // Writes the indices of the taps around the position `at`, which is at least -0.5, to `places`.
-  // Returns the distance of `at` from the middle tap.
+  // Writes the tap indices around the position `at` to `places`. `at` must be at least -0.5.
+  // Returns the distance from the middle tap to `at`.
   static double place(double at, std::size_t length, std::ptrdiff_t (&places)[taps]) noexcept {
     const std::ptrdiff_t whole = at < 0 ? -1 : static_cast<std::ptrdiff_t>(at);
     const auto last = static_cast<std::ptrdiff_t>(length) - 1;
@@ -235,40 +236,40 @@ class weighed_walk {
   affine_matrix m_;
   const std::uint8_t* fill_;
   double x_ = 0.5;
-  double y_ = -0.5;  // the row before the first row
+  double y_ = -0.5;  // one row above the first row
 };
 
 }  // namespace detail
 
-/// A rotation about the center of an image, with a shift, a scale and a shear.
+/// A rotation about the image center, combined with a translation, a scale and a shear.
 struct affine_change {
-  double angle = 0;    ///< rotation in degrees, clockwise
-  double right = 0;    ///< shift to the right, in pixels
-  double down = 0;     ///< shift downwards, in pixels
-  double scale = 1;    ///< must be above 0; 2 doubles all lengths
+  double angle = 0;    ///< clockwise rotation in degrees
+  double right = 0;    ///< translation to the right in pixels
+  double down = 0;     ///< downward translation in pixels
+  double scale = 1;    ///< scale factor, above 0; 2 doubles all lengths
   double shear_x = 0;  ///< horizontal shear in degrees
   double shear_y = 0;  ///< vertical shear in degrees
 };
 
-/// The interpolation of the pixels of a transformed image.
+/// Interpolation of transformed images.
 enum class affine_filter {
-  nearest,   ///< the pixel that contains its center
-  bilinear,  ///< the 2 x 2 pixels around its center
-  bicubic,   ///< the 4 x 4 pixels around its center, by Keys' cubic with a = -1
+  nearest,   ///< nearest neighbor
+  bilinear,  ///< the 2 x 2 nearest pixels, linearly weighted
+  bicubic,   ///< the 4 x 4 nearest pixels, weighted by Keys' cubic with a = -1
 };
 
-/// Options for sampling a transformed image. As in Pillow, an image that shrinks is not
-/// antialiased.
+/// Sampling options for transformed images. As in Pillow, shrinking does not antialias.
 struct affine_options {
-  affine_filter filter = affine_filter::nearest;  ///< the interpolation
-  std::array<std::uint8_t, 4> fill{};             ///< value of pixels outside the image, by channel
+  affine_filter filter = affine_filter::nearest;
+  /// value of pixels outside the image, for each channel
+  std::array<std::uint8_t, 4> fill{};
 };
 
 namespace detail {
 
-/// Returns the matrix of `change` for an image of `size`: the inverse of a rotation with shear and
-/// scale. Throws std::invalid_argument unless all numbers are finite, scale > 0, and the shears are
-/// between -90 and 90 degrees.
+/// Returns the matrix of `change` for an image of `size`, which maps output pixels to input
+/// positions. Throws std::invalid_argument unless all members are finite, scale > 0, and the shears
+/// are between -90 and 90 degrees.
 inline affine_matrix matrix_of(const affine_change& change, const image_size& size) {
   if (!(std::isfinite(change.angle) && std::isfinite(change.right) && std::isfinite(change.down) &&
         std::isfinite(change.scale) && change.scale > 0 && std::fabs(change.shear_x) < 90 &&
@@ -278,7 +279,7 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
         to_text(change.scale) + ", shear = " + to_text(change.shear_x) + ", " +
         to_text(change.shear_y));
   }
-  // Uses the formula in the documentation of torchvision. Angles are in half turns.
+  // Uses the formula from the torchvision documentation. Angles are in half turns.
   const auto sine = sine_of_half_turns;
   const auto cosine = [](double x) { return sine_of_half_turns(x + 0.5); };
   const double angle = change.angle / 180;
@@ -296,7 +297,7 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
   const double xy = -b / change.scale;
   const double yx = -c / change.scale;
   const double yy = a / change.scale;
-  // Rotates about the center, and then shifts.
+  // Rotates about the center, then translates.
   const double x = static_cast<double>(size.width) * 0.5;
   const double y = static_cast<double>(size.height) * 0.5;
   const double from_x = -x - change.right;
@@ -305,7 +306,7 @@ inline affine_matrix matrix_of(const affine_change& change, const image_size& si
           yx, yy, rounded(yx * from_x) + rounded(yy * from_y) + y};
 }
 
-/// Calls `use` with a walk over `in`, transformed by `m`.
+/// Calls `use` with an iterator over `in`, transformed by `m`.
 template <std::size_t Channels, class Use>
 void walk_over(const const_pixels& in, const affine_matrix& m, const affine_options& options,
                Use use) {
@@ -323,13 +324,13 @@ void walk_over(const const_pixels& in, const affine_matrix& m, const affine_opti
 
 }  // namespace detail
 
-/// Transforms `in` and writes the result to `out`. The images must have the same size and channels,
-/// and must not overlap. The bits equal those of Pillow's `transform(size, AFFINE, matrix, filter,
-/// fillcolor=fill)` with the same matrix. The matrix equals torchvision's within 1e-12. Sines may
-/// differ in the last bit, in which case an interpolated value may differ by 1. No channel is
-/// treated as alpha. Throws std::invalid_argument unless the sizes and channels are equal, the
-/// channels are 1, 3 or 4, all numbers are finite, scale > 0, and the shears are between -90 and 90
-/// degrees.
+/// Transforms `in` and writes the result to `out`. The images must have the same size and channel
+/// count, and must not overlap. The result is bit-identical to Pillow's
+/// `transform(size, AFFINE, matrix, filter, fillcolor=fill)` with the same matrix. The matrix
+/// equals torchvision's within 1e-12, because sines may differ in the last bit. An interpolated
+/// value may therefore differ by 1 from torchvision. No channel is treated as alpha. Throws
+/// std::invalid_argument unless the images have the same size and 1, 3 or 4 channels, all members
+/// of `change` are finite, scale > 0, and the shears are between -90 and 90 degrees.
 inline void affine(const const_pixels& in, const affine_change& change, const pixels& out,
                    const affine_options& options = {}) {
   if (in.size != out.size || in.channels != out.channels ||
@@ -352,22 +353,23 @@ inline void affine(const const_pixels& in, const affine_change& change, const pi
   if (in.channels == 4) detail::walk_over<4>(in, matrix, options, write);
 }
 
-/// The ranges from which `random_affine` draws. Values of 0, and a scale of 1, disable a change.
+/// Parameter ranges of `random_affine`. A value of 0 disables a transformation, and a scale of 1
+/// disables scaling.
 struct random_affine_options {
-  double degrees = 0;            ///< rotates by -degrees to degrees
-  double translate_x = 0;        ///< shifts left or right by up to this fraction of the width
-  double translate_y = 0;        ///< shifts up or down by up to this fraction of the height
-  double scale_low = 1;          ///< the smallest scale
-  double scale_high = 1;         ///< the largest scale
-  double shear_x = 0;            ///< shears by -shear_x to shear_x degrees
-  double shear_y = 0;            ///< shears by -shear_y to shear_y degrees
-  affine_options sampling = {};  ///< options for sampling the result
+  double degrees = 0;      ///< rotation by -degrees to degrees
+  double translate_x = 0;  ///< maximum horizontal translation, as a fraction of the width
+  double translate_y = 0;  ///< maximum vertical translation, as a fraction of the height
+  double scale_low = 1;    ///< minimum scale
+  double scale_high = 1;   ///< maximum scale
+  double shear_x = 0;      ///< horizontal shear by -shear_x to shear_x degrees
+  double shear_y = 0;      ///< vertical shear by -shear_y to shear_y degrees
+  affine_options sampling = {};
 };
 
-/// Transforms an image by a random rotation, shift, scale and shear: torchvision's `RandomAffine`.
-/// By default it takes the nearest pixel and writes zeros outside. Draws the angle, the horizontal
-/// shift, the vertical shift, the scale and the shears, in this order, and skips disabled changes.
-/// Shifts are rounded to pixels.
+/// Applies a random rotation, translation, scale and shear, like torchvision's `RandomAffine`. The
+/// defaults are nearest-neighbor sampling and zeros outside the image. Draws the angle, the
+/// horizontal and vertical translation, the scale and the shears, in this order, and skips disabled
+/// transformations. Translations are rounded to whole pixels.
 ///
 ///     auto more = photos | penstock::map<photo>([turn = penstock::random_affine{{.degrees = 9}}](
 ///                                auto in, auto out, auto& random) {
@@ -375,11 +377,11 @@ struct random_affine_options {
 ///            penstock::as_pixels(penstock::get<"image">(out)), random);
 ///     });
 ///
-/// May be called from many threads at once. The draws are the same on every machine.
+/// Thread-safe. Random draws are the same on every machine.
 class random_affine {
  public:
-  /// Throws std::invalid_argument unless all numbers are finite and not negative, shifts are at
-  /// most 1, shears at most 89, degrees at most 360, and 1e-3 <= scale_low <= scale_high <= 1e3.
+  /// Throws std::invalid_argument unless all options are finite and not negative, translations are
+  /// at most 1, shears at most 89, degrees at most 360, and 1e-3 <= scale_low <= scale_high <= 1e3.
   explicit random_affine(const random_affine_options& options) : options_(options) {
     check("degrees", options.degrees, 0, 360);
     check("translate_x", options.translate_x, 0, 1);
@@ -390,7 +392,7 @@ class random_affine {
     check("shear_y", options.shear_y, 0, 89);
   }
 
-  /// Draws the change of an image of `size`.
+  /// Draws the transformation of an image of `size`.
   [[nodiscard]] affine_change draw(const image_size& size, sample_generator& random) const {
     affine_change change;
     change.angle = either_way(random, options_.degrees);
@@ -406,12 +408,13 @@ class random_affine {
     return change;
   }
 
-  /// Draws a change and writes the transformed `in` to `out`. Throws what `affine` throws.
+  /// Draws a transformation and writes the transformed `in` to `out`. Throws the errors of
+  /// `affine`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const {
     affine(in, draw(in.size, random), out, options_.sampling);
   }
 
-  /// Returns the options for sampling the result.
+  /// Returns the sampling options.
   [[nodiscard]] const affine_options& sampling() const noexcept { return options_.sampling; }
 
  private:

@@ -17,9 +17,9 @@
 #include <penstock_ext/image/detail/exact_math.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
-// Color changes of 8-bit RGB images in place. The results have the same bits as those of Pillow's
-// ImageEnhance and of torchvision's functions for Pillow images, because the same values are
-// floats. All functions throw std::invalid_argument unless the image has three channels.
+// In-place color changes of 8-bit RGB images. The results are bit-identical to Pillow's
+// ImageEnhance and torchvision's functions for Pillow images, because the computations use float in
+// the same places. All functions throw std::invalid_argument unless the image has three channels.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -43,7 +43,7 @@ inline float checked_factor(const char* name, double factor) {
   return static_cast<float>(factor);
 }
 
-/// Calls `change` with a pointer to the first value of each pixel.
+/// Calls `change` with a pointer to the first channel of each pixel.
 template <class Change>
 void for_each_pixel(const pixels& picture, Change change) {
   for (std::size_t y = 0; y < picture.size.height; ++y) {
@@ -72,8 +72,9 @@ inline std::uint64_t sum_of_greys(const pixels& picture) {
   return sum;
 }
 
-/// Returns `from + part * (to - from)`, clamped and truncated to a byte. The product is exact as a
-/// double, so it is rounded to a float only once, even if the compiler fuses operations.
+/// Returns `from + part * (to - from)`, clamped and truncated to a byte. The product is exact in
+/// double precision. It is therefore rounded to float only once, even if the compiler contracts
+/// operations.
 inline std::uint8_t blended(int from, int to, float part) noexcept {
   const auto step = static_cast<float>(double{part} * (to - from));
   const float value = static_cast<float>(from) + step;
@@ -82,7 +83,7 @@ inline std::uint8_t blended(int from, int to, float part) noexcept {
                         : static_cast<std::uint8_t>(value);
 }
 
-/// Returns a table of all 256 values, each blended with `from`.
+/// Returns a lookup table of all 256 values, each blended with `from`.
 inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) noexcept {
   std::array<std::uint8_t, 256> table;
   for (int value = 0; value < 256; ++value) {
@@ -91,7 +92,7 @@ inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) 
   return table;
 }
 
-/// Replaces each value with its entry in `table`.
+/// Replaces each channel value with its entry in `table`.
 inline void look_up(const pixels& picture, const std::array<std::uint8_t, 256>& table) {
   for_each_pixel(picture, [&table](std::uint8_t* rgb) {
     for (int c = 0; c < 3; ++c) rgb[c] = table[rgb[c]];
@@ -111,7 +112,7 @@ inline void make_grey(const pixels& picture) {
   for_each_pixel(picture, [](std::uint8_t* rgb) { std::fill_n(rgb, 3, grey_of(rgb)); });
 }
 
-/// Converts colors to hue, saturation and value, a byte each, and back.
+/// Converts colors to 8-bit hue, saturation and value, and back.
 class hue_table {
  public:
   hue_table() noexcept {
@@ -122,11 +123,11 @@ class hue_table {
     }
   }
 
-  /// Adds `steps` to the hue of a pixel; 255 steps are a full turn.
+  /// Adds `steps` to the hue of a pixel. A full turn has 255 steps.
   void turn(std::uint8_t* rgb, int steps) const noexcept {
     const int max = (std::max)({rgb[0], rgb[1], rgb[2]});
     const int min = (std::min)({rgb[0], rgb[1], rgb[2]});
-    if (max == min) return;  // gray has no saturation
+    if (max == min) return;  // a gray pixel has no hue
     const auto range = static_cast<float>(max - min);
     const auto saturation = static_cast<int>(double{range / static_cast<float>(max)} * 255);
     const int hue = static_cast<int>(double{hue_of(rgb, max, range)} * 255);
@@ -135,8 +136,8 @@ class hue_table {
 
  private:
   struct sector {
-    int sixth;       // sector of the circle
-    float fraction;  // position in the sector
+    int sixth;       // sector of the hue circle
+    float fraction;  // position within the sector
   };
 
   static float hue_of(const std::uint8_t* rgb, int max, float range) noexcept {
@@ -179,16 +180,17 @@ class hue_table {
 
 }  // namespace detail
 
-/// Blends with black: 0 gives black, 1 the original image, 2 twice the brightness. Throws
-/// std::invalid_argument unless `factor` is finite and not negative.
+/// Blends with black. A factor of 0 returns black, 1 the original image, and 2 doubles the
+/// brightness. Throws std::invalid_argument unless `factor` is finite and not negative.
 inline void adjust_brightness(const pixels& picture, double factor) {
   detail::check_colours("adjust_brightness", picture);
   detail::look_up(picture,
                   detail::blend_table(0, detail::checked_factor("adjust_brightness", factor)));
 }
 
-/// Blends with the image's mean gray: 0 gives the mean gray, 1 the original image, 2 twice the
-/// contrast. Throws std::invalid_argument unless `factor` is finite and not negative.
+/// Blends with the image's mean gray. A factor of 0 returns the mean gray, 1 the original image,
+/// and 2 doubles the contrast. Throws std::invalid_argument unless `factor` is finite and not
+/// negative.
 inline void adjust_contrast(const pixels& picture, double factor) {
   detail::check_colours("adjust_contrast", picture);
   const float part = detail::checked_factor("adjust_contrast", factor);
@@ -197,16 +199,17 @@ inline void adjust_contrast(const pixels& picture, double factor) {
   detail::look_up(picture, detail::blend_table(mean, part));
 }
 
-/// Blends with the gray image: 0 gives the gray image, 1 the original image, 2 twice the
-/// saturation. Throws std::invalid_argument unless `factor` is finite and not negative.
+/// Blends with the grayscale image. A factor of 0 returns the grayscale image, 1 the original
+/// image, and 2 doubles the saturation. Throws std::invalid_argument unless `factor` is finite and
+/// not negative.
 inline void adjust_saturation(const pixels& picture, double factor) {
   detail::check_colours("adjust_saturation", picture);
   const float part = detail::checked_factor("adjust_saturation", factor);
   detail::blend_with_grey(picture, part);
 }
 
-/// Rotates the hue circle by `turn` turns, in 255 steps per turn. Throws std::invalid_argument
-/// unless -0.5 <= turn <= 0.5.
+/// Rotates the hue by `turn` turns, in steps of 1/255 turn. Throws std::invalid_argument unless
+/// -0.5 <= turn <= 0.5.
 inline void adjust_hue(const pixels& picture, double turn) {
   detail::check_colours("adjust_hue", picture);
   if (!(turn >= -0.5 && turn <= 0.5)) {
@@ -219,8 +222,8 @@ inline void adjust_hue(const pixels& picture, double turn) {
 }
 
 /// Converts an image to gray with three equal channels: (19595 R + 38470 G + 7471 B) / 2^16,
-/// rounded. Use it as `photos | map(on_image<"image">(grayscale{}))`. Equals torchvision's
-/// `Grayscale(3)`.
+/// rounded. Equals torchvision's `Grayscale(3)`. For example,
+/// `photos | map(on_image<"image">(grayscale{}))`.
 class grayscale {
  public:
   /// Converts `picture` in place. Throws std::invalid_argument unless it has three channels.
@@ -230,7 +233,7 @@ class grayscale {
   }
 };
 
-/// The property that a color change changes.
+/// Color properties that `color_jitter` can change.
 enum class color_property {
   brightness,  ///< changed by `adjust_brightness`
   contrast,    ///< changed by `adjust_contrast`
@@ -238,36 +241,36 @@ enum class color_property {
   hue,         ///< changed by `adjust_hue`
 };
 
-/// A color change: a factor, or a rotation of the hue.
+/// A change of one color property.
 struct color_change {
-  color_property of = color_property::brightness;  ///< the property that is changed
-  double by = 1;                                   ///< the factor, or the turns of the hue
+  color_property of = color_property::brightness;
+  double by = 1;  ///< factor, or hue rotation in turns
 };
 
-/// Consecutive color changes, at most one per property.
+/// A sequence of color changes, at most one for each property.
 struct color_changes {
-  std::array<color_change, 4> each{};  ///< the changes, of which the first `count` are in use
-  std::size_t count = 0;               ///< number of changes
+  std::array<color_change, 4> each{};  ///< only the first `count` elements are used
+  std::size_t count = 0;
 };
 
-/// The ranges from which `color_jitter` draws. A value of 0 disables a property.
+/// Parameter ranges of `color_jitter`. A value of 0 disables a property.
 struct color_jitter_options {
-  double brightness = 0;  ///< factors from max(0, 1 - brightness) to 1 + brightness
-  double contrast = 0;    ///< factors from max(0, 1 - contrast) to 1 + contrast
-  double saturation = 0;  ///< factors from max(0, 1 - saturation) to 1 + saturation
-  double hue = 0;         ///< turns from -hue to hue, at most 0.5
+  double brightness = 0;  ///< factor from max(0, 1 - brightness) to 1 + brightness
+  double contrast = 0;    ///< factor from max(0, 1 - contrast) to 1 + contrast
+  double saturation = 0;  ///< factor from max(0, 1 - saturation) to 1 + saturation
+  double hue = 0;         ///< rotation by -hue to hue turns, at most 0.5
 };
 
-/// Changes brightness, contrast, saturation and hue by random factors in random order:
-/// torchvision's `ColorJitter`. Draws the order first, and then a factor for each enabled property,
-/// in the order of the options.
+/// Changes brightness, contrast, saturation and hue by random amounts in random order, like
+/// torchvision's `ColorJitter`. Draws the order first, and then the amount for each enabled
+/// property, in option order.
 ///
 ///     auto train = photos | ps::map(ps::on_image<"image">(ps::color_jitter{{.brightness = 0.4}}));
 ///
-/// May be called from many threads at once, each with its own image and generator.
+/// Thread-safe if each thread has its own image and generator.
 class color_jitter {
  public:
-  /// Throws std::invalid_argument unless all numbers are finite and not negative, hue is at most
+  /// Throws std::invalid_argument unless all options are finite and not negative, hue is at most
   /// 0.5, and the other options are at most 1e6.
   explicit color_jitter(const color_jitter_options& options) : options_(options) {
     check("brightness", options.brightness, 1e6);
@@ -276,7 +279,7 @@ class color_jitter {
     check("hue", options.hue, 0.5);
   }
 
-  /// Draws the changes of an image, in the order in which they are applied.
+  /// Draws the changes of an image and returns them in application order.
   [[nodiscard]] color_changes draw(sample_generator& random) const {
     std::array<std::size_t, 4> order{0, 1, 2, 3};
     for (std::size_t left = 4; left > 1; --left) {
@@ -325,14 +328,13 @@ class color_jitter {
 
 namespace detail {
 
-/// The result of `on_image`: a function of a sample, for `map`.
+/// The function object that `on_image` returns.
 template <name Field, class Change>
 class image_change {
  public:
-  /// Stores the change.
   explicit image_change(Change change) : change_(std::move(change)) {}
 
-  /// Changes the field of `sample`, and passes the generator if the change takes it.
+  /// Changes the field of `sample`. Passes the generator if the change accepts one.
   template <class Sample, std::same_as<sample_generator>... Random>
     requires std::invocable<const Change&, const pixels&, Random&...>
   void operator()(const Sample& sample, Random&... random) const {
@@ -345,9 +347,9 @@ class image_change {
 
 }  // namespace detail
 
-/// Returns a function for `map` that applies `change` to the field `Field` of a sample, an 8-bit
-/// image (H x W x C or H x W). Calls `change(pixels)` or `change(pixels, sample_generator&)` as
-/// const.
+/// Returns a function for `map` that applies `change` to the field `Field` of a sample. The field
+/// must be an 8-bit image (H x W x C or H x W). Calls `change(pixels)` or
+/// `change(pixels, sample_generator&)` as const.
 template <name Field, class Change>
 [[nodiscard]] detail::image_change<Field, Change> on_image(Change change) {
   return detail::image_change<Field, Change>{std::move(change)};

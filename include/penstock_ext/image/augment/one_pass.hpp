@@ -26,27 +26,26 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A color change that is applied to an image part by part.
+/// A color change that can be applied to an image in parts.
 class color_step {
  public:
-  /// Converts to gray.
+  /// Creates a conversion to gray.
   color_step() = default;
-  /// Applies `change`, whose numbers have been checked.
+  /// Creates a color change. The caller must have validated `change`.
   explicit color_step(const color_change& change) noexcept
       : makes_grey_(false), of_(change.of), part_(static_cast<float>(change.by)) {
     if (of_ == color_property::brightness) table_ = blend_table(0, part_);
     if (of_ == color_property::hue) steps_ = static_cast<int>(change.by * 255);
   }
 
-  /// Returns true if the change depends on the whole image, in which case `set_mean` must be called
-  /// before the first part.
+  /// Returns true if the change depends on the whole image. In that case, call `set_mean` before
+  /// the first part.
   [[nodiscard]] bool needs_mean() const noexcept {
     return !makes_grey_ && of_ == color_property::contrast;
   }
-  /// Sets the mean gray of the image.
   void set_mean(std::uint8_t grey) noexcept { table_ = blend_table(grey, part_); }
 
-  /// Changes `part` of the image in place.
+  /// Changes `part` in place, where `part` is a part of the image.
   void operator()(const pixels& part, const hue_table& hues) const noexcept {
     if (makes_grey_) {
       make_grey(part);
@@ -67,10 +66,10 @@ class color_step {
   std::array<std::uint8_t, 256> table_{};
 };
 
-/// Walks over an untransformed image of three channels. Has the interface of `nearest_walk`.
+/// Iterates over an untransformed image with three channels. Has the interface of `nearest_walk`.
 class copy_walk {
  public:
-  /// Starts before the first row of `in`.
+  /// Starts at the first row of `in`.
   explicit copy_walk(const const_pixels& in) noexcept : in_(in) {}
 
   void begin_row() noexcept { at_ = in_.row(next_row_++); }
@@ -86,11 +85,11 @@ class copy_walk {
   const std::uint8_t* at_ = nullptr;
 };
 
-/// Number of pixels of a row that are processed together so that they stay in the L1 cache.
+/// Number of pixels of a row that are processed together, so that they stay in the L1 cache.
 inline constexpr std::size_t max_stripe = 512;
 
-/// Applies `plan`, which does not resize, to the image of `walk`, and calls `use(stripe, x, y)` for
-/// all stripes of the result. (x, y) is the position of the stripe's first pixel.
+/// Applies `plan`, which must not resize, to the image of `walk`. Calls `use(stripe, x, y)` for all
+/// stripes of the result. (x, y) is the position of the stripe's first pixel.
 template <class Walk, class Use>
 void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
   const image_size size = plan.size();
@@ -124,15 +123,17 @@ void for_each_stripe(Walk walk, const image_plan& plan, Use use) {
   }
 }
 
-/// The whole image in its own size, for a `random_flip` without a crop.
+/// A geometry that returns the whole image in its original size. `one_pass` uses it for a
+/// `random_flip` without a crop.
 struct uncropped {
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator&) const noexcept {
     return unresized({0, 0, size});
   }
-  [[nodiscard]] image_size size() const noexcept { return {}; }  // unused: the size is the image's
+  // Unused, because the result has the size of the image.
+  [[nodiscard]] image_size size() const noexcept { return {}; }
 };
 
-/// The position of a step in `one_pass`, starting at 1, or 0 for other types.
+/// Position of a step in `one_pass`, starting at 1, or 0 for other types.
 template <class Step>
 inline constexpr int pass_place = 0;
 template <>
@@ -152,7 +153,7 @@ inline constexpr int pass_place<grayscale> = 3;
 template <>
 inline constexpr int pass_place<to_chw> = 4;
 
-/// Returns true if all types are steps of a pass in the required order. Only color steps may
+/// Returns true if all types are steps of `one_pass` in the required order. Only color steps may
 /// repeat.
 template <class... Steps>
 consteval bool is_a_pass() {
@@ -165,7 +166,7 @@ consteval bool is_a_pass() {
   return sizeof...(Steps) > 0 && (follows(pass_place<Steps>) && ...);
 }
 
-/// The maximum number of color changes in a step.
+/// Maximum number of color changes in a step.
 template <class Step>
 inline constexpr std::size_t max_changes = 0;
 template <>
@@ -173,14 +174,14 @@ inline constexpr std::size_t max_changes<color_jitter> = 4;
 template <>
 inline constexpr std::size_t max_changes<grayscale> = 1;
 
-/// The drawn parameters of all steps for an image.
+/// The random parameters of all steps for one image.
 template <std::size_t MostChanges>
 struct drawn_pass {
-  image_plan plan;                       ///< plan for the transformed image
-  const random_affine* turns = nullptr;  ///< the affine step, or null without an affine step
-  affine_change turn = {};               ///< the change that `turns` drew
+  image_plan plan;                       ///< plan that is applied to the transformed image
+  const random_affine* turns = nullptr;  ///< the affine step, or null if there is none
+  affine_change turn = {};               ///< the transformation drawn by `turns`
   std::array<color_step, MostChanges> colors = {};
-  std::size_t changes = 0;  ///< number of entries in use in `colors`
+  std::size_t changes = 0;  ///< number of elements used in `colors`
 
   void draw(const random_affine& step, sample_generator& random) {
     turns = &step;
@@ -201,9 +202,9 @@ struct drawn_pass {
 
 }  // namespace detail
 
-/// Transforms, crops, mirrors, changes colors and converts to floats in stripes of 512 pixels,
-/// without intermediate images. Does not compute pixels outside the crop. The draws and the bits of
-/// the result equal those of the separate steps with a crop by `resizer`.
+/// Transforms, crops, flips, changes colors and converts to floats in stripes of 512 pixels,
+/// without intermediate images. Computes only pixels inside the crop. The result is bit-identical
+/// to the separate steps with a crop by `resizer` and the same generator.
 ///
 ///     const ps::one_pass augment{ps::random_affine{{.degrees = 15}},
 ///                                ps::random_crop{224} | ps::random_flip{},
@@ -214,9 +215,8 @@ struct drawn_pass {
 ///
 /// Each step is optional, but the order is fixed: `random_affine`; `center_crop` or `random_crop`,
 /// with or without `random_flip`, or `random_flip` alone; any number of `color_jitter` and
-/// `grayscale`; `to_chw`. Another order does not compile. A change of contrast needs the mean of
-/// all pixels, so the steps after it take another pass over `out`. Allocates no memory. May be
-/// called from many threads at once.
+/// `grayscale`; `to_chw`. Any other order is a compile-time error. A contrast change needs the mean
+/// of all pixels, so the steps after it need another pass over `out`. Never allocates. Thread-safe.
 template <class... Steps>
 class one_pass {
   static_assert(detail::is_a_pass<Steps...>(),
@@ -225,12 +225,11 @@ class one_pass {
   static constexpr bool makes_planes = (std::same_as<Steps, to_chw> || ...);
 
  public:
-  /// Stores the steps.
   explicit one_pass(Steps... steps) : steps_(std::move(steps)...) {}
 
   /// Applies the steps to `in` and writes the result to `out`, which must not overlap `in`. Throws
-  /// std::invalid_argument unless `in` and `out` have three channels and `out` has the size of the
-  /// result. Throws what the crop throws, such as `picture_too_small`.
+  /// std::invalid_argument unless `in` and `out` have three channels and `out` has the result size.
+  /// Also throws the errors of the crop, such as `picture_too_small`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const
     requires(!makes_planes)
   {
@@ -247,8 +246,8 @@ class one_pass {
   }
 
   /// Applies the steps to `in` and writes the result to the planes `out`. Throws
-  /// std::invalid_argument unless `in` has three channels and `out` has the extents of the result.
-  /// Throws what the crop throws.
+  /// std::invalid_argument unless `in` has three channels and `out` has the result extents. Also
+  /// throws the errors of the crop.
   template <std::size_t C, std::size_t H, std::size_t W>
     requires(makes_planes)
   void operator()(const const_pixels& in, const tensor_view<float, C, H, W>& out,
@@ -257,9 +256,9 @@ class one_pass {
     const image_size size = drawn.plan.size();
     to_chw::require_planes(size, 3, out);
     const std::size_t plane = size.width * size.height;
-    // Bytes that wait for a mean are stored in the last quarter of the memory of the floats, and
-    // are never overwritten before they are read. In an image of n pixels, the floats of pixel i
-    // end at or before byte 8 n + 4 (i + 1). The waiting bytes of pixel i + 1 begin at byte 9 n + 3
+    // Pixels that wait for the mean are stored as bytes in the last quarter of the float buffer.
+    // They are never overwritten before they are read: in an image of n pixels, the floats of pixel
+    // i end at or before byte 8 n + 4 (i + 1), and the bytes of pixel i + 1 begin at byte 9 n + 3
     // (i + 1).
     auto* const bytes = reinterpret_cast<std::uint8_t*>(out.data()) + plane * 9;
     const auto place = [&](std::size_t x, std::size_t y) {
@@ -282,9 +281,9 @@ class one_pass {
     return drawn;
   }
 
-  // Applies all color changes. Changes before the first contrast are applied while the image is
-  // read. `place(x, y)` returns the memory in which a stripe waits for the mean. `finish(stripe, x,
-  // y)` receives each stripe after all changes.
+  // Applies all color changes. Changes before the first contrast change are applied while the image
+  // is read. `place(x, y)` returns the memory in which a stripe waits for the mean.
+  // `finish(stripe, x, y)` receives each stripe after all changes.
   template <class Place, class Finish>
   void run(const const_pixels& in, drawn_pass& drawn, Place place, Finish finish) const {
     const image_size size = drawn.plan.size();
@@ -316,8 +315,8 @@ class one_pass {
     }
   }
 
-  // Returns the index of the first change that needs a mean, starting at `first`, or the number of
-  // changes if there is none.
+  // Returns the index of the first change at or after `first` that needs a mean. Returns the number
+  // of changes if there is none.
   [[nodiscard]] static std::size_t next_mean(const drawn_pass& drawn, std::size_t first) noexcept {
     while (first < drawn.changes && !drawn.colors[first].needs_mean()) ++first;
     return first;

@@ -16,27 +16,27 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The mean and standard deviation of each channel, for values from 0 to 1. ImageNet uses {.mean =
-/// {0.485f, 0.456f, 0.406f}, .stddev = {0.229f, 0.224f, 0.225f}}.
+/// Mean and standard deviation of each channel, relative to a value range from 0 to 1. ImageNet
+/// uses {.mean = {0.485f, 0.456f, 0.406f}, .stddev = {0.229f, 0.224f, 0.225f}}.
 struct channel_scale {
-  std::array<float, 3> mean{0, 0, 0};    ///< for red, green and blue
-  std::array<float, 3> stddev{1, 1, 1};  ///< for red, green and blue
+  std::array<float, 3> mean{0, 0, 0};    ///< red, green and blue
+  std::array<float, 3> stddev{1, 1, 1};  ///< red, green and blue
 };
 
-/// Converts an 8-bit RGB image, H x W x C, to planes of floats, C x H x W: (value / 255 - mean) /
-/// stddev, with the same bits as torchvision's `ToTensor` and `Normalize` on a CPU. Use it for
-/// models that read host memory. For a GPU, use `on_device`, which converts on the GPU and
-/// transfers a quarter of the bytes.
+/// Converts an 8-bit RGB image (H x W x C) to float planes (C x H x W): (value / 255 - mean) /
+/// stddev. The result is bit-identical to torchvision's `ToTensor` and `Normalize` on a CPU. Suits
+/// models that read host memory. For a GPU, `on_device` converts on the GPU and transfers a quarter
+/// of the bytes.
 ///
 ///     using out = penstock::record<penstock::field<"x", float, 3, 224, 224>>;
 ///     auto floats = photos | penstock::map<out>([planes = penstock::to_chw{}](auto in, auto x) {
 ///       planes(penstock::as_pixels(penstock::get<"image">(in)), penstock::get<"x">(x));
 ///     });
 ///
-/// Looks up each value in a table of 3 x 256 floats. May be called from many threads at once.
+/// Looks up each value in a table of 3 x 256 floats. Thread-safe.
 class to_chw {
  public:
-  /// Throws std::invalid_argument unless all numbers are finite and no `stddev` is 0.
+  /// Throws std::invalid_argument unless all members are finite and no `stddev` is 0.
   explicit to_chw(const channel_scale& scale = {}) {
     for (std::size_t c = 0; c < 3; ++c) {
       if (!std::isfinite(scale.mean[c]) || !std::isfinite(scale.stddev[c]) ||
@@ -63,8 +63,8 @@ class to_chw {
     }
   }
 
-  /// Converts `count` pixels that start at `rgb`. Writes red to `red`, green to `red + plane`, and
-  /// blue to `red + 2 * plane`.
+  /// Converts `count` pixels at `rgb`. Writes red to `red`, green to `red + plane`, and blue to
+  /// `red + 2 * plane`.
   void write(const std::uint8_t* rgb, std::size_t count, float* red,
              std::size_t plane) const noexcept {
     float* const green = red + plane;
@@ -76,8 +76,8 @@ class to_chw {
     }
   }
 
-  /// Throws std::invalid_argument unless `channels` is 3 and `out` has the extents of the planes of
-  /// an image of `size`.
+  /// Throws std::invalid_argument unless `channels` is 3 and the extents of `out` are 3, height and
+  /// width of `size`.
   template <std::size_t C, std::size_t H, std::size_t W>
   static void require_planes(const image_size& size, std::size_t channels,
                              const tensor_view<float, C, H, W>& out) {

@@ -6,16 +6,16 @@
 
 #include <penstock/core/version.hpp>
 
-// Arithmetic with the same bits for every compiler, set of flags and standard library, unless the
-// flags disable IEEE arithmetic. The operations +, -, *, / and the square root are correctly
-// rounded everywhere. But a compiler may fuse a product with a sum, and other functions differ
-// between libraries in the last bit.
+// Reproducible arithmetic: the same bits with every compiler, optimization flag and standard
+// library, unless flags disable IEEE arithmetic. IEEE specifies +, -, *, / and the square root
+// exactly. However, a compiler may fuse a multiplication and an addition, and other functions
+// differ between libraries in the last bit.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns `product` as a double that no compiler fuses with a sum.
+/// Returns `product` as a double, and prevents the compiler from fusing it with an addition.
 inline double rounded(double product) noexcept {
 #if defined(__x86_64__)
   asm("" : "+x"(product));
@@ -27,7 +27,7 @@ inline double rounded(double product) noexcept {
   return product;
 }
 
-/// Returns the value at `x` of the polynomial with the coefficients `c`, the highest power first.
+/// Returns the value at `x` of the polynomial with the coefficients `c`, highest power first.
 template <std::size_t N>
 double polynomial(const double (&c)[N], double x) noexcept {
   double sum = c[0];
@@ -37,7 +37,8 @@ double polynomial(const double (&c)[N], double x) noexcept {
 
 inline constexpr double pi = 3.14159265358979323846;
 
-/// Returns sin(pi * x) for 0 <= x <= 1, within 4e-16, by Taylor's series up to the 21st power.
+/// Returns sin(pi * x) for 0 <= x <= 1 with an error below 4e-16. Uses the Taylor series up to the
+/// 21st power.
 inline double sin_pi(double x) noexcept {
   constexpr double c[] = {1.0 / 51090942171709440000.0,
                           -1.0 / 121645100408832000.0,
@@ -54,9 +55,9 @@ inline double sin_pi(double x) noexcept {
   return t * polynomial(c, rounded(t * t));
 }
 
-/// Returns e to the power of `x` for |x| < 700, within two units in the last place. Reduces `x` by
-/// multiples of log 2 and then uses Taylor's series up to the 14th power. log 2 is split so that
-/// the first product is exact.
+/// Returns e^x for |x| < 700, within two units in the last place. Reduces `x` by multiples of log 2
+/// and uses the Taylor series up to the 14th power. log 2 is split so that the first product is
+/// exact.
 inline double exact_exp(double x) noexcept {
   constexpr double c[] = {1.0 / 87178291200.0,
                           1.0 / 6227020800.0,
@@ -81,7 +82,7 @@ inline double exact_exp(double x) noexcept {
 }
 
 /// Returns the natural logarithm of a normal `x` > 0, within a few units in the last place. Removes
-/// powers of two and then uses the series of the inverse hyperbolic tangent up to the 21st power.
+/// powers of two and uses the series of the inverse hyperbolic tangent up to the 21st power.
 inline double exact_log(double x) noexcept {
   int exponent = 0;
   const double fraction = std::frexp(x, &exponent);  // in [0.5, 1)

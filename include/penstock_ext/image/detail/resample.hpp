@@ -21,15 +21,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Number of fractional bits of a coefficient. The 32 bits of a sum must also hold the 8 bits of
-/// the result, the sign, and another bit for partial sums that exceed 1 before negative weights
-/// reduce them.
+/// Number of fractional bits of a coefficient. A 32-bit sum must also hold the 8 bits of the
+/// result, the sign, and one more bit for partial sums that exceed 1 before negative weights reduce
+/// them.
 inline constexpr int coefficient_bits = 22;
-/// Start value of every sum of products, which makes truncating the sum round it.
+/// Initial value of every weighted sum. It makes the final truncation round.
 inline constexpr std::int32_t coefficient_half = 1 << (coefficient_bits - 1);
 
-/// A resize along one axis, of `length` pixels to `scaled` pixels. Only the `count` pixels starting
-/// at `first` are computed. If `reversed`, they are written in reverse order.
+/// A resize along one axis, from `length` pixels to `scaled` pixels. Only the `count` result pixels
+/// starting at `first` are computed. If `reversed` is true, they are written in reverse order.
 struct resample_span {
   std::size_t length = 0;
   std::size_t scaled = 0;
@@ -40,21 +40,20 @@ struct resample_span {
   friend bool operator==(const resample_span&, const resample_span&) = default;
 };
 
-/// The source pixels of a result pixel: `taps` pixels starting at `start`.
+/// The source pixels of one result pixel: `taps` pixels starting at `start`.
 struct resample_window {
   std::uint32_t start = 0;
   std::uint32_t taps = 0;
 };
 
-/// The windows and coefficients of an axis, which are reused until the span changes.
-/// `coefficients(i)` are the 4 * groups() coefficients of the i-th result pixel, with zeros after
-/// the last tap.
+/// The windows and coefficients of an axis, reused until the span changes. `coefficients(i)`
+/// returns the 4 * groups() coefficients of result pixel `i`, with zeros after the last tap.
 class resample_table {
  public:
   /// Returns true if the table was computed for `span`.
   [[nodiscard]] bool is_for(const resample_span& span) const noexcept { return span == span_; }
 
-  /// Computes the table of `span`, with the weights that `weight` returns.
+  /// Computes the table of `span` from the filter `weight`.
   template <class Weight>
   void make(const resample_span& span, Weight weight) {
     const double scale =
@@ -64,7 +63,7 @@ class resample_table {
     const double inverse = 1 / filter_scale;
     const auto max = static_cast<std::size_t>(std::ceil(support)) * 2 + 1;
     weights_.resize((std::max)(weights_.size(), max));
-    reserve(span, (max + 3) / 4);  // nothing below this line throws
+    reserve(span, (max + 3) / 4);  // no operation below throws
     const auto length = static_cast<std::int64_t>(span.length);
     for (std::size_t i = 0; i < span.count; ++i) {
       const std::size_t at = span.first + (span.reversed ? span.count - 1 - i : i);
@@ -87,7 +86,7 @@ class resample_table {
     }
   }
 
-  /// Computes a table of `span` that copies its pixels, for images that are mirrored but not
+  /// Computes a table that copies the pixels of `span`, for images that are flipped but not
   /// resized.
   void make_identity(const resample_span& span) {
     reserve(span, 1);
@@ -103,7 +102,7 @@ class resample_table {
   [[nodiscard]] std::size_t size() const noexcept { return span_.count; }
   /// Returns the window of pixel `i`.
   [[nodiscard]] resample_window window(std::size_t i) const noexcept { return windows_[i]; }
-  /// Returns the number of groups of four coefficients per pixel.
+  /// Returns the number of coefficient groups for each pixel. A group has four coefficients.
   [[nodiscard]] std::size_t groups() const noexcept { return groups_; }
   /// Returns the coefficients of pixel `i`.
   [[nodiscard]] const std::int32_t* coefficients(std::size_t i) const noexcept {
@@ -113,8 +112,8 @@ class resample_table {
   [[nodiscard]] std::int32_t* coefficients(std::size_t i) noexcept {
     return coefficients_.data() + i * 4 * groups_;
   }
-  /// Returns the first source pixel of all windows. Both ends of the windows are monotonic, so the
-  /// first or the last window contains it.
+  /// Returns the first source pixel of all windows. Window ends are monotonic, so the first or the
+  /// last window contains it.
   [[nodiscard]] std::size_t begin() const noexcept {
     return windows_[span_.reversed ? span_.count - 1 : 0].start;
   }
@@ -147,14 +146,14 @@ class resample_table {
 
 #if defined(__x86_64__)
 
-// Both passes with 256-bit vectors. A coefficient c is split into 16-bit halves, c = high * 2^12 +
-// low, so that a single instruction multiplies sixteen values and adds them in pairs. The sums are
-// 32-bit integers that wrap around, so their order does not matter, and the bits equal those of the
-// plain loops.
+// Both passes with 256-bit vectors. Each coefficient c is split into 16-bit halves, c = high * 2^12
+// + low. One instruction then multiplies sixteen values and adds them in pairs. Sums are wrapping
+// 32-bit integers, so their order does not matter, and the result is bit-identical to the plain
+// loops.
 
 inline constexpr int coefficient_low_bits = 12;
 
-/// Replaces each group of four coefficients with their four low halves and their four high halves.
+/// Replaces each group of four coefficients with four low halves and four high halves.
 [[gnu::target("avx2")]] inline void split_coefficients_avx2(resample_table& table) {
   const std::size_t groups = table.size() * table.groups();
   std::int32_t* at = table.coefficients(0);
@@ -168,7 +167,7 @@ inline constexpr int coefficient_low_bits = 12;
   }
 }
 
-/// Returns the coefficient of `tap`, joined from its halves.
+/// Returns the coefficient of `tap`, recombined from its halves.
 inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) noexcept {
   std::int16_t halves[8];
   std::memcpy(halves, k + (tap & ~std::size_t{3}), sizeof halves);
@@ -184,13 +183,13 @@ inline std::int32_t whole_coefficient(const std::int32_t* k, std::size_t tap) no
   }
 }
 
-/// Computes the pixels of the table for four rows at a time. `in` and `out` contain the starts of
-/// the rows. Reads up to 15 bytes after a row's last pixel, and writes nothing after it.
+/// Computes all result pixels of four rows. `in` and `out` contain the row starts. Reads up to 15
+/// bytes beyond a row's last pixel, and writes nothing beyond it.
 template <std::size_t Channels>
 [[gnu::target("avx2")]] inline void four_rows_avx2(const resample_table& table,
                                                    const std::uint8_t* const (&in)[4],
                                                    std::uint8_t* const (&out)[4]) {
-  // 16-bit pairs (tap 0, tap 1) of each channel, then pairs of taps 2 and 3.
+  // 16-bit pairs of taps 0 and 1 for each channel, then pairs of taps 2 and 3.
   constexpr char c = Channels;
   constexpr char z = -1;
   constexpr char r = Channels == 4 ? 3 : z;
@@ -254,12 +253,12 @@ template <std::size_t Channels>
   }
 }
 
-/// Computes the pixels of the table for four rows with one channel.
+/// Computes all result pixels of four rows with one channel.
 template <>
 [[gnu::target("avx2")]] inline void four_rows_avx2<1>(const resample_table& table,
                                                       const std::uint8_t* const (&in)[4],
                                                       std::uint8_t* const (&out)[4]) {
-  // Four taps as 16 bits, twice: for the low halves and for the high halves.
+  // Widens four taps to 16 bits twice, for the low and the high halves.
   const __m256i widen = _mm256_set1_epi64x(static_cast<long long>(0xff03ff02ff01ff00ull));
   const __m128i half = _mm_set1_epi32(coefficient_half);
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -281,7 +280,7 @@ template <>
       sum_b =
           _mm256_add_epi32(sum_b, _mm256_madd_epi16(_mm256_shuffle_epi8(b, widen), coefficients));
     }
-    // Low and high sums of rows 0 and 2 | 1 and 3.
+    // Low and high sums of rows 0 and 2 | rows 1 and 3.
     const __m256i halves = _mm256_hadd_epi32(sum_a, sum_b);
     const __m128i x = _mm256_castsi256_si128(halves);
     const __m128i y = _mm256_extracti128_si256(halves, 1);
@@ -303,13 +302,13 @@ template <>
   }
 }
 
-/// Sums of products of eight columns.
+/// Weighted sums of eight columns.
 struct column_sums_avx2 {
   __m256i low;
   __m256i high;
 };
 
-/// Adds two rows, whose pixels alternate in `pixels`.
+/// Adds two rows, whose pixels are interleaved in `pixels`.
 [[gnu::target("avx2"), gnu::always_inline]] inline void add_rows_avx2(column_sums_avx2& sums,
                                                                       __m256i pixels, __m256i low,
                                                                       __m256i high) {
@@ -325,7 +324,7 @@ struct column_sums_avx2 {
       coefficient_bits);
 }
 
-/// Computes 32 bytes of a row from the same columns of the `taps` rows that start at `in`.
+/// Computes 32 bytes of a row from the same columns of `taps` rows starting at `in`.
 [[gnu::target("avx2")]] inline void column_block_avx2(const std::int32_t* k, std::size_t taps,
                                                       const std::uint8_t* in, std::size_t pitch,
                                                       std::uint8_t* out) {
@@ -336,7 +335,8 @@ struct column_sums_avx2 {
   column_sums_avx2 sums_2 = none;
   column_sums_avx2 sums_3 = none;
   for (std::size_t tap = 0; tap < taps; tap += 2, in += 2 * pitch) {
-    const std::uint8_t* const next = tap + 1 < taps ? in + pitch : in;  // coefficient 0
+    // If there is no next row, its coefficient is 0.
+    const std::uint8_t* const next = tap + 1 < taps ? in + pitch : in;
     const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
     const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
     const std::int32_t* const pair = k + (tap & ~std::size_t{3}) + (tap & 2) / 2;
@@ -354,8 +354,8 @@ struct column_sums_avx2 {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_packus_epi16(left, right));
 }
 
-/// Computes `size` bytes of a row, at least 32. The last block of 32 bytes may overlap the previous
-/// block.
+/// Computes `size` bytes of a row. `size` must be at least 32. The last block of 32 bytes may
+/// overlap the previous block.
 [[gnu::target("avx2")]] inline void columns_avx2(const std::int32_t* k, std::size_t taps,
                                                  const std::uint8_t* in, std::size_t pitch,
                                                  std::uint8_t* out, std::size_t size) {
@@ -367,8 +367,8 @@ struct column_sums_avx2 {
 
 #elif defined(__aarch64__)
 
-// Both passes with the 128-bit vectors that every 64-bit Arm processor has. Products have 32 bits,
-// as in the plain loops.
+// Both passes with 128-bit vectors, which every 64-bit Arm processor supports. Products have 32
+// bits, as in the plain loops.
 
 /// Returns four bytes as a vector of four 32-bit values.
 inline int32x4_t four_bytes_neon(const std::uint8_t* from) noexcept {
@@ -378,14 +378,14 @@ inline int32x4_t four_bytes_neon(const std::uint8_t* from) noexcept {
   return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(words)));
 }
 
-/// Returns four sums as bytes.
+/// Returns four sums, clamped to bytes.
 inline std::uint32_t clipped_neon(int32x4_t sums) noexcept {
   const int16x4_t words = vqmovn_s32(vshrq_n_s32(sums, coefficient_bits));
   return vget_lane_u32(vreinterpret_u32_u8(vqmovun_s16(vcombine_s16(words, words))), 0);
 }
 
-/// Computes the pixels of the table for four rows at a time. `in` and `out` contain the starts of
-/// the rows. Reads one byte after a row's last pixel, and writes nothing after it.
+/// Computes all result pixels of four rows. `in` and `out` contain the row starts. Reads one byte
+/// beyond a row's last pixel, and writes nothing beyond it.
 template <std::size_t Channels>
 inline void four_rows_neon(const resample_table& table, const std::uint8_t* const (&in)[4],
                            std::uint8_t* const (&out)[4]) {
@@ -401,8 +401,7 @@ inline void four_rows_neon(const resample_table& table, const std::uint8_t* cons
         sums[row] = vmlaq_n_s32(sums[row], four_bytes_neon(in[row] + at), k[tap]);
       }
     }
-    // Writes four bytes even if there are three channels. The next pixel overwrites the fourth
-    // byte.
+    // Writes four bytes even for three channels. The next pixel overwrites the fourth byte.
     for (std::size_t row = 0; row < 4; ++row) {
       const std::uint32_t pixel = clipped_neon(sums[row]);
       if (i + 1 < count) {
@@ -414,7 +413,7 @@ inline void four_rows_neon(const resample_table& table, const std::uint8_t* cons
   }
 }
 
-/// Computes the pixels of the table for four rows with one channel.
+/// Computes all result pixels of four rows with one channel.
 template <>
 inline void four_rows_neon<1>(const resample_table& table, const std::uint8_t* const (&in)[4],
                               std::uint8_t* const (&out)[4]) {
@@ -432,7 +431,7 @@ inline void four_rows_neon<1>(const resample_table& table, const std::uint8_t* c
   }
 }
 
-/// Computes 16 bytes of a row from the same columns of the `taps` rows that start at `in`.
+/// Computes 16 bytes of a row from the same columns of `taps` rows starting at `in`.
 inline void column_block_neon(const std::int32_t* k, std::size_t taps, const std::uint8_t* in,
                               std::size_t pitch, std::uint8_t* out) {
   int32x4_t sums[4];
@@ -453,8 +452,8 @@ inline void column_block_neon(const std::int32_t* k, std::size_t taps, const std
                             vqmovun_s16(vcombine_s16(words[2], words[3]))));
 }
 
-/// Computes `size` bytes of a row, at least 16. The last block of 16 bytes may overlap the previous
-/// block.
+/// Computes `size` bytes of a row. `size` must be at least 16. The last block of 16 bytes may
+/// overlap the previous block.
 inline void columns_neon(const std::int32_t* k, std::size_t taps, const std::uint8_t* in,
                          std::size_t pitch, std::uint8_t* out, std::size_t size) {
   for (std::size_t at = 0; at + 16 <= size; at += 16) {

@@ -31,12 +31,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The transformation that turns a stored image upright, given by EXIF's number from 1 to 8. First
-/// swaps rows and columns (5 to 8), then left and right (2, 3, 6, 7), then top and bottom (3, 4, 7,
-/// 8).
+/// The transformation that turns a stored image upright, as specified by the EXIF orientation.
+/// First swaps rows and columns (5 to 8), then left and right (2, 3, 6, 7), then top and bottom (3,
+/// 4, 7, 8).
 class decode_orientation {
  public:
-  /// `number` must be from 1 to 8.
+  /// `number` is the EXIF orientation, from 1 to 8.
   constexpr explicit decode_orientation(int number) noexcept
       : transposed_(number >= 5),
         left_right_(number == 2 || number == 3 || number == 6 || number == 7),
@@ -47,13 +47,14 @@ class decode_orientation {
     return !transposed_ && !left_right_ && !top_bottom_;
   }
 
-  /// Returns the size of the upright image from the size of the stored image, and vice versa.
+  /// Converts between the stored size and the upright size.
   [[nodiscard]] constexpr image_size turned(image_size size) const noexcept {
     if (transposed_) std::swap(size.width, size.height);
     return size;
   }
 
-  /// Returns the part of the stored image that is `box` in the upright image of size `upright`.
+  /// Returns the part of the stored image that corresponds to `box` in the upright image of size
+  /// `upright`.
   [[nodiscard]] constexpr image_box stored(image_box box,
                                            const image_size& upright) const noexcept {
     if (left_right_) box.left = upright.width - box.left - box.size.width;
@@ -65,8 +66,7 @@ class decode_orientation {
     return box;
   }
 
-  /// Turns the stored pixels `in` upright and writes them to `out`, which must have the size
-  /// `turned(in.size)`.
+  /// Writes the stored pixels `in` upright to `out`, which must have the size `turned(in.size)`.
   constexpr void turn(const const_pixels& in, const pixels& out) const noexcept {
     for (std::size_t y = 0; y < out.size.height; ++y) {
       std::uint8_t* to = out.row(y);
@@ -86,9 +86,9 @@ class decode_orientation {
   bool top_bottom_;
 };
 
-/// Returns the orientation in an EXIF block, from 1 to 8. `tiff` starts at the block's TIFF header.
-/// Returns 1 if the block has no orientation or an invalid one. Never reads outside of `tiff`, even
-/// if the content is damaged.
+/// Returns the orientation in an EXIF block, from 1 to 8, or 1 if the orientation is missing or
+/// invalid. `tiff` starts at the block's TIFF header. Never reads outside `tiff`, even if the
+/// content is damaged.
 [[nodiscard]] inline int tiff_orientation(std::span<const std::byte> tiff) noexcept {
   if (tiff.size() < 8) return 1;
   const bool is_big = has_text(tiff, 0, "MM");
@@ -100,7 +100,7 @@ class decode_orientation {
   if (at > tiff.size() - 2) return 1;
   const std::size_t entries = number(at, 2);
   at += 2;
-  // An entry consists of a tag, a type, a count, and the value itself if it is short.
+  // An entry consists of a tag, a type, a count, and the value itself if it is short enough.
   for (std::size_t i = 0; i < entries && tiff.size() - at >= 12; ++i, at += 12) {
     if (number(at, 2) != 0x0112) continue;
     const std::size_t type = number(at + 2, 2);
@@ -112,7 +112,7 @@ class decode_orientation {
 }
 
 /// Returns the orientation in the first EXIF block of a JPEG file, from 1 to 8, or 1 if the header
-/// has no EXIF block. Checks only the markers before the first scan.
+/// has no EXIF block. Examines only the markers before the first scan.
 [[nodiscard]] inline int jpeg_orientation(std::span<const std::byte> bytes) noexcept {
   const auto byte = [bytes](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
   std::size_t at = 2;
@@ -139,7 +139,7 @@ class decode_orientation {
   return 1;
 }
 
-/// The reasons for a failure in libjpeg.
+/// Failure reasons in libjpeg.
 enum class jpeg_failure : std::uint8_t {
   none,
   truncated,
@@ -150,7 +150,7 @@ enum class jpeg_failure : std::uint8_t {
   no_memory
 };
 
-/// Returns the kind of failure for the message number `code` of the library.
+/// Returns the failure reason for libjpeg's message code `code`.
 [[nodiscard]] constexpr jpeg_failure jpeg_failure_of(int code) noexcept {
   switch (code) {
     case JERR_OUT_OF_MEMORY:
@@ -161,13 +161,14 @@ enum class jpeg_failure : std::uint8_t {
       return jpeg_failure::too_large;
     case JERR_ARITH_NOTIMPL:
     case JERR_BAD_J_COLORSPACE:
-    case JERR_BAD_LIB_VERSION:  // compiled with the header of another libjpeg
+    case JERR_BAD_LIB_VERSION:  // compiled with the header of a different libjpeg
     case JERR_BAD_PRECISION:
     case JERR_BAD_STRUCT_SIZE:
     case JERR_CCIR601_NOTIMPL:
     case JERR_COMPONENT_COUNT:
     case JERR_CONVERSION_NOTIMPL:
-    case JERR_EMPTY_IMAGE:  // no rows, because a marker after the first scan has their number
+    // No rows, because a marker after the first scan specifies the row count.
+    case JERR_EMPTY_IMAGE:
     case JERR_FRACT_SAMPLE_NOTIMPL:
     case JERR_NOTIMPL:
     case JERR_NOT_COMPILED:
@@ -179,17 +180,17 @@ enum class jpeg_failure : std::uint8_t {
   }
 }
 
-/// Returns true if the pixels are correct in spite of the warning `code`.
+/// Returns true if the pixels are correct despite the warning `code`.
 [[nodiscard]] constexpr bool is_harmless_jpeg_warning(int code) noexcept {
   return code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR || code == JWRN_EXTRANEOUS_DATA ||
          code == JWRN_NOT_SEQUENTIAL || code == JWRN_TOO_MUCH_DATA || code == JWRN_BOGUS_ICC;
 }
 
-/// An image in libjpeg: its objects, its callbacks and their jump target.
+/// The libjpeg objects for decoding an image, with callbacks and their longjmp target.
 ///
-/// All members are trivial, and no function that a longjmp leaves has an object with a destructor.
-/// Therefore a longjmp never skips a destructor. No function here throws. The session contains
-/// pointers to itself while it is open.
+/// All members are trivial, and functions that a longjmp may leave have no local objects with
+/// destructors. Therefore a longjmp never skips a destructor. No function here throws. While the
+/// session is open, it contains pointers to itself and must not move.
 struct jpeg_session {
   ::jpeg_decompress_struct info;
   ::jpeg_error_mgr errors;
@@ -198,14 +199,14 @@ struct jpeg_session {
   std::jmp_buf escape;
   std::size_t bytes;     // size of the encoded image in bytes
   int max_scans;         // maximum number of scans; set after `open`
-  bool strict;           // treats warnings about the pixels as failures; set after `open`
-  bool one_scan;         // true while the image's only scan is decoded
-  bool ended;            // the input was exhausted, and the session added an end marker
+  bool strict;           // true if warnings about pixels are failures; set after `open`
+  bool one_scan;         // true while the only scan of an image is decoded
+  bool ended;            // true if the input was exhausted and the session added an end marker
   jpeg_failure failure;  // reason for the last failure
   char message[JMSG_LENGTH_MAX];
 
-  /// Runs `Step` on the session. If libjpeg fails, stores the reason in `failure` and `message` and
-  /// returns false.
+  /// Runs `Step` on the session. If libjpeg fails, returns false and stores the reason in `failure`
+  /// and `message`.
   template <void (*Step)(jpeg_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
     if (setjmp(escape) != 0) return false;
@@ -214,7 +215,7 @@ struct jpeg_session {
   }
 
   /// Creates the objects for the image in `input`, which must stay valid. `max_bytes` limits
-  /// libjpeg's memory for coefficients. Call `close` afterwards, even if `open` returns false.
+  /// libjpeg's memory for coefficients. Call `close` after use, even if `open` returns false.
   [[nodiscard]] bool open(std::span<const std::byte> input, long max_bytes) noexcept {
     *this = {};
     bytes = input.size();
@@ -238,15 +239,15 @@ struct jpeg_session {
     return true;
   }
 
-  /// Releases the memory of libjpeg.
+  /// Releases libjpeg's memory.
   void close() noexcept { ::jpeg_destroy_decompress(&info); }
 
-  /// Returns the approximate position of libjpeg in the input, in bytes.
+  /// Returns libjpeg's approximate position in the input, in bytes.
   [[nodiscard]] std::uint64_t offset() const noexcept {
     return ended ? bytes : bytes - source.bytes_in_buffer;
   }
 
-  /// Leaves the running step with the failure `why`.
+  /// Aborts the running step with the failure `why`.
   [[noreturn]] void fail(jpeg_failure why) noexcept {
     failure = why;
     std::longjmp(escape, 1);
@@ -277,7 +278,7 @@ struct jpeg_session {
   }
 
   // Extra bytes between markers are harmless. Extra bytes in the only scan or before a restart
-  // marker mean that the rows decoded before are wrong.
+  // marker mean that previously decoded rows are wrong.
   static bool is_harmless(const jpeg_session& session, const ::jpeg_error_mgr& warning) noexcept {
     const bool among_rows = warning.msg_code == JWRN_EXTRANEOUS_DATA &&
                             (session.one_scan || (warning.msg_parm.i[1] & 0xf8) == 0xd0);
@@ -288,7 +289,8 @@ struct jpeg_session {
   static void on_source(::j_decompress_ptr) {}
 
   // Called when the input is exhausted. In the only scan, the decoder may read ahead further than
-  // it needs. It then gets an end-of-image marker, and libjpeg warns if it really needs more bytes.
+  // necessary. The callback then supplies an end-of-image marker, and libjpeg warns if it really
+  // needs more bytes.
   static boolean on_empty(::j_decompress_ptr common) {
     static constexpr JOCTET end_of_image[] = {0xff, JPEG_EOI};
     jpeg_session& session = of(common->client_data);
@@ -312,7 +314,7 @@ struct jpeg_session {
     session.source.bytes_in_buffer -= skipped;
   }
 
-  // libjpeg calls this for each row of blocks while it reads the scans of a progressive image.
+  // libjpeg calls this for each block row while it reads the scans of a progressive image.
   static void on_progress(::j_common_ptr common) {
     jpeg_session& session = of(common->client_data);
     if (session.info.input_scan_number > session.max_scans) {
@@ -321,22 +323,21 @@ struct jpeg_session {
   }
 };
 
-/// A part of an image in libjpeg. The decoded values equal the same part of the whole image.
+/// A region of an image in libjpeg. The decoded values equal the same region of the whole image.
 ///
-/// If color is stored at less than full resolution, it is interpolated from neighbors. Therefore
-/// two more columns on each side and two more rows above are decoded and dropped. Rows are skipped
-/// only from the first row of the image to the start of a row group, because libjpeg-turbo 2.1.5
-/// has bugs in other skips.
+/// Subsampled color is interpolated from neighboring pixels. Therefore the decoder also decodes and
+/// drops two columns on each side and two rows above. It skips rows only from the first image row
+/// to the start of a row group, because libjpeg-turbo 2.1.5 has bugs in other skips.
 ///
-/// Trivial like the session, whose `run` executes its steps.
+/// All members are trivial, because `jpeg_session::run` executes the steps.
 struct jpeg_region {
   jpeg_session session;
-  image_box box;         // part of the scaled image
+  image_box box;         // region of the scaled image
   unsigned denominator;  // 1, 2, 4 or 8
   pixels out;
-  std::uint8_t* line;       // memory for a row of `line_values` values
+  std::uint8_t* line;       // memory for `line_values` values, one row
   std::size_t line_values;  // set by `start`
-  std::size_t line_left;    // the image column at which a decoded row starts
+  std::size_t line_left;    // first image column of decoded rows
 
   static constexpr std::size_t margin = 2;
 
@@ -346,7 +347,7 @@ struct jpeg_region {
     if (session.info.data_precision != 8) session.fail(jpeg_failure::unsupported);
   }
 
-  /// Starts to decode, and moves to the start of the region's rows and columns.
+  /// Starts decoding, and advances to the region's first row and column.
   static void start(jpeg_session& session) {
     jpeg_region& region = of(session);
     ::jpeg_decompress_struct& info = session.info;
@@ -367,7 +368,7 @@ struct jpeg_region {
         std::size_t{info.output_width} * static_cast<std::size_t>(info.output_components);
   }
 
-  /// Decodes the rows of the region, through `line` if `goes_straight()` is false.
+  /// Decodes the rows of the region. Uses `line` if `goes_straight()` returns false.
   static void read_rows(jpeg_session& session) {
     jpeg_region& region = of(session);
     ::jpeg_decompress_struct& info = session.info;
@@ -382,20 +383,20 @@ struct jpeg_region {
     }
   }
 
-  /// Returns true if libjpeg's rows have exactly the columns of the region, so that they can be
-  /// decoded in place. Rows above the region still need `line`.
+  /// Returns true if libjpeg's rows have exactly the region's columns, so that they can be decoded
+  /// in place. Rows above the region still need `line`.
   [[nodiscard]] bool goes_straight() const noexcept {
     return session.info.output_components == 3 && session.info.output_width == box.size.width;
   }
 
  private:
-  // The session is the first member of its region.
+  // Returns the region that contains `session` as its first member.
   static jpeg_region& of(jpeg_session& session) noexcept {
     return reinterpret_cast<jpeg_region&>(session);
   }
 
-  // Returns true if libjpeg smooths an incomplete progressive image, in which case the whole image
-  // is decoded, because smoothing needs more neighbors than a part has.
+  // Returns true if libjpeg smooths an incomplete progressive image. In that case the whole image
+  // is decoded, because smoothing needs more neighbors than the region has.
   static bool smooths(const ::jpeg_decompress_struct& info) noexcept {
     if (info.progressive_mode == 0 || info.coef_bits == nullptr) return false;
     for (int component = 0; component < info.num_components; ++component) {
@@ -405,9 +406,9 @@ struct jpeg_region {
     return false;
   }
 
-  // Returns true if libjpeg-turbo 2.1.5 would compute too small a width for a component after
-  // columns are cropped. The bug affects a component that is decoded at a larger scale than the
-  // others, as happens at denominators above 1, and then interpolated.
+  // Returns true if libjpeg-turbo 2.1.5 would compute too small a component width after columns are
+  // cropped. The bug affects components that are decoded at a larger scale than others, as at
+  // denominators above 1, and then interpolated.
   static bool miscounts_columns(const ::jpeg_decompress_struct& info) noexcept {
 #if JPEG_LIB_VERSION >= 70
     const auto scale = [](const auto& of) { return of.DCT_h_scaled_size; };
@@ -427,7 +428,7 @@ struct jpeg_region {
   void crop_columns() {
     if (miscounts_columns(session.info)) return;
     const std::size_t width = session.info.output_width;
-    // libjpeg-turbo interpolates differently if fewer than two columns of a component remain.
+    // libjpeg-turbo interpolates differently if fewer than two component columns remain.
     const std::size_t min = 3 * static_cast<std::size_t>(session.info.max_h_samp_factor);
     if (width <= min) return;
     const std::size_t left = (std::min)(box.left - (std::min)(margin, box.left), width - min);
@@ -456,8 +457,8 @@ struct jpeg_region {
     }
   }
 
-  // Adobe stores inverted values, in which 255 means no ink. Like Pillow, treats every CMYK image
-  // as inverted.
+  // Converts CMYK to RGB. Adobe stores inverted values, in which 255 means no ink. Like Pillow,
+  // treats every CMYK image as inverted.
   static void cmyk_to_rgb(const std::uint8_t* from, std::uint8_t* to, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i, from += 4, to += 3) {
       const unsigned light = from[3];
@@ -476,41 +477,39 @@ static_assert(std::is_standard_layout_v<jpeg_region>, "the session stands for it
 
 /// Options and limits of a `jpeg_decoder`.
 struct jpeg_options {
-  /// Throws an error if the decoded rows are damaged. If false, fills damaged rows as libjpeg and
-  /// Pillow do, in which case the pixels after the damage are wrong. A truncated image is always an
-  /// error. Damage in arithmetic coding is never detected, because every sequence of its bits is
-  /// valid.
+  /// If true, damaged rows cause an error. If false, damaged rows are filled as in libjpeg and
+  /// Pillow, and pixels after the damage are wrong. A truncated image is always an error. Damage in
+  /// arithmetic-coded data cannot be detected, because every bit sequence is valid.
   bool strict = true;
-  /// Turns images upright according to their EXIF orientation. If false, decodes them as stored,
-  /// like torchvision.
+  /// If true, images are turned upright according to their EXIF orientation. If false, images are
+  /// decoded as stored, like in torchvision.
   bool orientation = false;
-  /// Maximum number of pixels, checked before memory is allocated. Each pixel takes three bytes.
+  /// Maximum number of pixels, checked before memory is allocated. A decoded pixel occupies three
+  /// bytes.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
-  /// Maximum number of bytes for a progressive image's coefficients.
+  /// Maximum size of a progressive image's coefficients in bytes.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   /// Maximum number of scans in a progressive image. Each scan processes the whole image.
   int max_scans = 500;
 };
 
-/// Decodes JPEG images, or parts of them, to 8-bit RGB with libjpeg-turbo (2.1 or newer; the CMake
-/// target `penstock::jpeg`). An `image_decoder`.
+/// An `image_decoder` for JPEG. Decodes images or regions to 8-bit RGB with libjpeg-turbo (2.1 or
+/// newer; CMake target `penstock::jpeg`).
 ///
-/// Reads baseline, extended, progressive and arithmetic-coded images of 8 bits: gray, YCbCr, RGB,
-/// and CMYK and YCCK as Adobe stores them. Converts CMYK to RGB as Pillow's `convert("RGB")` does.
-/// Decodes only the rows and columns that a box needs. The values in a box equal those that the
-/// same libjpeg decodes from the whole image with its default settings: the exact inverse transform
-/// and interpolated color.
+/// Supports 8-bit baseline, extended, progressive and arithmetic-coded images in gray, YCbCr, RGB,
+/// and Adobe's CMYK and YCCK. Converts CMYK to RGB like Pillow's `convert("RGB")`. Decodes only the
+/// rows and columns that a box needs. The values in a box equal those that the same libjpeg decodes
+/// from the whole image with default settings (exact inverse transform, interpolated color).
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported` or `image_too_large`;
 /// std::invalid_argument for a box outside the image; and std::bad_alloc. Bytes that libjpeg skips
 /// between markers are not an error. A missing end marker is not an error if the image has a single
 /// Huffman-coded scan with all its rows. Damage after the last row of a box is not detected.
 ///
-/// Not thread-safe, so use one decoder per thread. Each image gets new libjpeg objects, so that an
-/// image without tables never uses the tables of an earlier image.
+/// Not thread-safe. Each image is decoded with new libjpeg objects, so that an image without tables
+/// never uses the tables of an earlier image.
 class jpeg_decoder {
  public:
-  /// Stores `options`.
   explicit jpeg_decoder(const jpeg_options& options = {}) : options_(options) {}
   /// Copies only the options.
   jpeg_decoder(const jpeg_decoder& other) : options_(other.options_) {}
@@ -521,7 +520,7 @@ class jpeg_decoder {
   }
   ~jpeg_decoder() = default;
 
-  /// Returns true if `bytes` start with the signature of a JPEG image.
+  /// Returns true if `bytes` start with the JPEG signature.
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
     return detail::image_format_of(bytes) == "JPEG";
   }
@@ -532,15 +531,15 @@ class jpeg_decoder {
     return info_of(bytes);
   }
 
-  /// Decodes the part `box` of the image into `out`, which must have the box's size and three
+  /// Decodes the part `box` of the image into `out`, which must have the box size and three
   /// channels.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out) {
     decode(bytes, key, box, out, 1);
   }
 
-  /// Decodes a part of the image at 1/`denominator` of its width and height, rounded up.
-  /// `denominator` must be 1, 2, 4 or 8. `box` is in pixels of the smaller image.
+  /// Decodes a part of the image at 1/`denominator` scale, with sides rounded up. `denominator`
+  /// must be 1, 2, 4 or 8. `box` is in pixels of the smaller image.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out, unsigned denominator) {
     if (denominator != 1 && denominator != 2 && denominator != 4 && denominator != 8) {
@@ -563,7 +562,7 @@ class jpeg_decoder {
     orientation.turn(scratch, out);
   }
 
-  /// Returns the options that were passed to the constructor.
+  /// Returns the options passed to the constructor.
   [[nodiscard]] const jpeg_options& options() const noexcept { return options_; }
 
  private:
@@ -620,7 +619,7 @@ class jpeg_decoder {
           "at most " + std::to_string(options_.max_pixels) + " pixels (jpeg_options::max_pixels)",
           detail::to_text(size));
     }
-    // Huffman coding takes at least one bit for a block of at most 32 x 32 pixels.
+    // Huffman coding needs at least one bit for a block of at most 32 x 32 pixels.
     constexpr std::uint64_t max_pixels_a_byte = std::uint64_t{8} * 32 * 32;
     if (info.arith_code == 0 && count / max_pixels_a_byte > bytes.size()) {
       throw image_truncated(std::string{key}, bytes.size(),
@@ -630,7 +629,7 @@ class jpeg_decoder {
     }
   }
 
-  // Throws the error of a failed step. Does nothing if `fine`.
+  // Throws the error of a failed step. Does nothing if `fine` is true.
   void check(bool fine, std::span<const std::byte> bytes, std::string_view key) const {
     if (fine) return;
     const detail::jpeg_session& session = region_.session;

@@ -28,36 +28,35 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The back ends of nvImageCodec, in the order in which an `nvimgcodec_batch` tries them.
+/// Back ends of nvImageCodec, in the order in which `nvimgcodec_batch` tries them.
 enum class nvimgcodec_backend : std::uint8_t {
-  any,     ///< the first back end below that succeeds
-  gpu,     ///< only on the GPU, by its JPEG engine if it has one, or by kernels
-  hybrid,  ///< partly on the CPU, such as Huffman decoding, and the rest on the GPU
-  cpu,     ///< on the CPU; nvImageCodec copies the pixels if their destination is a GPU
+  any,     ///< the first of the following back ends that succeeds
+  gpu,     ///< only the GPU, with its JPEG engine if present, otherwise with kernels
+  hybrid,  ///< partly the CPU, for example for Huffman decoding, otherwise the GPU
+  cpu,     ///< the CPU; nvImageCodec copies the pixels if their destination is a GPU
 };
 
 /// Options and limits of an `nvimgcodec_batch`.
 struct nvimgcodec_batch_options {
-  /// The ordinal of the CUDA device to which the pixels are written. If empty, the CPU decodes to
-  /// host memory, which requires neither a GPU nor a driver.
+  /// Ordinal of the CUDA device to which pixels are written. If empty, the CPU decodes to host
+  /// memory, which requires neither a GPU nor a driver.
   std::optional<int> device = std::nullopt;
-  /// The back end that decodes. Decoding an image that the back end cannot decode fails. `any`
-  /// tries all back ends.
+  /// Back end that decodes. An image that it cannot decode fails. `any` tries all back ends.
   nvimgcodec_backend backend = nvimgcodec_backend::any;
-  /// Number of nvImageCodec's own threads that decode in addition to the calling thread. 0 selects
-  /// the maximum, the number of cores minus one.
+  /// Number of nvImageCodec threads that decode in addition to the calling thread. 0 selects the
+  /// number of cores minus one.
   int threads = 0;
   /// Maximum number of pixels per image, checked before memory is allocated.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
-  /// Maximum memory that nvImageCodec allocates, in bytes, separately for device memory and
-  /// page-locked memory. Applies only if the decoder was constructed with a device of the program.
-  /// An image that needs more memory fails.
+  /// Maximum size in bytes of nvImageCodec's allocations, separately for device memory and
+  /// page-locked memory. Has an effect only if the decoder was constructed with a device. An image
+  /// that needs more memory fails.
   std::uint64_t max_memory = (std::numeric_limits<std::uint64_t>::max)();
 };
 
 namespace detail {
 
-/// Returns the name of the back end, for messages.
+/// Returns the back end name for messages.
 [[nodiscard]] inline std::string name_of(nvimgcodec_backend backend) {
   constexpr std::array<const char*, 4> names{"any", "gpu", "hybrid", "cpu"};
   return names[static_cast<std::size_t>(backend)];
@@ -65,54 +64,53 @@ namespace detail {
 
 }  // namespace detail
 
-/// An image of a batch and the destination of its pixels. Refers to memory that the caller owns.
+/// An image in a batch, and the destination of its pixels. References memory owned by the caller.
 struct nvimgcodec_picture {
   std::span<const std::byte> bytes;  ///< the encoded image, in host memory, page-locked or not
-  std::string_view key;              ///< name of the image in errors
+  std::string_view key;              ///< image name in errors
   image_box box;                     ///< the part to decode
-  pixels out;  ///< has the box's size and three channels, on the batch's device
+  pixels out;  ///< destination with the box size and three channels, on the batch's device
 };
 
-/// The result for an image of a batch.
+/// The result of an image in a batch.
 struct nvimgcodec_result {
-  /// The back end that decoded the image; `any` if all failed.
+  /// The back end that decoded the image, or `any` if all failed.
   nvimgcodec_backend backend = nvimgcodec_backend::any;
-  /// The reason why the image was not decoded, as an exception of a type that an `image_decoder`
-  /// throws. Null if it was decoded.
+  /// The reason why the image was not decoded, as an exception that an `image_decoder` throws. Null
+  /// if the image was decoded.
   std::exception_ptr failure;
 };
 
-/// Decodes the images of a batch to 8-bit RGB in a single call, to GPU memory or host memory. Use
-/// it after the copy to the device, so that the encoded bytes are transferred. Requires
-/// nvImageCodec (0.9 or newer; the CMake target `penstock::nvimgcodec`) and reads the formats of
-/// `nvimgcodec_decoder`. Decode formats other than JPEG and PNG only from trusted files.
+/// Decodes a batch of images to 8-bit RGB in GPU or host memory. Decode after the transfer to the
+/// device, so that only encoded bytes are transferred. Requires nvImageCodec (0.9 or newer; CMake
+/// target `penstock::nvimgcodec`). Supports the formats of `nvimgcodec_decoder`. Decode formats
+/// other than JPEG and PNG only from trusted files.
 ///
 ///     nvimgcodec_batch decoder{{.device = 0}};
 ///     decoder.decode(pictures, stream);       // a cudaStream_t
 ///     decoder.backend();                      // the back end that decoded them
 ///
-/// If the decoder is constructed with a device of the program, nvImageCodec uses memory of that
-/// device, which is kept for later batches: `nvimgcodec_batch decoder{cuda_device{}}`.
+/// If the decoder is constructed with a device, as in `nvimgcodec_batch decoder{cuda_device{}}`,
+/// nvImageCodec allocates from that device and reuses the memory for later batches.
 ///
-/// Each back end is a separate decoder of nvImageCodec and gets the images that the previous back
-/// ends could not decode. Therefore `results` contains the back end of each image. The constructor
-/// creates the first back end. Each other back end, with its own threads, is created when the first
-/// image is left for it, which makes that batch slower. Back ends differ in the last bits of a
-/// pixel. The pixels of the CPU back end equal those of `nvimgcodec_decoder`.
+/// Each back end is a separate nvImageCodec decoder for images that the previous back ends could
+/// not decode. Therefore `results` contains the back end of each image. The constructor creates the
+/// first back end. Each further back end, with its own threads, is created when an image first
+/// needs it, which slows down that batch. Back ends differ in the last bits of pixels. The CPU back
+/// end returns the same pixels as `nvimgcodec_decoder`.
 ///
-/// Only one thread at a time may use a decoder. A decoder does not own the memory to which it
-/// writes.
+/// Not thread-safe. A decoder does not own its output memory.
 class nvimgcodec_batch {
  public:
   /// Loads nvImageCodec and creates the first available back end. Throws `nvimgcodec_unavailable`
   /// if the GPU or back end does not exist, `nvimgcodec_error` if the library fails to start, and
-  /// `option_error` if a number is negative.
+  /// `option_error` if an option is negative.
   explicit nvimgcodec_batch(const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(options, std::unique_ptr<detail::nvimgcodec_memory>{}) {}
 
-  /// Makes nvImageCodec allocate at most `options.max_memory` from `device`, and keep it. If
-  /// `device` has an ordinal and the options have no device, images are written to `device`. Throws
-  /// `option_error` if the options have another device, and what the other constructor throws.
+  /// Makes nvImageCodec allocate up to `options.max_memory` bytes from `device`. If `device` has an
+  /// ordinal and the options specify no device, images are written to `device`. Throws
+  /// `option_error` if the options specify another device, and the errors of the other constructor.
   template <device Device>
   explicit nvimgcodec_batch(const Device& device, const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(on(device, options),
@@ -121,8 +119,9 @@ class nvimgcodec_batch {
   nvimgcodec_batch(nvimgcodec_batch&&) noexcept = default;
   nvimgcodec_batch& operator=(nvimgcodec_batch&&) = delete;
 
-  /// Decodes to host memory, and returns when all images are decoded. Throws std::logic_error if
-  /// the decoder writes to a GPU, which requires a stream, and what the other overload throws.
+  /// Decodes to host memory, and waits until all images are decoded. Throws std::logic_error if the
+  /// decoder writes to a GPU, because that requires a stream. Also throws the errors of the other
+  /// overload.
   std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures) {
     if (options_.device) {
       throw std::logic_error(
@@ -132,15 +131,14 @@ class nvimgcodec_batch {
     return decode(pictures, nullptr);
   }
 
-  /// Decodes each image to its `out`. Later work on `stream`, which must be a stream of the
-  /// decoder's device, sees the pixels. Returns when the CPU's part is done. The encoded bytes and
-  /// `out` must stay valid and unchanged until the stream has finished this work. The decoder must
-  /// stay alive too, because it keeps nvImageCodec's objects of a batch until the next batch is
-  /// decoded. The results are in the order of the images, and are valid until the next call.
+  /// Decodes each image into its `out`. `stream` must belong to the decoder's device. Later work on
+  /// `stream` sees the pixels. Returns when the CPU part is done. The encoded bytes and `out` must
+  /// stay valid and unchanged until the stream has finished this work. The decoder must stay alive
+  /// until then too. Returns the results in image order, valid until the next call.
   ///
-  /// Tries all images, and then throws the failure of the first image that failed. `results`
-  /// contains all failures, and every image without a failure is decoded. A box outside its image
-  /// is also a failure, std::invalid_argument. If the library fails for the whole batch, throws an
+  /// If images fail, decodes all others and then throws the failure of the first failed image.
+  /// `results` contains all failures. A box outside its image is also a failure
+  /// (std::invalid_argument). If the library fails for the whole batch, throws an
   /// `nvimgcodec_error` and clears the results.
   std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures,
                                             cudaStream_t stream) {
@@ -182,10 +180,10 @@ class nvimgcodec_batch {
     return results_;
   }
 
-  /// Returns the results of the last call, in the order of its images.
+  /// Returns the results of the last call, in image order.
   [[nodiscard]] std::span<const nvimgcodec_result> results() const noexcept { return results_; }
 
-  /// Returns the back end that decoded the images of the last call. Returns `any` if several back
+  /// Returns the back end that decoded all images of the last call. Returns `any` if several back
   /// ends decoded images, or if no image was decoded.
   [[nodiscard]] nvimgcodec_backend backend() const noexcept {
     nvimgcodec_backend found = nvimgcodec_backend::any;
@@ -197,16 +195,16 @@ class nvimgcodec_batch {
     return found;
   }
 
-  /// Returns the options that were passed to the constructor.
+  /// Returns the options passed to the constructor.
   [[nodiscard]] const nvimgcodec_batch_options& options() const noexcept { return options_; }
 
-  /// Returns the number of bytes of device memory that nvImageCodec has allocated so far, or 0 if
-  /// it uses its own allocator.
+  /// Returns the size in bytes of the device memory that nvImageCodec has allocated through this
+  /// object, or 0 if it uses its own allocator.
   [[nodiscard]] std::size_t device_bytes() const noexcept {
     return memory_ ? memory_->on_device.bytes() : 0;
   }
-  /// Returns the bytes of page-locked memory that nvImageCodec has allocated from its device so
-  /// far. Returns 0 if nvImageCodec uses its own memory.
+  /// Returns the size in bytes of the page-locked memory that nvImageCodec has allocated through
+  /// this object, or 0 if it uses its own allocator.
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {
     return memory_ ? memory_->pinned.bytes() : 0;
   }
@@ -247,7 +245,7 @@ class nvimgcodec_batch {
 
   struct stage {
     nvimgcodec_backend backend;
-    std::unique_ptr<detail::nvimgcodec_pass> pass;  // null until an image is left for it
+    std::unique_ptr<detail::nvimgcodec_pass> pass;  // null until an image needs this back end
   };
   struct task {
     std::size_t index;
@@ -269,7 +267,8 @@ class nvimgcodec_batch {
     return options;
   }
 
-  // nvImageCodec gives negative numbers special meanings, such as the current device or no device.
+  // nvImageCodec reserves negative values for special meanings, such as the current device or no
+  // device.
   [[nodiscard]] static const nvimgcodec_batch_options& checked(
       const nvimgcodec_batch_options& options) {
     if (options.device && *options.device < 0) {
@@ -311,7 +310,7 @@ class nvimgcodec_batch {
     return {index, std::move(whole), std::move(target)};
   }
 
-  // Decodes images with this back end, and leaves those that fail in `waiting`.
+  // Decodes images with this back end. Images that fail remain in `waiting`.
   void run(const stage& with, std::vector<task*>& waiting) {
     std::vector<nvimgcodecCodeStream_t> streams;
     std::vector<nvimgcodecImage_t> images;
@@ -332,10 +331,10 @@ class nvimgcodec_batch {
   }
 
   nvimgcodec_batch_options options_;
-  // The passes use the next two members, which must outlive them.
+  // The next two members must outlive the passes, which use them.
   std::unique_ptr<detail::nvimgcodec_memory> memory_;
   std::shared_ptr<nvimgcodecInstance> instance_;
-  std::vector<task> under_way_;  // images that the device may still write
+  std::vector<task> under_way_;  // images that the device may still be writing
   std::vector<stage> passes_;
   std::vector<nvimgcodec_result> results_;
 };

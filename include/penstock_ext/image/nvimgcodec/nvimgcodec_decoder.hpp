@@ -25,9 +25,9 @@ struct nvimgcodec_options {
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
 };
 
-/// Decodes images, or parts of them, to 8-bit RGB with the CPU back ends of nvImageCodec (0.9 or
-/// newer; the CMake target `penstock::nvimgcodec`). Reads JPEG, PNG, WebP, TIFF, JPEG 2000, BMP and
-/// PPM. Needs no GPU and no driver. An `image_decoder`.
+/// An `image_decoder` for JPEG, PNG, WebP, TIFF, JPEG 2000, BMP and PPM. Decodes images or regions
+/// to 8-bit RGB with the CPU back ends of nvImageCodec (0.9 or newer; CMake target
+/// `penstock::nvimgcodec`). Requires neither a GPU nor a driver.
 ///
 /// Decodes on the calling thread, without applying the EXIF orientation. Throws `image_truncated`,
 /// `image_corrupt`, `image_unsupported` or `image_too_large`, with offset 0 if the position is
@@ -38,14 +38,13 @@ struct nvimgcodec_options {
 /// their own messages to standard error.
 ///
 /// Decode formats other than JPEG and PNG only from trusted files. nvImageCodec's own decoders for
-/// them are not hardened, and a malicious file may make them read and write out of bounds. A TIFF
-/// image of two channels, of signed values or of floats throws `image_unsupported`.
+/// them are not hardened, and a malicious file may make them read and write out of bounds. TIFF
+/// images with two channels, signed values or floats cause `image_unsupported`.
 ///
-/// Only one thread at a time may use a decoder. Copies share the loaded nvImageCodec and have
-/// separate decoders. The objects of an image are created for each image.
+/// Not thread-safe. Copies share the loaded nvImageCodec library but have separate decoders.
 class nvimgcodec_decoder {
  public:
-  /// Loads nvImageCodec. Throws `nvimgcodec_error` if that fails.
+  /// Loads nvImageCodec. Throws `nvimgcodec_error` if loading fails.
   explicit nvimgcodec_decoder(const nvimgcodec_options& options = {})
       : options_(options), instance_(detail::nvimgcodec_load()) {}
   /// Copies the options, and shares the loaded library.
@@ -61,17 +60,17 @@ class nvimgcodec_decoder {
   }
   ~nvimgcodec_decoder() = default;
 
-  /// Returns true if `bytes` start with the signature of a format that nvImageCodec reads.
+  /// Returns true if `bytes` start with the signature of a format that nvImageCodec supports.
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
     return detail::nvimgcodec_reads(bytes);
   }
 
-  /// Parses the header. `channels` includes alpha.
+  /// Parses the header. `channels` counts the alpha channel.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
     return open(bytes, key).info;
   }
 
-  /// Decodes the part `box` of the image into `out`, which must have the box's size and three
+  /// Decodes the part `box` of the image into `out`, which must have the box size and three
   /// channels.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out) {
@@ -88,7 +87,7 @@ class nvimgcodec_decoder {
     }
   }
 
-  /// Returns the options that were passed to the constructor.
+  /// Returns the options passed to the constructor.
   [[nodiscard]] const nvimgcodec_options& options() const noexcept { return options_; }
 
  private:
@@ -110,7 +109,7 @@ class nvimgcodec_decoder {
   }
 
   nvimgcodec_options options_;
-  // Must outlive the pass, which uses it.
+  // Declared first, because the instance must outlive the pass.
   std::shared_ptr<nvimgcodecInstance> instance_;
   std::unique_ptr<detail::nvimgcodec_pass> pass_;
 };

@@ -23,15 +23,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The reasons for a failure in libpng.
+/// Failure reasons in libpng.
 enum class png_failure : std::uint8_t { none, truncated, corrupt, no_memory };
 
-/// A part of an image in libpng: its objects, its callbacks, their jump target, and the part to
-/// decode.
+/// The libpng objects for decoding a part of an image, with callbacks and their longjmp target.
 ///
-/// All members are trivial, and no function that a longjmp leaves has an object with a destructor.
-/// Therefore a longjmp never skips a destructor. No function here throws. The session contains
-/// pointers to itself while it is open.
+/// All members are trivial, and functions that a longjmp may leave have no local objects with
+/// destructors. Therefore a longjmp never skips a destructor. No function here throws. While the
+/// session is open, it contains pointers to itself and must not move.
 struct png_session {
   ::png_structp png;
   ::png_infop info;
@@ -41,19 +40,19 @@ struct png_session {
   std::jmp_buf escape;
   png_failure failure;  // reason for the last failure
   char message[128];
-  // The following members are set after `open`.
+  // The members below are set after `open`.
   bool clip_grey;  // true if `start` must keep 16-bit gray
   image_box box;   // the part to decode
   pixels out;      // the destination
   std::size_t line_bytes;
-  int passes;           // 1 unless the image is interlaced
-  std::uint8_t* lines;  // memory for `line_bytes` bytes; if interlaced, for each row of the box
+  int passes;           // 1, or more if the image is interlaced
+  std::uint8_t* lines;  // a row of `line_bytes` bytes, or all rows of the box if interlaced
 
   /// Returns true if a row is complete only after the last pass.
   [[nodiscard]] bool is_interlaced() const noexcept { return passes != 1; }
 
-  /// Runs `Step` on the session. If libpng fails, stores the reason in `failure` and `message` and
-  /// returns false.
+  /// Runs `Step` on the session. If libpng fails, returns false and stores the reason in `failure`
+  /// and `message`.
   template <void (*Step)(png_session&)>
   [[nodiscard]] [[gnu::noinline]] bool run() noexcept {
     if (setjmp(escape) != 0) return false;
@@ -61,7 +60,7 @@ struct png_session {
     return true;
   }
 
-  /// Creates the objects for the image in `bytes`, which must stay valid. Call `close` afterwards,
+  /// Creates the objects for the image in `bytes`, which must stay valid. Call `close` after use,
   /// even if `open` returns false.
   [[nodiscard]] bool open(std::span<const std::byte> bytes) noexcept {
     *this = {};
@@ -70,11 +69,11 @@ struct png_session {
     return run<create>();
   }
 
-  /// Releases the memory of libpng.
+  /// Releases libpng's memory.
   void close() noexcept { ::png_destroy_read_struct(&png, &info, nullptr); }
 
-  /// Reads everything before the pixels, and sets libpng's conversions to 8-bit RGB. Keeps 16-bit
-  /// gray if `clip_grey` is true.
+  /// Reads everything before the pixels, and configures libpng's conversions to 8-bit RGB. Keeps
+  /// 16-bit gray if `clip_grey` is true.
   static void start(png_session& session) {
     ::png_structp png = session.png;
     ::png_read_info(png, session.info);
@@ -92,8 +91,8 @@ struct png_session {
     session.line_bytes = ::png_get_rowbytes(png, session.info);
   }
 
-  /// Decodes the rows up to the last row of the box. In an interlaced image, decodes every row in
-  /// every pass.
+  /// Decodes the rows up to the last row of the box, or every row in every pass if the image is
+  /// interlaced.
   static void read_rows(png_session& session) {
     const std::size_t top = session.box.top;
     const std::size_t rows = session.box.size.height;
@@ -117,7 +116,7 @@ struct png_session {
     session.info = ::png_create_info_struct(session.png);
     if (session.info == nullptr) session.fail(png_failure::no_memory);
     ::png_set_read_fn(session.png, &session, on_read);
-    // Ignores chunks that the pixels do not need, because texts and profiles can expand to
+    // Ignores chunks that are not needed for pixels, because texts and profiles can expand to
     // megabytes.
     ::png_set_keep_unknown_chunks(session.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     // Sets no limit, because libpng up to 1.6.38 also applies it to skipped chunks.
@@ -150,7 +149,7 @@ struct png_session {
     session.position += count;
   }
 
-  // Writes row `y` of the box from a row of the image.
+  // Writes row `y` of the box from an image row.
   void take(const std::uint8_t* row, std::size_t y) const noexcept {
     std::uint8_t* to = out.row(y);
     if (!clip_grey) {
@@ -170,32 +169,31 @@ static_assert(std::is_trivially_destructible_v<png_session>, "a longjmp must ski
 
 /// Options and limits of a `png_decoder`.
 struct png_options {
-  /// Selects how 16-bit gray is converted. If true, all values above 255 become 255, as in Pillow's
-  /// `convert("RGB")`. If false, takes the upper byte, as for all other 16-bit images.
+  /// Conversion of 16-bit gray. If true, all values above 255 become 255, as in Pillow's
+  /// `convert("RGB")`. If false, the upper byte is used, as for all other 16-bit images.
   bool clip_grey = false;
-  /// Maximum number of pixels, checked before memory is allocated. Each pixel takes three bytes, or
-  /// six if the image is interlaced.
+  /// Maximum number of pixels, checked before memory is allocated. A decoded pixel occupies three
+  /// bytes, or six if the image is interlaced.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
 };
 
-/// Decodes PNG images, or parts of them, to 8-bit RGB with libpng (1.6; the CMake target
-/// `penstock::png`). An `image_decoder`.
+/// An `image_decoder` for PNG. Decodes images or regions to 8-bit RGB with libpng (1.6; CMake
+/// target `penstock::png`).
 ///
-/// Reads gray, palette and color images of 1 to 16 bits, interlaced or not, with sides of up to a
-/// million pixels. Keeps the upper 8 of 16 bits, drops alpha and transparent colors, and ignores
-/// gamma and profiles. The result equals that of Pillow's `convert("RGB")`, except for 16-bit gray
+/// Supports gray, palette and color images of 1 to 16 bits, interlaced or not, with sides of up to
+/// a million pixels. Keeps the upper 8 of 16 bits, drops alpha and transparent colors, and ignores
+/// gamma and profiles. The result equals Pillow's `convert("RGB")`, except for 16-bit gray
 /// (`png_options::clip_grey`). Rows below a box are not decoded, unless the image is interlaced.
 ///
 /// Throws `image_truncated`, `image_corrupt`, `image_unsupported` or `image_too_large`;
 /// std::invalid_argument for a box outside the image; and std::bad_alloc. Checks the header before
-/// memory is allocated, and refuses an image with more pixels than its bytes can hold. Does not
-/// detect damage in a chunk after the last row of a box, or a wrong checksum of a chunk that the
-/// pixels do not need.
+/// memory is allocated, and rejects an image with more pixels than its bytes can hold. Does not
+/// detect damage in a chunk after the last row of a box, or a wrong checksum of a chunk that is not
+/// needed for pixels.
 ///
-/// Only one thread at a time may use a decoder. libpng's own objects are created for each image.
+/// Not thread-safe. Each image is decoded with new libpng objects.
 class png_decoder {
  public:
-  /// Stores `options`.
   explicit png_decoder(const png_options& options = {}) : options_(options) {}
   /// Copies only the options.
   png_decoder(const png_decoder& other) : options_(other.options_) {}
@@ -206,12 +204,12 @@ class png_decoder {
   }
   ~png_decoder() = default;
 
-  /// Returns true if `bytes` start with the signature of a PNG image.
+  /// Returns true if `bytes` start with the PNG signature.
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
     return detail::image_format_of(bytes) == "PNG";
   }
 
-  /// Parses the header. `channels` includes alpha, and is 3 for a palette.
+  /// Parses the header. `channels` counts the alpha channel, and is 3 for palette images.
   [[nodiscard]] image_info info(std::span<const std::byte> bytes, std::string_view key) const {
     const std::string path{key};
     if (!matches(bytes)) {
@@ -219,7 +217,7 @@ class png_decoder {
       if (bytes.size() < 8) throw image_truncated(path, 0, "a PNG image", found);
       throw image_unsupported(path, 0, "a PNG image", found);
     }
-    // The signature, then the length, name, content and checksum of the first chunk.
+    // The signature, followed by the length, name, content and checksum of the first chunk.
     if (bytes.size() < 8 + 8 + 13 + 4) {
       throw image_truncated(path, bytes.size(), "a PNG header of 33 bytes", "the end of its bytes");
     }
@@ -241,11 +239,11 @@ class png_decoder {
                             text);
     }
     const std::size_t channels = channels_of(std::to_integer<unsigned>(bytes[25]));
-    // A pixel of a palette image is a single number.
+    // A palette pixel is stored as a single value.
     const bool has_palette = (std::to_integer<unsigned>(bytes[25]) & PNG_COLOR_MASK_PALETTE) != 0;
     const std::uint64_t bits = std::uint64_t{size.width} * size.height *
                                (has_palette ? 1 : channels) * std::to_integer<unsigned>(bytes[24]);
-    // Two bits encode at most 258 bytes (RFC 1951), which limits the pixels that `bytes` can hold.
+    // Two bits encode at most 258 bytes (RFC 1951), which limits the number of pixels in `bytes`.
     constexpr std::uint64_t max_growth = 1032;
     if (bits / 8 / max_growth > bytes.size()) {
       throw image_truncated(path, bytes.size(),
@@ -256,7 +254,7 @@ class png_decoder {
     return {size, channels, 1};
   }
 
-  /// Decodes the part `box` of the image into `out`, which must have the box's size and three
+  /// Decodes the part `box` of the image into `out`, which must have the box size and three
   /// channels.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out) {
@@ -275,7 +273,7 @@ class png_decoder {
     if (box.top + box.size.height < header.size.height) check_last_chunk(bytes, key);
   }
 
-  /// Returns the options that were passed to the constructor.
+  /// Returns the options passed to the constructor.
   [[nodiscard]] const png_options& options() const noexcept { return options_; }
 
  private:
@@ -288,7 +286,7 @@ class png_decoder {
     return colors + ((color_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
   }
 
-  // Throws the error of a failed step. Does nothing if `fine`.
+  // Throws the error of a failed step. Does nothing if `fine` is true.
   void check(bool fine, std::string_view key) const {
     if (fine) return;
     const std::uint64_t at = session_.position;
@@ -303,8 +301,8 @@ class png_decoder {
     }
   }
 
-  // Verifies the checksum of the chunk that contains the last row, which libpng has read only in
-  // part. libpng itself would verify it only at the end of the chunk.
+  // Verifies the checksum of the chunk that contains the last row. libpng has read only a part of
+  // that chunk, and would verify the checksum only at its end.
   void check_last_chunk(std::span<const std::byte> bytes, std::string_view key) const {
     for (std::size_t begin = 8; begin < session_.position;) {
       const std::size_t end = begin + 8 + detail::number_at(bytes, begin, 4, true);

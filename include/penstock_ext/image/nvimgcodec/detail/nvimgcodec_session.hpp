@@ -30,7 +30,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Destroys an object of nvImageCodec with its destroy function.
+/// A deleter for nvImageCodec objects that calls `Destroy`.
 template <auto Destroy>
 struct nvimgcodec_destroy {
   template <class Handle>
@@ -48,7 +48,7 @@ using nvimgcodec_image = nvimgcodec_handle<nvimgcodecImage, nvimgcodecImageDestr
 using nvimgcodec_work = nvimgcodec_handle<nvimgcodecDecoder, nvimgcodecDecoderDestroy>;
 using nvimgcodec_future = nvimgcodec_handle<nvimgcodecFuture, nvimgcodecFutureDestroy>;
 
-/// Returns a structure of nvImageCodec that is zero except for its type and size.
+/// Returns an nvImageCodec structure with its type and size set, and all other members zero.
 template <class Struct>
 [[nodiscard]] Struct nvimgcodec_struct(nvimgcodecStructureType_t type) noexcept {
   Struct made{};
@@ -57,8 +57,8 @@ template <class Struct>
   return made;
 }
 
-/// Throws if `status` is a failure of the library and not of an image: std::bad_alloc, or an
-/// `nvimgcodec_error` that names the function `call`.
+/// Throws if `status` is a library failure and not an image failure. Throws std::bad_alloc, or an
+/// `nvimgcodec_error` that contains the function name `call`.
 inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
   if (status == NVIMGCODEC_STATUS_SUCCESS) return;
   if (status == NVIMGCODEC_STATUS_ALLOCATOR_FAILURE ||
@@ -71,7 +71,7 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
 }
 
 /// Loads nvImageCodec and its extensions, which all decoders need. Thread-safe. The instance must
-/// outlive the objects created from it. Throws `nvimgcodec_error`.
+/// outlive all objects created from it. Throws `nvimgcodec_error`.
 [[nodiscard]] inline std::shared_ptr<nvimgcodecInstance> nvimgcodec_load() {
   auto info = nvimgcodec_struct<nvimgcodecInstanceCreateInfo_t>(
       NVIMGCODEC_STRUCTURE_TYPE_INSTANCE_CREATE_INFO);
@@ -82,19 +82,19 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
   return nvimgcodec_instance{made};
 }
 
-/// A memory pool for nvImageCodec. Memory that nvImageCodec frees stays in the pool, and is reused
-/// only on the stream where it was freed, because work on that stream may still use it. Therefore a
-/// loop over images of similar sizes stops allocating after the first batches. Sizes are rounded up
-/// to powers of two, so that images of different sizes can share memory. Thread-safe.
+/// A memory pool for nvImageCodec. Freed memory is reused only on the stream where it was freed,
+/// because work on that stream may still access it. A loop over images of similar sizes therefore
+/// stops allocating after the first batches. Sizes are rounded up to powers of two, so that
+/// different images can share memory. Thread-safe.
 class nvimgcodec_pool {
  public:
-  /// Allocates memory with `take(bytes)`, which may throw, up to `max` bytes in total. Frees it
-  /// with `release(data, bytes)`.
+  /// Allocates up to `max` bytes in total with `take(bytes)`, which may throw. Frees memory with
+  /// `release(data, bytes)`.
   nvimgcodec_pool(std::uint64_t max, std::function<void*(std::size_t)> take,
                   std::function<void(void*, std::size_t)> release)
       : max_(max), take_(std::move(take)), release_(std::move(release)) {}
   nvimgcodec_pool(nvimgcodec_pool&&) = delete;
-  /// Frees all memory, which must no longer be in use.
+  /// Frees all memory. No decoder may use it any more.
   ~nvimgcodec_pool() {
     for (const piece& one : pieces_) release_(one.data, one.bytes);
   }
@@ -105,7 +105,7 @@ class nvimgcodec_pool {
     return taken_;
   }
 
-  /// The allocation function for nvImageCodec, which passes the pool as its context.
+  /// Allocation callback for nvImageCodec. `pool` is the pool.
   static int allocate(void* pool, void** data, std::size_t bytes, cudaStream_t stream) noexcept {
     return static_cast<nvimgcodec_pool*>(pool)->find(data, bytes, stream) ? 0 : 1;
   }
@@ -118,7 +118,7 @@ class nvimgcodec_pool {
   struct piece {
     void* data = nullptr;
     std::size_t bytes = 0;
-    cudaStream_t stream = nullptr;  // the stream on which it was freed or last used
+    cudaStream_t stream = nullptr;  // stream on which the memory was freed or last used
     bool is_free = false;
   };
 
@@ -134,9 +134,10 @@ class nvimgcodec_pool {
     if (found == pieces_.end()) {
       if (bytes > max_ - taken_) return false;
       try {
-        pieces_.reserve(pieces_.size() + 1);  // so that recording the allocated memory cannot fail
+        // So that adding the allocated memory to `pieces_` cannot fail.
+        pieces_.reserve(pieces_.size() + 1);
         pieces_.push_back({take_(bytes), bytes, stream});
-      } catch (...) {  // nvImageCodec reports the error as a status
+      } catch (...) {  // nvImageCodec returns the error as a status
         return false;
       }
       taken_ += bytes;
@@ -165,7 +166,8 @@ class nvimgcodec_pool {
   std::size_t taken_ = 0;
 };
 
-/// Memory of a device that nvImageCodec's decoders use instead of their own.
+/// Device memory and page-locked memory that nvImageCodec's decoders use instead of their own
+/// allocations.
 class nvimgcodec_memory {
  public:
   /// Allocates at most `max` bytes each of device memory and page-locked memory.
@@ -188,8 +190,8 @@ class nvimgcodec_memory {
   nvimgcodec_pool on_device;
   nvimgcodec_pool pinned;
 
-  /// Sets the allocators of the decoders that will be created with `params`. The decoders must not
-  /// outlive this object.
+  /// Sets the allocators of decoders created with `params`. The decoders must not outlive this
+  /// object.
   void give_to(nvimgcodecExecutionParams_t& params) noexcept {
     params.device_allocator = &device_;
     params.pinned_allocator = &pinned_;
@@ -202,14 +204,15 @@ class nvimgcodec_memory {
       nvimgcodec_struct<nvimgcodecPinnedAllocator_t>(NVIMGCODEC_STRUCTURE_TYPE_PINNED_ALLOCATOR);
 };
 
-/// A decoder of nvImageCodec that is restricted to some back ends, so that the back end of each
-/// decoded image is known. Only one thread at a time may use it.
+/// An nvImageCodec decoder that is restricted to certain back ends, so that the back end of each
+/// decoded image is known. Not thread-safe.
 class nvimgcodec_pass {
  public:
-  /// `device` is a GPU's ordinal or NVIMGCODEC_DEVICE_CPU_ONLY. `threads` is the number of threads
-  /// that decode on the CPU: 1 is the calling thread, and 0 is the number of cores. `instance` and
-  /// `memory` must outlive the pass; if `memory` is null, nvImageCodec uses its own memory. If no
-  /// back end is available, `status()` returns the reason, and no other function may be called.
+  /// `device` is a GPU ordinal or NVIMGCODEC_DEVICE_CPU_ONLY. `threads` is the number of CPU
+  /// decoding threads: 1 is the calling thread, and 0 selects one thread for each core. `instance`
+  /// and `memory` must outlive this object. If `memory` is null, nvImageCodec uses its own memory.
+  /// If no back end is available, `status()` returns the reason, and no other function may be
+  /// called.
   nvimgcodec_pass(nvimgcodecInstance_t instance, int device,
                   std::span<const nvimgcodecBackendKind_t> kinds, int threads,
                   nvimgcodec_memory* memory = nullptr) {
@@ -235,12 +238,12 @@ class nvimgcodec_pass {
     decoder_.reset(made);
   }
 
-  /// Returns the status of the constructor.
+  /// Returns the status of the construction.
   [[nodiscard]] nvimgcodecStatus_t status() const noexcept { return status_; }
 
-  /// Decodes each of `streams` into the image at the same index, and returns their statuses in the
-  /// same order. On a GPU, the work may still be running on the images' stream when the function
-  /// returns. `streams` and `images` must stay valid until that stream has finished the work.
+  /// Decodes each stream into the image at the same index, and returns the statuses in the same
+  /// order. On a GPU, the images' CUDA stream may still run the work when the function returns.
+  /// `streams` and `images` must stay valid until the work has finished.
   [[nodiscard]] std::vector<nvimgcodecProcessingStatus_t> decode(
       std::span<const nvimgcodecCodeStream_t> streams, std::span<const nvimgcodecImage_t> images) {
     auto params =
@@ -265,14 +268,14 @@ class nvimgcodec_pass {
   nvimgcodec_future future_;  // result of the last `decode`
 };
 
-/// Returns true if nvImageCodec has a decoder for images that start like `bytes`.
+/// Returns true if nvImageCodec supports the image format of `bytes`.
 [[nodiscard]] inline bool nvimgcodec_reads(std::span<const std::byte> bytes) noexcept {
   const std::string_view format = image_format_of(bytes);
   return format == "JPEG" || format == "PNG" || format == "WebP" || format == "TIFF" ||
          format == "JPEG 2000" || format == "BMP" || format == "PPM";
 }
 
-/// Throws the error that nvImageCodec has found in `bytes`.
+/// Throws the error for invalid content in `bytes`.
 [[noreturn]] inline void throw_unsound(std::span<const std::byte> bytes, std::string_view key,
                                        const std::string& found) {
   const std::string format{image_format_of(bytes)};
@@ -283,13 +286,12 @@ class nvimgcodec_pass {
   throw image_corrupt(std::string{key}, 0, "a valid " + format + " image", found);
 }
 
-/// Throws the error for `status`, the status of an image that was not decoded. `where` is the back
-/// end.
+/// Throws the error for an image that was not decoded. `where` is the back end.
 [[noreturn]] inline void throw_undecoded(nvimgcodecProcessingStatus_t status,
                                          std::span<const std::byte> bytes, std::string_view key,
                                          std::string_view where) {
   const std::string found = "nvImageCodec's processing status " + std::to_string(status);
-  // The status comes from the last decoder, which may have failed for another reason.
+  // The status is from the last decoder, which may have failed for another reason.
   if (status == NVIMGCODEC_PROCESSING_STATUS_FAIL ||
       status == NVIMGCODEC_PROCESSING_STATUS_IMAGE_CORRUPTED || picture_ends_early(bytes)) {
     throw_unsound(bytes, key, found);
@@ -305,20 +307,20 @@ class nvimgcodec_pass {
                           found);
 }
 
-/// An encoded image whose header has been read. Refers to the bytes of the image.
+/// An encoded image whose header has been parsed. References the encoded bytes.
 struct nvimgcodec_opened {
   nvimgcodec_stream whole;
-  nvimgcodec_stream part;  // part of `whole`, destroyed first; null to decode all of it
+  nvimgcodec_stream part;  // part of `whole`, destroyed first; null selects all of it
   image_info info;
 
-  /// Returns the stream to decode.
+  /// Returns the code stream to decode.
   [[nodiscard]] nvimgcodecCodeStream_t chosen() const noexcept {
     return part ? part.get() : whole.get();
   }
 };
 
-/// Opens an image of at most `max_pixels`, an option whose type is named `options` in messages.
-/// Allocates memory only for the header. Throws what `image_decoder` throws.
+/// Opens an image of at most `max_pixels` pixels. Messages name `options` as the type of that
+/// option. Allocates memory only for the header. Throws the errors of an `image_decoder`.
 [[nodiscard]] inline nvimgcodec_opened nvimgcodec_open(nvimgcodecInstance_t instance,
                                                        std::span<const std::byte> bytes,
                                                        std::string_view key,
@@ -329,7 +331,7 @@ struct nvimgcodec_opened {
     if (bytes.size() < 3) throw image_truncated(std::string{key}, 0, expected, found_image(bytes));
     throw image_unsupported(std::string{key}, 0, expected, found_image(bytes));
   }
-  // Some back ends invent the missing end of an image without an error.
+  // Some back ends silently invent the missing end of a truncated image.
   if (picture_ends_early(bytes)) throw_unsound(bytes, key, {});
 
   nvimgcodecCodeStream_t made = nullptr;
@@ -364,8 +366,8 @@ struct nvimgcodec_opened {
   for (std::uint32_t plane = 0; plane < header.num_planes; ++plane) {
     channels += header.plane_info[plane].num_channels;
   }
-  // The TIFF decoder reads a third channel from images of two, and decodes signed values and floats
-  // incorrectly.
+  // The TIFF decoder reads a nonexistent third channel from two-channel images, and decodes signed
+  // values and floats incorrectly.
   const auto samples = header.plane_info[0].sample_type;
   const bool is_unsigned = samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8 ||
                            samples == NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16 ||
@@ -381,7 +383,8 @@ struct nvimgcodec_opened {
 
 /// Selects the part `box` of an opened image.
 inline void nvimgcodec_choose(nvimgcodec_opened& picture, const image_box& box) {
-  if (box == image_box{0, 0, picture.info.size}) return;  // some back ends do not support regions
+  // So that back ends without region support can decode a whole image.
+  if (box == image_box{0, 0, picture.info.size}) return;
   auto view =
       nvimgcodec_struct<nvimgcodecCodeStreamView_t>(NVIMGCODEC_STRUCTURE_TYPE_CODE_STREAM_VIEW);
   view.region = nvimgcodec_struct<nvimgcodecRegion_t>(NVIMGCODEC_STRUCTURE_TYPE_REGION);
@@ -397,7 +400,7 @@ inline void nvimgcodec_choose(nvimgcodec_opened& picture, const image_box& box) 
   nvimgcodec_check(status, "nvimgcodecCodeStreamGetSubCodeStream");
 }
 
-/// Returns the memory `out` as an image of nvImageCodec. Later work on `stream` sees the pixels.
+/// Returns an nvImageCodec image that references `out`. Later work on `stream` sees the pixels.
 [[nodiscard]] inline nvimgcodec_image nvimgcodec_target(nvimgcodecInstance_t instance,
                                                         const pixels& out,
                                                         nvimgcodecImageBufferKind_t kind,
