@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Arrow tables (C data interface) as datasets and blobs. Parquet files are in `table/parquet`
-/// (`penstock::parquet`).
+/// Arrow tables (C data interface) as datasets and blob sources. Parquet support is in
+/// `table/parquet` (`penstock::parquet`).
 
 #include <penstock_ext/table/arrow_abi.hpp>
 #include <penstock_ext/table/arrow_blobs.hpp>

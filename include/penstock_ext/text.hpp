@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Token files: windows, shards, documents, packing, and a cache of lengths.
+/// Token files: windows, shards, documents, packing, and a cache of sample lengths.
 
 #include <penstock_ext/text/length_cache.hpp>
 #include <penstock_ext/text/megatron_documents.hpp>

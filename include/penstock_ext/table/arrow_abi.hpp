@@ -5,13 +5,12 @@
 #include <cstdint>
 #include <type_traits>
 
-/// @file
-/// The structures of Arrow's C data interface and C stream interface
-/// (https://arrow.apache.org/docs/format/CDataInterface.html). Table libraries such as pyarrow,
-/// DuckDB, polars, nanoarrow and arrow-rs use them to exchange columns without a copy. This header
-/// declares them itself, so that penstock needs no Arrow library. The structures are outside of any
-/// namespace and use the include guards from the specification, so that another library's
-/// declarations in the same source file do not conflict.
+/// @file The structures of Arrow's C data interface and C stream interface
+/// (https://arrow.apache.org/docs/format/CDataInterface.html). Libraries such as pyarrow, DuckDB,
+/// polars, nanoarrow and arrow-rs use them to exchange columns without copying. This header
+/// declares the structures, so that penstock does not require an Arrow library. The declarations
+/// are in the global namespace with the include guards of the specification, so that they do not
+/// conflict with another library's declarations.
 
 /// @cond specification
 // NOLINTBEGIN: the specification defines every name here
@@ -24,31 +23,32 @@
 
 extern "C" {
 
-/// The type of a column. With children, the type of a table.
+/// The type of a column, or of a table if it has children.
 struct ArrowSchema {
-  const char* format;                    ///< the type, as a short code
-  const char* name;                      ///< the column's name; may be null
-  const char* metadata;                  ///< keys and values; may be null
-  std::int64_t flags;                    ///< bits, such as ARROW_FLAG_NULLABLE
-  std::int64_t n_children;               ///< number of child types
-  struct ArrowSchema** children;         ///< the child types
-  struct ArrowSchema* dictionary;        ///< type of the values behind indices, or null
-  void (*release)(struct ArrowSchema*);  ///< frees the type; null after the call
-  void* private_data;                    ///< data of the producer
+  const char* format;       ///< format string of the type
+  const char* name;         ///< column name, may be null
+  const char* metadata;     ///< key-value metadata, may be null
+  std::int64_t flags;       ///< flags such as ARROW_FLAG_NULLABLE
+  std::int64_t n_children;  ///< number of child types
+  struct ArrowSchema** children;
+  struct ArrowSchema* dictionary;        ///< type of dictionary values, or null
+  void (*release)(struct ArrowSchema*);  ///< frees the schema; null after release
+  void* private_data;                    ///< private data of the producer
 };
 
-/// The values of a column. With children, the rows of a table.
+/// The values of a column, or the rows of a table if it has children.
 struct ArrowArray {
-  std::int64_t length;                  ///< number of values
-  std::int64_t null_count;              ///< number of nulls; -1 if unknown
-  std::int64_t offset;                  ///< number of values to skip at the start of each buffer
-  std::int64_t n_buffers;               ///< number of buffers; the type defines them
-  std::int64_t n_children;              ///< number of child arrays
-  const void** buffers;                 ///< memory; the ABI has no sizes
-  struct ArrowArray** children;         ///< the child arrays
-  struct ArrowArray* dictionary;        ///< the values if the array stores indices, otherwise null
-  void (*release)(struct ArrowArray*);  ///< frees the array; null after the call
-  void* private_data;                   ///< data of the producer
+  std::int64_t length;      ///< number of values
+  std::int64_t null_count;  ///< number of nulls; -1 if unknown
+  std::int64_t offset;      ///< number of values to skip at the start of each buffer
+  std::int64_t n_buffers;   ///< number of buffers, determined by the type
+  std::int64_t n_children;  ///< number of child arrays
+  const void** buffers;     ///< buffers, whose sizes are not part of the ABI
+  struct ArrowArray** children;
+  /// dictionary values if the array stores indices, otherwise null
+  struct ArrowArray* dictionary;
+  void (*release)(struct ArrowArray*);  ///< frees the array; null after release
+  void* private_data;                   ///< private data of the producer
 };
 
 }  // extern "C"
@@ -60,16 +60,17 @@ struct ArrowArray {
 
 extern "C" {
 
-/// A table as a sequence of batches of rows. The functions return 0 or an errno.
+/// A table as a stream of record batches. The functions return 0 or an errno value.
 struct ArrowArrayStream {
-  /// Writes the type of all batches.
+  /// Writes the schema of all batches to `out`.
   int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
-  /// Writes the next batch. After the last batch it writes an array whose `release` is null.
+  /// Writes the next batch to `out`. At the end of the stream, writes an array whose `release` is
+  /// null.
   int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);
-  /// Returns the reason for the last failure, or null. The text is valid until the next call.
+  /// Returns a description of the last error, or null. Valid until the next call.
   const char* (*get_last_error)(struct ArrowArrayStream*);
-  void (*release)(struct ArrowArrayStream*);  ///< frees the stream; null after the call
-  void* private_data;                         ///< data of the producer
+  void (*release)(struct ArrowArrayStream*);  ///< frees the stream; null after release
+  void* private_data;                         ///< private data of the producer
 };
 
 }  // extern "C"
@@ -78,7 +79,7 @@ struct ArrowArrayStream {
 // NOLINTEND
 /// @endcond
 
-// The layout that a C compiler gives to the structures of the specification.
+// Checks that the structures have the C layout of the specification.
 static_assert(std::is_standard_layout_v<ArrowSchema> && std::is_trivially_copyable_v<ArrowSchema>);
 static_assert(std::is_standard_layout_v<ArrowArray> && std::is_trivially_copyable_v<ArrowArray>);
 static_assert(sizeof(void*) != 8 ||

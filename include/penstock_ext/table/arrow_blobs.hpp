@@ -18,42 +18,40 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The columns of a table that `arrow_blobs` reads.
+/// Selects the table columns that `arrow_blobs` reads.
 struct arrow_blobs_options {
-  /// The column of byte strings: binary, utf8, large_binary, large_utf8 or fixed_size_binary.
-  /// "image.bytes" is the member `bytes` of the structs in column `image`, the layout of Hugging
-  /// Face datasets.
+  /// Name of the blob column, of type binary, utf8, large_binary, large_utf8 or fixed_size_binary.
+  /// "image.bytes" is the member `bytes` of the struct column `image`, as in Hugging Face datasets.
   std::string blob = {};
-  /// The column of labels, which are integers of any size or bool. If "", all labels are 0.
+  /// Name of the label column, of type bool or an integer type. If "", all labels are 0.
   std::string label = {};
-  /// The column of keys for people, of type utf8 or large_utf8. If "", the key of row 17 is "row
-  /// 17".
+  /// Name of the key column, of type utf8 or large_utf8. If "", the key of row 17 is "row 17".
   std::string key = {};
-  /// The action on a null. With `value_initialised`, a null is an empty blob, the label 0 or the
+  /// Handling of nulls. With `value_initialised`, a null becomes an empty blob, the label 0 or the
   /// key "".
   null_values null = null_values::refuse;
 };
 
-/// A `blob_source` over a column of byte strings, such as encoded images or texts. Returns the
-/// bytes in the table's memory, without a copy.
+/// A `blob_source` for a column of byte strings, such as encoded images or texts. Returns the bytes
+/// in table memory without copying.
 ///
 ///     ps::arrow_blobs photos{ps::arrow_stream{&stream}, {.blob = "image.bytes", .label = "label"}};
 ///     auto data = photos | ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{224});
 ///
-/// The constructor checks the offsets and nulls of all rows. Shares the table with its copies, see
-/// `arrow_table`. Reading is thread-safe, and takes O(log batches) to find a row.
+/// The constructor checks the offsets and nulls of all rows. Copies share the table (see
+/// `arrow_table`). Reading is thread-safe and finds a row in O(log batches) time.
 class arrow_blobs {
  public:
-  /// Takes a table, or an `arrow_stream`. Throws `option_error` if `.blob` is empty;
-  /// `missing_column`, `column_type_mismatch` and `null_in_column`; and `arrow_invalid` if the
-  /// Arrow structures are invalid.
+  /// Creates a source over `table`. An `arrow_stream` converts to a table. Throws `option_error` if
+  /// `.blob` is empty, `missing_column`, `column_type_mismatch`, `null_in_column`, and
+  /// `arrow_invalid` if the Arrow structures are invalid.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options)
       : arrow_blobs(std::move(table), options, "arrow_blobs", 0) {}
 
-  /// Returns the number of blobs, which is the number of rows.
+  /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
 
-  /// Returns the bytes of row `index` in the table's memory. Throws `index_error`.
+  /// Returns the blob of row `index` in table memory. Throws `index_error`.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index,
                                                  [[maybe_unused]] blob_buffer& buffer) const {
     const auto [batch, row] = find(index);
@@ -74,7 +72,7 @@ class arrow_blobs {
     return {reinterpret_cast<const char*>(text.data()), text.size()};
   }
 
-  /// Prefetches the first bytes of row `index` into the cache. Does nothing if the index is out of
+  /// Prefetches the start of row `index` into the CPU cache. Does nothing if the index is out of
   /// range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size()) return;
@@ -86,7 +84,8 @@ class arrow_blobs {
  private:
   friend class parquet_blobs;
 
-  // Takes a part of the table `where`. Row numbers in messages start at `first_row`.
+  // Creates a source over a part of the table `where`. Row numbers in messages start at
+  // `first_row`.
   arrow_blobs(arrow_table table, const arrow_blobs_options& options, std::string_view where,
               std::uint64_t first_row)
       : table_(std::move(table)) {
@@ -115,9 +114,9 @@ class arrow_blobs {
   }
 
   arrow_table table_;
-  std::vector<detail::blob_rows> blobs_;    // per batch
-  std::vector<detail::blob_rows> keys_;     // per batch; empty without keys
-  std::vector<detail::label_rows> labels_;  // per batch; empty without labels
+  std::vector<detail::blob_rows> blobs_;    // indexed by batch
+  std::vector<detail::blob_rows> keys_;     // indexed by batch; empty without a key column
+  std::vector<detail::label_rows> labels_;  // indexed by batch; empty without a label column
 };
 
 static_assert(blob_source<arrow_blobs>);

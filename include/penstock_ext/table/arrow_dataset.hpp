@@ -21,40 +21,40 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A dataset over an Arrow table of another library. Each row is a sample, and each field reads the
-/// column of the same name. Copies nothing until a sample is read.
+/// A dataset over an Arrow table from another library. Each row is a sample, and each field reads
+/// the column with its name. Data is copied only when a sample is read.
 ///
 ///     using digit = ps::record<ps::field<"image", std::uint8_t, 28, 28>,
 ///                              ps::field<"label", std::int64_t>>;
 ///     ps::arrow_dataset<digit> digits{ps::arrow_stream{&stream}};
 ///
-/// The element types must match, from int8 to uint64, float32 and float64. Dates, times and
-/// durations are read as their integers, and float16 as `std::uint16_t` or another type of two
-/// bytes. A bool is read as `bool` or `std::uint8_t`. The extents of a field are nested lists, one
-/// list of all elements, or a fixed_size_binary of the field's bytes. Lists of variable length must
-/// have the same length in all rows.
+/// Element types must match: int8 to uint64, float32 and float64. Dates, times and durations are
+/// read as integers, and float16 as `std::uint16_t` or another two-byte type. A bool is read as
+/// `bool` or `std::uint8_t`. A field with extents reads nested lists, a single list of all
+/// elements, or a fixed_size_binary with the bytes of the field. Variable-size lists must have the
+/// same length in all rows.
 ///
-/// The constructor checks every column: types, counts, lengths, offsets, nulls. Shares the table
-/// with its copies, see `arrow_table`. Reading is thread-safe, and takes O(log batches) to find a
-/// sample.
+/// The constructor checks the types, counts, lengths, offsets and nulls of all columns. Copies
+/// share the table (see `arrow_table`). Reading is thread-safe and finds a sample in O(log batches)
+/// time.
 template <penstock::record_type Record>
 class arrow_dataset {
  public:
   using record_type = Record;
 
-  /// Takes a table, or an `arrow_stream`. Throws `missing_column`, `column_type_mismatch`,
-  /// `column_shape_mismatch`, `null_in_column` or `extra_column`, each with the columns or types
-  /// that were found. Throws `arrow_invalid` if the Arrow structures are invalid, and
-  /// `option_error`.
+  /// Creates a dataset over `table`. An `arrow_stream` converts to a table. Throws
+  /// `missing_column`, `column_type_mismatch`, `column_shape_mismatch`, `null_in_column` or
+  /// `extra_column`, with the columns or types found. Throws `arrow_invalid` if the Arrow
+  /// structures are invalid, and `option_error`.
   explicit arrow_dataset(arrow_table table, const table_options& options = {})
       : arrow_dataset(
             std::move(table),
             detail::table_columns{table.schema(), detail::wishes_of(std::type_identity<Record>{}),
                                   options, "arrow_dataset"}) {}
 
-  /// Returns the number of samples, which is the number of rows.
+  /// Returns the number of samples (rows).
   [[nodiscard]] std::uint64_t size() const noexcept { return rows_.size(); }
-  /// Returns the extents of each sample. The first row determines dynamic extents.
+  /// Returns the extents of each sample. Dynamic extents are those of the first row.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
@@ -67,17 +67,17 @@ class arrow_dataset {
     }
   }
 
-  /// Prefetches sample `index` into the cache. Does nothing if the index is out of range.
+  /// Prefetches sample `index` into the CPU cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size()) rows_.prefetch(index);
   }
 
-  /// Returns messages for a log about columns that are slow to decode.
+  /// Returns warnings about columns that are slow to decode.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept { return warnings_; }
 
  private:
-  // Takes the table by reference, because the schema must be read before the table is moved from,
-  // and the order in which arguments are evaluated is unspecified.
+  // The table is passed by reference, because its schema must be read before it is moved from, and
+  // the evaluation order of arguments is unspecified.
   arrow_dataset(arrow_table&& table, detail::table_columns columns)
       : rows_(std::move(table), columns, 0),
         layout_(detail::extents_of_columns<Record>(columns), 1),

@@ -22,23 +22,23 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Owns one of Arrow's structures and calls its `release` once: `arrow_schema`, `arrow_array` and
-/// `arrow_stream`. Move-only. Stores the structure itself. The specification allows copying it to
-/// another address if only one copy stays in use.
+/// Owns an Arrow C structure and calls its `release` exactly once. The aliases are `arrow_schema`,
+/// `arrow_array` and `arrow_stream`. Move-only. Contains the structure itself, because the
+/// specification allows moving it to another address.
 template <class Struct>
 class arrow_owner {
  public:
-  /// Creates an owner of nothing. A producer can write a structure to `address()`.
+  /// Creates an empty owner. A producer can write a structure to `address()`.
   arrow_owner() noexcept = default;
-  /// Takes ownership of `*given`, and marks `*given` as released, so that the caller can free its
-  /// memory. Owns nothing if `given` is null or was released.
+  /// Takes ownership of `*given` and marks `*given` as released, so that the caller can free its
+  /// memory. Creates an empty owner if `given` is null or was released.
   explicit arrow_owner(Struct* given) noexcept {
     if (given == nullptr) return;
     value_ = *given;
     given->release = nullptr;
   }
   arrow_owner(arrow_owner&& other) noexcept : arrow_owner(&other.value_) {}
-  /// Releases the structure that it owned.
+  /// Releases the previous structure.
   arrow_owner& operator=(arrow_owner&& other) noexcept {
     arrow_owner taken{std::move(other)};
     std::swap(value_, taken.value_);
@@ -48,16 +48,16 @@ class arrow_owner {
     if (value_.release != nullptr) value_.release(&value_);
   }
 
-  /// Returns true if it owns a structure.
+  /// Returns true if this object owns a structure.
   [[nodiscard]] explicit operator bool() const noexcept { return value_.release != nullptr; }
-  /// Returns the structure for reading.
+  /// Returns the structure.
   [[nodiscard]] const Struct& operator*() const noexcept { return value_; }
-  /// Gives access to the members of the structure for reading.
+  /// Accesses the members of the structure.
   [[nodiscard]] const Struct* operator->() const noexcept { return &value_; }
-  /// Returns the structure's address, which a call to the C interface may write to. This object
-  /// must be empty before, and owns the structure that is written.
+  /// Returns the address of the structure as an output parameter for the C interface. The owner
+  /// must be empty, and then owns the structure that is written.
   [[nodiscard]] Struct* address() noexcept { return &value_; }
-  /// Gives up ownership and returns the structure. The caller must release it.
+  /// Returns the structure without releasing it. The caller must release it.
   [[nodiscard]] Struct release() noexcept {
     const Struct given = value_;
     value_.release = nullptr;
@@ -68,11 +68,11 @@ class arrow_owner {
   Struct value_{};
 };
 
-/// Owns a type.
+/// Owns a schema.
 using arrow_schema = arrow_owner<ArrowSchema>;
-/// Owns values: a batch of rows.
+/// Owns an array, which is a record batch.
 using arrow_array = arrow_owner<ArrowArray>;
-/// Owns a stream of batches.
+/// Owns a stream of record batches.
 using arrow_stream = arrow_owner<ArrowArrayStream>;
 
 static_assert(!std::is_copy_constructible_v<arrow_array>);
@@ -80,38 +80,39 @@ static_assert(std::is_nothrow_move_assignable_v<arrow_array>);
 
 namespace detail {
 
-/// The kind of values that a type has. Dates, times and durations are signed integers here.
+/// Kinds of column values. Dates, times and durations are signed integers.
 enum class arrow_kind : std::uint8_t {
   boolean,
   signed_integer,
   unsigned_integer,
   floating,
   fixed_binary,
-  binary,        // byte strings or texts, with offsets of 32 bits
-  large_binary,  // byte strings or texts, with offsets of 64 bits
+  binary,        // byte strings or texts with 32-bit offsets
+  large_binary,  // byte strings or texts with 64-bit offsets
   list,
   large_list,
   fixed_list,
   structure,
-  view,  // views of binary, texts and lists, which have their own layout
+  view,  // binary, text and list views, which have their own layout
   other
 };
 
-/// Returns true for types whose values are lists of another type, of fixed or variable length.
+/// Returns true for list types of fixed or variable size.
 [[nodiscard]] constexpr bool is_list(arrow_kind kind) noexcept {
   return kind == arrow_kind::list || kind == arrow_kind::large_list ||
          kind == arrow_kind::fixed_list;
 }
 
-/// A type, parsed from a format string.
+/// A type parsed from a format string.
 struct arrow_type {
   arrow_kind kind = arrow_kind::other;
-  std::uint64_t size = 0;  // bytes of a number or fixed binary; elements of a fixed list
-  std::string words = {};  // name for people: "float32"
+  // Bytes of a number or fixed-size binary, or elements of a fixed-size list.
+  std::uint64_t size = 0;
+  std::string words = {};  // type name for messages, such as "float32"
 };
 
-/// Returns the number in the digits after a colon, as in "w:784". Returns 0 if `digits` is not a
-/// positive number or does not fit in 31 bits.
+/// Returns the number after the colon in a format string such as "w:784". Returns 0 if `digits` is
+/// not a positive number or does not fit into 31 bits.
 [[nodiscard]] inline std::uint64_t arrow_length(std::string_view digits) noexcept {
   std::int32_t number = 0;
   const auto read_to = std::from_chars(digits.data(), digits.data() + digits.size(), number);
@@ -119,7 +120,8 @@ struct arrow_type {
   return is_all && number > 0 ? static_cast<std::uint64_t>(number) : 0;
 }
 
-/// Parses a format string. An unknown format has the kind `other`, with the format as its name.
+/// Parses a format string. For an unknown format, returns the kind `other` with the format as the
+/// name.
 [[nodiscard]] inline arrow_type arrow_type_of(std::string_view format) {
   using kind = arrow_kind;
   struct row {
@@ -184,13 +186,13 @@ struct arrow_type {
   return {kind::other, 0, "type '" + std::string{format.substr(0, 40)} + "'"};
 }
 
-/// Returns the name of a column, or "" if it has no name.
+/// Returns the column name, or "" if there is none.
 [[nodiscard]] inline std::string arrow_name(const ArrowSchema& node) {
   return node.name == nullptr ? "" : node.name;
 }
 
-/// Formats the type of `node` for people: "fixed_size_list<uint8>[784]". `require_schema` must have
-/// checked the schema.
+/// Formats the type of `node` for messages, for example "fixed_size_list<uint8>[784]".
+/// `require_schema` must have checked the schema.
 [[nodiscard]] inline std::string arrow_words(const ArrowSchema& node) {
   const arrow_type type = arrow_type_of(node.format);
   if (node.dictionary != nullptr) return "dictionary<" + type.words + ">";
@@ -208,7 +210,8 @@ struct arrow_type {
   return all + ">";
 }
 
-/// Formats the columns of a table for people: "label: int64, image: fixed_size_list<uint8>[784]".
+/// Formats the columns of a table for messages, for example "label: int64, image:
+/// fixed_size_list<uint8>[784]".
 [[nodiscard]] inline std::string arrow_columns(const ArrowSchema& table) {
   std::string all = arrow_words(table).substr(std::string_view{"struct<"}.size());
   all.pop_back();
@@ -217,12 +220,12 @@ struct arrow_type {
 
 }  // namespace detail
 
-/// Thrown if a table does not have the expected form. Contains the table, the column, what was
-/// expected and what was found. The derived types distinguish the problems.
+/// Thrown if a table does not have the expected form. Contains the table, the column, the
+/// expectation and the finding. Derived types distinguish the problems.
 class [[gnu::visibility("default")]] table_error : public error {
  public:
-  /// `where` is a file, or the object that is created from the table. `column` is "" if the problem
-  /// is not in one column. `advice` is the remedy.
+  /// `where` is a file name or the object under construction. `column` is "" if the problem does
+  /// not concern a single column. `advice` describes a remedy.
   table_error(std::string where, std::string column, std::string expected, std::string found,
               const std::string& advice = {})
       : error(where + ": " + (column.empty() ? "" : "column \"" + column + "\": ") + "expected " +
@@ -232,9 +235,9 @@ class [[gnu::visibility("default")]] table_error : public error {
         expected_(std::move(expected)),
         found_(std::move(found)) {}
 
-  /// Returns the file, or the object that is created from the table.
+  /// Returns the file name or the object under construction.
   [[nodiscard]] const std::string& where() const noexcept { return where_; }
-  /// Returns the column's name, or "".
+  /// Returns the column name, or "".
   [[nodiscard]] const std::string& column() const noexcept { return column_; }
   /// Returns a description of what was expected.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
@@ -248,63 +251,66 @@ class [[gnu::visibility("default")]] table_error : public error {
   std::string found_;
 };
 
-/// The table has no column of this name, or has several. `found()` lists all columns.
+/// Thrown if the table has no column with the required name, or several. `found()` lists all
+/// columns.
 class [[gnu::visibility("default")]] missing_column : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// The table has columns that no field reads, although `extra_columns::refuse` is set. `found()`
-/// lists them.
+/// Thrown if the table has columns that no field reads and `extra_columns::refuse` is set.
+/// `found()` lists the extra columns.
 class [[gnu::visibility("default")]] extra_column : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// A column has another type than its field, or a type that is not supported.
+/// Thrown if a column type differs from its field or is not supported.
 class [[gnu::visibility("default")]] column_type_mismatch : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// The lists of a column do not match the field's extents, or differ in length between rows.
+/// Thrown if the lists of a column do not match the field extents, or differ in length between
+/// rows.
 class [[gnu::visibility("default")]] column_shape_mismatch : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// A value is null, although `null_values::refuse` is set, which is the default.
+/// Thrown if a value is null and `null_values::refuse` is set, which is the default.
 class [[gnu::visibility("default")]] null_in_column : public table_error {
  public:
-  /// `row` counts from 0 over the whole table.
+  /// `row` is the row index in the whole table.
   null_in_column(std::string where, std::string column, std::uint64_t row,
                  const std::string& advice)
       : table_error(std::move(where), std::move(column), "a value in row " + std::to_string(row),
                     "null", advice),
         row_(row) {}
 
-  /// Returns the row, counted from 0 over all batches.
+  /// Returns the row index, counted over all batches.
   [[nodiscard]] std::uint64_t row() const noexcept { return row_; }
 
  private:
   std::uint64_t row_;
 };
 
-/// The structures that a producer passed by Arrow's C data interface are invalid: a count, a
-/// length, an offset or a pointer is wrong. No values were read.
+/// Thrown if Arrow structures from a producer are invalid, for example because of a wrong count,
+/// length, offset or pointer. No values were read.
 class [[gnu::visibility("default")]] arrow_invalid : public table_error {
  public:
   using table_error::table_error;
 };
 
-/// The producer of an Arrow stream reported a failure; `found()` has its message.
+/// Thrown if the producer of an Arrow stream reports a failure. `found()` returns the producer's
+/// message.
 class [[gnu::visibility("default")]] arrow_stream_failed : public table_error {
  public:
-  /// `code` is the errno that the producer returned.
+  /// `code` is the errno value returned by the producer.
   arrow_stream_failed(std::string where, std::string expected, std::string found, int code)
       : table_error(std::move(where), {}, std::move(expected), std::move(found)), code_(code) {}
 
-  /// Returns the errno that the producer returned.
+  /// Returns the errno value returned by the producer.
   [[nodiscard]] int code() const noexcept { return code_; }
 
  private:
@@ -313,12 +319,12 @@ class [[gnu::visibility("default")]] arrow_stream_failed : public table_error {
 
 namespace detail {
 
-/// Offsets of 32 or of 64 bits, at any address.
+/// 32-bit or 64-bit offsets at any alignment.
 class arrow_offsets {
  public:
-  /// Has no offsets.
+  /// Creates an empty object.
   arrow_offsets() noexcept = default;
-  /// Reads the offsets in `buffer`, starting at number `begin`.
+  /// References the offsets in `buffer`, starting at index `begin`.
   arrow_offsets(const std::byte* buffer, bool is_large, std::uint64_t begin) noexcept
       : first_(buffer + begin * (is_large ? sizeof(std::int64_t) : sizeof(std::int32_t))),
         is_large_(is_large) {}
@@ -339,11 +345,11 @@ class arrow_offsets {
   bool is_large_ = false;
 };
 
-/// Checks the structures of a producer before they are used. The readers of a buffer check its
-/// contents. The size of a buffer cannot be checked, because the interface does not contain it.
+/// Validates Arrow structures from a producer before they are used. Buffer contents are checked
+/// when they are read. Buffer sizes cannot be checked, because the interface does not contain them.
 class arrow_check {
  public:
-  /// Messages name `where` and `column`, which must outlive this object.
+  /// `where` and `column` are used in messages and must outlive this object.
   constexpr arrow_check(std::string_view where, std::string_view column) noexcept
       : where_(where), column_(column) {}
 
@@ -353,7 +359,7 @@ class arrow_check {
                         "the producer of the Arrow data is faulty, or the structures were freed");
   }
 
-  /// Checks a type and its children.
+  /// Validates a schema and its children.
   void require_schema(const ArrowSchema& node, int depth = 0) const {
     constexpr int deepest = 64;
     if (depth > deepest) refuse("types nested at most 64 deep", "deeper nesting");
@@ -372,8 +378,8 @@ class arrow_check {
     }
   }
 
-  /// Checks that an array has these numbers of buffers and children, and the values [`begin`,
-  /// `begin + count`). The bitmap of nulls may be missing only if no value is null.
+  /// Validates that an array has the given numbers of buffers and children, and contains the values
+  /// [`begin`, `begin + count`). The validity bitmap may be missing only if no value is null.
   void require_array(const ArrowArray& array, std::int64_t buffers, std::int64_t children,
                      std::uint64_t begin, std::uint64_t count) const {
     if (array.release == nullptr) refuse("an array", "a released array");
@@ -410,14 +416,14 @@ class arrow_check {
     }
   }
 
-  /// Returns buffer `index` of an array. Throws `arrow_invalid` if it is null.
+  /// Returns buffer `index` of an array. Throws `arrow_invalid` if the buffer is null.
   [[nodiscard]] const std::byte* require_buffer(const ArrowArray& array, std::int64_t index) const {
     if (array.buffers[index] == nullptr) refuse("a buffer of values", "a null pointer");
     return static_cast<const std::byte*>(array.buffers[index]);
   }
 
-  /// Returns the `count + 1` offsets of an array that start at index `begin`. Throws
-  /// `arrow_invalid` if the first offset is negative, or if an offset is less than its predecessor.
+  /// Returns the `count + 1` offsets of an array starting at index `begin`. Throws `arrow_invalid`
+  /// if the first offset is negative, or if an offset is smaller than the previous offset.
   [[nodiscard]] arrow_offsets require_offsets(const ArrowArray& array, bool is_large,
                                               std::uint64_t begin, std::uint64_t count) const {
     const arrow_offsets all{require_buffer(array, 1), is_large, begin};
@@ -432,20 +438,19 @@ class arrow_check {
   }
 
  private:
-  // The limit keeps sums of a few such numbers from overflowing. Products with sizes are checked
-  // separately.
+  // Prevents overflow in sums of several such values. Products with sizes are checked separately.
   static constexpr std::int64_t max = std::int64_t{1} << 40;
 
   std::string_view where_;
   std::string_view column_;
 };
 
-/// Returns bit `index` in Arrow's order, which starts at the lowest bit of the first byte.
+/// Returns bit `index` in Arrow bit order, least significant bit first.
 [[nodiscard]] inline bool bit_at(const std::byte* bits, std::uint64_t index) noexcept {
   return (std::to_integer<unsigned>(bits[index / 8]) >> (index % 8) & 1U) != 0;
 }
 
-/// Returns the position of the first 0 among the `count` bits that start at `begin`, relative to
+/// Returns the position, relative to `begin`, of the first 0 among the `count` bits starting at
 /// `begin`. Returns `count` if all bits are 1.
 [[nodiscard]] inline std::uint64_t first_zero_bit(const std::byte* bits, std::uint64_t begin,
                                                   std::uint64_t count) noexcept {
@@ -467,55 +472,55 @@ class arrow_check {
 
 }  // namespace detail
 
-/// The action on a value that is null.
+/// Handling of null values.
 enum class null_values : std::uint8_t {
   refuse,            ///< throws `null_in_column` with the column and the row
   value_initialised  ///< reads 0, an empty byte string or a list of zeros
 };
 
-/// The action on columns that no field reads.
+/// Handling of columns that no field reads.
 enum class extra_columns : std::uint8_t {
-  ignore,  ///< allows such columns and ignores them
-  refuse   ///< throws `extra_column`, which lists them
+  ignore,  ///< ignores extra columns
+  refuse   ///< throws `extra_column` with the names of the extra columns
 };
 
-/// Options that map the columns of a table to the fields of a record.
+/// Maps table columns to record fields.
 struct table_options {
-  /// The column of each field, in the record's order. If empty, each field reads the column of its
-  /// own name. "image.bytes" is the member `bytes` of the structs in column `image`, unless a
-  /// column has that name.
+  /// Column names in field order. If empty, each field reads the column with its own name.
+  /// "image.bytes" is the member `bytes` of the struct column `image`, unless a column has that
+  /// exact name.
   std::vector<std::string> columns = {};
-  /// The action on a value that is null.
+  /// Handling of null values.
   null_values null = null_values::refuse;
-  /// The action on columns that no field reads.
+  /// Handling of columns that no field reads.
   extra_columns extra = extra_columns::ignore;
 };
 
-/// A table of another library: a type and batches of rows, which are numbered consecutively.
-/// Nothing is copied.
+/// A table from another library: a schema and record batches. Row indices continue across batches.
+/// No data is copied.
 ///
-///     ps::arrow_table table{ps::arrow_stream{&stream}};   // an ArrowArrayStream of pyarrow's
+///     ps::arrow_table table{ps::arrow_stream{&stream}};   // an ArrowArrayStream from pyarrow
 ///     ps::arrow_dataset<digit> digits{table};
 ///
-/// Copies share the batches. The last copy releases them on the thread that destroys it. A
-/// producer's `release` must acquire Python's interpreter lock itself if it needs it. The memory
-/// must not change while the table exists. Reading is thread-safe.
+/// Copies share the batches. The thread that destroys the last copy releases the batches. A
+/// producer's `release` must acquire the Python GIL itself if needed. The memory must not change
+/// while the table exists. Reading is thread-safe.
 class arrow_table {
  public:
-  /// Reads all batches of `stream`, and keeps them. Throws `arrow_stream_failed` if the producer
-  /// reports a failure, and `arrow_invalid` if the batches are not a valid table. The stream is
-  /// released in any case.
-  arrow_table(arrow_stream stream)  // NOLINT: implicit, so that a dataset takes a stream
+  /// Reads and keeps all batches of `stream`. Throws `arrow_stream_failed` if the producer reports
+  /// a failure, and `arrow_invalid` if the batches are not a valid table. Always releases the
+  /// stream.
+  arrow_table(arrow_stream stream)  // NOLINT: implicit, so that a stream converts to a table
       : content_(read(std::move(stream))) {}
-  /// Takes batches that are structs of the type `schema`. Throws `arrow_invalid`, in which case all
-  /// batches are released.
+  /// Creates a table from batches of structs with the type `schema`. Throws `arrow_invalid` after
+  /// releasing all batches.
   arrow_table(arrow_schema schema, std::vector<arrow_array> batches)
       : content_(std::make_shared<content>()) {
     content_->schema = std::move(schema);
     require_table(*content_);
     for (arrow_array& batch : batches) add(*content_, std::move(batch));
   }
-  /// Takes a table of one batch. Throws what the constructor for several batches throws.
+  /// Creates a table from one batch. Throws the errors of the constructor for several batches.
   arrow_table(arrow_schema schema, arrow_array batch)
       : arrow_table(std::move(schema), std::vector<arrow_array>{}) {
     add(*content_, std::move(batch));
@@ -525,20 +530,20 @@ class arrow_table {
   [[nodiscard]] std::uint64_t size() const noexcept {
     return content_->ends.empty() ? 0 : content_->ends.back();
   }
-  /// Returns the number of batches that have rows.
+  /// Returns the number of non-empty batches.
   [[nodiscard]] std::size_t batches() const noexcept { return content_->batches.size(); }
-  /// Returns the type of the batches.
+  /// Returns the schema of the batches.
   [[nodiscard]] const ArrowSchema& schema() const noexcept { return *content_->schema; }
-  /// Returns batch `number`, which must be below `batches()`.
+  /// Returns batch `number`. `number` must be less than `batches()`.
   [[nodiscard]] const ArrowArray& batch(std::size_t number) const noexcept {
     return *content_->batches[number];
   }
-  /// Returns the number of the first row of batch `number`, which must be below `batches()`.
+  /// Returns the index of the first row in batch `number`. `number` must be less than `batches()`.
   [[nodiscard]] std::uint64_t first_row(std::size_t number) const noexcept {
     return number == 0 ? 0 : content_->ends[number - 1];
   }
-  /// Returns the batch that contains row `index`, which must be below `size()`. Takes O(log
-  /// batches) time.
+  /// Returns the index of the batch that contains row `index`, in O(log batches) time. `index` must
+  /// be less than `size()`.
   [[nodiscard]] std::size_t batch_of(std::uint64_t index) const noexcept {
     const auto after = std::upper_bound(content_->ends.begin(), content_->ends.end(), index);
     return static_cast<std::size_t>(after - content_->ends.begin());
@@ -547,7 +552,7 @@ class arrow_table {
  private:
   struct content {
     arrow_schema schema;
-    std::vector<arrow_array> batches;  // only batches with rows
+    std::vector<arrow_array> batches;  // non-empty batches only
     std::vector<std::uint64_t> ends;   // one past the last row of each batch
   };
 

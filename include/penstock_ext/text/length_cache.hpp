@@ -27,25 +27,24 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The header of a file of lengths, which is followed by `count` lengths of 4 bytes. Numbers have
-/// the byte order of the machine that wrote the file. On a machine with another byte order, the
-/// count is too large and is refused.
+/// Header of a length file, followed by `count` 4-byte lengths in native byte order. On a machine
+/// with a different byte order, the count appears too large and the file is rejected.
 struct lengths_header {
   char magic[8] = {'p', 's', 'L', 'E', 'N', 'G', 'T', '1'};
-  std::uint64_t sum = 0;          ///< checksum of all bytes after it
+  std::uint64_t sum = 0;          ///< checksum of all following bytes
   std::uint64_t count = 0;        ///< number of samples
-  std::uint64_t fingerprint = 0;  ///< fingerprint of the dataset
+  std::uint64_t fingerprint = 0;  ///< dataset fingerprint
 };
 static_assert(sizeof(lengths_header) == 32);
 
-/// Returns the checksum of a file of lengths.
+/// Returns the checksum of a length file.
 [[nodiscard]] inline std::uint64_t sum_of_lengths(std::span<const std::byte> file) noexcept {
   crc64nvme_sum sum;
   sum.add(file.subspan(offsetof(lengths_header, count)));
   return sum.value();
 }
 
-/// Parses the header of a file of lengths. `path` is used for messages. Throws `file_truncated`,
+/// Parses the header of a length file. `path` is used in messages. Throws `file_truncated`,
 /// `file_format_error` and `file_corrupt`.
 [[nodiscard]] inline lengths_header lengths_header_of(std::span<const std::byte> bytes,
                                                       const std::string& path) {
@@ -70,9 +69,9 @@ static_assert(sizeof(lengths_header) == 32);
 
 }  // namespace detail
 
-/// The lengths of a dataset's samples, in a file that `keep_lengths` has made, of 32 bytes plus 4
-/// bytes per sample. Use it for data that must be read to find their lengths. With the file, the
-/// orders `by_tokens` and `bucketed` and the `length` of a dataset only read memory.
+/// The sample lengths of a dataset, in a file created by `keep_lengths`. Use it if finding a length
+/// requires reading the sample. The orders `by_tokens` and `bucketed` and a dataset's `length` then
+/// only read memory. The file occupies 32 bytes plus 4 bytes for each sample.
 ///
 ///     const ps::length_cache lengths = ps::keep_lengths(
 ///         "texts.lengths", texts.size(),
@@ -80,18 +79,18 @@ static_assert(sizeof(lengths_header) == 32);
 ///         {.fingerprint = version_of_texts, .workers = 8});
 ///     ps::by_tokens order{lengths, {.seed = 1, .max_tokens = 16'384}};
 ///
-/// The file is mapped, so the processes of a machine share its memory. The file must not change
-/// while it is open: truncating it kills the process. Movable, not copyable. Any number of threads
-/// may read.
+/// The file is memory-mapped, so all processes on a machine share its memory. The file must not
+/// change while it is open. Truncating an open file kills the process. Movable, not copyable.
+/// Reading is thread-safe.
 class length_cache {
  public:
-  /// Opens a file, and reads it once to check its checksum. Throws `file_unreadable`,
-  /// `file_truncated`, `file_format_error`, and `file_corrupt` if the checksum differs.
+  /// Opens a length file and verifies its checksum. Throws `file_unreadable`, `file_truncated`,
+  /// `file_format_error`, and `file_corrupt` if the checksum differs.
   explicit length_cache(std::string path)
       : file_(std::move(path)), head_(detail::lengths_header_of(file_.bytes(), file_.path())) {}
 
-  /// Opens a file of the lengths of `count` samples of the dataset with this fingerprint. Throws
-  /// what the other constructor throws, `length_mismatch`, and `file_format_error` if the
+  /// Opens a length file that must contain `count` samples and the given dataset fingerprint.
+  /// Throws the errors of the other constructor, `length_mismatch`, and `file_format_error` if the
   /// fingerprint differs.
   length_cache(std::string path, std::uint64_t count, std::uint64_t fingerprint)
       : length_cache(std::move(path)) {
@@ -113,18 +112,18 @@ class length_cache {
 
   /// Returns the number of samples.
   [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(head_.count); }
-  /// Returns the lengths, indexed by sample. The memory is valid as long as this object, or the
-  /// object to which it is moved.
+  /// Returns a pointer to the lengths, indexed by sample. The pointer remains valid after this
+  /// object is moved, until the destination is destroyed.
   [[nodiscard]] const std::uint32_t* begin() const noexcept {
     return reinterpret_cast<const std::uint32_t*>(file_.bytes().data() + sizeof head_);
   }
-  /// Returns the end of the lengths.
+  /// Returns a pointer past the last length.
   [[nodiscard]] const std::uint32_t* end() const noexcept { return begin() + size(); }
-  /// Returns the length of sample `index`, which must be below size().
+  /// Returns the length of sample `index`, which must be less than size().
   [[nodiscard]] std::uint32_t operator[](std::uint64_t index) const noexcept {
     return begin()[index];
   }
-  /// Returns the number that identifies the dataset.
+  /// Returns the dataset fingerprint.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return head_.fingerprint; }
 
  private:
@@ -132,24 +131,26 @@ class length_cache {
   detail::lengths_header head_;
 };
 
-/// The options of `keep_lengths`.
+/// Options of `keep_lengths`.
 struct keep_lengths_options {
-  /// A number that changes with the dataset, such as a hash of its files' names, sizes and times.
+  /// A value that changes with the dataset, such as a hash of its file names, sizes and
+  /// modification times.
   std::uint64_t fingerprint = 0;
-  /// Number of threads that query lengths, including the calling thread. At least 1.
+  /// Number of threads that compute lengths, including the calling thread. At least 1.
   std::size_t workers = 1;
 };
 
-/// Opens the file of lengths `path`. If it does not exist, creates it by calling `length(index)`
-/// for all `count` samples, on `workers` threads, or fewer if the system refuses threads. The file
-/// appears whole or not at all, even if the process is killed, because it is written under another
-/// name and renamed. After a power failure it may be damaged, which its checksum detects. If
-/// several processes create it at once, each writes the same content.
+/// Opens the length file `path`. If the file does not exist, creates it by calling `length(index)`
+/// for all `count` samples. Uses `workers` threads, or fewer if the system cannot create them.
+/// Writes a temporary file and renames it, so that the file is complete even if the process is
+/// killed. After a power failure the file may be damaged, which the checksum detects. Several
+/// processes may create the file concurrently, because they write the same content.
 ///
-/// Takes 4 bytes of memory per sample during construction. Throws what opening the file throws,
-/// also if it belongs to another dataset; the first exception of `length`; and `option_error` for 0
-/// workers, more than 2^60 samples, or a length above 2^32 - 1. Throws `file_unwritable` if the
-/// file cannot be written. If the folder is not writable, throws before any length is queried.
+/// Allocates 4 bytes for each sample during construction. Throws the errors of the `length_cache`
+/// constructor, for example if the file belongs to another dataset, and the first exception of
+/// `length`. Throws `option_error` for 0 workers, more than 2^60 samples, or a length above 2^32 -
+/// 1. Throws `file_unwritable` if the file cannot be written. If the folder is not writable, throws
+/// before the first call of `length`.
 template <class Length>
   requires std::convertible_to<std::invoke_result_t<const Length&, std::uint64_t>, std::uint64_t>
 [[nodiscard]] length_cache keep_lengths(const std::string& path, std::uint64_t count,

@@ -25,21 +25,21 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The .idx file of Megatron's indexed data sets, version 1, little-endian:
+/// The .idx file of a Megatron indexed dataset, version 1, little-endian:
 ///
-///     "MMIDIDX", two NULs; u64 version; u8 code of the tokens' type; u64 sequences; u64 documents
-///     i32[sequences]    tokens of a sequence
-///     i64[sequences]    start of a sequence in the .bin file, in bytes
-///     i64[documents]    the first sequence of a document, with an additional entry at the end, so
+///     "MMIDIDX", two NULs; u64 version; u8 token type code; u64 sequences; u64 documents
+///     i32[sequences]    number of tokens in each sequence
+///     i64[sequences]    byte offset of each sequence in the .bin file
+///     i64[documents]    index of each document's first sequence, with one more entry, so
 ///                       that each document ends at the start of the next document
 ///     i8[sequences]     modes, in some files
 ///
-/// The arrays start at byte 34, so the numbers are unaligned. Refers to the file's bytes and reads
+/// The arrays start at byte 34, so the entries are unaligned. References the file's bytes and reads
 /// only the requested entries.
 class megatron_index {
  public:
-  /// Checks the index in `bytes`. `path` is used for messages. Throws `file_truncated`,
-  /// `file_format_error` if the file is not such an index or has the wrong length, and
+  /// Validates the index in `bytes`. `path` is used in messages. Throws `file_truncated`,
+  /// `file_format_error` if the file is not a version 1 index or has the wrong length, and
   /// `file_corrupt` if the documents do not cover the sequences.
   megatron_index(std::span<const std::byte> bytes, std::string path)
       : bytes_(bytes), path_(std::move(path)) {
@@ -71,7 +71,7 @@ class megatron_index {
     const std::uint64_t starts = number<8>(26);
     if (starts == 0) throw file_format_error(path_, 26, "1 or more starts of documents", "0");
     documents_ = starts - 1;
-    // Divides, because products could overflow.
+    // Divides instead of multiplying, because products could overflow.
     const std::uint64_t left = bytes.size() - arrays;
     const bool fits = sequences_ <= left / 12 && starts <= (left - 12 * sequences_) / 8;
     const std::uint64_t rest = fits ? left - 12 * sequences_ - 8 * starts : 0;
@@ -92,8 +92,8 @@ class megatron_index {
   /// Returns the size of a token in bytes.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return token_bytes_; }
 
-  /// Returns the end of the last sequence in the .bin file, which should be the length of that
-  /// file. If the numbers are damaged, returns a length that no file has.
+  /// Returns the end of the last sequence in the .bin file, which should equal the file length. If
+  /// the entries are damaged, returns a length that no file has.
   [[nodiscard]] std::uint64_t end() const noexcept {
     if (sequences_ == 0) return 0;
     std::uint64_t end = 0;
@@ -103,16 +103,17 @@ class megatron_index {
     return wraps ? nowhere : end;
   }
 
-  /// The location of a document in the .bin file.
+  /// The byte range of a document in the .bin file.
   struct place {
-    std::uint64_t begin = 0;  ///< its first byte
+    std::uint64_t begin = 0;  ///< offset of the first byte
     std::uint64_t size = 0;   ///< size in bytes
   };
 
-  /// Returns the location of document `index` in [0, documents()) in a .bin file of `total` bytes,
-  /// which must be the same in each call. The location covers all its sequences, which must be
-  /// contiguous. The sequences of a document with many sequences are checked only once. Throws
-  /// `file_corrupt` if they are not contiguous or extend beyond the file.
+  /// Returns the byte range of document `index` in a .bin file of `total` bytes. `index` must be
+  /// less than documents(), and `total` must be the same in each call. The range covers all
+  /// sequences of the document, which must be contiguous. Documents with many sequences are checked
+  /// only once. Throws `file_corrupt` if the sequences are not contiguous or extend beyond the
+  /// file.
   [[nodiscard]] place document(std::uint64_t index, std::uint64_t total) const {
     const std::uint64_t first = number<8>(start_at(index));
     const std::uint64_t last = number<8>(start_at(index + 1));
@@ -151,15 +152,15 @@ class megatron_index {
     return found;
   }
 
-  /// Returns the start of document `index` in the .bin file, without checking it. Returns a number
-  /// with all bits set if the document has no sequence.
+  /// Returns the unchecked start of document `index` in the .bin file. Returns a value with all
+  /// bits set if the document has no sequence.
   [[nodiscard]] std::uint64_t begin_of(std::uint64_t index) const noexcept {
     const std::uint64_t first = first_of(index);
     return first < sequences_ ? number<8>(begin_at(first)) : nowhere;
   }
 
-  /// Prefetches into the cache the index entries that `document_of(one)` returns for all `places`,
-  /// so that their misses overlap.
+  /// Prefetches the index entries of the documents `document_of(one)` for all `places` into the CPU
+  /// cache, so that their cache misses overlap.
   template <class Place, class DocumentOf>
   void prefetch(std::span<Place> places, const DocumentOf& document_of) const noexcept {
     for (Place& one : places) {
@@ -172,16 +173,18 @@ class megatron_index {
       __builtin_prefetch(bytes_.data() + arrays + 4 * first);
       __builtin_prefetch(bytes_.data() + begin_at(first));
     }
-    // GCC would remove the call of a function that only prefetches as having no effect.
+    // Without this, GCC would treat the function as having no effect and remove its calls.
     asm volatile("");
   }
 
  private:
   static constexpr std::uint64_t arrays = 34;
   static constexpr std::uint64_t nowhere = ~std::uint64_t{0};
-  static constexpr std::uint64_t many = 256;  // sequences; for this many, a map lookup is faster
+  // Number of sequences from which a map lookup is faster than a check.
+  static constexpr std::uint64_t many = 256;
 
-  // Locations of documents with `many` or more sequences, of which an index can have only few.
+  // Byte ranges of checked documents with `many` or more sequences. An index can contain only few
+  // such documents.
   struct long_documents_found {
     std::mutex mutex;
     std::unordered_map<std::uint64_t, place> places;
@@ -193,12 +196,12 @@ class megatron_index {
   [[nodiscard]] std::uint64_t begin_at(std::uint64_t sequence) const noexcept {
     return arrays + 4 * sequences_ + 8 * sequence;
   }
-  // Returns the first sequence of a document.
+  // Returns the index of a document's first sequence.
   [[nodiscard]] std::uint64_t first_of(std::uint64_t index) const noexcept {
     return index < documents_ ? number<8>(start_at(index)) : nowhere;
   }
 
-  // Returns the number at byte `at`.
+  // Returns the integer at byte `at`.
   template <std::size_t Width>
   [[nodiscard]] std::uint64_t number(std::uint64_t at) const noexcept {
     return little_endian<Width>(bytes_.data() + at);
@@ -219,31 +222,31 @@ class megatron_index {
 
 }  // namespace detail
 
-/// The options of `megatron_documents`.
+/// Options of `megatron_documents`.
 struct megatron_options {
-  /// Refuses a .bin file whose length differs from the end of the last sequence in the index. If
-  /// false, the index may contain only some of the file's sequences, or contain them in another
-  /// order.
+  /// If true, rejects a .bin file whose length differs from the end of the last sequence in the
+  /// index. If false, the index may contain only some of the file's sequences, or contain them in
+  /// another order.
   bool check_size = true;
 };
 
-/// The documents of a Megatron indexed dataset, PREFIX.idx and PREFIX.bin. A `blob_source` of their
-/// tokens, and `token_documents`.
+/// The documents of a Megatron indexed dataset (PREFIX.idx and PREFIX.bin). Satisfies `blob_source`
+/// and `token_documents`.
 ///
 ///     megatron_documents pile{"pile_text_document"};
-///     std::span<const std::byte> first = pile.bytes(0, buffer);  // pile.token_bytes() per token
+///     std::span<const std::byte> first = pile.bytes(0, buffer);  // the tokens as bytes
 ///
-/// Both files are memory-mapped, so opening takes the same time for any size, and index entries are
-/// checked when they are used. The files must not change while they are open: truncating a file
-/// kills the process. Tokens need not be aligned. For windows over all documents use
-/// `token_windows{"PREFIX.bin"}`. For rows of whole documents use `pack_documents`. Movable, not
-/// copyable. Reading is thread-safe.
+/// Both files are memory-mapped, so opening takes the same time for any size. Index entries are
+/// checked when they are used. The files must not change while they are open. Truncating an open
+/// file kills the process. Tokens need not be aligned. `token_windows{"PREFIX.bin"}` reads windows
+/// over all documents, and `pack_documents` builds rows of whole documents. Movable, not copyable.
+/// Reading is thread-safe.
 class megatron_documents {
  public:
   /// Opens `prefix`.idx and `prefix`.bin. Throws `file_unreadable`, `file_truncated` if a file is
-  /// too short, `file_format_error` if the index does not have version 1, has tokens that are
-  /// floats, or has the wrong length, `file_corrupt` if its numbers contradict each other, and
-  /// `length_mismatch` if the .bin file is longer than the index states.
+  /// too short, `file_format_error` if the index is not version 1, has floating-point tokens, or
+  /// has the wrong length, `file_corrupt` if index entries contradict each other, and
+  /// `length_mismatch` if the .bin file is longer than the index specifies.
   explicit megatron_documents(std::string prefix, const megatron_options& options = {})
       : prefix_(std::move(prefix)),
         index_file_(prefix_ + ".idx"),
@@ -260,13 +263,13 @@ class megatron_documents {
   /// Returns the size of a token in bytes: 1, 2, 4 or 8.
   [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
 
-  /// Returns the number of tokens of document `index`, from the index file alone. Throws what
-  /// `bytes` throws.
+  /// Returns the number of tokens in document `index`, read from the index file only. Throws the
+  /// errors of `bytes`.
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
     return place_of(index).size / index_.token_bytes();
   }
 
-  /// Returns the tokens of document `index` in the mapped file, without using the buffer. Throws
+  /// Returns the tokens of document `index` in the mapped file. Does not use the buffer. Throws
   /// `index_error`, and `file_corrupt` if the document extends beyond the .bin file or is not
   /// contiguous.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer&) const {
@@ -276,7 +279,7 @@ class megatron_documents {
   }
 
   /// Sets `lengths[i]` to `length(indices[i])`. Faster than single calls, because cache misses in
-  /// the index overlap. Throws what `bytes` throws.
+  /// the index overlap. Throws the errors of `bytes`.
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const {
     constexpr std::size_t max = 64;
     for (std::size_t i = 0; i < indices.size(); i += max) {
@@ -286,7 +289,7 @@ class megatron_documents {
     }
   }
 
-  /// Prefetches parts of documents that will be read next into the cache. Ignores parts that are
+  /// Prefetches document parts that will be read next into the CPU cache. Ignores parts that are
   /// out of range.
   void prefetch(std::span<const document_part> parts) const noexcept {
     const auto document_of = [](const document_part& part) { return part.document; };
@@ -300,7 +303,7 @@ class megatron_documents {
         __builtin_prefetch(all.data() + begin + at);
       }
     }
-    // GCC would remove the call of a function that only prefetches as having no effect.
+    // Without this, GCC would treat the function as having no effect and remove its calls.
     asm volatile("");
   }
 
@@ -309,7 +312,7 @@ class megatron_documents {
     require(index);
     return 0;
   }
-  /// Returns the prefix and the document's number. Throws `index_error`.
+  /// Returns the prefix and the document index. Throws `index_error`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     require(index);
     return prefix_ + ":" + std::to_string(index);

@@ -34,35 +34,36 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The treatment of documents that are longer than a row.
+/// Handling of documents that are longer than a row.
 enum class long_documents {
-  split,  ///< split into whole rows and a remainder, which is packed as a document
-  refuse  ///< throw `document_error` at construction
+  split,  ///< splits a document into whole rows and a remainder, which is packed like a document
+  refuse  ///< throws `document_error` at construction
 };
 
-/// The options of `pack_documents`.
+/// Options of `pack_documents`.
 struct packing_options {
-  /// Number of tokens per row, from 1 to 2^31 - 2.
+  /// Number of tokens in a row, from 1 to 2^31 - 2.
   std::size_t length = 2048;
-  /// Determines the packing, together with the lengths. Another seed gives another packing and
-  /// order of rows. Change it to repack for an epoch.
+  /// Seed that determines the packing and row order, together with the document lengths. Use a
+  /// different seed for each epoch to repack.
   std::uint64_t seed = 0;
-  /// Number of documents per window, from 1 to 2^24. An incomplete last window is merged with the
-  /// previous window. Larger windows fill rows better, but take more memory and more time per
+  /// Number of documents in a window, from 1 to 2^24. An incomplete last window is merged with the
+  /// previous window. Larger windows fill rows better, but need more memory and time for each
   /// window.
   std::size_t window = 4096;
-  /// The maximum number of documents or parts in a row; 0 means length / 8, at least 1. Determines
-  /// the extent of "cu_seqlens".
+  /// Maximum number of documents or parts in a row. 0 means length / 8, at least 1. Determines the
+  /// extent of "cu_seqlens".
   std::size_t max_documents = 0;
-  /// The treatment of documents that are longer than a row.
+  /// Handling of documents that are longer than a row.
   long_documents longer = long_documents::split;
   /// The padding token.
   std::uint32_t padding = 0;
-  /// The label of tokens without a successor: the default `ignore_index` of PyTorch's
+  /// Label of tokens without a successor. The default is the `ignore_index` of PyTorch's
   /// cross_entropy.
   std::int32_t no_label = -100;
-  /// Number of packed windows kept in memory, at least 1. Each takes about 20 bytes per document.
-  /// If workers read more windows at once than are kept, they wait for each other.
+  /// Number of packed windows in the cache, at least 1. Each window occupies about 20 bytes for
+  /// each document. If workers read more windows concurrently than the cache holds, they wait for
+  /// each other.
   std::size_t kept_windows = 16;
 };
 
@@ -74,7 +75,8 @@ namespace detail {
     if (value >= 1 && value <= max) return;
     refuse_option(option, {"must be 1 to ", max, ", but is ", value});
   };
-  constexpr std::size_t longest = (std::size_t{1} << 31U) - 2;  // positions and their end are int32
+  // So that positions and their end fit into int32.
+  constexpr std::size_t longest = (std::size_t{1} << 31U) - 2;
   require("length", options.length, longest);
   require("window", options.window, std::size_t{1} << 24U);
   if (options.max_documents == 0) {
@@ -85,30 +87,31 @@ namespace detail {
   return options;
 }
 
-/// A set of numbers in [0, bound) with fast successor queries.
+/// A set of integers in [0, bound) with fast successor queries.
 class number_set {
  public:
-  /// Creates the empty set of numbers below `bound`.
+  /// Creates an empty set of integers less than `bound`.
   explicit number_set(std::size_t bound)
       : words_(bound / 64 + 1), summary_(words_.size() / 64 + 1), bound_(bound) {}
 
-  /// Inserts `number` < bound.
+  /// Inserts `number`, which must be less than `bound`.
   void insert(std::size_t number) noexcept {
     words_[number / 64] |= std::uint64_t{1} << number % 64;
     summary_[number / 64 / 64] |= std::uint64_t{1} << number / 64 % 64;
   }
-  /// Removes `number` < bound.
+  /// Removes `number`, which must be less than `bound`.
   void erase(std::size_t number) noexcept {
     words_[number / 64] &= ~(std::uint64_t{1} << number % 64);
     if (words_[number / 64] != 0) return;
     summary_[number / 64 / 64] &= ~(std::uint64_t{1} << number / 64 % 64);
   }
-  /// Returns the smallest member >= `number` < bound, or bound if there is no such member.
+  /// Returns the smallest member that is at least `number`, or `bound` if there is none. `number`
+  /// must be less than `bound`.
   [[nodiscard]] std::size_t at_least(std::size_t number) const noexcept {
     const std::size_t first = number / 64;
     const std::uint64_t in_word = words_[first] >> number % 64;
     if (in_word != 0) return number + lowest(in_word);
-    // Checks the following words, by the bits of the summary.
+    // Searches the following words through the summary bits.
     std::size_t at = (first + 1) / 64;
     if (at == summary_.size()) return bound_;
     std::uint64_t bits = summary_[at] >> (first + 1) % 64 << (first + 1) % 64;
@@ -126,25 +129,25 @@ class number_set {
   }
 
   std::vector<std::uint64_t> words_;
-  std::vector<std::uint64_t> summary_;  // words that are not 0
+  std::vector<std::uint64_t> summary_;  // one bit for each nonzero word
   std::size_t bound_;
 };
 
 /// Packs lengths into rows of equal capacity by best-fit decreasing: longest first, and equal
-/// lengths in their order. Each length is put into the row with the least sufficient room. Ties go
-/// to the most recently changed row. Uses only integers, so that the packing is the same on every
+/// lengths in input order. Each length goes into the row with the least sufficient room. Ties go to
+/// the most recently changed row. Uses only integers, so that the packing is the same on every
 /// machine.
 ///
 /// Takes O(n log n) time for n lengths. Source: Johnson, Demers, Ullman, Garey, Graham, "Worst-case
 /// performance bounds for simple one-dimensional packing algorithms", 1974. Not thread-safe.
 class best_fit {
  public:
-  /// Packs into rows of `capacity` >= 1, each with at most `max` >= 1 lengths.
+  /// Packs into rows of `capacity` tokens with at most `max` lengths each. Both must be at least 1.
   best_fit(std::size_t capacity, std::size_t max)
       : capacity_(capacity), max_(max), rooms_(capacity + 1), last_(capacity + 1, none) {}
 
-  /// Sets `row_of[i]` to the row of `lengths[i]`, each in [1, capacity]. Returns the number of
-  /// rows.
+  /// Sets `row_of[i]` to the row of `lengths[i]`. All lengths must be in [1, capacity]. Returns the
+  /// number of rows.
   std::uint32_t pack(std::span<const std::uint32_t> lengths, std::vector<std::uint32_t>& row_of) {
     row_of.resize(lengths.size());
     sort(lengths);
@@ -155,7 +158,7 @@ class best_fit {
       row_of[item] = room > capacity_ ? open() : take(room);
       put(row_of[item], (room > capacity_ ? capacity_ : room) - length);
     }
-    // Empties the set for the next call.
+    // Clears the set for the next call.
     for (std::size_t room = rooms_.at_least(0); room <= capacity_; room = rooms_.at_least(room)) {
       rooms_.erase(room);
       last_[room] = none;
@@ -166,16 +169,16 @@ class best_fit {
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  // A row that may take more lengths is in a list of rows with equal room.
+  // A row that can hold more lengths. It is in a list of rows with equal room.
   struct row {
-    std::uint32_t before = none;  // the next row in its list
+    std::uint32_t before = none;  // next row in its list
     std::uint32_t lengths = 0;
   };
 
-  // Sorts the lengths into `sorted_`: longest first, and equal lengths in their order.
+  // Sorts the lengths into `sorted_`: longest first, and equal lengths in input order.
   void sort(std::span<const std::uint32_t> lengths) {
     sorted_.resize(lengths.size());
-    if (capacity_ / 4 > lengths.size()) {  // counting sort would take longer
+    if (capacity_ / 4 > lengths.size()) {  // a counting sort would take longer
       keys_.clear();
       for (std::size_t i = 0; i < lengths.size(); ++i) {
         assert(lengths[i] >= 1 && lengths[i] <= capacity_);
@@ -210,7 +213,7 @@ class best_fit {
     return number;
   }
 
-  // Adds a length to the row, after which `room` is left.
+  // Adds a length to the row, which leaves `room`.
   void put(std::uint32_t number, std::size_t room) noexcept {
     row& one = rows_[number];
     if (++one.lengths == max_ || room == 0) return;
@@ -221,34 +224,35 @@ class best_fit {
 
   std::size_t capacity_;
   std::size_t max_;
-  number_set rooms_;                 // the amounts of room that rows have
+  number_set rooms_;                 // the distinct amounts of room
   std::vector<std::uint32_t> last_;  // last row of each list, indexed by room
   std::vector<row> rows_;
-  std::vector<std::uint32_t> sorted_;  // indices of lengths, the longest first
-  std::vector<std::uint64_t> keys_;    // sort keys
-  std::vector<std::uint32_t> places_;  // next position in `sorted_`, by capacity - length
+  std::vector<std::uint32_t> sorted_;  // indices of lengths, longest first
+  std::vector<std::uint64_t> keys_;
+  std::vector<std::uint32_t> places_;  // next position in `sorted_`, indexed by capacity - length
 };
 
 /// A part of a document in a row.
 struct packed_piece {
-  std::uint64_t document = 0;  ///< index of the document
-  std::uint64_t length = 0;    ///< number of tokens of the document
-  std::uint64_t begin = 0;     ///< the piece's first token
-  std::size_t tokens = 0;      ///< number of tokens of the piece
+  std::uint64_t document = 0;  ///< document index
+  std::uint64_t length = 0;    ///< number of tokens in the document
+  std::uint64_t begin = 0;     ///< first token of the piece
+  std::size_t tokens = 0;      ///< number of tokens in the piece
 };
 
-/// The rows of a window of documents, in random order. Takes memory for each document of the
-/// window, but none for rows that a single document fills. Reading is thread-safe.
+/// The rows of a window of documents, in random order. Memory use grows with the number of
+/// documents in the window, but not with the rows that a single document fills. Reading is
+/// thread-safe.
 class packed_window {
  public:
   /// Returns the number of rows.
   [[nodiscard]] std::uint64_t rows() const noexcept { return full_rows() + shared_rows_; }
   /// Returns the number of tokens.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
-  /// Returns a hash of the packed documents, in their order: their indices and lengths.
+  /// Returns a hash of the packed documents' indices and lengths, in order.
   [[nodiscard]] std::uint64_t documents_hash() const noexcept { return documents_hash_.value(); }
 
-  /// Calls `use(piece)` for the pieces of row `row` < rows(), in their order.
+  /// Calls `use(piece)` for the pieces of row `row`, in order. `row` must be less than rows().
   template <class Use>
   void for_each_piece(std::uint64_t row, const Use& use) const {
     assert(row < rows());
@@ -288,20 +292,21 @@ class packed_window {
   std::uint32_t shared_rows_ = 0;
   std::vector<document> documents_;
   std::vector<std::uint32_t> full_;       // documents that fill whole rows
-  std::vector<std::uint64_t> full_ends_;  // number of rows filled up to each document
-  std::vector<std::uint32_t> begins_;     // start of each shared row in `rests_`, and the end
-  std::vector<std::uint32_t> rests_;      // documents with remainders, by shared row
-  std::optional<permutation> order_;      // empty without rows
+  std::vector<std::uint64_t> full_ends_;  // cumulative number of whole rows up to each document
+  // Start of each shared row in `rests_`, followed by the end.
+  std::vector<std::uint32_t> begins_;
+  std::vector<std::uint32_t> rests_;  // documents with remainders, ordered by shared row
+  std::optional<permutation> order_;  // empty if there are no rows
 };
 
-/// Packs windows of documents. The result depends only on the documents' lengths, the options and
-/// the window's number. Window w contains the documents at positions w * window and following of a
-/// shuffle by the seed. Refers to the documents. Not thread-safe, so create a separate packer for
-/// each thread.
+/// Packs windows of documents. The result depends only on the document lengths, the options and the
+/// window index. Window w contains the documents starting at position w * window of a shuffle with
+/// the seed. References the documents. Not thread-safe. Each thread needs its own packer.
 template <token_documents Documents>
 class window_packer {
  public:
-  /// Packs `documents`, which must outlive the packer. `options` must have been checked.
+  /// Packs `documents`, which must outlive the packer. `options` must be resolved
+  /// (`resolved_packing`).
   window_packer(const Documents& documents, const packing_options& options)
       : documents_(&documents),
         options_(options),
@@ -310,14 +315,14 @@ class window_packer {
     if (size_ > 0) order_.emplace(size_, seed_of(documents_order), 0);
   }
 
-  /// Returns the number of windows for `size` documents. No window is smaller than requested,
-  /// unless there are too few documents.
+  /// Returns the number of windows for `size` documents. No window is smaller than `window`, unless
+  /// there are too few documents.
   [[nodiscard]] static std::uint64_t windows(std::uint64_t size, std::size_t window) noexcept {
     return size == 0 ? 0 : (std::max)(size / window, std::uint64_t{1});
   }
 
-  /// Packs window `number`. Throws `document_error` if a document is too long, and what the
-  /// documents throw.
+  /// Packs window `number`. Throws `document_error` if a document is too long, and the errors of
+  /// the documents.
   [[nodiscard]] packed_window pack(std::uint64_t number) {
     packed_window made;
     made.row_length_ = options_.length;
@@ -331,10 +336,10 @@ class window_packer {
  private:
   static constexpr std::uint64_t documents_order = 1;
   static constexpr std::uint64_t rows_order = 2;
-  // More than any file has, and small enough for sums over a window.
+  // More tokens than any file has, but few enough that sums over a window cannot overflow.
   static constexpr std::uint64_t max_tokens = std::uint64_t{1} << 38U;
 
-  // The shuffles use other keys than a sampler with the same seed.
+  // Derives keys that differ from those of a sampler with the same seed.
   [[nodiscard]] std::uint64_t seed_of(std::uint64_t order) const noexcept {
     return word_hash{}.add_all({options_.seed, order}).value();
   }
@@ -387,7 +392,7 @@ class window_packer {
     }
   }
 
-  // Lists the remainders row by row, and within a row in the order of the documents.
+  // Sorts the remainders by row, and within a row by document order.
   void sort_by_row(packed_window& made) const {
     made.begins_.assign(std::size_t{made.shared_rows_} + 1, 0);
     for (const std::uint32_t row : row_of_) ++made.begins_[row + 1];
@@ -404,22 +409,22 @@ class window_packer {
   std::uint64_t size_;
   std::optional<permutation> order_;  // order of all documents; empty if there are none
   best_fit fit_;
-  std::vector<std::uint64_t> indices_;  // indices of the window's documents
-  std::vector<std::uint64_t> told_;     // lengths of those documents
-  std::vector<std::uint32_t> lengths_;  // lengths of the remainders
-  std::vector<std::uint32_t> rests_;    // documents of the remainders
-  std::vector<std::uint32_t> row_of_;   // rows of the remainders
+  std::vector<std::uint64_t> indices_;  // document indices of the window
+  std::vector<std::uint64_t> told_;     // document lengths of the window
+  std::vector<std::uint32_t> lengths_;  // remainder lengths
+  std::vector<std::uint32_t> rests_;    // documents with remainders
+  std::vector<std::uint32_t> row_of_;   // row of each remainder
 };
 
 }  // namespace detail
 
-/// A row of packed documents. `S` is `packing_options::length`, M `max_documents`:
-/// - "tokens", S: the documents' tokens, one document after the other, then padding;
-/// - "labels", S: for each token the next token of its document, even if that is in another row,
-///   and `no_label` at the end of a document and in the padding;
-/// - "position_ids", S: positions within each document or part, from 0; 0 in the padding;
-/// - "cu_seqlens", M + 1: the start of each document, and the end of the last document, repeated to
-///   fill the field, so that kernels see empty sequences after the last document;
+/// A row of packed documents. S is `packing_options::length` and M is `max_documents`.
+/// - "tokens" (S): the tokens of consecutive documents, then padding.
+/// - "labels" (S): for each token, the next token of its document, even if that token is in another
+///   row. `no_label` at the end of a document and in the padding.
+/// - "position_ids" (S): positions within each document or part, starting at 0. 0 in the padding.
+/// - "cu_seqlens" (M + 1): the start of each document, then the end of the last document, repeated
+///   to fill the field. Kernels therefore see empty sequences after the last document.
 /// - "sequences": the number of documents or parts.
 template <class Token>
 using packed_record =
@@ -429,11 +434,10 @@ using packed_record =
 
 namespace detail {
 
-/// Writes a row piece by piece.
+/// Writes a row, one piece at a time.
 template <class Token>
 class packed_row {
  public:
-  /// Writes the row to `out`.
   packed_row(const sample<packed_record<Token>>& out, const packing_options& options)
       : options_(&options),
         tokens_(out.template get<"tokens">().data()),
@@ -444,7 +448,7 @@ class packed_row {
     ends_[0] = 0;
   }
 
-  /// Appends a piece. Throws what the documents throw, and `document_error`.
+  /// Appends a piece. Throws the errors of the documents, and `document_error`.
   template <token_documents Documents>
   void add(const Documents& documents, const packed_piece& piece, blob_buffer& buffer) {
     const std::span<const std::byte> bytes = documents.bytes(piece.document, buffer);
@@ -468,7 +472,7 @@ class packed_row {
     ends_[++pieces_] = static_cast<std::int32_t>(used_);
   }
 
-  /// Pads the rest of the row.
+  /// Pads the remainder of the row.
   void finish() {
     const std::size_t length = options_->length;
     std::fill(tokens_ + used_, tokens_ + length, static_cast<Token>(options_->padding));
@@ -479,16 +483,17 @@ class packed_row {
   }
 
  private:
-  // Writes the labels and positions of `count` tokens. The label of the last token is `next`.
+  // Writes the labels and positions of `count` tokens. `next` is the label of the last token.
   // Returns false if a token does not fit into a label.
   [[nodiscard]] bool fill_labels(const Token* tokens, std::size_t count, Token next) noexcept {
     std::int32_t* const labels = labels_ + used_;
     std::int32_t* const positions = positions_ + used_;
-    const std::size_t followed = count - 1;  // tokens whose successor is here too
+    const std::size_t followed = count - 1;  // tokens whose successor is also in this row
     std::int32_t all = static_cast<std::int32_t>(tokens[0]) | static_cast<std::int32_t>(next);
     if (followed >= block) {
       all |= fill_blocks(tokens, labels, positions, 0, followed);
-      // Writes the remainder as an overlapping last block, which rewrites some values unchanged.
+      // Writes the remainder as an overlapping last block, which rewrites some values without
+      // changing them.
       const std::size_t last = followed - block;
       all |= fill_blocks(tokens + last, labels + last, positions + last, last, block);
     } else {
@@ -505,10 +510,10 @@ class packed_row {
 
   static constexpr std::size_t block = 16;
 
-  // Writes the labels and positions of the whole blocks among the `count` tokens. Positions start
-  // at `first`. Returns the bitwise OR of the labels. Compilers vectorize this single loop even at
-  // -O2, because it has no remainder and no aliasing. They would unroll a nested loop over the
-  // tokens of a block first, and then vectorize it badly.
+  // Writes the labels and positions of all whole blocks in the `count` tokens. Positions start at
+  // `first`. Returns the bitwise OR of the labels. Compilers vectorize this loop even at -O2,
+  // because it has no remainder and no aliasing. They would unroll a nested loop over the tokens of
+  // a block and then vectorize it poorly.
   [[nodiscard]] static std::int32_t fill_blocks(const Token* __restrict tokens,
                                                 std::int32_t* __restrict labels,
                                                 std::int32_t* __restrict positions,
@@ -531,24 +536,24 @@ class packed_row {
   std::int32_t* positions_;
   std::int32_t* ends_;
   std::int32_t* sequences_;
-  std::size_t used_ = 0;    // number of tokens
-  std::size_t pieces_ = 0;  // number of documents or parts
+  std::size_t used_ = 0;    // number of tokens written
+  std::size_t pieces_ = 0;  // number of documents or parts written
 };
 
-/// Prefetches the pieces of the next rows if the documents accept hints.
+/// Prefetches the pieces of upcoming rows if the documents accept hints.
 ///
 /// First prefetches one token of each of many pieces, so that their lookups overlap. Then
 /// prefetches each whole piece while the previous piece is written. Prefetching all pieces at once
-/// would stall, because a processor can have only a few cache lines in flight. Refers to the
+/// would stall, because a processor can have only a few cache lines in flight. References the
 /// documents. Not thread-safe.
 template <class Documents>
 class piece_hints {
  public:
-  /// Passes hints to `documents`, which must outlive this object.
+  /// Forwards hints to `documents`, which must outlive this object.
   explicit piece_hints(const Documents& documents) noexcept : documents_(&documents) {}
 
-  /// Takes the pieces of those rows `indices` that are in `window`, while there is room. `first` is
-  /// the index of the window's first row. Returns the number of rows taken.
+  /// Adds the pieces of the rows `indices` in `window`, while there is room. `first` is the index
+  /// of the window's first row. Returns the number of rows added.
   std::size_t take(const packed_window& window, std::uint64_t first,
                    std::span<const std::uint64_t> indices) {
     if constexpr (is_used) {
@@ -573,7 +578,7 @@ class piece_hints {
     }
   }
 
-  /// Prefetches the next piece. Call it before each piece is read.
+  /// Prefetches the next piece. Call this before reading each piece.
   void advance() noexcept {
     if constexpr (is_used) {
       ++at_;
@@ -594,39 +599,39 @@ class piece_hints {
   std::array<document_part, max> whole_;
   std::array<document_part, max> starts_;
   std::size_t count_ = 0;
-  std::size_t at_ = 0;  // the piece that is read next
+  std::size_t at_ = 0;  // index of the piece that is read next
 };
 
 }  // namespace detail
 
-/// A dataset of rows of S tokens, filled with whole documents, which `pack_documents` creates. Use
-/// it for models that limit attention to documents by "cu_seqlens".
+/// A dataset of fixed-length rows that contain whole documents, created by `pack_documents`. Suits
+/// models that restrict attention to documents through "cu_seqlens".
 ///
-/// Documents are shuffled by the seed and packed window by window, by best-fit decreasing. The rows
-/// of a window are in random order. The contents of row k depend only on the lengths, the seed and
-/// the options. Therefore workers, ranks and resumed trainings agree, and each token of each
-/// document is in exactly one row. A document longer than a row is split into whole rows and a
-/// remainder that is packed like other documents.
+/// Documents are shuffled with the seed and packed in windows by best-fit decreasing. The rows of a
+/// window are in random order. The content of a row depends only on the lengths, the seed and the
+/// options. Therefore it is the same for all workers, ranks and resumed runs, and each token is in
+/// exactly one row. A document longer than a row is split into whole rows and a remainder, which is
+/// packed like other documents.
 ///
-/// Construction queries the length of each document and packs each window once, keeping 16 bytes
-/// per window. Reading packs a window again, with allocations, unless it is among the last
-/// `kept_windows`. If readers use all kept windows, a thread that needs another window waits until
-/// one is no longer used. Therefore use `sequential`, or `block_shuffled` with blocks of
-/// `window_rows()`. The documents are already shuffled. `shuffled` is correct, but packs a window
-/// for nearly every row. `fingerprint()` identifies the packing, so that a loader refuses a state
-/// of another packing.
+/// Construction queries all document lengths and packs each window once, but keeps only 16 bytes
+/// for each window. Reading packs a window again, with allocations, unless it is among the
+/// `kept_windows` cached windows. If readers use all cached windows, a thread that needs another
+/// window waits. Therefore use `sequential`, or `block_shuffled` with blocks of `window_rows()`,
+/// since the documents are already shuffled. `shuffled` works, but packs a window for nearly every
+/// row. `fingerprint()` identifies the packing, so that a loader rejects a saved state of a
+/// different packing.
 ///
 /// Movable. Reading is thread-safe. @see examples/14_packed_tokens.cpp
 template <token_documents Documents, std::integral Token>
 class packed_documents {
  public:
   using record_type = packed_record<Token>;
-  /// True if the dataset refers to documents that something else owns.
+  /// True if the dataset references documents that it does not own.
   static constexpr bool borrows = std::is_reference_v<Documents> || detail::borrows<Documents>;
 
-  /// Packs `documents`. Throws `option_error` for invalid options and if the token size differs
-  /// from that of `Token`; `document_error` if a document is refused; and what the documents'
-  /// `length` throws.
+  /// Packs `documents`. Throws `option_error` for invalid options or if the token size differs from
+  /// `sizeof(Token)`, `document_error` if a document is rejected, and the errors of the documents'
+  /// `length`.
   explicit packed_documents(Documents documents, const packing_options& options = {})
       : options_(detail::resolved_packing(options)),
         lengths_(extents_for(options_)),
@@ -660,25 +665,25 @@ class packed_documents {
 
   /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// Returns the extents of a row's fields: the length for each of the first three, then
-  /// `max_documents` + 1.
+  /// Returns the extents of a row's fields: `length` for the first three fields, and
+  /// `max_documents` + 1 for "cu_seqlens".
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept { return lengths_; }
-  /// Returns the number of tokens of all documents.
+  /// Returns the total number of tokens in all documents.
   [[nodiscard]] std::uint64_t tokens() const noexcept { return tokens_; }
-  /// Returns the mean number of rows of a window, at least 1. With `block_shuffled` and blocks of
-  /// this size, or a small multiple of it, most windows are found in the cache.
+  /// Returns the mean number of rows in a window, at least 1. If `block_shuffled` has blocks of
+  /// this size or a small multiple, most windows are found in the cache.
   [[nodiscard]] std::uint64_t window_rows() const noexcept {
     return ends_.empty() ? 1 : (std::max)(size() / ends_.size(), std::uint64_t{1});
   }
-  /// Returns the fraction of all tokens in rows that is not padding, or 1 without rows.
+  /// Returns the fraction of row tokens that are not padding, or 1 if there are no rows.
   [[nodiscard]] double fill() const noexcept {
     if (size() == 0) return 1;
     return static_cast<double>(tokens_) / static_cast<double>(options_.length) /
            static_cast<double>(size());
   }
 
-  /// Returns a hash of the packing: its options, and the rows and the documents of each window,
-  /// with their indices and lengths.
+  /// Returns a hash of the packing: the options, the row counts, and the document indices and
+  /// lengths of each window.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     detail::word_hash hash;
     hash.add_all({options_.length, options_.seed, options_.window, options_.max_documents,
@@ -686,24 +691,24 @@ class packed_documents {
     return hash.add_all(ends_).add_all(hashes_).value();
   }
 
-  /// Writes the rows `indices` to `out`. Throws `index_error`, what the documents throw, and
-  /// `documents_changed`. Throws `document_error` if a document's length has changed, or if a token
-  /// is not a valid label because it is negative, or 2^31 or more.
+  /// Writes the rows `indices` to `out`. Throws `index_error`, `documents_changed`, and the errors
+  /// of the documents. Throws `document_error` if a document's length has changed, or if a token is
+  /// not a valid label because it is negative, or 2^31 or more.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     blob_buffer buffer;
     std::optional<lease> held;
     const detail::packed_window* window = nullptr;
-    std::uint64_t first = 0;  // the first row of the window
+    std::uint64_t first = 0;  // first row of the window
     detail::piece_hints<source_type> hints{parts_->documents};
-    std::size_t hinted = 0;  // number of rows whose pieces the hints have taken
+    std::size_t hinted = 0;  // number of rows that the hints cover
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
       const std::uint64_t index = indices[i];
       if (index >= size()) throw index_error("packed_documents", index, size());
       if (window == nullptr || index < first || index - first >= window->rows()) {
         const auto end = std::upper_bound(ends_.begin(), ends_.end(), index);
-        held.reset();  // at most one lease, see `group_cache`
+        held.reset();  // a thread may hold at most one lease (see `group_cache`)
         held.emplace(window_at(static_cast<std::size_t>(end - ends_.begin())));
         window = &**held;
         first = *end - window->rows();
@@ -724,12 +729,12 @@ class packed_documents {
   using lease = detail::group_cache<detail::packed_window>::lease;
   static constexpr std::uint64_t max_rows = std::uint64_t{1} << 62U;
 
-  // On the heap, so that references stay valid when this object is moved.
+  // On the heap, so that references remain valid when this object is moved.
   struct parts {
     parts(Documents source, std::size_t kept)
         : documents(std::forward<Documents>(source)), windows(kept) {}
     Documents documents;
-    detail::group_cache<detail::packed_window> windows;  // each counts as 1 byte
+    detail::group_cache<detail::packed_window> windows;  // counts each window as 1 byte
   };
 
   [[nodiscard]] static record_extents<record_type> extents_for(const packing_options& options) {
@@ -759,19 +764,19 @@ class packed_documents {
   packing_options options_;
   record_extents<record_type> lengths_;
   std::unique_ptr<parts> parts_;
-  std::vector<std::uint64_t> ends_;    // end of each window, in rows
-  std::vector<std::uint64_t> hashes_;  // hash of each window's documents
+  std::vector<std::uint64_t> ends_;    // cumulative number of rows up to the end of each window
+  std::vector<std::uint64_t> hashes_;  // document hash of each window
   std::uint64_t tokens_ = 0;
 };
 
-/// Packs `documents` into rows of `options.length` tokens, see `packed_documents`:
+/// Packs `documents` into rows of `options.length` tokens (see `packed_documents`):
 ///
 ///     auto rows = pack_documents(megatron_documents{"pile_text_document"}, {.length = 2048});
 ///     block_shuffled order{.seed = 1, .block = rows.window_rows()};
 ///     loader feed{rows, order, {.batch_size = 8}};
 ///
-/// If `documents` is an lvalue, it is referenced and must outlive the rows. `Token` is the type of
-/// the documents' tokens: an integer of 1, 2 or 4 bytes. Throws what the constructor throws.
+/// An lvalue is referenced and must outlive the result. `Token` is the document token type, an
+/// integer of 1, 2 or 4 bytes. Throws the errors of the `packed_documents` constructor.
 template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {

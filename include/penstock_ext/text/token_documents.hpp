@@ -13,39 +13,39 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A range of tokens of a document.
+/// A range of tokens in a document.
 struct document_part {
-  std::uint64_t document = 0;  ///< index of the document
-  std::uint64_t begin = 0;     ///< the first token
+  std::uint64_t document = 0;  ///< document index
+  std::uint64_t begin = 0;     ///< first token
   std::uint64_t tokens = 0;    ///< number of tokens
 };
 
-/// A `blob_source` of tokenized documents with tokens of a fixed size, whose lengths are known
-/// without reading them. In addition to the members of a `blob_source`:
+/// A `blob_source` of tokenized documents with fixed-size tokens, whose lengths are known without
+/// reading the documents. Has these members in addition to those of a `blob_source`:
 ///
 ///     struct source {
-///       std::size_t token_bytes() const;                  // bytes of a token, of all documents
-///       std::uint64_t length(std::uint64_t index) const;  // tokens of a document; 0 is allowed
+///       std::size_t token_bytes() const;                  // size of each token in bytes
+///       std::uint64_t length(std::uint64_t index) const;  // number of tokens; may be 0
 ///     };
 ///
-/// and optionally, to make packing faster,
+/// These optional members make packing faster:
 ///
 ///     // lengths[i] = length(indices[i]), for many documents at once
 ///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
-///     // a hint for the next reads: first a token of each of several documents, later all of one
+///     // a hint for the next reads: first one token of each of several documents, later a whole part
 ///     void prefetch(std::span<const document_part> parts) const noexcept;
 ///
-/// `bytes(index, buffer)` returns `length(index) * token_bytes()` bytes, in this machine's byte
-/// order, with any alignment. Both are constant while the source is in use. Several threads may
-/// call the members concurrently.
+/// `bytes(index, buffer)` returns `length(index) * token_bytes()` bytes in native byte order, at
+/// any alignment. Lengths and token size must not change while the source is in use. Several
+/// threads may call all members concurrently.
 template <class S>
 concept token_documents = blob_source<S> && requires(const S& source, std::uint64_t index) {
   { source.token_bytes() } -> std::convertible_to<std::size_t>;
   { source.length(index) } -> std::convertible_to<std::uint64_t>;
 };
 
-/// Thrown if a document cannot be used. The message contains the document, what was expected and
-/// what was found.
+/// Thrown if a document cannot be used. The message contains the document, the expectation and the
+/// finding.
 class [[gnu::visibility("default")]] document_error : public error {
  public:
   /// `key` identifies the document in the message.
@@ -55,14 +55,14 @@ class [[gnu::visibility("default")]] document_error : public error {
               ", found " + found),
         document_(document) {}
 
-  /// Returns the document's index in its source.
+  /// Returns the document index in its source.
   [[nodiscard]] std::uint64_t document() const noexcept { return document_; }
 
  private:
   std::uint64_t document_;
 };
 
-/// The lengths of a source's documents have changed since they were packed.
+/// Thrown if document lengths have changed since the documents were packed.
 class [[gnu::visibility("default")]] documents_changed : public error {
  public:
   using error::error;
@@ -70,13 +70,13 @@ class [[gnu::visibility("default")]] documents_changed : public error {
 
 namespace detail {
 
-/// Documents that return many lengths at once.
+/// A source that returns the lengths of several documents in one call.
 template <class S>
 concept tells_document_lengths =
     requires(const S& source, std::span<const std::uint64_t> indices,
              std::span<std::uint64_t> lengths) { source.lengths(indices, lengths); };
 
-/// Documents that accept prefetch hints.
+/// A source that accepts prefetch hints for document parts.
 template <class S>
 concept prefetches_documents = requires(const S& source, std::span<const document_part> parts) {
   { source.prefetch(parts) } noexcept;

@@ -27,35 +27,34 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Describes the header of a token file.
+/// Header format of a token file.
 struct token_header {
-  /// The number of bytes before the first token.
+  /// Number of bytes before the first token.
   std::uint64_t bytes = 0;
-  /// The size of a token in bytes: 2 (`uint16`) or 4 (`uint32`, or `int32` without negative
-  /// values). If `is_llmc` is set, the file specifies it.
+  /// Token size in bytes: 2 (`uint16`) or 4 (`uint32`, or `int32` without negative values). If
+  /// `is_llmc` is true, the file specifies the size.
   std::size_t token_bytes = 2;
-  /// True for the header of llm.c, which starts with three 32-bit numbers: the magic number, the
-  /// version and the count of tokens.
+  /// True for the llm.c header, which starts with three 32-bit integers: the magic number, the
+  /// version and the token count.
   bool is_llmc = false;
 };
 
-/// The header of llm.c's and modded-nanogpt's files, which is 1024 bytes long. Accepts the tokens
-/// of GPT-2 (magic number 20240520, version 1, `uint16`) and of Llama 3 (20240801, version 7,
-/// `uint32`).
+/// The 1024-byte header of llm.c and modded-nanogpt files. Accepts GPT-2 tokens (magic number
+/// 20240520, version 1, `uint16`) and Llama 3 tokens (20240801, version 7, `uint32`).
 inline constexpr token_header llmc_header{.bytes = 1024, .token_bytes = 0, .is_llmc = true};
 
-/// The options of `token_shards`.
+/// Options of `token_shards`.
 struct token_shards_options {
-  /// The number of tokens in `x`, and in `y`. At least 1.
+  /// Number of tokens in `x` and in `y`, at least 1.
   std::size_t length = 1024;
-  /// The header of each file.
+  /// Header format of all files.
   token_header header = {};
-  /// The number of windows of a step: the batch size times the number of ranks. As in llm.c, a
-  /// shard contains only whole steps. The windows after the last whole step are left out, so that
-  /// no step has windows from two shards. With 1, no window is left out.
+  /// Number of windows in a step: the batch size times the number of ranks. As in llm.c, a shard
+  /// contains only whole steps. The remaining windows are skipped, so that no step spans two
+  /// shards. With 1, no window is skipped.
   std::uint64_t whole_steps = 1;
-  /// Refuses a file that has no header of llm.c and starts like a known format: npy, gzip, Parquet
-  /// and others.
+  /// If true, rejects a file that has no llm.c header and starts like a known format, such as npy,
+  /// gzip or Parquet.
   bool check_format = true;
 };
 
@@ -64,13 +63,13 @@ namespace detail {
 /// The tokens in a file.
 struct stored_tokens {
   std::span<const std::byte> bytes;
-  std::size_t token_bytes = 0;  ///< 2 or 4
+  std::size_t token_bytes = 0;  ///< token size, 2 or 4
 };
 
-/// Finds the tokens in `bytes`, the contents of the file `path`. Throws `file_truncated` if the
-/// file ends within its header or within a token, and `file_format_error` if it has another magic
-/// number or version. Throws `length_mismatch` if the header specifies another number of tokens,
-/// and `option_error` if the size of a token is unknown.
+/// Finds the tokens in `bytes`, the content of the file `path`. Throws `file_truncated` if the file
+/// ends within its header or within a token, and `file_format_error` if the magic number or version
+/// is wrong. Throws `length_mismatch` if the token count in the header differs from the file, and
+/// `option_error` if the token size is invalid.
 [[nodiscard]] inline stored_tokens stored_tokens_of(std::span<const std::byte> bytes,
                                                     const std::string& path,
                                                     const token_header& header) {
@@ -120,7 +119,7 @@ class token_shard {
   using record_type = window_record<Token>;
   static constexpr bool looks_ahead = true;
 
-  /// Opens the file `path`. Throws what the constructor of `token_shards` throws.
+  /// Opens the file `path`. Throws the errors of the `token_shards` constructor.
   token_shard(std::string path, const token_shards_options& options)
       : file_(std::move(path)), length_(options.length) {
     if (options.check_format && !options.header.is_llmc) {
@@ -144,7 +143,8 @@ class token_shard {
     return {{length_}, {length_}};
   }
 
-  /// Writes window `index` < size(). Throws `element_type_mismatch` if a token does not fit.
+  /// Writes window `index` to `out`. `index` must be less than size(). Throws
+  /// `element_type_mismatch` if a token does not fit.
   void read(std::uint64_t index, sample<record_type> out) const {
     const auto x = get<"x">(out).flat();
     const auto y = get<"y">(out).flat();
@@ -154,18 +154,18 @@ class token_shard {
       copy<4>(index, x, y);
     }
   }
-  /// Prefetches the window into the processor's cache. Does nothing if the index is out of range.
+  /// Prefetches window `index` into the CPU cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size_) prefetch_row(first_of(index), window_bytes());
   }
-  /// Starts background reads of the windows that are not in memory.
+  /// Starts background reads of windows that are not in memory.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     read_soon pages;
     for (const std::uint64_t index : indices) {
       if (index < size_) pages.add(first_of(index), window_bytes());
     }
   }
-  /// Returns the number of bytes of a window in the file.
+  /// Returns the size of a window in the file in bytes.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const noexcept { return window_bytes(); }
 
  private:
@@ -180,8 +180,8 @@ class token_shard {
   void copy(std::uint64_t index, std::span<Token> x, std::span<Token> y) const {
     constexpr auto limit = static_cast<std::uint64_t>((std::numeric_limits<Token>::max)());
     const std::byte* const first = first_of(index);
-    // The bitwise OR of all tokens. The limit has all bits that a token may have. 32 bits suffice,
-    // and make the loop faster than 64.
+    // The bitwise OR of all tokens, compared with a limit whose bits are all set. 32 bits suffice
+    // and make the loop faster than 64 bits.
     std::uint32_t bits = 0;
     for (std::size_t i = 0; i < length_; ++i) {
       const auto token = static_cast<std::uint32_t>(little_endian<Width>(first + i * Width));
@@ -208,7 +208,7 @@ class token_shard {
   std::uint64_t size_ = 0;
 };
 
-/// Opens the files. Throws what the constructor of `token_shards` throws.
+/// Opens the files. Throws the errors of the `token_shards` constructor.
 template <std::integral Token>
 [[nodiscard]] part_list<token_shard<Token>> opened_shards(const std::vector<std::string>& paths,
                                                           const token_shards_options& options) {
@@ -223,8 +223,8 @@ template <std::integral Token>
 
 }  // namespace detail
 
-/// A dataset of windows over a list of token files, cut as in llm.c. The tokens have 16 or 32 bits
-/// in the files, little-endian, and any integer type in a batch:
+/// A dataset of windows over a list of token files, divided as in llm.c. Files contain 16-bit or
+/// 32-bit little-endian tokens. Batches contain tokens of any integer type:
 ///
 ///     ps::token_shards<int> train{
 ///         ps::glob("fineweb/train_*.bin"),
@@ -233,23 +233,23 @@ template <std::integral Token>
 ///
 /// A window starts at every `length`-th token of a shard, and never spans two shards. The fields
 /// `x` and `y` have `length` tokens each, and `y` starts one token after `x`. If `whole_steps`
-/// equals the global batch size, `sequential` and `sharded` give each rank in each step the same
-/// windows as llm.c's data loader without shuffling. `shuffled` mixes the windows of all shards.
+/// equals the global batch size, `sequential` and `sharded` assign the same windows to each rank
+/// and step as the llm.c data loader without shuffling. `shuffled` mixes the windows of all shards.
 ///
 /// All files are opened and checked at construction. Files are memory-mapped, so opening takes the
-/// same time for any size. Truncating a file while it is in use kills the process. The origin of a
-/// sample (`origin_of`) has the number of its file in the list. Movable, not copyable. Reading is
-/// thread-safe, and throws `element_type_mismatch`, with the token's place in the file, if a token
-/// does not fit into `Token`.
+/// same time for any size. Truncating an open file kills the process. The sample origin
+/// (`origin_of`) contains the file index. Movable, not copyable. Reading is thread-safe. It throws
+/// `element_type_mismatch` with the token's file position if a token does not fit into `Token`.
 template <std::integral Token = std::int32_t>
 class token_shards : public detail::concat_dataset<detail::part_list<detail::token_shard<Token>>> {
  public:
-  /// Opens the files in this order. Throws
+  /// Opens the files `paths`. Throws
   ///
   /// - `file_unreadable`;
-  /// - `file_truncated` if a file ends within its header or a token, or has no whole step;
-  /// - `file_format_error` for another header, or a file of another format (`check_format`);
-  /// - `length_mismatch` if a header specifies another number of tokens;
+  /// - `file_truncated` if a file ends within its header or a token, or contains no whole step;
+  /// - `file_format_error` for an unexpected header, or a file of another known format
+  ///   (`check_format`);
+  /// - `length_mismatch` if the token count in a header differs from the file;
   /// - `option_error` for an empty list, and for options of 0.
   explicit token_shards(const std::vector<std::string>& paths,
                         const token_shards_options& options = {})

@@ -22,32 +22,33 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A window of a text. `x` contains all its tokens except the last, and `y` all except the first.
+/// A window of tokens. `x` contains all tokens except the last, and `y` contains all except the
+/// first.
 template <class Token>
 using window_record = record<field<"x", Token, dyn>, field<"y", Token, dyn>>;
 
-/// The options of `token_windows`.
+/// Options of `token_windows`.
 struct token_windows_options {
-  /// Number of tokens in `x`, and in `y`. At least 1.
+  /// Number of tokens in `x` and in `y`, at least 1.
   std::size_t length = 1024;
-  /// Number of tokens between the starts of consecutive windows. 0 means `length`, so that each
+  /// Distance between the starts of consecutive windows in tokens. 0 means `length`, so that each
   /// token is in one `x`. With 1, a window starts at each token.
   std::uint64_t stride = 0;
-  /// Bytes to skip before the first token. Use 1024 for the files of llm.c and modded-nanogpt.
+  /// Number of bytes to skip before the first token. Use 1024 for llm.c and modded-nanogpt files.
   std::uint64_t header = 0;
-  /// Refuses a file that starts like a known format: npy, gzip, Parquet and others.
+  /// If true, rejects a file that starts like a known format, such as npy, gzip or Parquet.
   bool check_format = true;
 };
 
-/// A dataset of windows over a flat file of tokens in this machine's byte order, such as those of
-/// nanoGPT and Megatron's .bin files:
+/// A dataset of windows over a flat file of tokens in native byte order, such as nanoGPT files and
+/// Megatron .bin files:
 ///
-///     token_windows text{"train.bin", {.length = 1024}};               // 16 bits per token
+///     token_windows text{"train.bin", {.length = 1024}};               // 16-bit tokens
 ///     token_windows<std::uint32_t> large{"train.bin", {.length = 4096}};
 ///
 /// Tokens after the last whole window are ignored. The file is memory-mapped, so opening takes the
-/// same time for any size. It must not change while it is open: truncating it kills the process.
-/// Movable, not copyable. Reading is thread-safe.
+/// same time for any size. The file must not change while it is open. Truncating an open file kills
+/// the process. Movable, not copyable. Reading is thread-safe.
 template <std::unsigned_integral Token = std::uint16_t>
 class token_windows : public detail::mapped_rows<window_record<Token>> {
   using rows = detail::mapped_rows<window_record<Token>>;
@@ -55,19 +56,19 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
  public:
   using record_type = window_record<Token>;
 
-  /// Opens the file `path`. Throws `file_unreadable`; `file_format_error` if `check_format` is set
-  /// and the file has a known format; `file_truncated` if it ends within a token or within the
-  /// first window; `length_mismatch` if a header of llm.c has another number of tokens; and
-  /// `option_error` for a length of 0.
+  /// Opens the file `path`. Throws `file_unreadable`, `file_format_error` if `check_format` is true
+  /// and the file has a known format, `file_truncated` if the file ends within a token or within
+  /// the first window, `length_mismatch` if the token count in an llm.c header differs from the
+  /// file, and `option_error` for a length of 0.
   explicit token_windows(const std::string& path, const token_windows_options& options = {})
       : token_windows(mapped_file{path}, options) {}
 
   token_windows(token_windows&&) = default;
   token_windows& operator=(token_windows&&) = delete;
 
-  /// Returns the number of bytes of a window in the file.
+  /// Returns the size of a window in the file in bytes.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const noexcept {
-    return rows::storage_size() / 2;  // both fields have the same tokens
+    return rows::storage_size() / 2;  // `x` and `y` share all but one token
   }
 
  private:
@@ -99,14 +100,14 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
     const std::uint64_t windows = (tokens - options.length - 1) / stride + 1;
     const batch_layout<record_type> layout{{{options.length}, {options.length}}, 1};
     const std::byte* const first = text.data();
-    // The stride does not matter if there is at most one window.
+    // The stride has no effect if there is at most one window.
     const std::uint64_t bytes = windows < 2 ? 0 : stride * sizeof(Token);
     return {"token_windows", layout, windows,
             std::array{detail::mapped_field{first, bytes, false},
                        detail::mapped_field{first + sizeof(Token), bytes, false}}};
   }
 
-  // Compares the number of tokens in a header of llm.c with that of the file.
+  // Compares the token count in an llm.c header with the file.
   static void require_count(const mapped_file& file, std::uint64_t header, std::uint64_t tokens) {
     const bool is_of_llm_c =
         header == 1024 && detail::foreign_format_of(file.bytes()).name == detail::llm_c_format.name;

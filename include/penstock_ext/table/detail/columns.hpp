@@ -33,41 +33,40 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The column that a field requires.
+/// Requirements of a field for its column.
 struct column_wish {
-  std::string column;   // name of the column
-  std::string element;  // the element's type for people: "float32"
+  std::string column;   // column name
+  std::string element;  // element type for messages, such as "float32"
   std::size_t element_bytes = 0;
-  bool (*takes)(const arrow_type&) = nullptr;  // true if the field can read the type
-  std::span<const std::size_t> extents = {};   // the field's extents, each fixed or `dyn`
+  bool (*takes)(const arrow_type&) = nullptr;  // returns true if the field can read the type
+  std::span<const std::size_t> extents = {};   // field extents, each fixed or `dyn`
 };
 
-/// A list around the elements of a column.
+/// A list that encloses the elements of a column.
 struct list_level {
   arrow_kind kind = arrow_kind::fixed_list;
-  std::uint64_t length = 0;  // 0 if unknown, until the first row sets it
+  std::uint64_t length = 0;  // 0 until the first row determines it
 };
 
-/// A step from a table, or from a struct inside it, to a member.
+/// A step from a table or struct to one of its members.
 struct member_step {
-  std::size_t child = 0;     // index of the member
+  std::size_t child = 0;     // member index
   std::int64_t members = 0;  // number of members at that level
 };
 
-/// The path to a column: from the table, through structs.
+/// The path from a table through structs to a column.
 using column_path = std::vector<member_step>;
 
-/// The path to a column in its table, and the structure of its rows.
+/// The location of a column in its table, and the layout of its rows.
 struct column_plan {
-  std::string where = {};  // the table for messages: a file, or the object to create
+  std::string where = {};  // table name for messages: a file, or the object under construction
   std::string name = {};
-  std::string words = {};  // the column's type, for people
+  std::string words = {};  // column type for messages
   column_path path = {};
-  std::vector<list_level> lists = {};  // the outermost first
-  arrow_type element = {};             // the type inside the lists
+  std::vector<list_level> lists = {};  // lists, outermost first
+  arrow_type element = {};             // type of the innermost elements
 
-  /// Returns the number of elements of a row in all lists together. Returns 0 if a length is
-  /// unknown.
+  /// Returns the number of elements in a row over all lists, or 0 if a list length is unknown.
   [[nodiscard]] std::uint64_t row_elements() const noexcept {
     std::uint64_t all = 1;
     for (const list_level& one : lists) all *= one.length;
@@ -75,7 +74,7 @@ struct column_plan {
   }
 };
 
-/// Throws `column_type_mismatch`, with advice for the type.
+/// Throws `column_type_mismatch` with advice for the column type.
 [[noreturn]] inline void refuse_type(const column_plan& plan, std::string expected) {
   std::string advice = "convert the column, or use its type in the record";
   const arrow_kind kind = plan.element.kind;
@@ -91,7 +90,7 @@ struct column_plan {
   throw column_type_mismatch(plan.where, plan.name, std::move(expected), plan.words, advice);
 }
 
-/// Returns the indices of the children of `node` that have the name `name`.
+/// Returns the indices of the children of `node` with the name `name`.
 [[nodiscard]] inline std::vector<std::size_t> children_called(const ArrowSchema& node,
                                                               std::string_view name) {
   std::vector<std::size_t> found;
@@ -101,9 +100,9 @@ struct column_plan {
   return found;
 }
 
-/// Finds the child of `table` with the name `name`, or a member of structs in it ("image.bytes"),
-/// and the lists and elements of that column. Throws `missing_column`, and `column_type_mismatch`
-/// for a dictionary. `expected` describes the expected type in messages.
+/// Finds the column `name` of `table`, or a nested struct member such as "image.bytes", and the
+/// layout of its lists and elements. Throws `missing_column`, and `column_type_mismatch` for a
+/// dictionary. `expected` describes the expected type in messages.
 [[nodiscard]] inline column_plan plan_column(const ArrowSchema& table, std::string_view where,
                                              const std::string& name, std::string expected) {
   column_plan plan{.where = std::string{where}, .name = name};
@@ -112,8 +111,8 @@ struct column_plan {
   while (true) {
     std::string_view part = rest;
     std::vector<std::size_t> found = children_called(*node, part);
-    // Tries shorter and shorter prefixes of the name that end before a dot, until a struct has that
-    // name.
+    // Tries successively shorter prefixes of the name up to a dot, until a struct with that name is
+    // found.
     while (found.empty() && part.rfind('.') != std::string_view::npos) {
       part = part.substr(0, part.rfind('.'));
       found = children_called(*node, part);
@@ -148,7 +147,7 @@ struct column_plan {
   }
 }
 
-/// Finds a column of byte strings. Throws `missing_column` and `column_type_mismatch`.
+/// Plans a blob column. Throws `missing_column` and `column_type_mismatch`.
 [[nodiscard]] inline column_plan plan_blobs(const ArrowSchema& table, std::string_view where,
                                             const std::string& column) {
   const std::string expected = "binary, utf8, large_binary, large_utf8 or fixed_size_binary";
@@ -160,7 +159,7 @@ struct column_plan {
   return plan;
 }
 
-/// Finds a column of labels. Throws `missing_column` and `column_type_mismatch`.
+/// Plans a label column. Throws `missing_column` and `column_type_mismatch`.
 [[nodiscard]] inline column_plan plan_labels(const ArrowSchema& table, std::string_view where,
                                              const std::string& column) {
   const std::string expected = "a column of integers or bool";
@@ -172,24 +171,25 @@ struct column_plan {
   return plan;
 }
 
-/// A bitmap of nulls for the rows of a batch, or for the contents of their lists.
+/// A validity bitmap for the rows of a batch, or for the elements of their lists.
 struct null_level {
-  const std::byte* bits;  // a bit of 0 means null
-  std::uint64_t begin;    // the bit of row 0
-  std::uint64_t per_row;  // bits per row
-  std::size_t bytes;      // bytes of the field per bit
+  const std::byte* bits;  // 0 means null
+  std::uint64_t begin;    // bit of row 0
+  std::uint64_t per_row;  // number of bits for each row
+  std::size_t bytes;      // number of field bytes for each bit
 };
 
-/// The rows of a column in a batch. All rows have the same length.
+/// The rows of a column in one batch. All rows have the same size.
 struct column_rows {
-  const std::byte* first = nullptr;  // the byte of row 0, or the byte from which `first_bit` counts
-  std::uint64_t first_bit = 0;       // the bit of row 0, if values are bits
-  std::size_t row_bytes = 0;         // size in the field; each bit becomes a byte
+  // First byte of row 0, or the byte from which `first_bit` counts.
+  const std::byte* first = nullptr;
+  std::uint64_t first_bit = 0;  // bit of row 0 if values are bits
+  std::size_t row_bytes = 0;    // row size in the field, where each bit occupies a byte
   bool is_bits = false;
   std::vector<null_level> nulls = {};  // empty if no value is null
 
-  /// Copies row `row` to `place`. `bytes` must equal `row_bytes`. The copy is fastest if `bytes` is
-  /// a constant.
+  /// Copies row `row` to `place`. `bytes` must equal `row_bytes`. A compile-time constant makes the
+  /// copy fastest.
   void copy(std::uint64_t row, std::byte* place, std::size_t bytes) const noexcept {
     if (is_bits) {
       const std::uint64_t begin = first_bit + row * bytes;
@@ -205,12 +205,12 @@ struct column_rows {
     }
   }
 
-  /// Prefetches row `row` into the cache.
+  /// Prefetches row `row` into the CPU cache.
   void prefetch(std::uint64_t row) const noexcept {
     if (!is_bits) prefetch_row(first + row * row_bytes, row_bytes);
   }
 
-  /// Copies the rows `indices`, which count from `first_row`, to consecutive memory.
+  /// Copies the rows `indices` to contiguous memory. The indices are relative to `first_row`.
   void gather(std::span<const std::uint64_t> indices, std::uint64_t first_row, std::byte* place,
               std::size_t bytes) const noexcept {
     const std::size_t count = indices.size();
@@ -220,7 +220,7 @@ struct column_rows {
       }
       return;
     }
-    // Numbers are moved in registers, because a memcpy call per row takes most of a row's time.
+    // Moves numbers in registers, because a memcpy call for each row would dominate the time.
     switch (bytes) {
       case 1:
         return gather_values<1>(indices, first_row, place);
@@ -233,7 +233,7 @@ struct column_rows {
       default:
         break;
     }
-    // Neighboring short rows share a cache line, so a prefetch costs more than it saves.
+    // Neighboring short rows share cache lines, so a prefetch would cost more than it saves.
     const bool is_long = bytes >= 64;
     for (std::size_t i = 0; i < count; ++i) {
       if (is_long && i + prefetch_distance < count) {
@@ -247,7 +247,7 @@ struct column_rows {
   template <std::size_t Bytes>
   void gather_values(std::span<const std::uint64_t> indices, std::uint64_t first_row,
                      std::byte* place) const noexcept {
-    constexpr std::size_t at_once = 16 / Bytes;  // the values of a 16-byte register
+    constexpr std::size_t at_once = 16 / Bytes;  // number of values in a 16-byte register
     std::size_t i = 0;
     for (; i + at_once <= indices.size(); i += at_once) {
       std::array<std::byte, at_once * Bytes> values;
@@ -265,10 +265,10 @@ struct column_rows {
 /// The labels of a batch, which are integers of any size or bits.
 class label_rows {
  public:
-  /// Each row of `rows` is a single number.
+  /// Each row of `rows` must be a single number.
   label_rows(column_rows rows, bool is_signed) : rows_(std::move(rows)), is_signed_(is_signed) {}
 
-  /// Returns the label of row `row` of the batch.
+  /// Returns the label of batch row `row`.
   [[nodiscard]] std::int64_t at(std::uint64_t row) const noexcept {
     switch (rows_.row_bytes) {
       case 1:
@@ -283,7 +283,8 @@ class label_rows {
   }
 
  private:
-  // The size is known at compile time, because a call of memcpy takes most of the time.
+  // The template makes the size a compile-time constant, because a memcpy call would dominate the
+  // time.
   template <class T>
   [[nodiscard]] std::int64_t number(std::uint64_t row) const noexcept {
     T value{};
@@ -298,14 +299,14 @@ class label_rows {
 /// The byte strings of a batch.
 class blob_rows {
  public:
-  /// Takes strings between offsets.
+  /// References strings delimited by offsets.
   blob_rows(const std::byte* data, arrow_offsets offsets, std::vector<null_level> nulls)
       : data_(data), offsets_(offsets), nulls_(std::move(nulls)) {}
-  /// Takes strings of `size` bytes each, without gaps.
+  /// References contiguous strings of `size` bytes each.
   blob_rows(const std::byte* data, std::uint64_t size, std::vector<null_level> nulls)
       : data_(data), size_(size), nulls_(std::move(nulls)) {}
 
-  /// Returns the byte string of row `row` of the batch, or an empty span if it is null.
+  /// Returns the byte string of batch row `row`, or an empty span if it is null.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t row) const noexcept {
     for (const null_level& level : nulls_) {
       if (!bit_at(level.bits, level.begin + row)) return {};
@@ -318,27 +319,27 @@ class blob_rows {
  private:
   const std::byte* data_;
   arrow_offsets offsets_ = {};
-  std::uint64_t size_ = 0;  // if 0, `offsets_` is used
+  std::uint64_t size_ = 0;  // if 0, the offsets are used
   std::vector<null_level> nulls_;
 };
 
-/// A batch of a table, with at least one row.
+/// A non-empty batch of a table.
 struct batch_place {
   const ArrowArray& batch;
-  std::uint64_t first_row;  // the row's number in the table, for messages
+  std::uint64_t first_row;  // index of the first row in the table, for messages
   null_values null;
 };
 
-/// Finds the values of a column in a batch. Use an object for a single column and batch. Checks
-/// each array before using it. Throws `null_in_column` and `arrow_invalid`.
+/// Locates the values of a column in a batch. Each object handles a single column and batch.
+/// Validates each array before use. Throws `null_in_column` and `arrow_invalid`.
 class column_walk {
  public:
-  /// Keeps references to `plan` and to the batch of `of`.
+  /// References `plan` and the batch of `of`.
   column_walk(column_plan& plan, const batch_place& of) noexcept
       : plan_(plan), of_(of), check_(plan.where, plan.name) {}
 
-  /// Returns the rows of the column in the table's memory. Takes unknown list lengths from the
-  /// first row, and writes them to the plan. Also throws `column_shape_mismatch`.
+  /// Returns the rows of the column in table memory. Determines unknown list lengths from the first
+  /// row and writes them to the plan. Also throws `column_shape_mismatch`.
   [[nodiscard]] column_rows rows() {
     array_part at = column();
     std::uint64_t per_row = 1;
@@ -366,12 +367,12 @@ class column_walk {
     return found;
   }
 
-  /// Returns the rows of a column of labels. Also throws `table_error` if a number does not fit in
-  /// a label.
+  /// Returns the rows of a label column. Also throws `table_error` if a value does not fit into a
+  /// label.
   [[nodiscard]] label_rows labels() {
     const bool is_signed = plan_.element.kind == arrow_kind::signed_integer;
     label_rows all{rows(), is_signed};
-    // Only 64-bit unsigned integers can be too large.
+    // Only unsigned 64-bit integers can be too large.
     const bool is_wide = !is_signed && plan_.element.size == sizeof(std::int64_t);
     const auto count = static_cast<std::uint64_t>(of_.batch.length);
     for (std::uint64_t row = 0; is_wide && row < count; ++row) {
@@ -383,7 +384,7 @@ class column_walk {
     return all;
   }
 
-  /// Returns the rows of a column of byte strings.
+  /// Returns the rows of a blob column.
   [[nodiscard]] blob_rows blobs() {
     const bool is_fixed = plan_.element.kind == arrow_kind::fixed_binary;
     const array_part at = enter(column(), is_fixed ? 2 : 3, 0, 1);
@@ -402,34 +403,34 @@ class column_walk {
   }
 
  private:
-  // A part of an array: the `count` values that start at `begin`.
+  // The `count` values of an array starting at `begin`.
   struct array_part {
     const ArrowArray* array;
     std::uint64_t begin;
     std::uint64_t count;
   };
 
-  // Follows the path through the enclosing structs to the column's array.
+  // Follows the path through the enclosing structs to the column array.
   [[nodiscard]] array_part column() {
     array_part at{&of_.batch, static_cast<std::uint64_t>(of_.batch.offset),
                   static_cast<std::uint64_t>(of_.batch.length)};
     for (std::size_t i = 0; i < plan_.path.size(); ++i) {
-      // The table itself was checked when it was added.
+      // The table itself was validated by `arrow_table`.
       if (i > 0) at = enter(at, 1, plan_.path[i].members, 1);
       at.array = at.array->children[plan_.path[i].child];
     }
     return at;
   }
 
-  // Checks an array that has `per_row` values per row, and adds its offset. Throws if a value is
-  // null and nulls are refused. Otherwise stores the bitmap of nulls.
+  // Validates an array with `per_row` values for each row, and adds its offset. Throws if a value
+  // is null and nulls are refused. Otherwise stores the validity bitmap.
   [[nodiscard]] array_part enter(array_part at, std::int64_t buffers, std::int64_t children,
                                  std::uint64_t per_row) {
     check_.require_array(*at.array, buffers, children, at.begin, at.count);
     at.begin += static_cast<std::uint64_t>(at.array->offset);
     const auto* const bits = static_cast<const std::byte*>(at.array->buffers[0]);
     if (bits == nullptr) return at;
-    // The bitmap is decisive, not null_count.
+    // The bitmap is authoritative, not null_count.
     const std::uint64_t place = first_zero_bit(bits, at.begin, at.count);
     if (place == at.count) return at;
     if (of_.null == null_values::refuse) {
@@ -441,7 +442,7 @@ class column_walk {
     return at;
   }
 
-  // Moves from lists to their contents.
+  // Descends from lists to their elements.
   void open(array_part& at, list_level& list, std::uint64_t per_row) const {
     const ArrowArray* const inside = at.array->children[0];
     if (list.kind == arrow_kind::fixed_list) {
@@ -467,7 +468,7 @@ class column_walk {
     at = {inside, static_cast<std::uint64_t>(offsets[0]), at.count * list.length};
   }
 
-  // Throws if these values have more bytes than an address can count.
+  // Throws if the total size of these values exceeds the address space.
   void require_room(std::uint64_t values, std::uint64_t size) const {
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(values, size, &bytes)) {
@@ -479,28 +480,30 @@ class column_walk {
   column_plan& plan_;
   batch_place of_;
   arrow_check check_;
-  std::vector<null_level> nulls_;  // the stored bitmaps
+  std::vector<null_level> nulls_;  // validity bitmaps of columns with nulls
 };
 
-/// A column as the values of a field. These are all the rules:
-/// - Nested lists are the field's extents, one list per extent, or a single list is all extents.
-/// - Lists of variable length need the same length in all rows; the first row sets a `dyn` extent.
-/// - A fixed_size_binary is the bytes of the whole field in the machine's byte order. The field can
+/// A column as the values of a field. The rules are:
+/// - Nested lists correspond to the field extents, one list level for each extent. A single list
+///   can also hold all elements.
+/// - Variable-size lists must have the same length in all rows. The first row determines a `dyn`
+///   extent.
+/// - A fixed_size_binary contains the bytes of the whole field in native byte order. The field can
 ///   have any type except bool.
 class field_column {
  public:
-  /// Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`. Messages name
-  /// `where`.
+  /// Finds the column. Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`.
+  /// `where` is used in messages.
   field_column(const ArrowSchema& table, std::string_view where, column_wish wish)
       : wish_(std::move(wish)), plan_(plan_column(table, where, wish_.column, expected())) {
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
-    // A bool has only two valid values, but a byte can have any value.
+    // A bool from raw bytes is rejected, because most byte values are not valid bools.
     const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
     if (!fits) refuse_type(plan_, expected());
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
-    // A list of variable length must have the field's length, if that is fixed.
+    // A variable-size list must have the length of the field extent if the extent is fixed.
     for (std::size_t d = 0; d < plan_.lists.size(); ++d) {
       std::uint64_t& length = plan_.lists[d].length;
       if (length > 0) continue;
@@ -513,13 +516,13 @@ class field_column {
     if (is_determined()) (void)extents();
   }
 
-  /// Returns true if all lengths are known. Otherwise the rows of the first batch determine the
-  /// unknown lengths.
+  /// Returns true if all list lengths are known. Otherwise the first batch determines them.
   [[nodiscard]] bool is_determined() const noexcept {
     return is_bytes_ || plan_.row_elements() > 0;
   }
 
-  /// Returns the field's extents. Throws `column_shape_mismatch`, also if a length is unknown.
+  /// Returns the field extents. Throws `column_shape_mismatch` if they do not match or a list
+  /// length is unknown.
   [[nodiscard]] std::vector<std::size_t> extents() const {
     if (!is_determined()) refuse_shape("no row, so the length of its lists is unknown");
     const std::size_t rank = wish_.extents.size();
@@ -541,7 +544,7 @@ class field_column {
     return found;
   }
 
-  /// Returns the rows of a batch. Throws what `column_walk::rows` throws, and
+  /// Returns the rows of a batch. Throws the errors of `column_walk::rows`, and
   /// `column_shape_mismatch`.
   [[nodiscard]] column_rows rows(const batch_place& of) {
     column_rows found = column_walk{plan_, of}.rows();
@@ -551,7 +554,7 @@ class field_column {
 
   [[nodiscard]] const column_plan& plan() const noexcept { return plan_; }
 
-  /// Returns a message if the column is slow to decode, otherwise "".
+  /// Returns a warning if the column is slow to decode, otherwise "".
   [[nodiscard]] std::string warning() const {
     if (plan_.lists.empty() || plan_.element.size != 1) return {};
     const std::string length =
@@ -563,8 +566,8 @@ class field_column {
   }
 
  private:
-  // Returns the product of the fixed extents, and the number of dynamic extents. A product that is
-  // longer than any list becomes `too_long`.
+  // Returns the product of the fixed extents, and the number of dynamic extents. A product larger
+  // than any list becomes `too_long`.
   [[nodiscard]] std::pair<std::uint64_t, std::size_t> fixed_product() const noexcept {
     constexpr std::uint64_t too_long = std::uint64_t{1} << 45;
     std::pair<std::uint64_t, std::size_t> found{1, 0};
@@ -598,8 +601,8 @@ class field_column {
   bool is_bytes_ = false;
 };
 
-/// Returns the end of the run of `indices` that starts at position `i` and whose samples are all
-/// among the `rows` rows starting at `first`. Sample `i` must be among them.
+/// Returns the end of the run of `indices` that starts at position `i` and whose samples are all in
+/// the `rows` rows starting at `first`. Sample `i` must be among those rows.
 [[nodiscard]] inline std::size_t run_end(std::span<const std::uint64_t> indices, std::size_t i,
                                          std::uint64_t first, std::uint64_t rows) noexcept {
   std::size_t end = i + 1;
@@ -607,12 +610,12 @@ class field_column {
   return end;
 }
 
-/// The columns of a table that become the fields of a record.
+/// The columns of a table that correspond to the fields of a record.
 class table_columns {
  public:
-  /// Finds the columns in the table's type. Throws `missing_column`, `column_type_mismatch`,
-  /// `column_shape_mismatch` and `extra_column`. Throws `option_error` if the number of columns
-  /// differs from the number of fields. Messages name `where`.
+  /// Finds the columns in the table schema. Throws `missing_column`, `column_type_mismatch`,
+  /// `column_shape_mismatch`, `extra_column`, and `option_error` if the numbers of columns and
+  /// fields differ. `where` is used in messages.
   table_columns(const ArrowSchema& table, std::vector<column_wish> wishes,
                 const table_options& options, std::string_view where)
       : null_(options.null) {
@@ -628,15 +631,15 @@ class table_columns {
     if (options.extra == extra_columns::refuse) require_no_other(table, where);
   }
 
-  /// Returns true if the type alone determines the extents of all fields.
+  /// Returns true if the schema alone determines the extents of all fields.
   [[nodiscard]] bool is_determined() const noexcept {
     return std::all_of(fields_.begin(), fields_.end(),
                        [](const field_column& one) { return one.is_determined(); });
   }
 
-  /// Returns the rows of a batch, field by field. `first_row` is the number of the batch's first
-  /// row in the table. The first batch also determines the extents that are not in the type. Throws
-  /// what `field_column::rows` throws.
+  /// Returns the rows of a batch, indexed by field. `first_row` is the index of the batch's first
+  /// row in the table. The first batch also determines extents that are not in the schema. Throws
+  /// the errors of `field_column::rows`.
   [[nodiscard]] std::vector<column_rows> rows(const ArrowArray& batch, std::uint64_t first_row) {
     std::vector<column_rows> all;
     all.reserve(fields_.size());
@@ -644,18 +647,18 @@ class table_columns {
     return all;
   }
 
-  /// Returns the extents of field `index`. Throws `column_shape_mismatch` if the type does not
+  /// Returns the extents of field `index`. Throws `column_shape_mismatch` if the schema does not
   /// determine them and `rows` has not been called.
   [[nodiscard]] std::vector<std::size_t> extents(std::size_t index) const {
     return fields_[index].extents();
   }
 
-  /// Returns the name of the column of field `index`.
+  /// Returns the column name of field `index`.
   [[nodiscard]] const std::string& column(std::size_t index) const noexcept {
     return fields_[index].plan().name;
   }
 
-  /// Returns messages about the columns that are slow to decode.
+  /// Returns warnings about columns that are slow to decode.
   [[nodiscard]] std::vector<std::string> warnings() const {
     std::vector<std::string> all;
     for (const field_column& one : fields_) {
@@ -664,7 +667,7 @@ class table_columns {
     return all;
   }
 
-  /// Returns the paths to the columns of the fields, in the record's order.
+  /// Returns the column paths in field order.
   [[nodiscard]] std::vector<column_path> paths() const {
     std::vector<column_path> all;
     for (const field_column& one : fields_) all.push_back(one.plan().path);
@@ -691,7 +694,7 @@ class table_columns {
   std::vector<field_column> fields_;
 };
 
-/// Returns the kind of column elements that can be read as T.
+/// Returns the kind of column elements that can be read as `T`.
 template <class T>
 [[nodiscard]] consteval arrow_kind element_kind() {
   if (std::same_as<T, bool>) return arrow_kind::boolean;
@@ -699,12 +702,12 @@ template <class T>
   if (std::integral<T>) {
     return std::is_signed_v<T> ? arrow_kind::signed_integer : arrow_kind::unsigned_integer;
   }
-  // `__half` and similar types have two bytes.
+  // Two-byte types such as `__half` are floating-point types.
   return std::floating_point<T> || sizeof(T) == 2 ? arrow_kind::floating : arrow_kind::other;
 }
 
-/// Returns true if column elements of this type can be read as T. A bool is converted by value, and
-/// all other elements are copied bit by bit.
+/// Returns true if column elements of type `type` can be read as `T`. A bool is converted by value.
+/// All other elements are copied bitwise.
 template <class T>
 [[nodiscard]] bool takes_elements(const arrow_type& type) noexcept {
   const bool is_half = type.kind == arrow_kind::floating && type.size == 2;
@@ -714,7 +717,7 @@ template <class T>
          (!is_half || is_half_float<T>());
 }
 
-/// Returns the name of the column type whose elements can be read as T.
+/// Returns the name of the column type whose elements can be read as `T`.
 template <class T>
 [[nodiscard]] std::string element_words() {
   const std::string bits = std::to_string(8 * sizeof(T));
@@ -732,22 +735,22 @@ template <class T>
   }
 }
 
-/// Returns what a field of type T with these extents requires of the column `name`.
+/// Returns the requirements of a field with elements of type `T` for the column `name`.
 template <class T, std::size_t... Extents>
 [[nodiscard]] column_wish wish_of(std::string name, std::type_identity<extents<Extents...>>) {
   static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
   return {std::move(name), element_words<T>(), sizeof(T), &takes_elements<T>, lengths};
 }
 
-/// Returns what each field of a record requires of the column that has its name.
+/// Returns the requirements of each record field for the column with its name.
 template <class... Fields>
 [[nodiscard]] std::vector<column_wish> wishes_of(std::type_identity<record<Fields...>>) {
   return {wish_of<typename Fields::value_type>(
       Fields::key.str(), std::type_identity<typename Fields::extents_type>{})...};
 }
 
-/// Returns the extents of the record's fields as the columns determine them. Throws
-/// `column_shape_mismatch`, see `table_columns::extents`.
+/// Returns the extents of the record fields, as determined by the columns. Throws
+/// `column_shape_mismatch` (see `table_columns::extents`).
 template <class Record>
 [[nodiscard]] record_extents<Record> extents_of_columns(const table_columns& columns) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -756,12 +759,12 @@ template <class Record>
   }(std::make_index_sequence<Record::size>{});
 }
 
-/// A table with the locations of the columns that become fields.
+/// A table with the locations of its field columns.
 template <class Record>
 class table_rows {
  public:
-  /// `columns` are the columns of `table`. Row numbers in messages start at `first_row`. Throws
-  /// what `table_columns::rows` throws.
+  /// `columns` are the columns of `table`. Row numbers in messages start at `first_row`. Throws the
+  /// errors of `table_columns::rows`.
   table_rows(arrow_table table, table_columns& columns, std::uint64_t first_row)
       : table_(std::move(table)) {
     for (std::size_t i = 0; i < table_.batches(); ++i) {
@@ -773,10 +776,10 @@ class table_rows {
   /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
 
-  /// Copies sample `indices[i]` to its place in `out`, and the samples after it that are in the
-  /// same batch. Copies column by column, so that the type of a column is checked once per run. The
-  /// first row of the table is sample `first`. Returns the position in `indices` of the first
-  /// sample that was not copied.
+  /// Copies sample `indices[i]` and the following samples in the same batch to `out`. Copies column
+  /// by column, so that the column type is checked once for each run. `first` is the sample index
+  /// of the table's first row. Returns the position in `indices` of the first sample that was not
+  /// copied.
   std::size_t copy(std::uint64_t first, std::span<const std::uint64_t> indices, std::size_t i,
                    batch_view<Record> out, const chunk_context& context,
                    const batch_layout<Record>& layout) const {
@@ -795,7 +798,7 @@ class table_rows {
     return end;
   }
 
-  /// Prefetches row `index`, which must be below `size()`, into the cache.
+  /// Prefetches row `index` into the CPU cache. `index` must be less than `size()`.
   void prefetch(std::uint64_t index) const noexcept {
     const std::size_t batch = table_.batch_of(index);
     for (std::size_t f = 0; f < Record::size; ++f) {

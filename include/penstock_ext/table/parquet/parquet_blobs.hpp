@@ -23,43 +23,44 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The columns of Parquet files that `parquet_blobs` reads, and options for reading.
+/// Options of `parquet_blobs`.
 struct parquet_blobs_options {
-  /// The columns, with the same options as `arrow_blobs`.
+  /// The columns to read, as in `arrow_blobs`.
   arrow_blobs_options columns = {};
-  /// Maximum size of the decoded row groups in memory, in bytes, at least the size of the largest
-  /// row group. Sizes are taken from the footer, before compression. A value in a dictionary counts
-  /// once there, so a decoded group can be larger.
+  /// Maximum size of the cached row groups in bytes, at least the size of the largest row group.
+  /// The sizes are uncompressed sizes from the footer, which counts a dictionary value once. A
+  /// decoded group can therefore be larger.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
-  /// Checks the CRC-32 of each page whenever a row group is decoded, and throws `file_corrupt` for
-  /// a damaged page. Off by default, because it about doubles the decoding time of uncompressed
-  /// columns. A page without a checksum is not checked: pyarrow writes checksums only with
+  /// If true, verifies the CRC-32 of each decoded page, and throws `file_corrupt` for a damaged
+  /// page. Off by default, because it roughly doubles the decoding time of uncompressed columns.
+  /// Ignores pages without a checksum; pyarrow writes checksums only with
   /// `write_page_checksum=True`.
   bool verify = false;
-  /// Reads row groups without the page cache (O_DIRECT), for files that do not fit into memory.
-  /// Takes a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file.
-  /// Disables prefetching. On a file system without direct I/O, reads use the page cache.
+  /// If true, reads row groups without the page cache (O_DIRECT), for files that do not fit into
+  /// memory. Allocates a buffer of 2 to 8 MiB for each decoding thread, and opens two descriptors
+  /// for each file. Disables prefetching. On a file system without direct I/O, reads use the page
+  /// cache.
   bool direct = false;
-  /// The action if a file is listed twice, possibly through a link: an error, reading it only at
-  /// its last position, or reading it at each position.
+  /// Handling of a file that is listed twice, possibly through a link. `take_last` reads only the
+  /// last occurrence, and `keep` reads all.
   duplicate_action duplicates = duplicate_action::refuse;
 };
 
-/// A `blob_source` over a column of byte strings in Parquet files, the layout of images in Hugging
-/// Face datasets.
+/// A `blob_source` for a column of byte strings in Parquet files, such as images in Hugging Face
+/// datasets.
 ///
 ///     ps::parquet_blobs photos{paths, {.columns = {.blob = "image.bytes", .label = "label"}}};
 ///     auto data = photos | ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{224});
 ///
-/// The first read of a row decodes its whole row group, which is cached within `cache_bytes`.
+/// The first read of a row decodes its whole row group, which stays in a cache of `cache_bytes`.
 /// Therefore read the rows in the order `block_shuffled{.block = photos.block()}`. Copies share
-/// files and row groups. Reading is thread-safe: one thread decodes a row group, and other threads
+/// files and row groups. Reading is thread-safe. One thread decodes a row group, and other threads
 /// that need that row group wait.
 class parquet_blobs {
  public:
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`; `file_corrupt`;
-  /// `duplicate_entry` for a file that is listed twice; the errors of `arrow_blobs` for a file's
-  /// types; and `option_error` if a row group is larger than `cache_bytes` or `paths` is empty.
+  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
+  /// `duplicate_entry` for a file that is listed twice, the type errors of `arrow_blobs`, and
+  /// `option_error` if a row group exceeds `cache_bytes` or `paths` is empty.
   explicit parquet_blobs(const std::vector<std::string>& paths,
                          const parquet_blobs_options& options)
       : shared_(std::make_shared<shared>(paths, options)) {
@@ -72,16 +73,17 @@ class parquet_blobs {
     }
   }
 
-  /// Returns the number of blobs, which is the number of rows.
+  /// Returns the number of blobs (rows).
   [[nodiscard]] std::uint64_t size() const noexcept { return shared_->all.size(); }
-  /// Returns the number of rows of the largest row group, at least 1: a block for `block_shuffled`.
+  /// Returns the number of rows in the largest row group, at least 1. Use it as the block size of
+  /// `block_shuffled`.
   [[nodiscard]] std::uint64_t block() const noexcept { return shared_->all.block(); }
   /// Returns the number of row groups decoded so far.
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
 
-  /// Copies the bytes of row `index` to `buffer` and returns them. Throws `index_error`;
-  /// `file_unreadable`; `file_changed` if the file was written to or truncated since it was opened;
-  /// `file_corrupt`; `null_in_column`; and `table_error` if a label is 2^63 or more. Row numbers in
+  /// Copies the bytes of row `index` to `buffer` and returns them. Throws `index_error`,
+  /// `file_unreadable`, `file_changed` if the file was modified or truncated since it was opened,
+  /// `file_corrupt`, `null_in_column`, and `table_error` if a label is 2^63 or more. Row numbers in
   /// errors are relative to the file.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const auto [group, row] = find(index);
@@ -90,13 +92,13 @@ class parquet_blobs {
     std::copy(found.begin(), found.end(), room.begin());
     return room;
   }
-  /// Returns the label of row `index`. Throws what `bytes` throws.
+  /// Returns the label of row `index`. Throws the errors of `bytes`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const auto [group, row] = find(index);
     return (*group).label(row);
   }
-  /// Returns the key of row `index`, or the file and the row's number if there is no column of
-  /// keys. Throws what `bytes` throws.
+  /// Returns the key of row `index`, or the file name and row index if there is no key column.
+  /// Throws the errors of `bytes`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     if (!shared_->options.columns.key.empty()) {
       const auto [group, row] = find(index);
@@ -109,12 +111,11 @@ class parquet_blobs {
            std::to_string(of.first_row + index - shared_->all.first_row(number));
   }
 
-  /// Advises the system to read the selected columns of row `index`'s row group into the page
-  /// cache. Does nothing if this was already requested since the last read of the group. Decodes
-  /// nothing.
+  /// Starts a read of row `index`'s row group into the page cache. Reads only the selected columns
+  /// and decodes nothing. Does nothing if the group was already requested since its last read.
   void prefetch(std::uint64_t index) const noexcept { shared_->all.prefetch_hint({&index, 1}); }
-  /// Returns the stored bytes of the row group that contains row `index`, divided by the group's
-  /// rows. Returns 0 if the index is out of range.
+  /// Returns the compressed size in bytes of the row group that contains row `index`, divided by
+  /// its number of rows. Returns 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return shared_->all.storage_size(index);
   }
@@ -131,11 +132,11 @@ class parquet_blobs {
 
     detail::parquet_groups all;
     parquet_blobs_options options;
-    std::vector<std::uint64_t> group_bytes;  // sizes of the row groups, from the footer
+    std::vector<std::uint64_t> group_bytes;  // row group sizes from the footer
     cache_type cache;
   };
 
-  // Returns the leaves to read, in the file's order. Throws if their types do not match.
+  // Returns the leaves to read, in file order. Throws if their types do not match.
   [[nodiscard]] static std::vector<int> leaves_in(const detail::parquet_file& file,
                                                   const arrow_blobs_options& names) {
     if (names.blob.empty()) detail::refuse_option("blob", {"must name a column"});

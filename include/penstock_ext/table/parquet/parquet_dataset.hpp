@@ -28,33 +28,33 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Options for reading Parquet files.
+/// Options of `parquet_dataset`.
 struct parquet_options {
   /// Maps columns to fields.
   table_options table = {};
-  /// Maximum size of the decoded row groups in memory, in bytes, at least the size of the largest
-  /// row group. Sizes are those of the fields, without bitmaps of nulls and offsets of lists.
-  /// Numbers that stay in the memory of their pages take up to a quarter more. A group that is
-  /// being decoded also needs memory for its compressed pages.
+  /// Maximum size of the cached row groups in bytes, at least the size of the largest row group.
+  /// Counts field data without validity bitmaps and list offsets. Numbers that are used in place in
+  /// file pages occupy up to 25 % more. A group that is being decoded also needs memory for its
+  /// compressed pages.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
-  /// Checks the CRC-32 of each page whenever a row group is decoded, and throws `file_corrupt` for
-  /// a damaged page. Off by default, because it about doubles the decoding time of uncompressed
-  /// columns. A page without a checksum is not checked: pyarrow writes checksums only with
+  /// If true, verifies the CRC-32 of each decoded page, and throws `file_corrupt` for a damaged
+  /// page. Off by default, because it roughly doubles the decoding time of uncompressed columns.
+  /// Ignores pages without a checksum; pyarrow writes checksums only with
   /// `write_page_checksum=True`.
   bool verify = false;
-  /// Reads row groups without the page cache (O_DIRECT), for files that do not fit into memory.
-  /// Takes a buffer of 2 to 8 MiB for each thread that decodes, and two descriptors per file.
-  /// Disables prefetching. On a file system without direct I/O, reads use the page cache.
+  /// If true, reads row groups without the page cache (O_DIRECT), for files that do not fit into
+  /// memory. Allocates a buffer of 2 to 8 MiB for each decoding thread, and opens two descriptors
+  /// for each file. Disables prefetching. On a file system without direct I/O, reads use the page
+  /// cache.
   bool direct = false;
-  /// The action if a file is listed twice, possibly through a link: an error, reading it only at
-  /// its last position, or reading it at each position.
+  /// Handling of a file that is listed twice, possibly through a link. `take_last` reads only the
+  /// last occurrence, and `keep` reads all.
   duplicate_action duplicates = duplicate_action::refuse;
 };
 
-/// A dataset over Parquet files. Its samples are the rows of all files in their order, and its
-/// fields are read from columns by the rules of `arrow_dataset`. The first read of a row decodes
-/// its whole row group, which is cached within `cache_bytes`. Therefore read the rows in the order
-/// `block_shuffled`:
+/// A dataset over Parquet files. The samples are the rows of all files in file order. Columns map
+/// to fields as in `arrow_dataset`. The first read of a row decodes its whole row group, which
+/// stays in a cache of `cache_bytes`. Therefore read the rows in the order `block_shuffled`:
 ///
 ///     ps::parquet_dataset<digit> digits{{"train-0.parquet", "train-1.parquet"}};
 ///     ps::loader loader{digits, ps::block_shuffled{.seed = 1, .block = digits.block()}, {...}};
@@ -63,18 +63,18 @@ struct parquet_options {
 /// each worker decodes a different group. With smaller chunks, several workers wait for the same
 /// group.
 ///
-/// The constructor checks types. Lengths and nulls are checked when a row group is decoded, so such
-/// an error is thrown with that batch. Copies share files and row groups. Reading is thread-safe:
-/// one thread decodes a row group. Other threads that need it read the other groups of their chunk
-/// first, and then wait.
+/// The constructor checks types. Decoding checks lengths and nulls, so the consumer receives such
+/// errors with the affected batch. Copies share files and row groups. Reading is thread-safe. One
+/// thread decodes a row group. Other threads that need that group first read the other groups of
+/// their chunk, and then wait.
 template <penstock::record_type Record>
 class parquet_dataset {
  public:
   using record_type = Record;
 
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`; `file_corrupt`;
-  /// `duplicate_entry` for a file that is listed twice; the errors of `arrow_dataset` for a file's
-  /// types; and `option_error` if a row group is larger than `cache_bytes` or `paths` is empty.
+  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
+  /// `duplicate_entry` for a file that is listed twice, the type errors of `arrow_dataset`, and
+  /// `option_error` if a row group exceeds `cache_bytes` or `paths` is empty.
   explicit parquet_dataset(const std::vector<std::string>& paths,
                            const parquet_options& options = {})
       : shared_(std::make_shared<shared>(paths, options)), layout_(extents_in_files(), 1) {
@@ -88,24 +88,25 @@ class parquet_dataset {
                              shared_->all.file_of(one).path()});
     }
   }
-  /// Opens one file. Throws what the constructor for several files throws.
+  /// Opens one file. Throws the errors of the constructor for several files.
   explicit parquet_dataset(const std::string& path, const parquet_options& options = {})
       : parquet_dataset(std::vector{path}, options) {}
 
-  /// Returns the number of samples, which is the number of rows.
+  /// Returns the number of samples (rows).
   [[nodiscard]] std::uint64_t size() const noexcept { return shared_->all.size(); }
-  /// Returns the extents of each sample. The first row determines dynamic extents.
+  /// Returns the extents of each sample. Dynamic extents are those of the first row.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
-  /// Returns the number of rows of the largest row group, at least 1: a block for `block_shuffled`.
+  /// Returns the number of rows in the largest row group, at least 1. Use it as the block size of
+  /// `block_shuffled`.
   [[nodiscard]] std::uint64_t block() const noexcept { return shared_->all.block(); }
   /// Returns the number of row groups.
   [[nodiscard]] std::size_t row_groups() const noexcept { return shared_->all.groups().size(); }
-  /// Returns the number of row groups decoded so far. An epoch decodes each group once unless the
-  /// order alternates between more groups than fit in `cache_bytes`.
+  /// Returns the number of row groups decoded so far. An epoch decodes each group once, unless it
+  /// alternates between more groups than fit into `cache_bytes`.
   [[nodiscard]] std::uint64_t decoded() const { return shared_->cache.made(); }
-  /// Returns the bytes of the decoded row groups in memory now.
+  /// Returns the current size of the cached row groups in bytes.
   [[nodiscard]] std::uint64_t held_bytes() const { return shared_->cache.held(); }
-  /// Returns messages for a log about columns that are slow to decode and about files without rows.
+  /// Returns warnings about columns that are slow to decode and files without rows.
   [[nodiscard]] const std::vector<std::string>& warnings() const noexcept {
     return shared_->warnings;
   }
@@ -130,13 +131,14 @@ class parquet_dataset {
     });
   }
 
-  /// Advises the system to read the selected columns of the row groups of `indices` into the page
-  /// cache. A loader with `loader_options::lookahead_bytes` calls this. Decodes nothing.
+  /// Starts reads of the row groups that contain the rows `indices` into the page cache. Reads only
+  /// the selected columns and decodes nothing. The loader calls this if
+  /// `loader_options::lookahead_bytes` is set.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     shared_->all.prefetch_hint(indices);
   }
-  /// Returns the stored bytes of the row group that contains row `index`, divided by the group's
-  /// rows. Returns 0 if the index is out of range.
+  /// Returns the compressed size in bytes of the row group that contains row `index`, divided by
+  /// its number of rows. Returns 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return shared_->all.storage_size(index);
   }
@@ -155,13 +157,13 @@ class parquet_dataset {
                          " row groups");
     }
 
-    // Maps the columns of a file, or of a group in it, to the fields.
+    // Maps the columns of a file or row group to the fields.
     [[nodiscard]] detail::table_columns columns_of(const ArrowSchema& schema,
                                                    const std::string& path) const {
       return {schema, detail::wishes_of(std::type_identity<Record>{}), options.table, path};
     }
 
-    // Returns the leaves that the fields read. Throws if their types do not match.
+    // Returns the leaves for all fields. Throws if their types do not match.
     [[nodiscard]] std::vector<int> leaves_in(const detail::parquet_file& file) {
       const auto columns = columns_of(file.schema(), file.path());
       for (auto& text : columns.warnings()) warnings.push_back(std::move(text));
@@ -174,7 +176,7 @@ class parquet_dataset {
     detail::group_cache<decoded_group> cache;
   };
 
-  // Returns the extents of each sample, which the types in the first file determine, or otherwise
+  // Returns the extents of each sample, determined by the types in the first file, or otherwise by
   // its first row.
   [[nodiscard]] record_extents<Record> extents_in_files() const {
     const detail::parquet_groups& all = shared_->all;
@@ -214,15 +216,15 @@ class parquet_dataset {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  // Consecutive samples of a chunk that lie in one row group.
+  // Consecutive samples of a chunk in the same row group.
   struct chunk_part {
     std::size_t group;
-    std::uint64_t bytes;  // size of the group
+    std::uint64_t bytes;  // group size
     std::size_t begin;
     std::size_t end;
   };
 
-  // Returns the part that begins with sample `i`.
+  // Returns the part that starts at position `i` in `indices`.
   [[nodiscard]] chunk_part part_at(std::span<const std::uint64_t> indices, std::size_t i) const {
     if (indices[i] >= size()) throw index_error("parquet_dataset", indices[i], size());
     const std::size_t group = shared_->all.group_of(indices[i]);

@@ -62,10 +62,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Carries a `file_error` through Arrow's functions.
+/// An Arrow status detail that carries a `file_error` through Arrow functions.
 class parquet_failure final : public ::arrow::StatusDetail {
  public:
-  /// Stores the exception that is being handled.
+  /// Stores the current exception.
   parquet_failure() : problem_(std::current_exception()) {}
 
   /// Returns the name of this type.
@@ -73,7 +73,7 @@ class parquet_failure final : public ::arrow::StatusDetail {
   /// Returns the name of this type.
   std::string ToString() const override { return name; }
 
-  /// Throws the exception in `status`, if there is one.
+  /// Throws the exception in `status`, if any.
   static void rethrow(const ::arrow::Status& status) {
     const auto& detail = status.detail();
     if (detail == nullptr || detail->type_id() != std::string_view{name}) return;
@@ -86,7 +86,7 @@ class parquet_failure final : public ::arrow::StatusDetail {
   std::exception_ptr problem_;
 };
 
-/// The position of a compressed column of a row group in its file.
+/// The position of a compressed column chunk of a row group in its file.
 struct parquet_chunk {
   std::uint64_t offset;
   std::uint64_t bytes;
@@ -94,9 +94,9 @@ struct parquet_chunk {
   [[nodiscard]] std::uint64_t end() const noexcept { return offset + bytes; }
 };
 
-/// Returns the requests that read `chunks`. Chunks that are close together share a request.
+/// Merges `chunks` into read requests. Chunks that are close together share a request.
 inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks) {
-  // Reading up to this number of unneeded bytes costs less than a second request.
+  // Reading up to this many unneeded bytes costs less than a second request.
   constexpr std::uint64_t max_gap = std::uint64_t{1} << 14U;
   std::sort(chunks.begin(), chunks.end(),
             [](const parquet_chunk& a, const parquet_chunk& b) { return a.offset < b.offset; });
@@ -112,12 +112,12 @@ inline std::vector<parquet_chunk> requests_of(std::vector<parquet_chunk> chunks)
   return requests;
 }
 
-/// The bytes of a Parquet file. Detects later changes to the file. Reading is thread-safe.
+/// A Parquet file as bytes. Detects changes after it was opened. Reading is thread-safe.
 class parquet_bytes {
  public:
-  /// Opens the file `path`. With `direct`, opens it a second time for reads that bypass the page
-  /// cache, if its file system supports direct I/O. Throws `file_unreadable`, and `file_changed` if
-  /// the file was replaced between the two calls.
+  /// Opens the file `path`. If `direct` is true and the file system supports direct I/O, opens the
+  /// file a second time for reads that bypass the page cache. Throws `file_unreadable`, and
+  /// `file_changed` if the file was replaced in between.
   parquet_bytes(std::string path, bool direct) : file_(std::move(path), advice) {
     if (!direct) return;
     direct_ = open_at(AT_FDCWD, this->path().c_str(), O_DIRECT | O_NONBLOCK | O_NOCTTY);
@@ -131,18 +131,18 @@ class parquet_bytes {
                        "another file of the same name");
   }
 
-  /// Returns the path that was passed to the constructor.
+  /// Returns the path passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
   /// Returns the size in bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return file_.size(); }
 
-  /// Fills `out` with the bytes that start at `offset`. Throws `file_unreadable`, and
-  /// `file_changed` if the file was written to or truncated.
+  /// Fills `out` from byte `offset`. Throws `file_unreadable`, and `file_changed` if the file was
+  /// modified or truncated.
   void read(std::uint64_t offset, std::span<std::byte> out) const {
     file_.read_unchanged(offset, out);
   }
-  /// Reads like `read`, but bypasses the page cache if `is_direct()`. Direct reads use the buffer
-  /// `memory`.
+  /// Reads like `read`, but bypasses the page cache if `is_direct()` returns true. Direct reads use
+  /// the buffer `memory`.
   void read_pages(std::uint64_t offset, std::span<std::byte> out, direct_memory& memory) const {
     constexpr std::size_t alignment = direct_memory::alignment;
     while (is_direct() && !out.empty()) {
@@ -161,9 +161,9 @@ class parquet_bytes {
     }
     read(offset, out);
   }
-  /// Returns true if reads of pages bypass the page cache.
+  /// Returns true if `read_pages` bypasses the page cache.
   [[nodiscard]] bool is_direct() const noexcept { return direct_.get() >= 0; }
-  /// Advises the system to read these bytes into the page cache, if reads use it.
+  /// Starts a read of these bytes into the page cache, unless reads bypass it.
   void prefetch(const parquet_chunk& request) const noexcept {
     file_.prefetch(request.offset, request.bytes);
   }
@@ -176,18 +176,18 @@ class parquet_bytes {
   descriptor direct_{-1};
 };
 
-/// A file for Arrow. Distinguishes a file that cannot be read, was written to or was truncated from
-/// a file whose content is damaged. Reads stay within the file, even if its footer is wrong.
-/// Several inputs can share an open file, but only one thread at a time may use an input.
+/// An Arrow input file. Distinguishes files that cannot be read or were modified from files with
+/// damaged content. Reads stay within the file, even if its footer is wrong. Not thread-safe, but
+/// several inputs can share an open file.
 class parquet_input final : public ::arrow::io::RandomAccessFile {
  public:
-  /// Creates an input that reads the open file `file`.
+  /// References the open file `file`.
   explicit parquet_input(std::shared_ptr<const parquet_bytes> file) : file_(std::move(file)) {
     set_mode(::arrow::io::FileMode::READ);
   }
 
-  /// Reads `chunks` in few requests, and keeps them for `ReadAt` instead of the previous chunks.
-  /// Throws what `parquet_bytes::read` throws.
+  /// Reads `chunks` in few requests and caches them for `ReadAt`. Replaces the cached chunks.
+  /// Throws the errors of `parquet_bytes::read`.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
     for (const parquet_chunk& request : requests_of(std::move(chunks))) {
@@ -199,9 +199,9 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     }
     return ::arrow::Status::OK();
   }
-  /// Releases the kept chunks.
+  /// Releases the cached chunks.
   void drop() noexcept { held_.clear(); }
-  /// Returns the number of kept bytes.
+  /// Returns the size of the cached chunks in bytes.
   [[nodiscard]] std::int64_t held_bytes() const noexcept {
     std::int64_t all = 0;
     for (const auto& [begin, held] : held_) all += held->size();
@@ -210,10 +210,9 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
 
   using RandomAccessFile::ReadAt;
 
-  /// Returns the size of the file when it was opened.
+  /// Returns the file size at the time of opening.
   ::arrow::Result<std::int64_t> GetSize() override { return size(); }
-  /// Fills `out` with the bytes that start at `position`. Returns fewer bytes only at the end of
-  /// the file.
+  /// Fills `out` from byte `position`. Returns fewer bytes only at the end of the file.
   ::arrow::Result<std::int64_t> ReadAt(std::int64_t position, std::int64_t bytes,
                                        void* out) override {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a negative position");
@@ -227,7 +226,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
           .WithDetail(std::make_shared<parquet_failure>());
     }
   }
-  /// Returns the bytes that start at `position`: a part of a kept chunk, or a new buffer.
+  /// Returns the bytes at `position`, as a slice of a cached chunk or in a new buffer.
   ::arrow::Result<std::shared_ptr<::arrow::Buffer>> ReadAt(std::int64_t position,
                                                            std::int64_t bytes) override {
     if (position < 0 || bytes < 0) return ::arrow::Status::Invalid("a negative position");
@@ -245,7 +244,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
     return buffer;
   }
 
-  /// Reads the next bytes, starting at the current position.
+  /// Reads the next bytes at the current position.
   ::arrow::Result<std::int64_t> Read(std::int64_t bytes, void* out) override {
     const auto read = ReadAt(position_, bytes, out);
     if (read.ok()) position_ += *read;
@@ -274,40 +273,41 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   [[nodiscard]] std::int64_t size() const noexcept {
     return static_cast<std::int64_t>(file_->size());
   }
-  // Returns the number of bytes after `position`, at most `bytes`.
+  // Returns the number of bytes after `position`, limited to `bytes`.
   [[nodiscard]] std::int64_t room(std::int64_t position, std::int64_t bytes) const noexcept {
     return (std::min)(bytes, (std::max)(size() - position, std::int64_t{0}));
   }
 
   std::shared_ptr<const parquet_bytes> file_;
   direct_memory memory_;
-  std::vector<std::pair<std::int64_t, std::shared_ptr<::arrow::Buffer>>> held_;  // by position
+  // Sorted by position.
+  std::vector<std::pair<std::int64_t, std::shared_ptr<::arrow::Buffer>>> held_;
   std::int64_t position_ = 0;
 };
 
-/// A row group of a file in a list of files.
+/// A row group in a list of files.
 struct parquet_group {
-  std::size_t file;         // index of the file
-  int number;               // number of the group in the file
-  std::uint64_t rows;       // not 0
-  std::uint64_t first_row;  // number of its first row in the file
+  std::size_t file;         // file index
+  int number;               // row group index in the file
+  std::uint64_t rows;       // number of rows, at least 1
+  std::uint64_t first_row;  // index of the first row in the file
 };
 
-/// Reads columns of numbers of a row group, but no column that contains a null.
+/// Reads the numeric columns of a row group. Rejects columns with nulls.
 struct number_reader {
   /// The values of a column.
   struct numbers {
     std::shared_ptr<::arrow::Buffer> values;  // null if a value is null or an error occurred
-    bool is_in_file_pages = false;            // true if the values stay in memory that was read
+    bool is_in_file_pages = false;            // true if the values reference memory that was read
                                               // from the file
   };
 
   parquet::RowGroupReader& group;
-  std::int64_t rows;                      // above 0
-  std::vector<std::int16_t> levels = {};  // reused for each page
+  std::int64_t rows;                      // number of rows, at least 1
+  std::vector<std::int16_t> levels = {};  // reused between pages
 
-  /// Returns the values of `leaf`, of `bytes` bytes each. Throws `ParquetException` for most kinds
-  /// of damage.
+  /// Returns the values of `leaf`, which have `bytes` bytes each. Throws `ParquetException` for
+  /// most kinds of damage.
   [[nodiscard]] numbers read(int leaf, int bytes) {
     switch (group.metadata()->schema()->Column(leaf)->physical_type()) {
       case parquet::Type::INT32:
@@ -328,10 +328,10 @@ struct number_reader {
   }
 
  private:
-  // PLAIN values have the same layout in a page as in memory, so if there is only one page, its
-  // values are used in place. The page is either part of the bytes read, or in the buffer that the
-  // page reader reuses for each decompressed page. Nothing overwrites that buffer here, because the
-  // reader stops after one value per row and decompresses no further page.
+  // PLAIN values have the same layout in a page as in memory, so the values of a single page are
+  // used in place. The page is either a slice of the bytes read, or in the page reader's
+  // decompression buffer. Nothing overwrites that buffer, because the reader stops after one value
+  // for each row and decompresses no further page.
   template <class Type>
   [[nodiscard]] numbers read_as(int leaf) {
     const parquet::ColumnDescriptor& column = *group.metadata()->schema()->Column(leaf);
@@ -341,7 +341,7 @@ struct number_reader {
     const auto pages = group.GetColumnPageReader(leaf);
     std::unique_ptr<parquet::DictDecoder<Type>> dictionary;
     numbers all;
-    std::int64_t filled = 0;  // number of rows
+    std::int64_t filled = 0;  // number of rows read
     while (const auto page = pages->NextPage()) {
       if (page->type() == parquet::PageType::DICTIONARY_PAGE) {
         const auto& entries = static_cast<const parquet::DictionaryPage&>(*page);
@@ -388,8 +388,8 @@ struct number_reader {
     return filled == rows ? all : numbers{};
   }
 
-  // Size of a value in bytes. The only fixed-length byte array that this reader accepts is float16,
-  // see `is_number`.
+  // Value size in bytes. The only fixed-length byte array accepted here is float16 (see
+  // `is_number`).
   template <class Type>
   static constexpr std::int64_t width =
       std::same_as<Type, parquet::FLBAType> ? 2 : std::int64_t{sizeof(typename Type::c_type)};
@@ -423,14 +423,14 @@ struct number_reader {
     return all;
   }
 
-  // Returns memory for a column, or null if the allocation fails.
+  // Allocates memory for a column. Returns null if the allocation fails.
   [[nodiscard]] std::shared_ptr<::arrow::Buffer> memory(std::int64_t bytes) const {
     auto made = ::arrow::AllocateBuffer(rows * bytes);
     return made.ok() ? std::shared_ptr<::arrow::Buffer>{std::move(*made)} : nullptr;
   }
 
-  // Returns the size in bytes of a page's levels. Returns nothing if the levels are invalid or a
-  // value is null.
+  // Returns the size of a page's levels in bytes, or nothing if the levels are invalid or a value
+  // is null.
   [[nodiscard]] std::optional<int> levels_of(const parquet::DataPage& page, bool has_levels) {
     const int count = page.num_values();
     parquet::LevelDecoder decoder;
@@ -448,7 +448,7 @@ struct number_reader {
     if (!has_levels) return bytes;
     levels.resize(static_cast<std::size_t>(count));
     if (decoder.Decode(count, levels.data()) != count) return {};
-    // Levels are 0 or 1. The loop has no branch, so that it can be vectorized.
+    // Levels are 0 or 1. The reduction has no branches, so that it can be vectorized.
     if (std::accumulate(levels.begin(), levels.end(), std::int16_t{1},
                         std::bit_and<std::int16_t>{}) == 0) {
       return {};
@@ -457,14 +457,14 @@ struct number_reader {
   }
 };
 
-/// A Parquet file: its type, and its row groups. All members except the constructor are
-/// thread-safe: each decoding uses a separate reader, with a shared descriptor and footer. Readers
-/// are kept for later decodings.
+/// A Parquet file with its schema and row groups. All members except the constructor are
+/// thread-safe. Each decoding uses a separate reader, which shares the descriptor and footer. Idle
+/// readers are reused.
 class parquet_file {
  public:
-  /// Opens the file and reads its footer. With `verify`, decoding checks the checksums of pages.
-  /// For `direct`, see `parquet_bytes`. Throws `file_unreadable`, `file_changed`, and
-  /// `file_format_error` if the file is encrypted or has another known format. Throws
+  /// Opens the file and reads its footer. If `verify` is true, decoding verifies page checksums.
+  /// `direct` has the same meaning as in `parquet_bytes`. Throws `file_unreadable`, `file_changed`,
+  /// and `file_format_error` if the file is encrypted or has another known format. Throws
   /// `file_corrupt` for any other file that is not a Parquet file.
   explicit parquet_file(std::string path, bool verify = false, bool direct = false)
       : file_(std::make_shared<const parquet_bytes>(std::move(path), direct)), verify_(verify) {
@@ -492,9 +492,9 @@ class parquet_file {
     }
   }
 
-  /// Throws `file_format_error` if leaves of row group `number` are valid but cannot be read,
-  /// because they are in another file, are encrypted, or use a codec or an encoding that this Arrow
-  /// does not support.
+  /// Throws `file_format_error` if the leaves of row group `number` are valid but unsupported,
+  /// because they are in another file, are encrypted, or use a codec or encoding that this Arrow
+  /// version lacks.
   void require_support(int number, const std::vector<int>& leaves) const {
     const auto refuse = [&](int leaf, std::int64_t at, const std::string& found) {
       throw file_format_error(path(), static_cast<std::uint64_t>((std::max)(at, std::int64_t{0})),
@@ -532,11 +532,12 @@ class parquet_file {
   }
 
   [[nodiscard]] const std::string& path() const noexcept { return file_->path(); }
-  /// Returns the type of the rows.
+  /// Returns the schema.
   [[nodiscard]] const ArrowSchema& schema() const noexcept { return *schema_; }
   /// Returns the number of row groups.
   [[nodiscard]] int groups() const { return metadata_->num_row_groups(); }
-  /// Returns the number of rows of row group `number`. Throws `file_corrupt` for a negative number.
+  /// Returns the number of rows in row group `number`. Throws `file_corrupt` if the number is
+  /// negative.
   [[nodiscard]] std::uint64_t rows(int number) const {
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
     if (rows < 0) {
@@ -545,14 +546,14 @@ class parquet_file {
     return static_cast<std::uint64_t>(rows);
   }
 
-  /// Returns the leaves below the columns at `paths`, in Parquet's numbering. Each leaf appears
-  /// once, and the leaves of the first path come first.
+  /// Returns the leaf columns below the columns at `paths`, as numbered by Parquet. Each leaf
+  /// appears once. The leaves of the first path come first.
   [[nodiscard]] std::vector<int> leaves(const std::vector<column_path>& paths) const {
     std::vector<int> all;
     for (const column_path& path : paths) {
       const auto* field = &columns_[path[0].child];
       for (std::size_t i = 1; i < path.size(); ++i) {
-        // Arrow creates an extension type from all of its storage or not at all.
+        // Arrow reads all leaves of an extension type or none.
         if (field->field->type()->id() == ::arrow::Type::EXTENSION) break;
         field = &field->children[path[i].child];
       }
@@ -561,9 +562,8 @@ class parquet_file {
     return all;
   }
 
-  /// Returns the uncompressed size of leaves of row group `number` in bytes, according to the
-  /// footer, in which a value in a dictionary counts once. Throws `file_corrupt` if a size is
-  /// invalid.
+  /// Returns the uncompressed size in bytes of `leaves` in row group `number`, according to the
+  /// footer. The footer counts a dictionary value once. Throws `file_corrupt` if a size is invalid.
   [[nodiscard]] std::uint64_t bytes(int number, const std::vector<int>& leaves) const {
     std::int64_t all = 0;
     guarded("the columns of " + name_of(number), [&] {
@@ -578,8 +578,8 @@ class parquet_file {
     return static_cast<std::uint64_t>(all);
   }
 
-  /// Returns the positions of leaves of row group `number`. Skips leaves whose position in the
-  /// footer is outside of the file.
+  /// Returns the positions of `leaves` in row group `number`. Skips leaves whose position lies
+  /// outside the file.
   [[nodiscard]] std::vector<parquet_chunk> chunks(int number,
                                                   const std::vector<int>& leaves) const {
     std::vector<parquet_chunk> all;
@@ -596,8 +596,8 @@ class parquet_file {
     });
     return all;
   }
-  /// Advises the system to read leaves of row group `number` ahead. Does nothing if reads of pages
-  /// bypass the page cache.
+  /// Starts a read of `leaves` in row group `number` into the page cache. Does nothing if page
+  /// reads bypass the cache.
   void prefetch(int number, const std::vector<int>& leaves) const {
     if (file_->is_direct()) return;
     for (const parquet_chunk& request : requests_of(chunks(number, leaves))) {
@@ -605,9 +605,9 @@ class parquet_file {
     }
   }
 
-  /// Returns the columns of a row group that contain one of `leaves`, each column once. Structs
-  /// have only the members in `leaves`. Throws `file_unreadable`, `file_changed` if the file was
-  /// written to or truncated since it was opened, and `file_corrupt` with the column.
+  /// Returns the columns of a row group that contain any of `leaves`. Structs contain only the
+  /// members in `leaves`. Throws `file_unreadable`, `file_changed` if the file was modified or
+  /// truncated since it was opened, and `file_corrupt` with the column name.
   [[nodiscard]] arrow_table decode(const parquet_group& group,
                                    const std::vector<int>& leaves) const {
     const int number = group.number;
@@ -631,7 +631,7 @@ class parquet_file {
       }
     });
     arrow_table table{std::move(type), std::move(batches)};
-    if (table.size() != group.rows) {  // the footer may differ from the pages
+    if (table.size() != group.rows) {  // the footer may contradict the pages
       throw file_corrupt(path(), 0, std::to_string(group.rows) + " rows in " + what,
                          std::to_string(table.size()));
     }
@@ -652,7 +652,8 @@ class parquet_file {
     return encoding < parquet::Encoding::PLAIN || encoding >= parquet::Encoding::UNDEFINED;
   }
 
-  // Throws if the file has another format or an encrypted footer, which Arrow reports as damaged.
+  // Throws if the file has another format or an encrypted footer. Arrow would report both as
+  // damage.
   void require_kind() const {
     constexpr std::uint64_t mark = 4;
     if (file_->size() < 2 * mark) return;
@@ -674,7 +675,7 @@ class parquet_file {
   void require(const ::arrow::Status& status, const std::string& expected) const {
     parquet_failure::rethrow(status);
     if (status.ok()) return;
-    // Some of Parquet's own errors have no status code.
+    // Some Parquet errors have no status code.
     if (status.IsNotImplemented() || has_words(status.message(), "Not yet implemented")) {
       throw file_format_error(
           path(), 0, expected,
@@ -683,7 +684,7 @@ class parquet_file {
     throw file_corrupt(path(), 0, expected, status.message());
   }
 
-  // Parquet's own functions report errors by exceptions as well as by a status.
+  // Parquet functions report errors both as exceptions and as status values.
   template <class Call>
   void guarded(const std::string& expected, const Call& call) const {
     try {
@@ -712,14 +713,14 @@ class parquet_file {
     pages.set_page_checksum_verification(verify_);
     require(builder.Open(input, pages, metadata_), "a Parquet file");
     parquet::ArrowReaderProperties how;
-    how.set_use_threads(false);  // the worker threads are penstock's
+    how.set_use_threads(false);  // parallelism comes from penstock's worker threads
     how.set_pre_buffer(false);
     std::unique_ptr<parquet::arrow::FileReader> decoder;
     require(builder.properties(how)->Build(&decoder), "a Parquet file");
     return {std::move(input), std::move(decoder)};
   }
 
-  // Returns an idle reader, or a new one. Reading the metadata of all columns again would take
+  // Returns an idle reader or a new reader. Reading the metadata of all columns again would take
   // longer than decoding a row group.
   [[nodiscard]] group_reader take_reader() const {
     {
@@ -739,7 +740,7 @@ class parquet_file {
     idle_->readers.push_back(std::move(reader));
   }
 
-  // `ReadRowGroup` of Arrow 24 returns a result; earlier versions write to a pointer.
+  // `ReadRowGroup` returns a result in Arrow 24, and writes to a pointer in earlier versions.
   template <class Reader>
   [[nodiscard]] std::shared_ptr<::arrow::Table> read_group(Reader& reader, int number,
                                                            const std::vector<int>& leaves) const {
@@ -763,7 +764,7 @@ class parquet_file {
     return has_more ? (std::min)(pages, chunk.dictionary_page_offset()) : pages;
   }
 
-  // Returns true if `number_reader` can read the column: numbers, one per row.
+  // Returns true if `number_reader` supports the column: one number for each row.
   [[nodiscard]] bool is_number(const parquet::arrow::SchemaField& column) const {
     if (!column.is_leaf()) return false;
     const parquet::ColumnDescriptor& leaf = *metadata_->schema()->Column(column.column_index);
@@ -785,9 +786,9 @@ class parquet_file {
     }
   }
 
-  // Reads columns of numbers without nulls, in less than half the time of `read_leaves`. Returns
-  // null if a column is of another kind or contains a null, or if an error occurs, which
-  // `read_leaves` then reports.
+  // Reads numeric columns without nulls in less than half the time of `read_leaves`. Returns null
+  // if a column has another type or contains a null. Also returns null after an error, so that
+  // `read_leaves` reports the error.
   [[nodiscard]] std::shared_ptr<::arrow::RecordBatch> read_numbers(
       int number, const std::vector<int>& leaves) const {
     ::arrow::FieldVector fields;
@@ -795,7 +796,8 @@ class parquet_file {
     for (const int leaf : leaves) {
       fields.push_back(numbers_[static_cast<std::size_t>(leaf)]);
       if (fields.back() == nullptr) return nullptr;
-      row_bytes += (std::max)(fields.back()->type()->byte_width(), 4);  // 4 bytes or more in pages
+      // Pages store numbers in at least 4 bytes.
+      row_bytes += (std::max)(fields.back()->type()->byte_width(), 4);
     }
     const std::int64_t rows = metadata_->RowGroup(number)->num_rows();
     std::int64_t bytes = 0;
@@ -812,8 +814,8 @@ class parquet_file {
         if (columns.back().values == nullptr) return nullptr;
         if (columns.back().is_in_file_pages) kept += columns.back().values->size();
       }
-      // A single page that is kept also keeps all other bytes that were read. Keeps pages only if
-      // those are few.
+      // A single page in use keeps all bytes of its read request in memory. Uses pages in place
+      // only if this wastes little memory.
       const bool keeps = own.input->held_bytes() - kept <= kept / 4;
       std::vector<std::shared_ptr<::arrow::Array>> arrays;
       for (std::size_t i = 0; i < fields.size(); ++i) {
@@ -833,8 +835,7 @@ class parquet_file {
       return nullptr;
     }
   }
-  // Reads the columns one by one, because Arrow's messages do not name the column of a damaged
-  // page.
+  // Reads the columns one by one, because Arrow messages do not name the column of a damaged page.
   [[nodiscard]] std::shared_ptr<::arrow::Table> read_leaves(int number,
                                                             const std::vector<int>& leaves) const {
     const auto read = [&](const std::vector<int>& some) {
@@ -879,16 +880,16 @@ class parquet_file {
   std::shared_ptr<parquet::FileMetaData> metadata_;
   arrow_schema schema_;
   std::vector<parquet::arrow::SchemaField> columns_;
-  ::arrow::FieldVector numbers_;  // per leaf: its column, null unless `is_number`
+  ::arrow::FieldVector numbers_;  // for each leaf, its column, or null unless `is_number`
   std::unique_ptr<idle_readers> idle_ = std::make_unique<idle_readers>();
 };
 
-/// The row groups of several Parquet files, with their rows numbered consecutively, and the columns
-/// to read. A hint about the rows to read next makes the system read their bytes into memory, but
-/// does not decode them. All members except the constructor are thread-safe.
+/// The row groups of several Parquet files, with rows numbered consecutively, and the columns to
+/// read. Hints make the system read compressed bytes into the page cache without decoding them. All
+/// members except the constructor are thread-safe.
 class parquet_groups {
  public:
-  /// Opens the files, see `parquet_options`. When all files are open, calls `leaves_of(file)` for
+  /// Opens the files (see `parquet_options`). When all files are open, calls `leaves_of(file)` for
   /// each file, which must return the leaves to read. Throws `file_unreadable`, `file_corrupt`, and
   /// `option_error` if `paths` is empty.
   template <class LeavesOf>
@@ -916,7 +917,7 @@ class parquet_groups {
     for (const parquet_group& one : groups_) {
       std::uint64_t bytes = 0;
       file_of(one).require_support(one.number, leaves_[one.file]);
-      // Invalid positions are skipped here. Decoding reports them.
+      // Skips invalid positions. Decoding reports them.
       for (const auto& chunk : file_of(one).chunks(one.number, leaves_[one.file])) {
         bytes += chunk.bytes;
       }
@@ -927,73 +928,75 @@ class parquet_groups {
 
   [[nodiscard]] const std::vector<parquet_file>& files() const noexcept { return files_; }
   [[nodiscard]] const std::vector<parquet_group>& groups() const noexcept { return groups_; }
-  /// Returns the file of a group.
+  /// Returns the file that contains a row group.
   [[nodiscard]] const parquet_file& file_of(const parquet_group& group) const noexcept {
     return files_[group.file];
   }
-  /// Returns the number of rows of all groups.
+  /// Returns the number of rows in all row groups.
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
-  /// Returns the number of rows of the largest group, at least 1.
+  /// Returns the number of rows in the largest row group, at least 1.
   [[nodiscard]] std::uint64_t block() const noexcept { return block_; }
-  /// Returns the group that contains row `index`, which must be below `size()`. Takes O(log groups)
-  /// time.
+  /// Returns the index of the row group that contains row `index`, in O(log groups) time. `index`
+  /// must be less than `size()`.
   [[nodiscard]] std::size_t group_of(std::uint64_t index) const noexcept {
     return static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) -
                                     ends_.begin());
   }
-  /// Returns the number of the first row of group `number`, over all files.
+  /// Returns the index of the first row in group `number`, counted over all files.
   [[nodiscard]] std::uint64_t first_row(std::size_t number) const noexcept {
     return number == 0 ? 0 : ends_[number - 1];
   }
 
-  /// Returns the selected columns of group `number`, see `parquet_file::decode`.
+  /// Returns the selected columns of group `number` (see `parquet_file::decode`).
   [[nodiscard]] arrow_table decode(std::size_t number) const {
     const parquet_group& one = groups_[number];
     return file_of(one).decode(one, leaves_[one.file]);
   }
-  /// Returns the size in bytes of the selected columns of a group, see `parquet_file::bytes`.
+  /// Returns the size in bytes of a group's selected columns (see `parquet_file::bytes`).
   [[nodiscard]] std::uint64_t bytes(const parquet_group& one) const {
     return file_of(one).bytes(one.number, leaves_[one.file]);
   }
 
-  /// Advises the system to read the row groups of the rows `indices`. Skips groups that were
-  /// already requested since they were last read, and rows out of range.
+  /// Starts reads of the row groups that contain the rows `indices`. Skips groups that were already
+  /// requested since their last read, and rows out of range.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     for (const std::uint64_t index : indices) {
       if (index >= size()) continue;
       const std::size_t number = group_of(index);
-      // Relaxed, because only hints depend on the flag.
+      // Relaxed suffices, because only hints depend on the flag.
       if (is_requested_[number].exchange(true, std::memory_order_relaxed)) continue;
       try {
         const parquet_group& group = groups_[number];
         file_of(group).prefetch(group.number, leaves_[group.file]);
       } catch (...) {
-        // If the hint cannot allocate memory, the group is read on demand.
+        // If the hint runs out of memory, the group is read on demand.
       }
     }
   }
-  /// Records that row group `number` was read, so that it can be requested again.
+  /// Records that row group `number` was read, so that later hints request it again.
   void record_read(std::size_t number) const noexcept {
     if (is_requested_[number].load(std::memory_order_relaxed)) {
       is_requested_[number].store(false, std::memory_order_relaxed);
     }
   }
-  /// Returns the stored bytes of the row group that contains row `index`, divided by the group's
-  /// rows. Returns 0 if the index is out of range.
+  /// Returns the compressed size in bytes of the row group that contains row `index`, divided by
+  /// its number of rows. Returns 0 if the index is out of range.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const noexcept {
     return index < size() ? row_bytes_[group_of(index)] : 0;
   }
 
  private:
-  // The limit keeps counts of rows from overflowing.
+  // Prevents overflow of row counts.
   static constexpr std::uint64_t max_rows = (std::uint64_t{1} << 62U) - 1;
 
   std::vector<parquet_file> files_;
-  std::vector<std::vector<int>> leaves_;  // per file: the leaves to read
+  std::vector<std::vector<int>> leaves_;  // leaves to read, indexed by file
   std::vector<parquet_group> groups_;
-  std::vector<std::uint64_t> ends_;                      // the row after the last row of each group
-  std::vector<std::uint64_t> row_bytes_;                 // stored bytes per row, by group
-  mutable std::vector<std::atomic<bool>> is_requested_;  // per group: requested since its last read
+  std::vector<std::uint64_t> ends_;  // one past the last row of each group
+  // Compressed bytes for each row, indexed by group.
+  std::vector<std::uint64_t> row_bytes_;
+  // True if the group was requested since its last read.
+  mutable std::vector<std::atomic<bool>> is_requested_;
   std::uint64_t block_ = 1;
 };
 
