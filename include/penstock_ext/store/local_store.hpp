@@ -46,22 +46,21 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A read from a file, from its request to its completion. The caller owns the descriptor and the
-/// memory.
+/// A file read from its request to its completion. The caller owns the descriptor and the memory.
 struct file_read {
   int file = -1;
   std::uint64_t offset = 0;
   std::byte* out = nullptr;
   std::size_t size = 0;
-  std::size_t enough = 0;  ///< Number of bytes that must be read. The file may end after them.
+  std::size_t enough = 0;  ///< Minimum number of bytes to read. The file may end after them.
   std::size_t done = 0;    ///< Number of bytes read so far.
-  int error = 0;           ///< The errno value of a failure, or 0. Also 0 at the end of the file.
+  int error = 0;           ///< Errno value of a failure, or 0. At the end of the file, also 0.
 
   /// Returns true if all required bytes have been read.
   [[nodiscard]] bool is_whole() const noexcept { return done >= enough; }
 };
 
-/// Reads the remaining bytes of `read`. Blocks until they are read, unless `flags` of preadv2
+/// Reads the remaining bytes of `read`. Blocks until they are read, unless the preadv2 `flags`
 /// specify otherwise. If the file ends or an error occurs, `read` stays incomplete.
 inline void read_rest(file_read& read, int flags = 0) noexcept {
   read.error = 0;
@@ -76,19 +75,19 @@ inline void read_rest(file_read& read, int flags = 0) noexcept {
   }
 }
 
-/// Reads the bytes at the start of `read` that are in the page cache, without blocking. On a file
-/// system with RWF_NOWAIT, a single call checks and reads. On other file systems nothing is read.
+/// Reads the leading bytes of `read` that are in the page cache, without blocking. On file systems
+/// with RWF_NOWAIT, a single call checks and reads. On other file systems, reads nothing.
 inline void read_cached(file_read& read) noexcept { read_rest(read, RWF_NOWAIT); }
 
-/// The system calls of an io_uring that `read_ring` makes. Tests substitute their own. A negative
-/// result is a negated errno value.
+/// System calls of io_uring, as used by `read_ring`. Tests replace them. A negative result is a
+/// negated errno value.
 struct ring_calls {
   /// Creates a ring and returns its descriptor.
   [[nodiscard]] int set_up(unsigned entries, ::io_uring_params& params) const noexcept {
     return result(::syscall(SYS_io_uring_setup, entries, &params));
   }
-  /// Submits up to `queued` reads, then waits until `min` results are available. Returns the
-  /// number of reads submitted.
+  /// Submits up to `queued` reads, and waits until `min` results are available. Returns the number
+  /// of reads submitted.
   [[nodiscard]] int enter(int ring, unsigned queued, unsigned min) const noexcept {
     const unsigned flags = min > 0 ? IORING_ENTER_GETEVENTS : 0;
     return result(::syscall(SYS_io_uring_enter, ring, queued, min, flags, nullptr, 0));
@@ -117,49 +116,50 @@ struct ring_calls {
 
 /// An open file of a `local_store`.
 struct open_file_pair {
-  descriptor cached;  ///< Reads through the page cache.
-  descriptor direct;  ///< Bypasses the page cache. Negative if disabled or refused.
-  file_stamp stamp;   ///< State of the file when the store first opened it.
+  descriptor cached;  ///< descriptor for reads through the page cache
+  /// descriptor for reads that bypass the page cache; negative if disabled or unsupported
+  descriptor direct;
+  file_stamp stamp;  ///< file state when the store first opened it
 
-  /// Returns the size of the file in bytes.
+  /// Returns the file size in bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return stamp.size; }
 };
 
-/// The files of a `local_store`. Up to a maximum number, the most recently used files stay open,
-/// and so do files that a call is still reading. The object remembers each file that it has ever
-/// opened, and detects a change when it opens the file again. Each remembered file takes 150 bytes
-/// plus its name. Thread-safe.
+/// The files of a `local_store`. A limited number of most recently used files stay open, and so do
+/// files that a call is reading. Remembers each file ever opened, to detect a change when the file
+/// is opened again. Each remembered file occupies 150 bytes plus its name. Thread-safe.
 class open_files {
  public:
   using file = std::shared_ptr<const open_file_pair>;
 
-  /// Opens files below `root`, and keeps up to `max` of them open. `max` must be at least 1.
+  /// Opens files below `root` and keeps up to `max` files open. `max` must be at least 1.
   open_files(root_folder root, std::size_t max, bool direct)
       : root_(std::move(root)), max_(max), direct_(direct) {}
   open_files(open_files&&) = delete;
 
   /// Returns the root folder.
   [[nodiscard]] const root_folder& root() const noexcept { return root_; }
-  /// Returns how many times a file was opened.
+  /// Returns the number of times a file was opened.
   [[nodiscard]] std::uint64_t opened() const noexcept {
     return opened_.load(std::memory_order_relaxed);
   }
-  /// Returns how many times a file was opened on a file system without direct reads.
+  /// Returns the number of times a file was opened on a file system without direct I/O.
   [[nodiscard]] std::uint64_t direct_refused() const noexcept {
     return direct_refused_.load(std::memory_order_relaxed);
   }
 
   /// Returns the file `name`, which stays open while the result exists. Throws the errors of
-  /// `root_folder::open`, and `file_changed` if the file differs from the file first opened.
+  /// `root_folder::open`, and `file_changed` if the file has changed since it was first opened.
   [[nodiscard]] file open(std::string_view name) {
     {
       const std::lock_guard lock{mutex_};
       const auto known = entries_.find(name);
       if (known != entries_.end() && known->second.opened) return use(known->second);
     }
-    // Opens without the lock, so that a slow file system does not block access to the open files.
+    // Opens the file without the lock, so that a slow file system does not block access to open
+    // files.
     auto opened = std::make_shared<open_file_pair>(open_pair(name));
-    std::list<entry*> place(1);  // allocated before anything is changed
+    std::list<entry*> place(1);  // allocated before any modification
     const std::lock_guard lock{mutex_};
     const auto [known, is_new] = entries_.try_emplace(std::string{name});
     entry& one = known->second;
@@ -167,7 +167,7 @@ class open_files {
     if (one.stamp != opened->stamp) {
       refuse(name, one.stamp, opened->stamp);
     }
-    if (one.opened) return use(one);  // another thread was faster
+    if (one.opened) return use(one);  // another thread opened the file first
     if (last_used_.size() >= max_) {
       last_used_.back()->opened.reset();
       last_used_.pop_back();
@@ -189,7 +189,7 @@ class open_files {
   struct entry {
     file_stamp stamp = {};
     file opened = nullptr;                   // null if closed
-    std::list<entry*>::iterator place = {};  // position in `last_used_` while the file is open
+    std::list<entry*>::iterator place = {};  // position in `last_used_` if the file is open
   };
 
   [[noreturn]] void refuse(std::string_view name, const file_stamp& was,
@@ -217,17 +217,18 @@ class open_files {
   [[nodiscard]] open_file_pair open_pair(std::string_view name) {
     open_file_pair pair{root_.open(name), descriptor{-1}, {}};
     pair.stamp = stamp_of(name, pair.cached);
-    // Relaxed, here and in other functions, because these are only counters.
+    // Relaxed suffices here and below, because these are only counters.
     opened_.fetch_add(1, std::memory_order_relaxed);
     if (!direct_) return pair;
-    // EINVAL: the file system does not support direct reads.
+    // EINVAL means that the file system does not support direct I/O.
     pair.direct = root_.open(name, O_DIRECT, EINVAL);
     if (pair.direct.get() < 0) {
       direct_refused_.fetch_add(1, std::memory_order_relaxed);
       return pair;
     }
     const file_stamp now = stamp_of(name, pair.direct);
-    if (now != pair.stamp) refuse(name, pair.stamp, now);  // replaced between the two
+    // The file was replaced between the two calls.
+    if (now != pair.stamp) refuse(name, pair.stamp, now);
     return pair;
   }
 
@@ -236,14 +237,14 @@ class open_files {
   const bool direct_;
   std::atomic<std::uint64_t> opened_{0};
   std::atomic<std::uint64_t> direct_refused_{0};
-  std::mutex mutex_;  // guards the members below; no system call except close runs under it
+  std::mutex mutex_;  // guards the members below; held during no system call except close
   std::unordered_map<std::string, entry, name_hash, std::equal_to<>> entries_;
   std::list<entry*> last_used_;  // the open files, most recently used first
 };
 
-/// Threads that read files for callers, which read too. The threads start when they are first
-/// needed, with the program's signals blocked. Any thread may use this object, even in a child made
-/// by fork(), which starts its own threads.
+/// A pool of threads that read files together with the calling threads. The threads start when
+/// first needed, with the program's signals blocked. Thread-safe, even in a child created by
+/// fork(), which starts its own threads.
 class read_threads {
  public:
   /// Uses up to `max` threads.
@@ -254,8 +255,8 @@ class read_threads {
     if (last != nullptr && last->process == ::getpid()) delete last;
   }
 
-  /// Reads all of `reads`, and returns after the last read has finished. A read that failed is not
-  /// whole afterwards.
+  /// Reads all `reads`, and returns when the last read has finished. A failed read stays
+  /// incomplete.
   void read(std::span<file_read> reads) {
     if (!reads.empty()) pool_of_process().read(reads, max_);
   }
@@ -268,12 +269,12 @@ class read_threads {
     std::condition_variable ended = {};
   };
 
-  // Invariant while the mutex is not held: a job is in `jobs` as long as it has reads that no
-  // thread has taken. A caller leaves only after all its reads are taken and finished, so no thread
-  // can find a job whose caller has left.
+  // Invariant while the mutex is not held: a job is in `jobs` as long as it has unclaimed reads. A
+  // caller returns only after all its reads have finished. Therefore no thread can find a job whose
+  // caller has returned.
   struct pool {
     const ::pid_t process = ::getpid();
-    std::mutex mutex = {};  // guards the members below; not held during a read
+    std::mutex mutex = {};  // guards the members below; not held during reads
     std::condition_variable wanted = {};
     std::vector<job*> jobs = {};
     std::vector<std::thread> threads = {};
@@ -305,7 +306,7 @@ class read_threads {
       try {
         while (threads.size() < count) threads.emplace_back([this] { work(); });
       } catch (const std::system_error&) {
-        refused = true;  // fewer threads do all the work
+        refused = true;  // the existing threads do all the work
       }
     }
 
@@ -318,8 +319,8 @@ class read_threads {
       read_rest(read);
       lock.lock();
       --from.under_way;
-      // Under the lock, because the job's caller may return, and destroy the job, as soon as it has
-      // the lock.
+      // Notifies under the lock, because the caller may return and destroy the job as soon as it
+      // has the lock.
       if (from.under_way == 0 && from.next == from.reads.size()) from.ended.notify_all();
     }
 
@@ -334,7 +335,7 @@ class read_threads {
   };
 
   // After fork(), the parent's pool has no threads in this process, and its mutex may be locked
-  // permanently. The child therefore abandons the pool and leaks its memory.
+  // forever. The child therefore abandons the pool and leaks its memory.
   pool& pool_of_process() {
     pool* found = pool_.load(std::memory_order_acquire);
     if (found != nullptr && found->process == ::getpid()) return *found;
@@ -346,26 +347,26 @@ class read_threads {
   }
 
   const std::size_t max_;
-  // Invariant: null, a pool of this process, or a pool of a parent process. A pool of this process
-  // stays until the destructor. A parent's pool is replaced on the next use.
+  // Invariant: null, the pool of this process, or the pool of a parent process. The pool of this
+  // process exists until the destructor. A parent's pool is replaced on the next use.
   std::atomic<pool*> pool_{nullptr};
 };
 
-/// An io_uring (Axboe, 2019) that reads files. Many reads are in flight while one thread waits for
+/// An io_uring (Axboe, 2019) for file reads. Many reads are in flight while one thread waits for
 /// the next result. Not thread-safe.
 ///
-/// Two rings of indices are in memory shared with the kernel. User space advances the tail of the
-/// submissions and the head of the results. The kernel advances the other two indices. A release
-/// store on one side and an acquire load on the other order the entries between head and tail. An
-/// entry is written before the tail passes it, and read before the head passes it.
+/// The submission ring and the result ring are in memory shared with the kernel. User space
+/// advances the submission tail and the result head, and the kernel advances the other two indices.
+/// Each index is stored with release and loaded with acquire by the other side. Therefore an entry
+/// is written before the tail passes it, and read before the head passes it.
 ///
 /// Invariant: the number of reads queued and in flight never exceeds the size of the submission
 /// ring. The result ring is at least as large, so no result is dropped.
 template <class Calls = ring_calls>
 class read_ring {
  public:
-  /// Creates a ring for `depth` reads, rounded up to a power of two. If the system refuses,
-  /// `problem()` returns the reason.
+  /// Creates a ring for `depth` reads, rounded up to a power of two. If the kernel does not support
+  /// or permit io_uring, `problem()` returns the reason.
   read_ring(unsigned depth, Calls calls) : calls_(std::move(calls)) {
     ::io_uring_params params{};
     params.flags = IORING_SETUP_CLAMP;
@@ -374,7 +375,7 @@ class read_ring {
       problem_ = -ring_;
       return;
     }
-    // Before Linux 5.4 the two rings are mapped separately. Such old kernels are not supported.
+    // Before Linux 5.4, the two rings are mapped separately, which this class does not support.
     if ((params.features & IORING_FEAT_SINGLE_MMAP) == 0) {
       problem_ = ENOSYS;
       return;
@@ -406,13 +407,13 @@ class read_ring {
     if (ring_ >= 0) calls_.close(ring_);
   }
 
-  /// Returns the errno value if the system refused the ring, otherwise 0.
+  /// Returns the errno value if the ring is unusable, otherwise 0.
   [[nodiscard]] int problem() const noexcept { return problem_; }
   /// Returns true if this process created the ring. After fork(), the ring belongs to the parent.
   [[nodiscard]] bool is_ours() const noexcept { return process_ == ::getpid(); }
 
-  /// Reads all of `reads`, and returns after the last read has finished. A read that failed is
-  /// incomplete afterwards, and the caller may retry it in another way.
+  /// Reads all `reads`, and returns when the last read has finished. A failed read stays
+  /// incomplete, and the caller may retry it in another way.
   void read(std::span<file_read> reads) noexcept {
     std::size_t next = 0;
     while (true) {
@@ -443,9 +444,9 @@ class read_ring {
   }
 
   void queue(file_read& read) noexcept {
-    // A result is an int, so a longer read is split.
+    // A result is an int, so longer reads are split.
     constexpr std::size_t max = std::size_t{1} << 30;
-    // Only this side writes the tail.
+    // Only this thread writes the tail.
     const unsigned tail = *submitted_.tail;
     const unsigned at = tail & submitted_.mask;
     ::io_uring_sqe& entry = submissions_[at];
@@ -461,7 +462,7 @@ class read_ring {
     ++queued_;
   }
 
-  // Submits the queued reads, and waits for `min` results.
+  // Submits the queued reads and waits for `min` results.
   void submit(unsigned min) noexcept {
     const int entered = calls_.enter(ring_, queued_, min);
     if (entered >= 0) {
@@ -472,15 +473,15 @@ class read_ring {
     }
     if (entered == -EINTR) return;
     // EAGAIN and EBUSY mean that the kernel temporarily has no memory for more reads. After any
-    // other error the ring is unusable. Submitted reads still write into the callers' memory, so
+    // other error, the ring is unusable. Submitted reads may still write to the callers' memory, so
     // the ring must wait for them.
     if (entered != -EAGAIN && entered != -EBUSY) problem_ = -entered;
     take_back();
     if (under_way_ > 0) calls_.wait(ring_);
   }
 
-  // Removes from the queue the reads that the kernel has not taken. The kernel reads the tail only
-  // in `enter`, so this is safe.
+  // Removes the reads from the queue that the kernel has not consumed. The kernel reads the tail
+  // only in `enter`, so this is safe.
   void take_back() noexcept {
     const unsigned head = shared{*submitted_.head}.load(std::memory_order_acquire);
     const unsigned taken = queued_ - (*submitted_.tail - head);
@@ -490,7 +491,7 @@ class read_ring {
   }
 
   void reap() noexcept {
-    unsigned head = *ended_.head;  // only this side writes it
+    unsigned head = *ended_.head;  // only this thread writes the head
     const unsigned tail = shared{*ended_.tail}.load(std::memory_order_acquire);
     while (head != tail) {
       const ::io_uring_cqe& result = results_[head & ended_.mask];
@@ -500,7 +501,7 @@ class read_ring {
       ++head;
       shared{*ended_.head}.store(head, std::memory_order_release);
       --under_way_;
-      // 0 is the end of the file. The next engine retries and reports an error.
+      // 0 means the end of the file. The next engine retries and reports the error.
       if (count <= 0) continue;
       read.done += static_cast<std::size_t>(count);
       if (!read.is_whole() && problem_ == 0) queue(read);
@@ -512,91 +513,91 @@ class read_ring {
   int problem_ = 0;
   ::pid_t process_ = ::getpid();
   unsigned entries_ = 0;
-  unsigned queued_ = 0;     // written to the submission ring, not yet submitted
-  unsigned under_way_ = 0;  // submitted, without a result
+  unsigned queued_ = 0;     // number of reads in the submission ring that were not submitted
+  unsigned under_way_ = 0;  // number of submitted reads without a result
   void* rings_ = nullptr;
   std::size_t rings_bytes_ = 0;
   ::io_uring_sqe* submissions_ = nullptr;
   ring_words submitted_;
-  unsigned* submitted_places_ = nullptr;  // indices of the entries, by position in the ring
+  unsigned* submitted_places_ = nullptr;  // entry indices, by ring position
   ring_words ended_;
   const ::io_uring_cqe* results_ = nullptr;
 };
 
 }  // namespace detail
 
-/// The engine with which a `local_store` reads data that is not in the page cache.
+/// Engines with which a `local_store` reads data that is not in the page cache.
 enum class read_engine {
-  best,     ///< `uring`, or `threads` if the system refuses io_uring.
-  uring,    ///< io_uring: the calling thread alone has many reads in flight.
-  threads,  ///< The store's threads, each of which blocks on one read.
-  pread,    ///< The calling thread, one read after the other.
+  best,     ///< `uring`, or `threads` if io_uring is not available
+  uring,    ///< io_uring, with many reads in flight for the calling thread
+  threads,  ///< threads of the store, each of which blocks on one read
+  pread,    ///< the calling thread, one read after another
 };
 
 /// Options of a `local_store`.
 struct local_store_options {
-  /// The engine of `read_many` for data that is not in the page cache. `read` always reads on the
+  /// Engine of `read_many` for data that is not in the page cache. `read` always reads on the
   /// calling thread.
   read_engine engine = read_engine::best;
-  /// Bypasses the page cache (O_DIRECT). If the memory, offset or size of a read is not a multiple
-  /// of 4,096 bytes, the store reads through an aligned staging buffer. The buffer takes 2 to 8 MiB
-  /// for each call in flight. Intended for files that exceed the memory and are read once an epoch.
-  /// If a file system does not support direct reads, its files are read through the page cache, and
-  /// `stats().direct_refused` counts them.
+  /// If true, bypasses the page cache (O_DIRECT). If the memory, offset or size of a read is not a
+  /// multiple of 4,096 bytes, the store reads through an aligned staging buffer of 2 to 8 MiB for
+  /// each call in flight. Intended for files that do not fit into memory and are read once in each
+  /// epoch. On a file system without direct I/O, files are read through the page cache and counted
+  /// in `stats().direct_refused`.
   bool direct = false;
-  /// Number of files that stay open, at least 1. With `direct` each file takes two descriptors. A
-  /// call in flight also keeps the files that it reads open, even if other files were used more
-  /// recently. Therefore n threads hold up to (n + 1) times `max_open` files open.
+  /// Number of files that stay open, at least 1. With `direct`, each file uses two descriptors. A
+  /// call in flight also keeps its files open, even if other files were used more recently.
+  /// Therefore n threads keep up to (n + 1) times `max_open` files open.
   std::size_t max_open = 256;
-  /// Number of reads that a call keeps in flight with io_uring, from 1 to 4,096.
+  /// Number of reads that each call keeps in flight with io_uring, from 1 to 4,096.
   std::size_t depth = 64;
-  /// Number of threads of the thread engine, in addition to the calling thread, from 1 to 1,024.
-  /// The threads start with the first read that needs them. If the system refuses some of them, the
+  /// Number of threads of the `threads` engine in addition to the calling thread, from 1 to 1,024.
+  /// The threads start when a read first needs them. If the system cannot create all of them, the
   /// store uses fewer.
   std::size_t threads = 15;
 };
 
-/// Counters of a `local_store`. A read counts in pieces of at most 1 MiB, split at the multiples of
-/// 1 MiB in its file.
+/// Statistics of a `local_store`. Reads are counted in pieces of at most 1 MiB, split at file
+/// offsets that are multiples of 1 MiB.
 struct local_store_stats {
-  std::uint64_t bytes = 0;            ///< Bytes delivered.
-  std::uint64_t from_page_cache = 0;  ///< Pieces that were in the page cache.
-  std::uint64_t by_uring = 0;         ///< Pieces read by io_uring.
-  std::uint64_t by_threads = 0;       ///< Pieces read by threads of the store.
-  std::uint64_t by_pread = 0;        ///< Pieces that the calling thread read or completed by pread.
+  std::uint64_t bytes = 0;            ///< Number of bytes delivered.
+  std::uint64_t from_page_cache = 0;  ///< Number of pieces found in the page cache.
+  std::uint64_t by_uring = 0;         ///< Number of pieces read by io_uring.
+  std::uint64_t by_threads = 0;       ///< Number of pieces read by threads of the store.
+  /// Number of pieces that the calling thread read or completed with pread.
+  std::uint64_t by_pread = 0;
   std::uint64_t opened = 0;          ///< Number of times a file was opened.
-  std::uint64_t direct_refused = 0;  ///< Number of opens without direct reads.
+  std::uint64_t direct_refused = 0;  ///< Number of times a file was opened without direct I/O.
 };
 
 namespace detail {
 
-/// A part of a range, at most 1 MiB, that is read separately.
+/// A piece of a range, at most 1 MiB, that is read separately.
 struct local_piece {
   const open_file_pair* from;
-  std::size_t range;  ///< Index of the range.
-  file_read read;     ///< The read through the page cache.
+  std::size_t range;  ///< range index
+  file_read read;     ///< read through the page cache
 };
 
 /// Reads pieces of files. Data in the page cache is copied immediately, and an engine reads the
-/// rest. If the engine leaves a piece incomplete for any reason, the calling thread reads it by
-/// pread, and the result of pread is final. Not thread-safe.
+/// remainder. If the engine leaves a piece incomplete for any reason, the calling thread reads it
+/// with pread, whose result is final. Not thread-safe.
 template <class Calls>
 class piece_reader {
  public:
-  /// Creates a reader with `engine`. If `threads` is null and the system refuses the ring, the
-  /// reader uses pread.
+  /// Creates a reader with `engine`. If the ring is not available and `threads` is null, the reader
+  /// uses pread.
   piece_reader(read_engine engine, unsigned depth, Calls calls, read_threads* threads)
       : depth_(depth), calls_(std::move(calls)), threads_(threads) {
     if (engine == read_engine::uring) ring_.emplace(depth_, calls_);
   }
 
-  /// Returns the errno value if the system refused a ring, otherwise 0.
+  /// Returns the errno value if the ring is unusable, otherwise 0.
   [[nodiscard]] int ring_problem() const noexcept { return ring_ ? ring_->problem() : 0; }
 
-  /// Reads `pieces`, and returns after the last read has finished. A piece that is incomplete
-  /// afterwards has an error, or its file ended early. If `is_alone` is true, only the calling
-  /// thread reads. Returns the counts of pieces by their origin, and leaves the other counters at
-  /// 0.
+  /// Reads `pieces`, and returns when the last read has finished. A piece stays incomplete after an
+  /// error or if its file ends early. If `is_alone` is true, only the calling thread reads. Returns
+  /// the piece counts by origin. The other counters are 0.
   [[nodiscard]] local_store_stats read(std::span<local_piece> pieces, bool is_alone) {
     local_store_stats counts;
     while (!pieces.empty()) pieces = pieces.subspan(read_some(pieces, is_alone, counts));
@@ -605,10 +606,10 @@ class piece_reader {
 
  private:
   static constexpr std::size_t alignment = direct_memory::alignment;
-  // Maximum number of bytes in flight that bypass the page cache through the reader's own memory.
+  // Maximum size in bytes of the reader's staging memory for reads that bypass the page cache.
   static constexpr std::size_t max_room = std::size_t{8} << 20;
 
-  // Returns the number of pieces read.
+  // Reads the first pieces, as many as fit into the staging memory, and returns their number.
   std::size_t read_some(std::span<local_piece> pieces, bool is_alone, local_store_stats& counts) {
     cold_.clear();
     reads_.clear();
@@ -636,14 +637,15 @@ class piece_reader {
     return at;
   }
 
-  // Extends the read to multiples of the alignment.
+  // Extends a read to multiples of the alignment.
   static file_read wide(const file_read& read) noexcept {
     const std::size_t skipped = read.offset % alignment;
     const std::size_t size = (skipped + read.size + alignment - 1) / alignment * alignment;
     return {read.file, read.offset - skipped, nullptr, size, skipped + read.size};
   }
 
-  // Returns the bytes of staging memory that the piece needs: 0 if it is read directly into place.
+  // Adds a read of the piece that bypasses the page cache. Returns the size of the staging memory
+  // that it needs in bytes, or 0 if it is read in place.
   std::size_t add_direct(const local_piece& piece) {
     file_read read = wide(piece.read);
     read.file = piece.from->direct.get();
@@ -678,16 +680,16 @@ class piece_reader {
     }
   }
 
-  // Returns the number of pieces read completely.
+  // Returns the number of complete pieces.
   [[nodiscard]] std::uint64_t whole() const noexcept {
     return static_cast<std::uint64_t>(std::ranges::count_if(reads_, &file_read::is_whole));
   }
 
-  // Copies the bytes read for a piece into place, and reads the remaining bytes.
+  // Copies a piece from staging memory into place, and reads its remaining bytes.
   void finish(local_piece& piece, file_read& read, local_store_stats& counts) {
     const bool had_all = read.is_whole();
     if (!had_all && piece.from->direct.get() >= 0) read_rest(read);
-    // Bytes that the wider, aligned read has before the start of the piece.
+    // Number of bytes in the aligned read before the start of the piece.
     const auto skipped = static_cast<std::size_t>(piece.read.offset - read.offset);
     const std::size_t got = read.done - (std::min)(read.done, skipped);
     piece.read.done = (std::min)(got, piece.read.size);
@@ -696,7 +698,7 @@ class piece_reader {
     }
     if (had_all) return;
     ++counts.by_pread;
-    // Reads through the page cache, because a direct read cannot read an unaligned rest.
+    // Reads through the page cache, because direct I/O cannot read an unaligned remainder.
     read_rest(piece.read);
   }
 
@@ -704,35 +706,36 @@ class piece_reader {
   Calls calls_;
   read_threads* threads_;
   std::optional<read_ring<Calls>> ring_;
-  std::vector<std::size_t> cold_;  // indices of the pieces
-  std::vector<file_read> reads_;   // one for each of `cold_`; `out` is null before `take_room`
+  std::vector<std::size_t> cold_;  // indices of pieces that are not in the page cache
+  // One read for each index in `cold_`; `out` is null before `take_room`.
+  std::vector<file_read> reads_;
   direct_memory room_;
 };
 
 }  // namespace detail
 
-/// A `batching_store` of the files below a folder. An object's name is its path relative to the
-/// folder.
+/// A `batching_store` of the files below a folder. Object names are paths relative to the folder.
 ///
 ///     local_store disk{"/data/train", {.engine = read_engine::best}};
-///     disk.read_many(ranges);          // all in flight at once
+///     disk.read_many(ranges);          // concurrently
 ///
-/// A name that leads outside the folder, by `..` or by a link, throws `object_name_error`. Data in
-/// the page cache is copied from there. The rest is read by io_uring if the system supports it,
-/// otherwise by threads. `engine()` returns the engine in use, and `stats()` counts the pieces read
-/// by each engine.
+/// A name that leads outside the folder, through `..` or a link, causes `object_name_error`. Data
+/// in the page cache is copied from there. Other data is read by io_uring if available, otherwise
+/// by threads. `engine()` returns the engine in use, and `stats()` counts the pieces read by each
+/// engine.
 ///
-/// Files must not change after the store first opened them. If a file was written to since, or was
-/// replaced and is opened again, the store throws `file_changed`. Each file ever read takes 150
-/// bytes plus its name. Movable, not copyable. Reading is thread-safe, and works in a child made by
-/// `fork()`, if no other thread was reading at that time.
+/// Files must not change after the store first opened them. If a file was modified, or was replaced
+/// and is opened again, the store throws `file_changed`. Each file ever read occupies 150 bytes
+/// plus its name. Movable, not copyable. Reading is thread-safe. It also works in a child created
+/// by `fork()` if no other thread was reading at that time.
 ///
-/// `Calls` makes the io_uring system calls. Tests substitute their own.
+/// `Calls` makes the io_uring system calls and can be replaced in tests.
 template <class Calls = detail::ring_calls>
 class basic_local_store {
  public:
-  /// Opens the folder `root`. Throws `file_unreadable` if that fails. Throws `option_error` if an
-  /// option is out of range, or if `engine` is `uring` and the system refuses it.
+  /// Opens the folder `root`. Throws `file_unreadable` if the folder cannot be opened. Throws
+  /// `option_error` if an option is out of range, or if `engine` is `uring` and io_uring is not
+  /// available.
   explicit basic_local_store(std::string root, const local_store_options& options = {},
                              Calls calls = {})
       : state_(std::make_unique<state>(std::move(root), checked(options), std::move(calls))) {}
@@ -743,20 +746,20 @@ class basic_local_store {
     return state_->files.open(object)->size();
   }
 
-  /// Returns the size and the version of `object`: see `versioned_store`. The version contains the
-  /// time of the last write, in nanoseconds, and the inode. Throws what `size_of` throws.
+  /// Returns the size and version of `object` (see `versioned_store`). The version contains the
+  /// inode and the modification time in nanoseconds. Throws the errors of `size_of`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     const detail::file_stamp stamp = state_->files.open(object)->stamp;
     return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) +
                             ' ' + std::to_string(stamp.inode)};
   }
 
-  /// Reads a range on the calling thread. Throws what `read_many` throws.
+  /// Reads one range on the calling thread. Throws the errors of `read_many`.
   void read(const byte_range& range) const { state_->read({&range, 1}, true); }
 
-  /// Reads all of `ranges` concurrently. Throws the error of the first range that fails:
+  /// Reads all `ranges` concurrently. Throws the error of the first range that fails:
   /// `object_name_error`, `file_unreadable`, `file_changed`, or `file_truncated` if the range
-  /// extends beyond the end of its file. After an exception the store no longer writes to any
+  /// extends beyond the end of its file. After an exception, the store no longer writes to any
   /// range.
   void read_many(std::span<const byte_range> ranges) const {
     // Reads in groups of `max_open` files, so that a call never has more files open.
@@ -766,14 +769,14 @@ class basic_local_store {
     }
   }
 
-  /// Returns the path of the folder, as passed to the constructor.
+  /// Returns the folder path passed to the constructor.
   [[nodiscard]] const std::string& root() const noexcept { return state_->files.root().path(); }
   /// Returns the engine with which `read_many` reads data that is not in the page cache. Never
-  /// `best`.
+  /// returns `best`.
   [[nodiscard]] read_engine engine() const noexcept { return state_->engine; }
-  /// Returns the system's reason why `best` became `threads`, or "" if it did not.
+  /// Returns the reason why `best` became `threads`, or "".
   [[nodiscard]] const std::string& engine_problem() const noexcept { return state_->problem; }
-  /// Returns the counters so far. Any thread may call this.
+  /// Returns the current statistics. Any thread may call this.
   [[nodiscard]] local_store_stats stats() const noexcept { return state_->stats(); }
 
  private:
@@ -833,7 +836,7 @@ class basic_local_store {
       std::vector<detail::open_files::file> opened;
       std::vector<detail::local_piece> pieces;
       std::uint64_t bytes = 0;
-      std::size_t sound = 0;     // ranges that can be read
+      std::size_t sound = 0;     // number of ranges before the first unreadable range
       std::exception_ptr wrong;  // the error of the first unreadable range
       try {
         for (; sound < ranges.size(); ++sound) {
@@ -861,7 +864,8 @@ class basic_local_store {
       if (wrong) std::rethrow_exception(wrong);
     }
 
-    // Cuts a range at multiples of `max` in the file, so that direct reads do not overlap.
+    // Splits a range at file offsets that are multiples of `max`, so that direct reads do not
+    // overlap.
     static void cut(const byte_range& range, std::size_t number, const detail::open_file_pair& file,
                     std::vector<detail::local_piece>& pieces) {
       constexpr std::uint64_t max = std::uint64_t{1} << 20;
@@ -911,14 +915,14 @@ class basic_local_store {
     read_engine engine = read_engine::pread;
     std::string problem;
     std::mutex mutex;  // guards the members below; held during no system call
-    std::vector<std::unique_ptr<reader>> readers;  // idle
+    std::vector<std::unique_ptr<reader>> readers;  // idle readers
     local_store_stats sum;
   };
 
   std::unique_ptr<state> state_;
 };
 
-/// The store of files below a folder. See `basic_local_store`.
+/// A store of the files below a folder (see `basic_local_store`).
 using local_store = basic_local_store<>;
 
 static_assert(batching_store<local_store>);

@@ -35,77 +35,79 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Options of a `cached_store`: how much it keeps, and where.
+/// Options of a `cached_store`.
 struct cached_store_options {
-  /// Size of a block in bytes, from 1 to 2^30. A block starts at a multiple of this size within its
-  /// object, and is read, kept and evicted as a whole. If a shorter range is read, the whole block
-  /// is read from the underlying store.
+  /// Block size in bytes, from 1 to 2^30. Blocks start at multiples of this size in an object, and
+  /// are fetched, cached and evicted as a whole. A read of a shorter range also fetches the whole
+  /// block.
   std::uint64_t block_bytes = std::uint64_t{1} << 20;
-  /// Maximum number of bytes of blocks in memory; 0 keeps none. In addition, each call in flight
-  /// holds up to 16 MiB (or one block if that is larger), and each lent range holds its block.
+  /// Maximum total size in bytes of blocks in memory. 0 disables the memory cache. In addition,
+  /// each call in flight holds up to 16 MiB or one larger block, and each lent range holds its
+  /// block.
   std::uint64_t memory_bytes = std::uint64_t{256} << 20;
-  /// The folder for blocks on disk, created if missing; "" keeps no blocks on disk. Several
-  /// processes of a host may share the folder, and later runs reuse its blocks.
+  /// Folder for blocks on disk, created if missing. "" disables the disk cache. Several processes
+  /// on a host may share the folder, and later runs reuse its blocks.
   std::string folder = {};
-  /// Maximum total size of the files in `folder`, in bytes. A process checks the total after it has
-  /// written a sixteenth of this size. With n processes the total may temporarily exceed the
+  /// Maximum total size in bytes of the files in `folder`. A process checks the total whenever it
+  /// has written a sixteenth of this size. With n processes, the total may temporarily exceed the
   /// maximum by n sixteenths.
   std::uint64_t disk_bytes = std::uint64_t{16} << 30;
-  /// Identifies the underlying store. Blocks in `folder` with a different store name are ignored.
-  /// If empty, the cache uses the store's `root()`, such as a folder path or a URL. A store without
-  /// `root()` cannot be distinguished from other such stores. If the store is not a
-  /// `versioned_store` and objects have changed without a change of size, choose a new name.
+  /// Name of the underlying store. Blocks in `folder` with a different store name are ignored. If
+  /// empty, the cache uses the store's `root()`, such as a folder path or a URL. Stores without
+  /// `root()` cannot be distinguished from each other. If the store is not a `versioned_store` and
+  /// objects have changed without changing size, choose a new name.
   std::string store_name = {};
 };
 
-/// Counters of a `cached_store`. A block is counted each time a range needs it.
+/// Statistics of a `cached_store`. A block is counted each time a range needs it.
 struct cached_store_stats {
-  std::uint64_t from_memory = 0;    ///< Blocks found in memory.
-  std::uint64_t from_others = 0;    ///< Blocks being read for another range or thread.
-  std::uint64_t from_disk = 0;      ///< Blocks found on disk.
-  std::uint64_t from_store = 0;     ///< Blocks read from the underlying store.
-  std::uint64_t memory_bytes = 0;   ///< Bytes of blocks in memory now.
-  std::uint64_t disk_bytes = 0;     ///< Bytes of files on disk now, as far as is known.
-  std::uint64_t planned_uses = 0;   ///< Uses of blocks planned or announced now.
-  std::uint64_t written = 0;        ///< Blocks written to the disk.
-  std::uint64_t damaged = 0;        ///< Files removed from the disk because they were damaged or
-                                    ///< outdated.
-  std::uint64_t disk_failures = 0;  ///< Blocks that could not be written or read.
-  std::string disk_problem = {};    ///< The system's reason for the last such failure.
+  std::uint64_t from_memory = 0;  ///< Number of blocks found in memory.
+  /// Number of blocks that were being read for another range or thread.
+  std::uint64_t from_others = 0;
+  std::uint64_t from_disk = 0;      ///< Number of blocks found on disk.
+  std::uint64_t from_store = 0;     ///< Number of blocks read from the underlying store.
+  std::uint64_t memory_bytes = 0;   ///< Current size of the blocks in memory in bytes.
+  std::uint64_t disk_bytes = 0;     ///< Current known size of the files on disk in bytes.
+  std::uint64_t planned_uses = 0;   ///< Current number of planned or announced block uses.
+  std::uint64_t written = 0;        ///< Number of blocks written to disk.
+  std::uint64_t damaged = 0;        ///< Number of files removed from disk because they were damaged
+                                    ///< or outdated.
+  std::uint64_t disk_failures = 0;  ///< Number of failed disk writes and reads of blocks.
+  std::string disk_problem = {};    ///< System error message of the last disk failure.
 };
 
 namespace detail {
 
-/// A read of a block in progress, by a single thread. Other threads may wait for the result.
-/// Guarded by the cache's mutex.
+/// A block read in progress on one thread. Other threads may wait for the result. Guarded by the
+/// cache mutex.
 struct block_flight {
   shared_block bytes = nullptr;
   bool has_failed = false;
-  const ::pid_t process = ::getpid();  ///< Process of the reading thread.
+  const ::pid_t process = ::getpid();  ///< process of the reading thread
 };
 
 /// The part of a range that lies in a single block.
 struct block_piece {
   block_id id;
   block_key key;
-  std::uint64_t number;      ///< Number of the block, from `block_number`.
-  std::size_t skipped;       ///< Bytes of the block before the part.
-  std::span<std::byte> out;  ///< Receives the part.
-  bool is_counted = false;   ///< True if counted as a use of the block.
-  bool is_alone = false;     ///< True if the block is on disk and is not worth keeping in memory.
-  bool waits = true;         ///< True if it may wait for another thread.
-  /// The result of an attempt to read only this part from the disk.
+  std::uint64_t number;      ///< block number, computed by `block_number`
+  std::size_t skipped;       ///< offset of the part in the block
+  std::span<std::byte> out;  ///< destination of the part
+  bool is_counted = false;   ///< true if counted as a use of the block
+  bool is_alone = false;     ///< true if the block is on disk and not worth caching in memory
+  bool waits = true;         ///< true if the piece may wait for another thread
+  /// Result of an attempt to read only this part from disk.
   std::optional<block_folder::found> tried = std::nullopt;
   shared_block bytes = nullptr;
   std::shared_ptr<block_flight> awaited = nullptr;
 };
 
-/// Returns true if the part was read directly to its destination, without its block.
+/// Returns true if the part was read directly to its destination without reading the whole block.
 [[nodiscard]] inline bool is_read_alone(const block_piece& one) noexcept {
   return one.tried == block_folder::found::whole;
 }
 
-/// Copies the parts of `pieces` from their blocks, which are in memory.
+/// Copies `pieces` from their blocks in memory to their destinations.
 inline void copy_out(std::span<const block_piece> pieces) {
   for (const block_piece& one : pieces) {
     if (is_read_alone(one)) continue;
@@ -113,23 +115,24 @@ inline void copy_out(std::span<const block_piece> pieces) {
   }
 }
 
-/// A block that this thread reads.
+/// A block that the current thread reads.
 struct block_claim {
   const block_piece* of;
   std::shared_ptr<block_flight> flight;
   std::shared_ptr<block_bytes> bytes = nullptr;
   bool is_from_disk = false;
-  bool may_be_written = true;  ///< May be written to the disk. False if the file may exist.
-  std::uint64_t next_use = 0;  ///< Next use as known when the block was published.
+  /// true if the block may be written to disk; false if its file may exist
+  bool may_be_written = true;
+  std::uint64_t next_use = 0;  ///< next use, as known when the block was published
 };
 
-/// An object of the cache's underlying store.
+/// An object in the underlying store.
 struct known_object {
   std::string name;
-  std::uint64_t number;  ///< From 0, in the order of the first requests.
-  std::uint64_t size;    ///< Size in bytes.
-  std::string version;   ///< Version from the store, or "" if unknown.
-  std::string store;     ///< Store name plus version; identifies the owner of the blocks.
+  std::uint64_t number;  ///< index in the order of first requests
+  std::uint64_t size;
+  std::string version;  ///< version reported by the store, or "" if unknown
+  std::string store;    ///< store name and version, which identify the owner of the blocks
 };
 
 /// The objects requested so far, at stable addresses. Thread-safe.
@@ -138,8 +141,8 @@ class known_objects {
   /// Creates an empty table for the store named `store_name`.
   explicit known_objects(std::string store_name) : store_name_(std::move(store_name)) {}
 
-  /// Returns the object `name`. If it is new, calls `state_of(name)` for its size and version,
-  /// without holding a lock.
+  /// Returns the object `name`. For a new object, calls `state_of(name)` without holding a lock to
+  /// obtain the size and version.
   template <class StateOf>
   [[nodiscard]] const known_object& find(std::string_view name, const StateOf& state_of) {
     if (const known_object* const known = find_known(name)) return *known;
@@ -147,7 +150,7 @@ class known_objects {
     std::string store = store_name_;
     if (!state.version.empty()) store.append(1, '\0').append(state.version);
     const std::lock_guard lock{mutex_};
-    // If another thread was faster, the entry of that thread stays.
+    // If another thread inserted the object first, its entry is used.
     known_object made{std::string{name}, objects_.size(), state.size, std::move(state.version),
                       std::move(store)};
     return objects_.try_emplace(std::string{name}, std::move(made)).first->second;
@@ -166,7 +169,7 @@ class known_objects {
   std::unordered_map<std::string, known_object, name_hash, std::equal_to<>> objects_;
 };
 
-/// Returns `options` for a cache over `store`, and sets `store_name` from `root()` if it is empty.
+/// Returns `options` for a cache of `store`. Sets an empty `store_name` to the store's `root()`.
 template <class Store>
 [[nodiscard]] cached_store_options with_name(cached_store_options options, const Store& store) {
   if constexpr (requires { options.store_name = store.root(); }) {
@@ -177,8 +180,8 @@ template <class Store>
 
 /// Returns the part of `from` that begins at byte `at`, without a destination.
 ///
-/// The block number does not depend on the object's version. Therefore a newer block replaces an
-/// older block, and planned uses can be recorded before the version is known.
+/// The block number does not depend on the object version. Therefore a newer block replaces an
+/// older block, and uses can be planned before the version is known.
 [[nodiscard]] inline block_piece piece_at(const known_object& from, std::uint64_t at,
                                           const cached_store_options& options) {
   const std::uint64_t block = at / options.block_bytes;
@@ -190,10 +193,10 @@ template <class Store>
           .out = {}};
 }
 
-/// Calls `read(pieces)` for the parts of all `ranges`, each of which lies in a single block. The
-/// blocks of a call take up to 16 MiB in total; a larger block gets a call of its own.
-/// `object(name)` returns a `known_object`. Throws `file_truncated` if a range extends beyond the
-/// end of its object.
+/// Splits `ranges` at block boundaries and calls `read(pieces)` for groups of pieces. The blocks of
+/// a group have up to 16 MiB in total, and a larger block forms a group of its own. `object(name)`
+/// returns a `known_object`. Throws `file_truncated` if a range extends beyond the end of its
+/// object.
 template <class Object, class Read>
 void each_group(std::span<const byte_range> ranges, const cached_store_options& options,
                 const Object& object, const Read& read) {
@@ -223,7 +226,7 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
   read(std::span{pieces});
 }
 
-/// Returns `range` as a part of a single block. Returns nothing if the range spans several blocks,
+/// Returns `range` as a piece of a single block. Returns nothing if the range spans several blocks,
 /// is empty, extends beyond the end of its object, or if the object was never requested.
 [[nodiscard]] inline std::optional<block_piece> only_piece(const upcoming_range& range,
                                                            known_objects& objects,
@@ -235,8 +238,8 @@ void each_group(std::span<const byte_range> ranges, const cached_store_options& 
   return one;
 }
 
-/// Reads the parts that do not need their whole block from `disk`, and returns how many were found.
-/// If two threads read the same part, memory of the page cache is copied twice, which is harmless.
+/// Reads the pieces that do not need their whole block from `disk`, and returns the number of
+/// pieces found. Two threads may read the same piece, which only copies from the page cache twice.
 inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces) {
   std::uint64_t found = 0;
   for (block_piece& one : pieces) {
@@ -248,7 +251,7 @@ inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces)
 }
 
 /// Reads the blocks of `claims`: intact blocks from `disk`, and all others from `store` in one
-/// call. Throws what the store throws.
+/// call. Throws the errors of the store.
 template <byte_store Store>
 void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> claims) {
   std::vector<byte_range> ranges;
@@ -265,8 +268,8 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   if (!ranges.empty()) read_ranges(store, std::span<const byte_range>{ranges});
 }
 
-/// Writes the blocks that `claims` have read to `disk`, except those that came from it. Returns
-/// true if it is time to list the folder.
+/// Writes the blocks of `claims` to `disk`, except blocks that were read from disk. Returns true if
+/// the caller should list the folder next.
 [[nodiscard]] inline bool write_blocks(block_disk& disk, std::span<const block_claim> claims) {
   bool looks = false;
   for (const block_claim& one : claims) {
@@ -280,10 +283,10 @@ void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> cl
   return looks;
 }
 
-/// Returns the numbers of the first `max` blocks that `ranges` need, in order. Blocks beyond the
-/// end of an object with known size are left out. `ask(object)` returns the size of an unknown
-/// object, and is called only for a range of more than 4096 blocks. If `ask` returns
-/// `std::nullopt`, such a range counts as its first block.
+/// Returns the numbers of the first `max` blocks that `ranges` need, in order. Omits blocks beyond
+/// the end of an object with known size. For a range of more than 4096 blocks in an object of
+/// unknown size, calls `ask(object)` to obtain the size. If `ask` returns `std::nullopt`, only the
+/// first block of such a range counts.
 template <class Ask>
 [[nodiscard]] std::vector<std::uint64_t> block_numbers(std::span<const upcoming_range> ranges,
                                                        const cached_store_options& options,
@@ -302,7 +305,7 @@ template <class Ask>
     if (range.length == 0) continue;
     const std::uint64_t size = size_of(range);
     if (range.offset >= size) continue;
-    const std::uint64_t count = (std::min)(range.length, size - range.offset);  // above 0
+    const std::uint64_t count = (std::min)(range.length, size - range.offset);  // at least 1
     const std::uint64_t last = (range.offset + (count - 1)) / block_size;
     for (std::uint64_t block = range.offset / block_size; block <= last; ++block) {
       if (numbers.size() == max) return numbers;
@@ -316,7 +319,7 @@ template <class Ask>
 template <byte_store Store>
 class block_cache {
  public:
-  /// Creates a cache over `store`. Throws `file_unreadable` if the folder cannot be used.
+  /// Creates a cache of `store`. Throws `file_unreadable` if the folder cannot be used.
   template <class From>
   block_cache(From&& store, const cached_store_options& options)
       : store_(std::forward<From>(store)),
@@ -327,12 +330,12 @@ class block_cache {
         uses_(memory_, disk_) {}
   block_cache(block_cache&&) = delete;
 
-  /// Returns true in a child made by fork(). There the threads that waited for a block do not
-  /// exist, and the destructor of the condition variable would wait for them forever.
+  /// Returns true in a child created by fork(). The child has no threads that wait for a block, so
+  /// the destructor of the condition variable would wait forever.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
-  /// Returns the object `name`. The store below is queried for its size and version only once.
-  /// Throws what the store throws.
+  /// Returns the object `name`. Queries the underlying store for its size and version only once.
+  /// Throws the errors of the store.
   [[nodiscard]] const known_object& object(std::string_view name) {
     return objects_.find(name, [&](std::string_view object) -> object_state {
       if constexpr (versioned_store<Store>) {
@@ -371,7 +374,7 @@ class block_cache {
     const std::uint64_t next_use = uses_.of(piece->number);
     if (memory_.find(piece->number, piece->key, next_use)) return true;
     if (!disk_.use(piece->number, piece->id, next_use)) return false;
-    // Computes the next use as the later read does, for which this use is already over.
+    // Computes the next use like the later read, for which the current use is already over.
     const bool is_alone = !memory_.would_keep(piece->id.length(), uses_.after(piece->number));
     lock.unlock();
     return is_alone ? disk_.warm(piece->number, piece->id, piece->skipped, range.length)
@@ -410,12 +413,12 @@ class block_cache {
   }
 
  private:
-  // A range is lent only if it has at least 1 / max_lent of the bytes of its block. For a smaller
-  // range, a copy costs less than keeping the block in memory.
+  // A range is lent only if it has at least 1 / max_lent of the block's bytes. For a smaller range,
+  // a copy costs less than keeping the block in memory.
   static constexpr std::uint64_t max_lent = 64;
 
-  // Each thread reads and publishes all its claims before it waits for other threads, so two
-  // threads never wait for each other.
+  // Each thread reads and publishes all its claimed blocks before it waits for other threads.
+  // Therefore two threads never wait for each other.
   void read_pieces(std::span<block_piece> pieces) {
     while (!claim_and_read(pieces)) {
       const std::uint64_t found = read_alone(disk_, pieces);
@@ -424,9 +427,9 @@ class block_cache {
       for (block_piece& one : pieces) {
         if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
-        // If the other thread failed, this thread reads the block itself, and gets the error.
-        // Waiting for a third thread is not allowed, because then the last of many threads would
-        // wait for as many failing reads.
+        // If the other thread failed, this thread reads the block itself and receives the error. It
+        // must not wait for a third thread, because the last of many threads would then wait for as
+        // many failing reads.
         one.bytes = one.awaited->bytes;
         one.waits = one.bytes != nullptr;
       }
@@ -434,10 +437,10 @@ class block_cache {
     copy_out(pieces);
   }
 
-  // Returns true if the bytes of all pieces are available. Otherwise another thread is reading
-  // them, and this thread has read the blocks that no other thread reads. A flight lasts until its
-  // blocks are written to the disk, so that later readers find the bytes even if the memory has no
-  // room for them.
+  // Reads the blocks that no other thread reads. Returns true if the bytes of all pieces are
+  // available, and false if other threads are still reading some of them. A flight lasts until its
+  // blocks have been written to disk, so that later readers find the bytes even if the memory has
+  // no room.
   bool claim_and_read(std::span<block_piece> pieces) {
     std::vector<block_claim> mine;
     mine.reserve(pieces.size());
@@ -472,7 +475,7 @@ class block_cache {
     }
     auto flying = flights_.find(one.key);
     if (flying != flights_.end() && flying->second->process != ::getpid()) {
-      flights_.erase(flying);  // its thread exists only in the parent of fork()
+      flights_.erase(flying);  // in a child, the reading thread exists only in the parent of fork()
       flying = flights_.end();
     }
     if (flying != flights_.end() && (one.waits || flying->second->bytes)) {
@@ -482,17 +485,16 @@ class block_cache {
       return one.bytes != nullptr;
     }
     if (is_on_disk && !one.tried && !memory_.would_keep(one.id.length(), next_use)) {
-      one.is_alone = true;  // the rest of the block is not needed
+      one.is_alone = true;  // the remainder of the block is not needed
       return false;
     }
     one.awaited = std::make_shared<block_flight>();
-    flights_.emplace(one.key, one.awaited);  // keeps an existing flight
-    mine.push_back({&one, one.awaited});     // capacity was reserved
+    flights_.emplace(one.key, one.awaited);  // does not replace an existing flight
+    mine.push_back({&one, one.awaited});     // cannot throw, because capacity was reserved
     return false;
   }
 
-  // Ends the flights of `mine`. If a block was not read, the threads that wait for it try to read
-  // it themselves.
+  // Ends the flights of `mine`. If a block was not read, waiting threads try to read it themselves.
   void land(std::span<const block_claim> mine) noexcept {
     if (mine.empty()) return;
     const std::lock_guard lock{mutex_};
@@ -516,7 +518,7 @@ class block_cache {
     landed_.notify_all();
   }
 
-  // Runs after the waiting threads have received their bytes, because it takes time.
+  // Writes to disk after waiting threads have received their bytes, because writing takes time.
   void write(std::span<const block_claim> mine) {
     if (!write_blocks(disk_, mine)) return;
     auto listed = disk_.list();
@@ -527,15 +529,17 @@ class block_cache {
     disk_.remove(gone);
   }
 
-  static constexpr std::size_t max_named = std::size_t{1} << 24;      // blocks
-  static constexpr std::size_t max_announced = std::size_t{1} << 20;  // blocks
+  // Maximum number of planned blocks.
+  static constexpr std::size_t max_named = std::size_t{1} << 24;
+  // Maximum number of announced blocks.
+  static constexpr std::size_t max_announced = std::size_t{1} << 20;
 
   const fork_guard process_{true};
   const Store store_;
   const cached_store_options options_;
   block_disk disk_;
   known_objects objects_;
-  std::mutex mutex_;  // guards the members below; not held during reads or writes
+  std::mutex mutex_;  // guards the members below; not held during reads and writes
   std::condition_variable landed_;
   std::map<block_key, std::shared_ptr<block_flight>> flights_;
   memory_tier memory_;
@@ -545,32 +549,32 @@ class block_cache {
 
 }  // namespace detail
 
-/// A `batching_store` over any store. Keeps blocks of objects in memory and on a local disk, both
-/// limited in bytes:
+/// A `batching_store` that caches blocks of any store in memory and on a local disk, both limited
+/// in size:
 ///
 ///     cached_store near_by{bucket, {.folder = "/nvme/cache", .disk_bytes = 1 << 40}};
 ///
-/// A loader with `lookahead_bytes` informs the cache of upcoming reads, see `announce_reads`.
-/// Without such a loader, call `will_use`.
+/// A loader with `lookahead_bytes` announces upcoming reads to the cache (see `announce_reads`).
+/// Other programs can call `will_use`.
 ///
-/// An lvalue store is referenced and must outlive the cache; an rvalue is moved in. The cache looks
-/// for a block in memory, then on the disk, and finally reads it from the underlying store. If
-/// several threads need the same block, it is read once. The missing blocks of a call are read
-/// together, 16 MiB at a time. To make room, the cache evicts the block whose next use is farthest
-/// in the future or unknown (Belady 1966). Among equal blocks it evicts the least recently used.
+/// An lvalue store is referenced and must outlive the cache; an rvalue is moved in. The cache
+/// searches for a block first in memory and then on disk, and otherwise reads it from the
+/// underlying store. A block that several threads need is read once. The missing blocks of a call
+/// are read together, 16 MiB at a time. To make room, the cache evicts the block whose next use is
+/// farthest in the future or unknown (Belady 1966). Ties are broken by least recent use.
 ///
-/// If a block is on disk and does not fit in memory, only the needed part is read. A file on disk
-/// contains the block's name, length and checksums. A damaged file is removed, and its block is
-/// read from the underlying store. A full or missing disk makes the cache slower, but no read
-/// fails. `stats()` reports the reason.
+/// If a block is on disk and does not fit into memory, only the required part is read. Files on
+/// disk contain the block name, length and checksums. Damaged files are removed, and their blocks
+/// are read from the underlying store. A full or missing disk makes the cache slower, but reads do
+/// not fail. `stats()` reports the reason.
 ///
-/// Movable, not copyable. Reading is thread-safe. No lock is held during a read or a write. In a
-/// child made by fork(), blocks that other threads were reading are read again. When fork() is
-/// called, no other thread may be waiting in the cache or holding its lock.
+/// Movable, not copyable. Reading is thread-safe. No lock is held during reads and writes. A child
+/// created by fork() reads again the blocks that other threads were reading. When fork() is called,
+/// no other thread may be waiting in the cache or holding its lock.
 template <byte_store Store>
 class cached_store {
  public:
-  /// Creates a cache over `store`. Throws `option_error` if an option is out of range, and
+  /// Creates a cache of `store`. Throws `option_error` if an option is out of range, and
   /// `file_unreadable` if the folder cannot be created or read.
   template <class From>
     requires(!std::same_as<std::remove_cvref_t<From>, cached_store> &&
@@ -579,14 +583,14 @@ class cached_store {
                         const cached_store_options& options = {})
       : cache_(new detail::block_cache<Store>(std::forward<From>(store), checked(options))) {}
 
-  /// Returns the size of `object` in bytes. Queries the underlying store once, and keeps the
-  /// result. Throws what the underlying store throws.
+  /// Returns the size of `object` in bytes. Queries the underlying store once and caches the
+  /// result. Throws the errors of the underlying store.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return cache_->object(object).size;
   }
 
   /// Returns the size of `object`, and its version if the underlying store is a `versioned_store`.
-  /// Throws what the underlying store throws.
+  /// Throws the errors of the underlying store.
   [[nodiscard]] object_state state_of(std::string_view object) const
     requires versioned_store<Store>
   {
@@ -594,52 +598,53 @@ class cached_store {
     return {known.size, known.version};
   }
 
-  /// Reads a range. Throws what `read_many` throws.
+  /// Reads one range. Throws the errors of `read_many`.
   void read(const byte_range& range) const { cache_->read({&range, 1}); }
 
-  /// Reads all of `ranges`. Throws what the underlying store throws, and `file_truncated` if a
-  /// range extends beyond the end of its object.
+  /// Reads all `ranges`. Throws the errors of the underlying store, and `file_truncated` if a range
+  /// extends beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 
-  /// Lends a range if it lies in a single block that is in memory, and is at least a 64th of the
-  /// block: see `borrowable_store`. The block stays in memory until the last copy of the owner is
-  /// destroyed. A lent block that was evicted does not count towards `memory_bytes`.
+  /// Lends a range that lies in a single block in memory and covers at least 1/64 of the block (see
+  /// `borrowable_store`). The block stays in memory until the last copy of the owner is destroyed.
+  /// A lent block that was evicted does not count towards `memory_bytes`.
   [[nodiscard]] std::optional<borrowed_bytes> try_borrow(const upcoming_range& range) const {
     return cache_->try_borrow(range);
   }
-  /// Returns true if `range` is in memory or, as far as is known, on the disk: see
-  /// `warmable_store`. The range must lie in a single block of an object that was requested before.
-  /// For a block on disk, the function also starts a background read of the needed bytes, unless
-  /// they seem to be in the page cache.
+  /// Returns true if `range` is in memory or known to be on disk (see `warmable_store`). Returns
+  /// false unless the range lies in a single block of an object that was requested before. For a
+  /// block on disk, also starts a background read of the required bytes, unless they seem to be in
+  /// the page cache.
   [[nodiscard]] bool warm(const upcoming_range& range) const { return cache_->warm(range); }
 
-  /// Sets the ranges of all coming reads, in their order, and replaces the previous plan. Blocks
-  /// outside the plan, and blocks after the first 2^24, are evicted first. A wrong order only costs
-  /// cache hits. A range is cut at the end of its object. Each block of a range takes 80 bytes.
+  /// Sets the plan of all future reads, in order, and replaces the previous plan. Blocks outside
+  /// the plan and blocks after the first 2^24 are evicted first. A wrong order affects only the hit
+  /// rate. Ranges are truncated at the end of their object. Each block of a range occupies 80
+  /// bytes.
   ///
-  /// While planned uses remain, they have priority over announced reads. An empty `ranges` clears
-  /// the plan. After 2^17 consecutive uses of other blocks the cache drops the plan.
+  /// Planned uses have priority over announced reads. An empty `ranges` clears the plan. The cache
+  /// drops the plan after 2^17 consecutive uses of unplanned blocks.
   ///
-  /// If a range has more than 4096 blocks, queries the underlying store for the size of the object,
-  /// and throws what the query throws. Any thread may call this, preferably between two epochs.
+  /// For a range of more than 4096 blocks, queries the underlying store for the object size and
+  /// throws its errors. Any thread may call this, preferably between epochs.
   void will_use(std::span<const upcoming_range> ranges) const { cache_->will_use(ranges); }
 
-  /// Appends reads that a reader expects: see `planned_store`. A loader with `lookahead_bytes` over
-  /// `stored_blobs` calls this. Announcements are ignored while uses planned by `will_use` remain,
-  /// and beyond 2^20 uses of blocks. Each use takes 80 bytes. A use that 2^17 later uses have
-  /// overtaken is dropped. If the size of an object is unknown, a range of more than 4096 blocks
-  /// counts as its first block. The underlying store is not queried.
+  /// Appends reads that the caller `who` expects (see `planned_store`). A loader with
+  /// `lookahead_bytes` over `stored_blobs` calls this. Announcements are ignored while uses planned
+  /// by `will_use` remain, and beyond 2^20 block uses. Each use occupies 80 bytes. A use is dropped
+  /// if 2^17 later uses happen first. In an object of unknown size, only the first block of a range
+  /// of more than 4096 blocks counts. Does not query the underlying store.
   void announce_reads(const void* who, std::span<const upcoming_range> ranges) const {
     cache_->announce_reads(who, ranges);
   }
   /// Withdraws the announcements of `who`.
   void retract(const void* who) const { cache_->retract(who); }
-  /// Returns how many bytes are worth announcing: 2^19 blocks.
+  /// Returns the maximum total size in bytes of useful announcements: 2^19 blocks.
   [[nodiscard]] std::uint64_t plan_capacity() const noexcept {
     return cache_->options().block_bytes << 19U;
   }
 
-  /// Returns the counters so far. Any thread may call this.
+  /// Returns the current statistics. Any thread may call this.
   [[nodiscard]] cached_store_stats stats() const { return cache_->stats(); }
 
  private:
@@ -654,7 +659,7 @@ class cached_store {
   std::unique_ptr<detail::block_cache<Store>, detail::delete_unless_forked> cache_;
 };
 
-/// References an lvalue store, and moves an rvalue store in.
+/// Deduces a reference for an lvalue store and a value for an rvalue store.
 template <class Store>
 cached_store(Store&&, const cached_store_options& = {}) -> cached_store<detail::kept_store<Store>>;
 

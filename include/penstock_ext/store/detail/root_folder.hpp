@@ -21,8 +21,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the problem of an object's name, or "" if the name is valid. The name of a file below a
-/// folder is relative, and no part of it is "..".
+/// Returns the problem with an object name, or "" if the name is valid. A valid name is relative
+/// and contains no "..".
 [[nodiscard]] inline std::string_view name_problem(std::string_view name) {
   if (name.empty()) return "an empty name";
   if (name.find('\0') != std::string_view::npos) return "a name with a NUL";
@@ -32,13 +32,13 @@ namespace detail {
   return {};
 }
 
-/// Opens files below a folder by relative names, and never opens files outside the folder. The
-/// system resolves each name beneath the folder (openat2). If the system has no openat2, each part
-/// of the name is opened separately, and links are refused. Movable and thread-safe.
+/// Opens files below a folder by relative name, and never opens files outside the folder. The
+/// kernel resolves each name beneath the folder (openat2). If the kernel has no openat2, each
+/// component of the name is opened separately, and links are rejected. Movable and thread-safe.
 class root_folder {
  public:
-  /// Opens the folder `path`, which itself may be a link. `has_openat2` specifies whether to try
-  /// openat2. Throws `file_unreadable`.
+  /// Opens the folder `path`, which may be a link. `has_openat2` specifies if openat2 is tried.
+  /// Throws `file_unreadable`.
   explicit root_folder(std::string path, bool has_openat2 = true)
       : path_(std::move(path)),
         folder_(open_at(AT_FDCWD, path_.c_str(), O_DIRECTORY)),
@@ -46,7 +46,7 @@ class root_folder {
     if (folder_.get() < 0) throw file_unreadable(path_, 0, "a readable folder", system_reason());
   }
 
-  /// Returns the path as passed to the constructor.
+  /// Returns the path passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// Returns the path of the file `name`, for messages.
   [[nodiscard]] std::string path_of(std::string_view name) const {
@@ -55,18 +55,18 @@ class root_folder {
 
   /// Opens the regular file `name` for reading. `flags` are additional flags of open. Throws
   /// `object_name_error` if the name leads outside the folder, and `file_unreadable` if the file is
-  /// missing or not a regular file. If the errno value is `allowed`, the result is an empty
-  /// descriptor instead.
+  /// missing or not a regular file. If the errno value is `allowed`, returns an empty descriptor
+  /// instead.
   [[nodiscard]] descriptor open(std::string_view name, int flags = 0, int allowed = 0) const {
     if (const auto problem = name_problem(name); !problem.empty()) {
       throw object_name_error(std::string{name}, 0, "a relative path without '..'",
                               std::string{problem});
     }
     const std::string text{name};
-    // O_NONBLOCK, because opening a pipe without a writer must not block.
+    // O_NONBLOCK, so that opening a pipe without a writer does not block.
     flags |= O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     descriptor file = has_openat2_ ? open_beneath(text, flags) : descriptor{-1};
-    // ENOSYS means a kernel before 5.6. EPERM means a container that refuses unknown calls.
+    // ENOSYS means a kernel older than 5.6. EPERM means a container that denies unknown calls.
     if (!has_openat2_ || (file.get() < 0 && (errno == ENOSYS || errno == EPERM))) {
       file = open_by_parts(text, flags);
     }
@@ -75,7 +75,7 @@ class root_folder {
     struct ::stat status {};
     if (::fstat(file.get(), &status) != 0) fail(name);
     require_regular(status, [&] { return path_of(name); });
-    // With O_NONBLOCK set, io_uring returns EAGAIN for data that is not in memory.
+    // With O_NONBLOCK, io_uring would return EAGAIN for data that is not in memory.
     const int now = ::fcntl(file.get(), F_GETFL);
     if (now < 0 || ::fcntl(file.get(), F_SETFL, now & ~O_NONBLOCK) != 0) fail(name);
     return file;
@@ -94,7 +94,7 @@ class root_folder {
     ::open_how how{};
     how.flags = static_cast<unsigned>(flags);
     how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
-    // EAGAIN means that a folder in the path was renamed during the call, so the kernel could not
+    // EAGAIN means that a folder in the path was renamed concurrently, so the kernel could not
     // resolve the path.
     for (int tries = 0;; ++tries) {
       const long file = ::syscall(SYS_openat2, folder_.get(), name.c_str(), &how, sizeof how);

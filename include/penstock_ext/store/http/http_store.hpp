@@ -15,60 +15,59 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `batching_store` of the objects below a URL, read by ranges over HTTP/1.1, with or without
-/// TLS. Requires libcurl: the CMake target `penstock::http`.
+/// A `batching_store` of objects below a URL, read with range requests over HTTP/1.1, with or
+/// without TLS. Requires libcurl (CMake target `penstock::http`).
 ///
 ///     http_store files{"https://data.example.org/imagenet"};
 ///     files.read({"train-000.tar", 4096, room});
 ///
-/// A single thread of the store performs all requests, with up to `max_in_flight` of them in
-/// flight, over persistent connections. Callers block until their requests have finished. A request
-/// that fails for a temporary reason is retried after a random delay. Certificates are verified.
-/// The proxy is taken from the environment, as in curl.
+/// A single reactor thread performs all requests over persistent connections, with up to
+/// `max_in_flight` requests in flight. Callers block until their requests have finished. Requests
+/// with transient failures are retried after a random delay. Certificates are verified. As in curl,
+/// environment variables specify the proxy.
 ///
 /// The store checks each response: the status, Content-Range, the length, and the size, ETag and
-/// Last-Modified against earlier responses. Errors are the types of
-/// `penstock_ext/store/byte_store.hpp`, and `file_truncated` for a range that extends beyond the
-/// end of the object. Error messages contain the URL without its query. After an exception the
+/// Last-Modified against earlier responses. The error types are in
+/// `penstock_ext/store/byte_store.hpp`. A range beyond the end of the object causes
+/// `file_truncated`. Error messages contain the URL without its query. After an exception, the
 /// store no longer writes to the caller's memory.
 ///
 /// Movable, not copyable. Several threads may call all members concurrently. The destructor ends
-/// the thread, and no call may be in progress when it starts. In a child made by fork() each call
-/// throws `std::logic_error`. The constructor calls `curl_global_init`, which counts references and
-/// locks.
+/// the thread. No call may be in progress when the destructor starts. In a child created by fork(),
+/// each call throws `std::logic_error`. The constructor calls `curl_global_init`.
 class http_store {
  public:
   /// Creates a store. The URL of an object is `base_url` + '/' + its percent-encoded name. A query
   /// in `base_url` is sent with each request and treated as secret. Throws `option_error` if the
-  /// URL or an option is invalid. Throws `std::system_error` if the system refuses a thread or a
-  /// descriptor. Sends no request.
+  /// URL or an option is invalid. Throws `std::system_error` if the system cannot create a thread
+  /// or a descriptor. Does not send a request.
   explicit http_store(std::string_view base_url, const http_options& options = {})
       : client_(std::make_unique<const detail::http_client>(
             detail::parse_store_url(base_url, "base_url"), options,
             std::make_shared<const detail::http_service>(options.headers))) {}
 
-  /// Returns the object's size in bytes. The size comes from a HEAD request. If HEAD returns no
-  /// size or 0, the size comes from the Content-Range of a request for the first byte.
+  /// Returns the object size in bytes from a HEAD request. If HEAD returns no size or 0, requests
+  /// the first byte and uses the size in Content-Range.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return state_of(object).size;
   }
 
-  /// Returns the object's size and its version as the server reports it: see `versioned_store`. The
-  /// version is the ETag. Without a strong ETag, the version also contains Last-Modified.
+  /// Returns the object size, and the version reported by the server (see `versioned_store`). The
+  /// version is the ETag. If the ETag is not strong, the version also contains Last-Modified.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     return client_->state_of(object);
   }
 
-  /// Reads one range; see `read_many`.
+  /// Reads one range (see `read_many`).
   void read(const byte_range& range) const { read_many({&range, 1}); }
 
-  /// Reads all ranges, of any objects in any order. Neighboring ranges share a request, and all
+  /// Reads all ranges, from any objects in any order. Adjacent ranges share a request, and all
   /// requests run concurrently. Throws the error of the first request that fails permanently.
   void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
-  /// Returns the base URL of the objects, without its query.
+  /// Returns the base URL without its query.
   [[nodiscard]] std::string root() const { return client_->base().shown(); }
-  /// Returns the counters so far.
+  /// Returns the current statistics.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:

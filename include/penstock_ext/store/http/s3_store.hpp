@@ -24,11 +24,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The request headers that S3 needs, and the meaning of its errors. The Range header is not
-/// signed, because a proxy may change it.
+/// Request headers for S3, and the interpretation of S3 errors. The Range header is not signed,
+/// because a proxy may change it.
 class s3_service final : public http_service {
  public:
-  /// If `asks_for_sums` is true, requests the checksums that the server stores.
+  /// If `asks_for_sums` is true, requests the checksums stored by the server.
   explicit s3_service(s3_place place, bool asks_for_sums = false)
       : http_service({}), place_(std::move(place)), asks_for_sums_(asks_for_sums) {}
 
@@ -37,10 +37,10 @@ class s3_service final : public http_service {
     return headers(method, target, std::time(nullptr));
   }
 
-  /// Returns the header lines of a request that is signed at `now`.
+  /// Returns the headers of a request that is signed at time `now`.
   [[nodiscard]] std::vector<std::string> headers(std::string_view method, const http_target& target,
                                                  std::time_t now) const {
-    // Only for objects, because a listing has no checksum.
+    // Requests checksums only for objects, because a listing has no checksum.
     std::vector<signed_line> lines{{"host", std::string{target.host()}}};
     if (asks_for_sums_ && target.query.empty())
       lines.emplace_back("x-amz-checksum-mode", "ENABLED");
@@ -97,18 +97,18 @@ class s3_service final : public http_service {
   }
 
  private:
-  // Converts to header lines of a request.
+  // Converts signed headers to header lines.
   [[nodiscard]] static std::vector<std::string> written(const std::vector<signed_line>& lines) {
     std::vector<std::string> all;
     for (const auto& [name, content] : lines) {
-      if (name == "host") continue;  // libcurl adds it
+      if (name == "host") continue;  // libcurl adds the Host header
       all.push_back(name);
       all.back().append(": ").append(content);
     }
     return all;
   }
 
-  // Escapes a region name, which is untrusted because it comes from the server.
+  // Escapes a region name, which is untrusted because the server sent it.
   [[nodiscard]] static std::string safe(const std::string& text) {
     return percent_encoded(text.substr(0, 64), "");
   }
@@ -119,8 +119,8 @@ class s3_service final : public http_service {
 
 }  // namespace detail
 
-/// A `batching_store` of the objects of an S3 bucket, or of a server with the same protocol.
-/// Requires libcurl: the CMake target `penstock::http`.
+/// A `batching_store` of the objects in an S3 bucket, or on a server with the same protocol.
+/// Requires libcurl (CMake target `penstock::http`).
 ///
 ///     s3_store photos{"my-bucket", {.region = "eu-central-1"}};
 ///     for (const s3_object& shard : photos.list("train/")) ...
@@ -128,62 +128,62 @@ class s3_service final : public http_service {
 /// Requests are signed with AWS Signature Version 4. Credentials come from the options, from
 /// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or from the profile in
 /// ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE,
-/// AWS_PROFILE). The files are read once, at construction, with the rules of botocore. Messages
-/// never contain credentials. The store does not query the credentials of an instance or a
-/// container. A profile that needs SSO, a role or another program for its credentials is an error.
+/// AWS_PROFILE). The files are read once, at construction, by botocore rules. Messages never
+/// contain credentials. The store does not query instance or container credentials. A profile that
+/// needs SSO, a role or another program for its credentials is an error.
 ///
 /// Any key can be read, including keys with a leading slash, or with "." or ".." between slashes.
 ///
-/// Redirects are not followed. The error contains the region that the server reports. Otherwise the
-/// store behaves like `http_store`, also with regard to threads, lifetime and fork().
+/// Redirects are not followed. The error contains the region reported by the server. Otherwise the
+/// store behaves like `http_store`, including threads, lifetime and fork().
 class s3_store {
  public:
   /// Creates a store for the bucket `bucket`, without sending a request. Throws:
   /// - `option_error` if an option is invalid
   /// - `access_denied` if no credentials are found
-  /// - `file_unreadable` if a file of AWS cannot be read
-  /// - `file_format_error` if a file of AWS has an error or a setting that the store does not
-  ///   support
-  /// - `std::system_error` if the system refuses a thread or a descriptor
+  /// - `file_unreadable` if an AWS configuration file cannot be read
+  /// - `file_format_error` if an AWS configuration file has an error or an unsupported setting
+  /// - `std::system_error` if the system cannot create a thread or a descriptor
   explicit s3_store(std::string_view bucket, const s3_options& options = {})
       : s3_store(detail::place_of(bucket, options), options.http, bucket.ends_with("--x-s3")) {}
 
-  /// Returns the object's size in bytes.
+  /// Returns the object size in bytes.
   [[nodiscard]] std::uint64_t size_of(std::string_view key) const { return state_of(key).size; }
 
-  /// Returns the object's size and its version as the server reports it: see `versioned_store`. The
-  /// version is the ETag. Without a strong ETag, the version also contains Last-Modified.
+  /// Returns the object size, and the version reported by the server (see `versioned_store`). The
+  /// version is the ETag. If the ETag is not strong, the version also contains Last-Modified.
   [[nodiscard]] object_state state_of(std::string_view key) const { return client_->state_of(key); }
 
-  /// Reads one range; see `read_many`.
+  /// Reads one range (see `read_many`).
   void read(const byte_range& range) const { read_many({&range, 1}); }
 
-  /// Reads all ranges, of any objects in any order. Neighboring ranges share a request, and all
+  /// Reads all ranges, from any objects in any order. Adjacent ranges share a request, and all
   /// requests run concurrently. Throws the error of the first request that fails permanently.
   void read_many(std::span<const byte_range> ranges) const { client_->read_many(ranges); }
 
-  /// Returns the objects whose keys start with `prefix`, in the order of the server, which sorts
-  /// keys by their bytes. Directory buckets use another order. Sends one request per thousand
-  /// objects. Later responses are compared with the listed sizes.
+  /// Returns the objects whose keys start with `prefix`, in server order, which sorts keys bytewise
+  /// except in directory buckets. Sends one request for each thousand objects. Later responses are
+  /// compared with the listed sizes.
   ///
-  /// Throws what `read` throws. Throws `bad_response` if a response is not a listing, does not
-  /// continue the order of the previous page, or if more than a thousand pages in a row have no
-  /// key.
+  /// Throws the errors of `read`. Throws `bad_response` if a response is not a listing or does not
+  /// continue the order of the previous page, or if more than a thousand consecutive pages are
+  /// empty.
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
     const detail::http_target& bucket = client_->base();
     std::vector<s3_object> all;
     std::set<std::string> tokens;
     std::string next;
-    std::size_t empty_pages = 0;  // consecutive pages; a service may filter its results
+    // Consecutive empty pages, because a service may filter its results.
+    std::size_t empty_pages = 0;
     do {
-      // Sorted by name, as the signature requires.
+      // The query parameters are sorted by name, as the signature requires.
       detail::http_target page{bucket.origin, bucket.path.empty() ? "/" : bucket.path, ""};
       if (!next.empty()) {
         page.query = "continuation-token=" + detail::percent_encoded(next, "") + '&';
       }
       page.query += "encoding-type=url&list-type=2&prefix=" + detail::percent_encoded(prefix, "");
       auto answer = detail::list_answer::parse(client_->page(page), page.shown());
-      // Directory buckets, whose names end in "--x-s3", have another order.
+      // Directory buckets, whose names end in "--x-s3", are not sorted by key.
       const bool goes_on = is_directory_ || all.empty() || answer.objects.empty() ||
                            all.back().key < answer.objects.front().key;
       empty_pages = answer.objects.empty() ? empty_pages + 1 : 0;
@@ -199,9 +199,9 @@ class s3_store {
     return all;
   }
 
-  /// Returns the URL of the bucket.
+  /// Returns the bucket URL.
   [[nodiscard]] std::string root() const { return client_->base().shown(); }
-  /// Returns the counters so far.
+  /// Returns the current statistics.
   [[nodiscard]] http_stats stats() const { return client_->stats(); }
 
  private:

@@ -39,18 +39,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns a 64-bit checksum that detects damage: XXH3 with seed 0.
+/// Returns a 64-bit checksum (XXH3 with seed 0), which detects corruption, not tampering.
 [[nodiscard]] inline std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
   return ::XXH3_64bits(bytes.data(), bytes.size());
 }
 
-/// Identifies a block of an object of a store.
+/// Identifies a block of an object in a store.
 struct block_id {
-  std::string_view store;  ///< Name of the store, as configured in the cache.
+  std::string_view store;  ///< store name, as configured in the cache
   std::string_view object;
   std::uint64_t object_size = 0;
-  std::uint64_t block_size = 0;  ///< Size of all blocks except the object's last block.
-  std::uint64_t number = 0;      ///< Index within the object, from 0.
+  std::uint64_t block_size = 0;  ///< size of all blocks except the object's last block
+  std::uint64_t number = 0;      ///< block index in the object
 
   /// Returns the length of the block in bytes.
   [[nodiscard]] std::uint64_t length() const noexcept {
@@ -59,39 +59,39 @@ struct block_id {
   }
 };
 
-/// Number of bytes of a block that share a checksum, so that a part of the block can be read and
-/// verified separately.
+/// Number of block bytes that share a checksum, so that a part of a block can be read and verified
+/// separately.
 inline constexpr std::size_t chunk_bytes = std::size_t{16} << 10;
 
-/// The header of a block's file. After the header, the file contains the name of the store, the
-/// name of the object, the checksums of the chunks and the bytes of the block. Written in the byte
-/// order of the machine. On a machine with another byte order, `magic` does not match.
+/// Header of a block file. It is followed by the store name, the object name, the chunk checksums
+/// and the block bytes. Integers are in native byte order. On a machine with a different byte
+/// order, `magic` does not match.
 struct block_header {
   static constexpr std::uint64_t expected_magic = 0x34'4b'4c'42'4b'54'53'50U;  // "PSTKBLK4"
 
   std::uint64_t magic = expected_magic;
-  std::uint64_t header_sum = 0;  ///< Checksum of everything between it and the block's bytes.
+  std::uint64_t header_sum = 0;  ///< checksum of the bytes between this member and the block bytes
   std::uint64_t chunk_size = chunk_bytes;
   std::uint64_t object_size = 0;
   std::uint64_t block_size = 0;
   std::uint64_t number = 0;
-  std::uint64_t store_length = 0;   ///< Length of the store's name.
-  std::uint64_t object_length = 0;  ///< Length of the object's name.
+  std::uint64_t store_length = 0;   ///< length of the store name
+  std::uint64_t object_length = 0;  ///< length of the object name
 };
 static_assert(sizeof(block_header) == 64, "written as it is");
 inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
 
-/// Returns the number of chunks of block `id`. The last chunk may be shorter.
+/// Returns the number of chunks in block `id`. The last chunk may be shorter.
 [[nodiscard]] inline std::uint64_t chunks_of(const block_id& id) noexcept {
   return (id.length() + chunk_bytes - 1) / chunk_bytes;
 }
-/// Returns the number of bytes before the content of block `id` in its file.
+/// Returns the offset of the block bytes in the file of block `id`.
 [[nodiscard]] inline std::size_t start_bytes(const block_id& id) noexcept {
   return sizeof(block_header) + id.store.size() + id.object.size() +
          static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t));
 }
 
-/// Returns the header of block `id`'s file, without its checksum.
+/// Returns the file header of block `id` without its checksum.
 [[nodiscard]] inline block_header header_of(const block_id& id) noexcept {
   return {.object_size = id.object_size,
           .block_size = id.block_size,
@@ -100,7 +100,7 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
           .object_length = id.object.size()};
 }
 
-/// Returns the bytes before the content of block `id` in its file.
+/// Returns the file content of block `id` that precedes the block bytes.
 [[nodiscard]] inline std::vector<std::byte> block_start(const block_id& id,
                                                         std::span<const std::byte> bytes) {
   block_header header = header_of(id);
@@ -124,7 +124,7 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   return start;
 }
 
-/// Returns true if `start` is the undamaged start of block `id`'s file.
+/// Returns true if `start` is the undamaged start of the file of block `id`.
 [[nodiscard]] inline bool is_start_of(const block_id& id, std::span<const std::byte> start) {
   if (start.size() != start_bytes(id)) return false;
   block_header header = header_of(id);
@@ -135,9 +135,9 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
          names.substr(id.store.size()).starts_with(id.object);
 }
 
-/// Returns true if `bytes` match their checksums in `start`, which is the start of block `id`'s
-/// file. `bytes` are consecutive chunks, starting at chunk `first`. The last chunk has the same
-/// length as in the block.
+/// Returns true if `bytes` match their checksums in `start`, the start of the file of block `id`.
+/// `bytes` are consecutive chunks, starting at chunk `first`. The last chunk has the same length as
+/// in the block.
 [[nodiscard]] inline bool are_whole(const block_id& id, std::span<const std::byte> start,
                                     std::uint64_t first, std::span<const std::byte> bytes) {
   const auto sums = start.last(static_cast<std::size_t>(chunks_of(id) * sizeof(std::uint64_t)));
@@ -151,8 +151,8 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   return true;
 }
 
-/// Returns the number of block `id`. The name of the file is this number in hexadecimal digits. Two
-/// blocks may share a number; the names in the file distinguish them.
+/// Returns the number of block `id`. The file name is this number in hexadecimal. Two blocks may
+/// share a number. The names in the file distinguish them.
 [[nodiscard]] inline std::uint64_t block_number(const block_id& id) {
   std::array<std::uint64_t, 5> parts{checksum(std::as_bytes(std::span{id.store})),
                                      checksum(std::as_bytes(std::span{id.object})), id.block_size,
@@ -160,8 +160,8 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
   return checksum(std::as_bytes(std::span{parts}));
 }
 
-/// Fills all of `parts`, one after the other, from `file`, starting at byte `offset`. Returns false
-/// if the file ends too early or cannot be read.
+/// Fills all `parts` consecutively from `file`, starting at byte `offset`. Returns false if the
+/// file ends too early or cannot be read.
 template <std::size_t Count>
 [[nodiscard]] bool read_all(int file, std::uint64_t offset,
                             std::array<std::span<std::byte>, Count> parts) noexcept {
@@ -188,7 +188,7 @@ template <std::size_t Count>
 
 /// Reads a part of block `id` from its file into `out`, which must not be empty. The part starts at
 /// byte `from` of the block. Returns true if the file belongs to the block and the chunks that
-/// contain the part are intact. Chunks that are only partly needed are read into temporary memory.
+/// contain the part are intact. Partially requested chunks are read into temporary memory.
 [[nodiscard]] inline bool read_block_part(int file, const block_id& id, std::uint64_t from,
                                           std::span<std::byte> out) {
   const auto begin = static_cast<std::size_t>(from);
@@ -223,24 +223,24 @@ template <std::size_t Count>
   return true;
 }
 
-/// A file of a block in the folder.
+/// A block file in a folder listing.
 struct listed_block {
   std::uint64_t number;
   std::uint64_t bytes;
-  std::int64_t changed;  ///< Time of the last change, in nanoseconds since 1970.
+  std::int64_t changed;  ///< Modification time in nanoseconds since 1970.
 };
 
-/// The files of blocks in a folder, which several processes may share. A file is written under a
-/// temporary name while its process holds a lock on it (flock), and is then renamed. A temporary
-/// file without a lock was left by a process that has ended. Thread-safe, without a mutex.
+/// The block files in a folder that several processes may share. A process writes a file under a
+/// temporary name while it holds a lock on the file (flock), and then renames the file. A temporary
+/// file without a lock was left by a process that has ended. Thread-safe without a mutex.
 class block_folder {
  public:
-  /// The result of a read. `unreadable` means that the block's file could not be opened or read.
+  /// Read results. `unreadable` means that the block file could not be opened or read.
   enum class found : std::uint8_t { whole, nothing, damaged, unreadable };
-  /// The likely location of data that will be read.
+  /// Estimated location of data that will be read.
   enum class nearness : std::uint8_t { nothing, in_memory, asked_for };
 
-  /// Opens the folder `path`, and creates it if it is missing. Throws `file_unreadable`.
+  /// Opens the folder `path`, which is created if missing. Throws `file_unreadable`.
   explicit block_folder(std::string path) : path_(std::move(path)), folder_(-1) {
     std::error_code wrong;
     std::filesystem::create_directories(path_, wrong);
@@ -251,16 +251,16 @@ class block_folder {
     }
   }
 
-  /// Returns the path as passed to the constructor.
+  /// Returns the path passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
-  /// Returns the size of a block's file in bytes.
+  /// Returns the size of a block file in bytes.
   [[nodiscard]] static std::uint64_t file_bytes(const block_id& id) noexcept {
     return start_bytes(id) + id.length();
   }
 
-  /// Reads a part of block `id` into `out`, which must not be empty. The part starts at byte `from`
-  /// of the block, whose file is `number`. Removes the file if that part is damaged, or if the file
+  /// Reads a part of block `id` from file `number` into `out`, which must not be empty. The part
+  /// starts at byte `from` of the block. Removes the file if that part is damaged, or if the file
   /// belongs to another block or to an object of another size. If the file cannot be opened,
   /// `wrong` receives the errno value.
   [[nodiscard]] found read(std::uint64_t number, const block_id& id, std::uint64_t from,
@@ -288,8 +288,8 @@ class block_folder {
     const ::iovec probe{&last, 1};
     const auto place = static_cast<off_t>(start + from + bytes - 1);
     if (::preadv2(file.get(), &probe, 1, place, RWF_NOWAIT) == 1) return nearness::in_memory;
-    // Uses steps that every device accepts, because the system reads only the beginning of a longer
-    // range. Ignores failures.
+    // Advises in small steps, because the system reads only the beginning of a longer range.
+    // Ignores failures.
     constexpr std::uint64_t step = std::uint64_t{128} << 10;
     const auto advise = [&](std::uint64_t begin, std::uint64_t end) {
       for (; begin < end; begin += step) {
@@ -304,19 +304,19 @@ class block_folder {
     return nearness::asked_for;
   }
 
-  /// Writes block `id` as file `number`. Returns 0, or the errno value of a failure, in which case
-  /// the previous file stays in place.
+  /// Writes block `id` as file `number`. Returns 0 or an errno value. After a failure, the previous
+  /// file remains.
   [[nodiscard]] int write(std::uint64_t number, const block_id& id,
                           std::span<const std::byte> bytes) const {
     const std::vector<std::byte> start = block_start(id, bytes);
     const std::string name = name_of(number).data();
-    // Another process that starts at this moment may mistake the file for a leftover before it is
-    // locked.
+    // Another process that starts at this moment may mistake the file for a leftover before the
+    // file is locked.
     for (int tries = 0;; ++tries) {
       const std::string part = part_name(name);
       const descriptor file =
           open_at(folder_.get(), part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-      // In containers with their own process ids, the name may already be in use.
+      // In containers with separate process ids, the name may already be in use.
       if (file.get() < 0 && errno == EEXIST && tries < max_tries) continue;
       if (file.get() < 0) return errno;
       int wrong = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -336,7 +336,7 @@ class block_folder {
     ::unlinkat(folder_.get(), name_of(number).data(), 0);
   }
 
-  /// Returns all blocks that are in the folder now.
+  /// Returns all block files in the folder.
   [[nodiscard]] std::vector<listed_block> list() const {
     std::vector<listed_block> all;
     each([&](const char* name, std::uint64_t number, std::string_view ending) {
@@ -350,7 +350,7 @@ class block_folder {
     return all;
   }
 
-  /// Removes temporary files left by processes that have ended.
+  /// Removes temporary files left by ended processes.
   void remove_left_over() const {
     each([&](const char* name, std::uint64_t, std::string_view ending) {
       if (!ending.starts_with(".block.part-")) return;
@@ -365,7 +365,7 @@ class block_folder {
   static constexpr std::size_t digits = 16;
   static constexpr int max_tries = 3;
 
-  // Calls visit(name, number, ending) for each file whose name begins with a number.
+  // Calls visit(name, number, ending) for each file whose name begins with a block number.
   template <class Visit>
   void each(const Visit& visit) const {
     descriptor again = open_at(folder_.get(), ".", O_DIRECTORY);
@@ -398,14 +398,13 @@ class block_folder {
   descriptor folder_;
 };
 
-/// Guesses whether files are in the page cache, so that not every file has to be opened to find
-/// out. If the last 32 probed files were in the cache, only every 16th file is probed. After a
-/// wrong guess, a read waits for the disk, or for the underlying store if the file is gone.
-/// Thread-safe.
+/// Predicts if files are in the page cache, to avoid opening each file. If the last 32 probed files
+/// were in the cache, only every 16th file is probed. After a wrong prediction, a read waits for
+/// the disk, or for the underlying store if the file is gone. Thread-safe.
 class page_cache_guess {
  public:
-  /// Returns true if the next file should be probed. Otherwise it is assumed to be in the page
-  /// cache.
+  /// Returns true if the next file should be probed. Otherwise the file is assumed to be in the
+  /// page cache.
   [[nodiscard]] bool is_due() noexcept {
     return in_a_row_.load(std::memory_order_relaxed) < enough ||
            turn_.fetch_add(1, std::memory_order_relaxed) % one_of == 0;
@@ -423,18 +422,19 @@ class page_cache_guess {
   static constexpr std::uint32_t enough = 32;
   static constexpr std::uint32_t one_of = 16;
 
-  // Number of consecutive hits, up to `enough`; concurrent threads may exceed it slightly. Relaxed,
-  // like `turn_`, because only the next guess depends on them.
+  // Number of consecutive hits, up to `enough`. Concurrent threads may exceed it slightly. Relaxed
+  // suffices for this member and `turn_`, because only the next prediction depends on them.
   std::atomic<std::uint32_t> in_a_row_{0};
   std::atomic<std::uint32_t> turn_{0};
 };
 
-/// The blocks on disk, if the cache has a folder. Knows which blocks exist, as far as this process
-/// has seen, and the order of their eviction. Failures are counted and do not throw. Thread-safe.
-/// The mutex is not held during file operations, and may be locked while the cache's mutex is held.
+/// The disk cache. Stores which blocks exist, as far as this process knows, and their eviction
+/// order. Failures are counted and do not throw. Thread-safe. The mutex is not held during file
+/// operations, and may be locked while the mutex of the cache is held.
 class block_disk {
  public:
-  /// Keeps up to `max` bytes of files in `folder`; "" keeps none. Throws `file_unreadable`.
+  /// Caches up to `max` bytes of files in `folder`. "" disables the disk cache. Throws
+  /// `file_unreadable`.
   block_disk(const std::string& folder, std::uint64_t max) : max_(max) {
     if (folder.empty()) return;
     folder_.emplace(folder);
@@ -442,8 +442,8 @@ class block_disk {
     remove(look(list(), [](std::uint64_t) { return never; }));
   }
 
-  /// Reads a part of block `id` into `out`, if the block is on disk. The part starts at byte `from`
-  /// of the block, whose number is `number`.
+  /// Reads a part of block `id`, whose number is `number`, into `out` if the block is on disk. The
+  /// part starts at byte `from` of the block.
   [[nodiscard]] block_folder::found read(std::uint64_t number, const block_id& id,
                                          std::uint64_t from, std::span<std::byte> out) {
     using result = block_folder::found;
@@ -473,8 +473,8 @@ class block_disk {
     return where != nearness::nothing;
   }
 
-  /// Sets the next use of block `id` to `next_use`, if the block is on disk as far as is known.
-  /// Returns true in that case.
+  /// Sets the next use of block `id` to `next_use` and returns true if the block is known to be on
+  /// disk.
   bool use(std::uint64_t number, const block_id& id, std::uint64_t next_use) {
     const std::lock_guard lock{mutex_};
     if (!order_.holds(number)) return false;
@@ -501,7 +501,7 @@ class block_disk {
     order_.renew(number, next_use);
   }
 
-  /// Writes block `id`, unless it would be evicted before the blocks on disk. Returns true if the
+  /// Writes block `id`, unless it would be evicted before all blocks on disk. Returns true if the
   /// caller should call `look` next.
   [[nodiscard]] bool write(std::uint64_t number, const block_id& id,
                            std::span<const std::byte> bytes, std::uint64_t next_use) {
@@ -530,17 +530,16 @@ class block_disk {
       return false;
     }
     ++written_;
-    skips_ = first_skips;  // the disk works again
+    skips_ = first_skips;  // the disk has recovered
     written_since_look_ += file_bytes;
     if (written_since_look_ <= max_ / 16) return false;
     written_since_look_ = 0;
     return true;
   }
 
-  /// Returns the files that are in the folder now, including files that other processes have
-  /// written.
+  /// Returns the files in the folder, including those written by other processes.
   [[nodiscard]] std::vector<listed_block> list() const { return folder_->list(); }
-  /// Replaces the known blocks with those listed. `next_use(number)` returns the next use of a
+  /// Replaces the known blocks with those in `listed`. `next_use(number)` returns the next use of a
   /// block. Returns the numbers of the blocks to remove.
   template <class NextUse>
   [[nodiscard]] std::vector<std::uint64_t> look(std::vector<listed_block> listed,
@@ -550,8 +549,8 @@ class block_disk {
     order_.keep_only([&](std::uint64_t number) {
       return std::ranges::binary_search(listed, number, {}, &listed_block::number);
     });
-    // Blocks of other processes count as older than all blocks used by this process. Among the
-    // former, the last written is the youngest.
+    // Blocks written by other processes count as older than all blocks used by this process. Among
+    // them, the most recently written block is the youngest.
     std::ranges::stable_sort(listed, std::greater{}, &listed_block::changed);
     for (const listed_block& one : listed) {
       if (!order_.holds(one.number)) {
@@ -565,7 +564,7 @@ class block_disk {
     for (const std::uint64_t number : gone) folder_->remove(number);
   }
 
-  /// Writes the counters into `stats`.
+  /// Writes the disk statistics to `stats`.
   template <class Stats>
   void tell(Stats& stats) {
     const std::lock_guard lock{mutex_};
@@ -579,8 +578,8 @@ class block_disk {
  private:
   static constexpr std::uint64_t first_skips = 8;
 
-  // Returns the blocks to remove, which no longer count as being on disk. The caller of this
-  // function and of `record_failure` holds the mutex.
+  // Removes blocks from the eviction order until the limit is met, and returns their numbers. The
+  // caller of this function and of `record_failure` must hold the mutex.
   [[nodiscard]] std::vector<std::uint64_t> evict() {
     std::vector<std::uint64_t> gone;
     while (order_.bytes() > max_) {

@@ -18,17 +18,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The next use of a block that will not be used again.
+/// Next use of a block that will not be used again.
 inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)();
 
-/// The held blocks in the order of their eviction. The block whose next use is farthest in the
-/// future, or never, is evicted first. For blocks of equal size this order is optimal (Belady
-/// 1966). Among blocks with the same next use, the least recently used is evicted first. Not
-/// thread-safe.
+/// The cached blocks in eviction order. The block whose next use is farthest in the future, or
+/// never, is evicted first. This order is optimal for blocks of equal size (Belady 1966). Among
+/// blocks with the same next use, the least recently used block is evicted first. Not thread-safe.
 class eviction_order {
  public:
-  /// Holds `block`, of `bytes` bytes, as just used and next used at `next_use`. If the block is
-  /// already held, its next use is updated. If memory runs out, throws and does not hold the block.
+  /// Inserts `block`, which has `bytes` bytes, as the most recently used block. Its next use is
+  /// `next_use`. Updates the block if it is already present. If memory runs out, throws and does
+  /// not insert the block.
   void hold(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
     const auto found = held_.find(block);
     if (found == held_.end()) return put({next_use, --age_, block}, bytes);
@@ -36,21 +36,21 @@ class eviction_order {
     found->second.bytes = bytes;
     move_to(found->second, {next_use, --age_, block});
   }
-  /// Holds `block` as the least recently used of all blocks. The block must not be held already.
+  /// Inserts `block` as the least recently used block. The block must not be present.
   void hold_as_oldest(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {
     put({next_use, ++oldest_, block}, bytes);
   }
-  /// Sets the next use of each held block to `next_use(block)`. Keeps its age.
+  /// Sets the next use of each block to `next_use(block)`. Does not change the block age.
   template <class NextUse>
   void rearrange(const NextUse& next_use) {
     for (auto& [block, one] : held_) renew(one, next_use(block));
   }
-  /// Sets the next use of `block`, if it is held. Keeps its age.
+  /// Sets the next use of `block` if it is present. Does not change its age.
   void renew(std::uint64_t block, std::uint64_t next_use) {
     const auto found = held_.find(block);
     if (found != held_.end()) renew(found->second, next_use);
   }
-  /// Removes `block`, if it is held.
+  /// Removes `block` if it is present.
   void drop(std::uint64_t block) {
     const auto found = held_.find(block);
     if (found == held_.end()) return;
@@ -58,7 +58,6 @@ class eviction_order {
     order_.erase(found->second.at);
     held_.erase(found);
   }
-  /// Removes all blocks for which `stays(block)` returns false.
   template <class Stays>
   void keep_only(const Stays& stays) {
     for (auto next = held_.begin(); next != held_.end();) {
@@ -67,17 +66,18 @@ class eviction_order {
     }
   }
 
-  /// Returns true if `block` is held.
+  /// Returns true if `block` is present.
   [[nodiscard]] bool holds(std::uint64_t block) const { return held_.contains(block); }
-  /// Returns the total size of the held blocks in bytes.
+  /// Returns the total size of the blocks in bytes.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Returns the block to evict first. At least one block must be held.
+  /// Returns the next block to evict. At least one block must be present.
   [[nodiscard]] std::uint64_t first_to_go() const { return std::get<2>(*order_.rbegin()); }
-  /// Returns the next use of the block to evict first. At least one block must be held.
+  /// Returns the next use of the block that will be evicted next. At least one block must be
+  /// present.
   [[nodiscard]] std::uint64_t last_use() const { return std::get<0>(*order_.rbegin()); }
 
  private:
-  // The next use, the age (larger if older), and the block.
+  // Next use, age (larger if older), and block number.
   using place = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
   struct one_held {
     place at;
@@ -88,12 +88,13 @@ class eviction_order {
     move_to(one, {next_use, std::get<1>(one.at), std::get<2>(one.at)});
   }
   void move_to(one_held& one, const place& to) {
-    auto node = order_.extract(one.at);  // extract does not allocate, so nothing is lost halfway
+    // Extract does not allocate, so a failure cannot lose the block.
+    auto node = order_.extract(one.at);
     node.value() = one.at = to;
     order_.insert(std::move(node));
   }
 
-  // Inserts into both containers or into neither, because a held block without a place would never
+  // Inserts into both containers or into neither, because a block in only one of them would never
   // be evicted.
   void put(const place& at, std::uint64_t bytes) {
     const auto placed = order_.insert(at).first;
@@ -126,25 +127,25 @@ struct block_bytes {
 };
 using shared_block = std::shared_ptr<const block_bytes>;
 
-/// A block of an object. The cache numbers the objects.
+/// Identifies a block by its object number and block index.
 struct block_key {
   std::uint64_t object;
   std::uint64_t block;
   friend auto operator<=>(const block_key&, const block_key&) = default;
-  // Written out, because nvcc 13 loses the operator that `= default` generates.
+  // Defined explicitly, because nvcc 13 loses the defaulted operator.
   friend bool operator==(const block_key& a, const block_key& b) noexcept {
     return a.object == b.object && a.block == b.block;
   }
 };
 
-/// Blocks in memory, limited in bytes. Not thread-safe.
+/// The memory cache, limited in size. Not thread-safe.
 class memory_tier {
  public:
-  /// Keeps up to `max` bytes.
+  /// Caches up to `max` bytes.
   explicit memory_tier(std::uint64_t max) : max_(max) {}
 
-  /// Returns the block `key`, whose number is `number`, and sets its next use to `next_use`.
-  /// Returns null if the block is not in memory.
+  /// Returns the block `key` with the number `number`, and sets its next use to `next_use`. Returns
+  /// null if the block is not in memory.
   [[nodiscard]] shared_block find(std::uint64_t number, const block_key& key,
                                   std::uint64_t next_use) {
     const auto found = blocks_.find(number);
@@ -158,12 +159,12 @@ class memory_tier {
     const auto found = blocks_.find(number);
     return found != blocks_.end() && found->second.key == key;
   }
-  /// Returns true if `keep` would keep a new block of `bytes` bytes.
+  /// Returns true if `keep` would cache a new block of `bytes` bytes.
   [[nodiscard]] bool would_keep(std::uint64_t bytes, std::uint64_t next_use) const {
     if (bytes > max_) return false;
     return order_.bytes() + bytes <= max_ || next_use <= order_.last_use();
   }
-  /// Keeps a block, unless it would be evicted before the blocks in memory.
+  /// Caches a block, unless it would be evicted before all blocks in memory.
   void keep(std::uint64_t number, const block_key& key, shared_block bytes,
             std::uint64_t next_use) {
     if (bytes->size > max_) return;
@@ -176,7 +177,7 @@ class memory_tier {
     }
   }
 
-  /// Returns the order of eviction.
+  /// Returns the eviction order.
   [[nodiscard]] eviction_order& order() noexcept { return order_; }
 
  private:

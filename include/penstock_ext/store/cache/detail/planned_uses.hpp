@@ -16,17 +16,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The next uses of blocks, as announced by readers. Each reader may append uses and withdraw them.
-/// A block is identified by a number, and a use by its position in the order of the announcements.
-/// Not thread-safe.
+/// The future uses of blocks, as announced by readers. Each reader can append and withdraw uses. A
+/// block is identified by its number, and a use by its position in announcement order. Not
+/// thread-safe.
 class announced_uses {
  public:
-  /// Number of later uses after which an announced use that has not happened is dropped, for
-  /// example because its sample is never read. Readers may read out of order by the same number of
-  /// uses.
+  /// Maximum number of later uses before an announced use that has not happened is dropped, for
+  /// example because its sample is never read. Readers may read out of order by up to this number
+  /// of uses.
   static constexpr std::size_t max_overtaken = std::size_t{1} << 17U;
 
-  /// Holds at most `max` uses, of 80 bytes each. Further uses are ignored.
+  /// Stores at most `max` uses of 80 bytes each. Further uses are ignored.
   explicit announced_uses(std::size_t max = std::size_t{1} << 20U) : max_(max) {}
 
   /// Appends uses of `blocks` by `who`, in order, after all previous uses. If memory runs out,
@@ -65,10 +65,10 @@ class announced_uses {
     if (found == places_.end()) return never;
     return uses_[static_cast<std::size_t>(found->second.first - first_)].next;
   }
-  /// Returns the number of uses to come.
+  /// Returns the number of future uses.
   [[nodiscard]] std::size_t size() const noexcept { return uses_.size() - over_; }
 
-  /// Records a use of `block`, and advances its next use. Calls `given_up(block)` for each block
+  /// Records a use of `block` and advances its next use. Calls `given_up(block)` for each block
   /// whose next use is dropped.
   template <class GivenUp>
   void use(std::uint64_t block, const GivenUp& given_up) {
@@ -93,7 +93,7 @@ class announced_uses {
     std::uint64_t next = never;  // position of the block's next use
     bool is_over = false;
   };
-  struct ends {  // positions of a block's first and last use
+  struct ends {  // positions of a block's first and last future use
     std::uint64_t first;
     std::uint64_t last;
   };
@@ -119,37 +119,35 @@ class announced_uses {
   }
 
   std::size_t max_;
-  // Invariant: for each block, `places_` contains the first and the last use that are not over.
-  // `next` links these uses in the order of their positions.
+  // Invariant: for each block, `places_` contains the first and the last future use. `next` links
+  // these uses in position order.
   std::deque<one_use> uses_;
   std::uint64_t first_ = 0;  // position of the first element
-  std::size_t over_ = 0;     // number of uses in `uses_` that are over
+  std::size_t over_ = 0;     // number of elements in `uses_` that are over
   std::unordered_map<std::uint64_t, ends> places_;
 };
 
-/// The next uses of blocks that a cache knows: the plan of the user, or the announcements of
-/// readers when no planned use remains. Updates the held blocks with their next uses. Not
-/// thread-safe.
+/// The future uses of blocks: the plan set by `will_use`, or the announcements of readers if no
+/// planned use remains. Updates the eviction order of cached blocks. Not thread-safe.
 class planned_uses {
  public:
-  /// Updates the blocks of `memory` and `disk`, which must outlive this object.
+  /// References `memory` and `disk`, which must outlive this object.
   planned_uses(memory_tier& memory, block_disk& disk) noexcept : memory_(&memory), disk_(&disk) {}
 
-  /// Replaces all known uses with the plan of the user.
+  /// Replaces all known uses with the plan `uses`.
   void tell(announced_uses uses) {
     foreseen_ = announced_uses{};
     told_ = std::move(uses);
     unnamed_ = 0;
     rearrange();
   }
-  /// Appends announced uses: see `announced_uses::append`. Ignored while planned uses of the user
-  /// remain.
+  /// Appends announced uses (see `announced_uses::append`). Ignored while planned uses remain.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
     if (is_told()) return;
     foreseen_.append(who, blocks);
     for (const std::uint64_t block : blocks) renew(block);
   }
-  /// Withdraws the uses that `who` announced.
+  /// Withdraws the uses announced by `who`.
   void retract(const void* who) {
     foreseen_.retract(who);
     rearrange();
@@ -163,14 +161,13 @@ class planned_uses {
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
     return (is_told() ? told_ : foreseen_).after(block);
   }
-  /// Records a use of `block`. Drops the plan of the user after a long series of uses of other
-  /// blocks.
+  /// Records a use of `block`. Drops the plan after a long series of uses of unplanned blocks.
   void use(std::uint64_t block) {
     unnamed_ = is_told() && told_.of(block) == never ? unnamed_ + 1 : 0;
     if (unnamed_ > announced_uses::max_overtaken) tell(announced_uses{});
     (is_told() ? told_ : foreseen_).use(block, [&](std::uint64_t gone) { renew(gone); });
   }
-  /// Returns the number of uses to come.
+  /// Returns the number of future uses.
   [[nodiscard]] std::size_t size() const noexcept { return (is_told() ? told_ : foreseen_).size(); }
 
  private:
@@ -190,7 +187,7 @@ class planned_uses {
   block_disk* disk_;
   announced_uses told_;
   announced_uses foreseen_;
-  std::size_t unnamed_ = 0;  // consecutive uses of blocks that are not in `told_`
+  std::size_t unnamed_ = 0;  // number of consecutive uses of blocks that are not in `told_`
 };
 
 }  // namespace detail

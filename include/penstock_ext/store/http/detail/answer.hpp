@@ -22,31 +22,31 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns `text` with the letters A to Z in lower case, because HTTP compares tokens without case.
+/// Returns `text` with the letters A to Z in lower case. HTTP tokens are case-insensitive.
 [[nodiscard]] inline std::string in_lower_case(std::string_view text) {
   std::string low{text};
   for (char& c : low) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   return low;
 }
 
-/// The checksums that servers report, fastest first.
+/// Checksums that servers report, fastest first.
 enum class digest_kind : std::uint8_t { crc64nvme, crc32c, crc32, sha_256 };
 
-/// A checksum as the server wrote it.
+/// A checksum as reported by the server.
 struct expected_digest {
   digest_kind kind = digest_kind::sha_256;
-  std::string text = {};  ///< In base64.
+  std::string text = {};  ///< base64
 
-  /// Returns the checksum of the body from a header line: Content-Digest (RFC 9530) with SHA-256.
-  /// `name` is in lower case.
+  /// Returns the body checksum in a header line: Content-Digest (RFC 9530) with SHA-256. `name`
+  /// must be in lower case.
   [[nodiscard]] static std::optional<expected_digest> of_body(std::string_view name,
                                                               std::string_view value) {
     return name == "content-digest" ? in_dictionary(value) : std::nullopt;
   }
 
-  /// Returns the checksum of the whole object from a header line: Repr-Digest (RFC 9530) with
-  /// SHA-256, S3's x-amz-checksum-..., or Google's x-goog-hash. Returns nothing for MD5, and for an
-  /// upload's checksum that is computed from the checksums of its parts.
+  /// Returns the checksum of the whole object in a header line: Repr-Digest (RFC 9530) with
+  /// SHA-256, S3's x-amz-checksum-..., or Google's x-goog-hash. Returns nothing for MD5, and for a
+  /// multipart upload checksum that is computed from part checksums.
   [[nodiscard]] static std::optional<expected_digest> of_object(std::string_view name,
                                                                 std::string_view value) {
     constexpr std::string_view amazon = "x-amz-checksum-";
@@ -65,7 +65,7 @@ struct expected_digest {
     return std::nullopt;
   }
 
-  /// Returns the name of a kind as S3 spells it.
+  /// Returns the S3 name of a checksum kind.
   [[nodiscard]] static std::string_view name_of(digest_kind kind) noexcept {
     for (const auto& [word, of] : words) {
       if (of == kind) return word;
@@ -90,32 +90,32 @@ struct expected_digest {
   }
 };
 
-/// Returns `bytes` in base64 with padding, using libcrypto. Source: RFC 4648.
+/// Encodes `bytes` in base64 with padding, using libcrypto. Source: RFC 4648.
 [[nodiscard]] inline std::string base64_of(std::span<const std::uint8_t> bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // with a terminating zero
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // including a terminating NUL
   const int size = ::EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes.data(),
                                      static_cast<int>(bytes.size()));
   text.resize(static_cast<std::size_t>(size));
   return text;
 }
 
-/// The checksum of a body as it arrives, and the checksum that the server reported.
+/// The running checksum of a body, and the checksum that the server reported.
 class body_sum {
  public:
   explicit body_sum(expected_digest expected) : expected_(std::move(expected)) {
-    // The default is crc64nvme.
+    // The default is CRC-64/NVME.
     if (expected_.kind == digest_kind::crc32c) counted_ = crc32c_sum{};
     if (expected_.kind == digest_kind::crc32) counted_ = crc32_sum{};
     if (expected_.kind == digest_kind::sha_256) counted_ = digest::sha256();
   }
 
-  /// Adds a piece of the body.
+  /// Updates the checksum with a piece of the body.
   void add(std::span<const std::byte> bytes) {
     std::visit([&](auto& counted) { counted.add(bytes); }, counted_);
   }
 
-  /// Returns a description of the difference, or nothing if the checksums are equal. May be called
-  /// only once, at the end.
+  /// Returns a description of the mismatch, or nothing if the checksums are equal. May be called
+  /// only once, after the last piece.
   [[nodiscard]] std::optional<std::string> difference() {
     const std::string found =
         std::visit([](auto& counted) { return base64_of(counted.sum()); }, counted_);
@@ -132,12 +132,12 @@ class body_sum {
 /// The value of a Content-Range line (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".
 struct content_range {
   std::uint64_t begin = 0;
-  std::uint64_t end = 0;  ///< End of the range, exclusive. Equals `begin` if the line has no range.
-  std::optional<std::uint64_t> total = std::nullopt;  ///< Size of the object, if reported.
+  std::uint64_t end = 0;  ///< end of the range (exclusive), or `begin` if the header has no range
+  std::optional<std::uint64_t> total = std::nullopt;  ///< object size, if reported
 
   friend bool operator==(const content_range&, const content_range&) = default;
 
-  /// Returns nothing for an invalid line.
+  /// Parses the header value. Returns nothing if it is invalid.
   [[nodiscard]] static std::optional<content_range> parse(std::string_view text) noexcept {
     if (in_lower_case(text.substr(0, 6)) != "bytes ") return std::nullopt;
     text.remove_prefix(6);
@@ -161,26 +161,27 @@ struct content_range {
   }
 };
 
-/// The relevant header lines of a response. After redirects, only those of the last response.
+/// The relevant headers of a response. After redirects, those of the last response.
 struct http_answer {
   int status = 0;
-  std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length.
-  bool has_range = false;                              ///< True if there was a Content-Range line.
-  std::optional<content_range> range = std::nullopt;   ///< The parsed Content-Range, if valid.
+  std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length
+  /// true if the response has a Content-Range header
+  bool has_range = false;
+  std::optional<content_range> range = std::nullopt;  ///< the parsed Content-Range, if valid
   std::string etag = {};
-  std::string modified = {};       ///< Last-Modified.
-  std::string retry_after = {};    ///< Seconds or a date.
-  std::string bucket_region = {};  ///< The bucket's region, as reported by S3.
-  std::string encoding = {};       ///< Content-Encoding in lower case, or "" for identity.
+  std::string modified = {};       ///< Last-Modified
+  std::string retry_after = {};    ///< Retry-After: seconds or a date
+  std::string bucket_region = {};  ///< bucket region, as reported by S3
+  std::string encoding = {};       ///< Content-Encoding in lower case, or "" for identity
   std::optional<std::string> stored_encoding =
-      std::nullopt;                ///< Encoding of the object as stored by Google.
-  bool has_warning = false;        ///< A proxy or server has transformed the body.
-  std::string contradiction = {};  ///< Name of a line that appears twice with different values.
-  bool is_chunked = false;         ///< The body itself marks its end.
-  std::optional<expected_digest> body = std::nullopt;    ///< Checksum of the body.
-  std::optional<expected_digest> object = std::nullopt;  ///< Checksum of the whole object.
+      std::nullopt;                ///< encoding of the object as stored by Google
+  bool has_warning = false;        ///< true if a proxy or server has transformed the body
+  std::string contradiction = {};  ///< name of a header that appears twice with different values
+  bool is_chunked = false;         ///< true for chunked transfer encoding
+  std::optional<expected_digest> body = std::nullopt;    ///< checksum of the body
+  std::optional<expected_digest> object = std::nullopt;  ///< checksum of the whole object
 
-  /// Adds a header line, including its line end.
+  /// Parses a header line, including its line ending.
   void add_line(std::string_view line) {
     while (!line.empty() && is_blank(line.back())) line.remove_suffix(1);
     if (line.starts_with("HTTP/")) {
@@ -228,8 +229,8 @@ struct http_answer {
     }
   }
 
-  /// Returns the checksum that the body must have, or nothing if the server reported none. A
-  /// checksum of the object is used only if the body is the whole object.
+  /// Returns the expected checksum of the body, or nothing if the server reported none. An object
+  /// checksum is used only if the body is the whole object.
   [[nodiscard]] std::optional<expected_digest> digest_of_body() const {
     if (body) return body;
     const bool is_whole =
@@ -237,7 +238,8 @@ struct http_answer {
     return is_whole && !is_transformed() ? object : std::nullopt;
   }
 
-  /// Returns true if the body is not the object as stored, so that its checksums differ.
+  /// Returns true if the body differs from the stored object, so that object checksums do not
+  /// apply.
   [[nodiscard]] bool is_transformed() const {
     return has_warning || stored_encoding.value_or(encoding) != encoding;
   }
@@ -252,12 +254,13 @@ struct http_answer {
   }
 };
 
-/// The properties by which a change of an object is detected, as known from the responses so far.
+/// The known properties that identify an object version, merged from all responses.
 struct object_version {
   std::optional<std::uint64_t> size = std::nullopt;
-  std::string etag = {};      ///< As the server writes it, see `kept`. Empty if unknown.
-  std::string modified = {};  ///< Last-Modified, in the same form.
-  bool is_of_get = false;     ///< From a response with bytes. A response to HEAD may omit lines.
+  std::string etag = {};      ///< ETag as processed by `kept`, or "" if unknown
+  std::string modified = {};  ///< Last-Modified as processed by `kept`
+  /// true if from a response with a body; a HEAD response may omit headers
+  bool is_of_get = false;
 
   /// Returns `text`, or its start and a hash if it is very long.
   [[nodiscard]] static std::string kept(std::string_view text) {
@@ -266,27 +269,26 @@ struct object_version {
            std::to_string(std::hash<std::string_view>{}(text));
   }
 
-  /// Returns true if there is an ETag that identifies each byte of the object.
+  /// Returns true if the ETag is strong, which means that it identifies each byte of the object.
   [[nodiscard]] bool has_strong_etag() const noexcept {
     return !etag.empty() && !etag.starts_with("W/");
   }
 
-  /// Returns true if `other` has a different ETag, compared without the mark of weak ETags (RFC
-  /// 9110, 8.8.3.2). Also returns true if the server now omits an ETag that it sent before, or the
-  /// reverse.
+  /// Returns true if the ETags differ, ignoring the weak marker (RFC 9110, 8.8.3.2). Also returns
+  /// true if only one of two comparable responses has an ETag.
   [[nodiscard]] bool has_other_etag(const object_version& other) const noexcept {
     return is_other(opaque(etag), opaque(other.etag), other);
   }
 
-  /// Returns true if `other` is known to be a different version. Sizes and ETags are compared.
-  /// Unless both have strong ETags, Last-Modified is compared too.
+  /// Returns true if `other` is known to be a different version. Compares sizes and ETags. Unless
+  /// both have strong ETags, also compares Last-Modified.
   [[nodiscard]] bool differs(const object_version& other) const noexcept {
     if ((size && other.size && *size != *other.size) || has_other_etag(other)) return true;
     if (has_strong_etag() && other.has_strong_etag()) return false;
     return is_other(modified, other.modified, other);
   }
 
-  /// Adds the properties that only `other` has, and returns true. If `other` is a different
+  /// Merges the properties that only `other` has, and returns true. If `other` is a different
   /// version, changes nothing and returns false.
   [[nodiscard]] bool agrees(const object_version& other) {
     if (differs(other)) return false;
@@ -297,7 +299,7 @@ struct object_version {
     return true;
   }
 
-  /// Returns all known properties, for messages.
+  /// Formats all known properties for messages.
   [[nodiscard]] std::string words() const {
     std::string all = "an object";
     if (size) all += " of " + std::to_string(*size) + " bytes";
@@ -307,13 +309,13 @@ struct object_version {
     return all;
   }
 
-  /// Returns the version as a text for caches, or "" if only the size is known.
+  /// Returns the version as a string for caches, or "" if only the size is known.
   [[nodiscard]] std::string name() const {
     return has_strong_etag() || modified.empty() ? etag : etag + ' ' + modified;
   }
 
  private:
-  // Returns true if `now`, a value from `other`, contradicts the earlier value `before`.
+  // Returns true if `now`, a value in `other`, contradicts the earlier value `before`.
   [[nodiscard]] bool is_other(std::string_view before, std::string_view now,
                               const object_version& other) const noexcept {
     if (before.empty()) return is_of_get && !now.empty();

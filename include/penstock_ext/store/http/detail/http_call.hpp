@@ -25,17 +25,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A range, or a piece of a long range, and its destination.
+/// A range or a piece of a long range, with its destination.
 struct request_part {
-  std::uint64_t begin;  ///< position within its object
+  std::uint64_t begin;  ///< offset in the object
   std::byte* out;
   std::size_t size;
 
   [[nodiscard]] std::uint64_t end() const noexcept { return begin + size; }
 };
 
-/// A request for the bytes from `begin` to `end` of an object. The request serves `parts` parts,
-/// starting at `first_part`, which are sorted by their position.
+/// A request for the bytes from `begin` to `end` of an object. The request serves `parts` parts
+/// starting at `first_part`, sorted by offset.
 struct planned_request {
   std::size_t object;
   std::uint64_t begin;
@@ -44,15 +44,14 @@ struct planned_request {
   std::size_t parts;
 };
 
-/// The requests for a batch of ranges.
+/// The requests for a call with several ranges.
 struct request_plan {
   std::vector<std::string> objects;
   std::vector<request_part> parts;
   std::vector<planned_request> requests;
-  std::size_t ranges = 0;  ///< Number of ranges that are not empty.
+  std::size_t ranges = 0;  ///< number of non-empty ranges
 
-  /// Copies bytes of an object, which start at `position`, to the destinations of the parts of
-  /// `request`.
+  /// Copies object bytes, which start at `position`, to the destinations of the request parts.
   void deliver(const planned_request& request, std::uint64_t position,
                std::span<const std::byte> bytes) const noexcept {
     const std::uint64_t end = position + bytes.size();
@@ -68,8 +67,8 @@ struct request_plan {
 };
 
 /// Plans the requests for `ranges`. Ranges of the same object that are at most `gap` bytes apart
-/// share a request, which has at most `largest` bytes. `path_of(object)` returns a path for
-/// messages. Throws `file_truncated` if a range ends beyond 2^63.
+/// share a request of at most `largest` bytes. `path_of(object)` returns a path for messages.
+/// Throws `file_truncated` if a range ends beyond 2^63.
 template <class PathOf>
 [[nodiscard]] request_plan plan_requests(std::span<const byte_range> ranges, std::uint64_t gap,
                                          std::uint64_t largest, const PathOf& path_of) {
@@ -117,29 +116,29 @@ template <class PathOf>
   return plan;
 }
 
-/// State shared by the thread that calls the store and the thread that performs its requests.
-/// Reference counted, so that the state outlives a caller that has given up.
+/// State shared by the calling thread and the reactor thread that performs its requests.
+/// Reference-counted, so that the state outlives a caller that has timed out.
 ///
 /// Invariant: the caller's memory is written only under `mutex_` and only while the call is not
-/// over. The caller returns only after it has seen or set the end of the call under `mutex_`.
-/// Therefore nothing is written after the caller returns.
+/// over. The caller returns only after it has read or set `is_over_` under `mutex_`. Therefore
+/// nothing is written after the caller returns.
 class http_call {
  public:
   /// Creates a call for the requests of `plan`.
   explicit http_call(request_plan plan) : plan_(std::move(plan)), open_(plan_.requests.size()) {}
 
-  /// Returns the plan, which never changes.
+  /// Returns the immutable plan.
   [[nodiscard]] const request_plan& plan() const noexcept { return plan_; }
 
-  // Results of a call whose single request reads no range. Only the reactor uses them until the
-  // call is done.
+  // Results of a call that reads no range and has a single request. Only the reactor accesses them
+  // until the call is done.
   object_version version = {};
   std::string page = {};
 
-  /// Called by the caller. Waits until all requests are done, a request has failed permanently, or
-  /// `limit` has passed. After that the call is over. Returns true if all requests are done. Throws
-  /// the exception of a failed request. After `limit`, throws the exception last passed to `note`,
-  /// or returns false if `note` was not called.
+  /// The caller waits here until all requests are done, a request has failed permanently, or
+  /// `limit` has passed. Then the call is over. Returns true if all requests are done. Throws the
+  /// exception of a failed request. After `limit`, throws the exception last passed to `record`, or
+  /// returns false if there was none.
   [[nodiscard]] bool wait_until(deadline limit) {
     std::unique_lock lock{mutex_};
     const bool is_over = over_.wait_until(lock, limit, [this] { return is_over_.load(); });
@@ -150,11 +149,11 @@ class http_call {
     std::rethrow_exception(std::move(error));
   }
 
-  /// Returns true if the call is over, so that its requests are pointless. Any thread may call
-  /// this. The result may be outdated.
+  /// Returns true if the call is over, so that its requests are no longer needed. Any thread may
+  /// call this. The result may be outdated.
   [[nodiscard]] bool was_over() const noexcept { return is_over_.load(); }
 
-  /// Called by the reactor. Delivers bytes of the object of `request`, which start at `position`.
+  /// The reactor calls this to copy object bytes, which start at `position`, to their destinations.
   /// Returns false if the call is over.
   [[nodiscard]] bool deliver(const planned_request& request, std::uint64_t position,
                              std::span<const std::byte> bytes) noexcept {
@@ -164,20 +163,20 @@ class http_call {
     return true;
   }
 
-  /// Called by the reactor after a request is done.
+  /// The reactor calls this when a request is done.
   void finish_one() noexcept {
     const std::lock_guard lock{mutex_};
     if (--open_ == 0) end();
   }
 
-  /// Called by the reactor after a failed attempt that will be retried. The caller gets `error` if
-  /// `limit` passes.
+  /// The reactor calls this after a failed attempt that will be retried. The caller receives
+  /// `error` if `limit` passes.
   void record(std::exception_ptr error) noexcept {
     const std::lock_guard lock{mutex_};
     if (!is_over_.load()) late_ = std::move(error);
   }
 
-  /// Called by the reactor after a request has failed permanently. Only the first failure counts.
+  /// The reactor calls this when a request has failed permanently. Only the first failure counts.
   /// The caller takes over the exception, so no other thread may keep a reference to it.
   void fail(std::exception_ptr error) noexcept {
     const std::lock_guard lock{mutex_};
@@ -198,7 +197,8 @@ class http_call {
   std::size_t open_;          // guarded by mutex_
   std::exception_ptr error_;  // guarded by mutex_
   std::exception_ptr late_;   // guarded by mutex_
-  // Written under mutex_. Read without mutex_ if an outdated value only costs time.
+  // Written under mutex_. May be read without mutex_, because an outdated value only causes
+  // unneeded work.
   std::atomic<bool> is_over_{false};
 };
 

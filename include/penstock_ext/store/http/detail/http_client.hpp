@@ -41,14 +41,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Describes the deadline of a call.
+/// Formats the deadline of a call for messages.
 [[nodiscard]] inline std::string within(std::chrono::milliseconds limit) {
   return " within the call's deadline of " + std::to_string(limit.count()) + " ms";
 }
 
-/// Computes the delay before a retry. Exponential backoff with full jitter keeps requests that
-/// failed together from being retried together. Source: Brooker, "Exponential Backoff And Jitter",
-/// AWS Architecture Blog, 2015.
+/// Computes retry delays by exponential backoff with full jitter, so that requests that failed
+/// together are not retried together. Source: Brooker, "Exponential Backoff And Jitter", AWS
+/// Architecture Blog, 2015.
 class backoff {
  public:
   using milliseconds = std::chrono::milliseconds;
@@ -56,8 +56,8 @@ class backoff {
   backoff(milliseconds first, milliseconds longest, std::uint64_t seed) noexcept
       : first_((std::min)(first, longest)), longest_(longest), seed_(seed) {}
 
-  /// Returns the delay after failure number `failures` of a request, counted from 1. `requested` is
-  /// the delay that the server requests. Each call draws a new random number.
+  /// Returns the delay after a request's failure number `failures`, counted from 1. `requested` is
+  /// the delay requested by the server. Each call draws a new random number.
   [[nodiscard]] milliseconds next(unsigned failures, std::optional<milliseconds> requested) {
     milliseconds max = first_;
     for (unsigned i = 1; i < failures && max < longest_; ++i) max *= 2;
@@ -76,16 +76,17 @@ class backoff {
   std::uint64_t draws_ = 0;
 };
 
-/// Counters that the reactor updates and any thread reads.
+/// Counters that the reactor updates and any thread may read.
 class http_meters {
  public:
-  /// Called by the reactor. Counts new ranges, and ranges merged into the request of another range.
+  /// The reactor calls this for each call to count new ranges and ranges merged into the request of
+  /// another range.
   void ask(std::size_t ranges, std::size_t merged) noexcept {
     ranges_.add(ranges);
     merged_.add(merged);
   }
 
-  /// Called by the reactor at the start of an attempt. `in_flight` includes the new attempt.
+  /// The reactor calls this at the start of an attempt. `in_flight` includes the new attempt.
   void begin(bool is_retry, std::size_t in_flight) noexcept {
     requests_.add(1);
     if (is_retry) retries_.add(1);
@@ -93,11 +94,11 @@ class http_meters {
     if (in_flight > max_in_flight_.value()) max_in_flight_.set(in_flight);
   }
 
-  /// Called by the reactor. Counts a part of an object whose version is known by size only.
+  /// The reactor calls this to count a part of an object whose version is known by size only.
   void take_unversioned() noexcept { unversioned_.add(1); }
 
-  /// Called by the reactor at the end of an attempt, finished or canceled. `in_flight` excludes
-  /// it.
+  /// The reactor calls this when an attempt has finished or was canceled. `in_flight` excludes that
+  /// attempt.
   void end(const http_request& one, std::size_t in_flight) noexcept {
     in_flight_.set(in_flight);
     long connections = 0;
@@ -109,7 +110,7 @@ class http_meters {
     if (microseconds > 0) first_byte_.add(static_cast<std::uint64_t>(microseconds));
   }
 
-  /// Returns all counters so far. Any thread may call this.
+  /// Returns the current counters. Any thread may call this.
   [[nodiscard]] http_stats snapshot() const {
     http_stats stats{.ranges = ranges_.value(),
                      .requests = requests_.value(),
@@ -139,15 +140,15 @@ class http_meters {
   histogram first_byte_;
 };
 
-/// The attempts in flight, and the connections that later attempts reuse. Only a single thread may
-/// use this object, except for `wake`.
+/// The attempts in flight, and a pool of connections for later attempts. Not thread-safe, except
+/// for `wake`.
 class http_transfers {
  public:
-  /// Allocates memory for up to `max` attempts. Throws `std::system_error` if there is no
-  /// descriptor for `wake`.
+  /// Allocates memory for up to `max` attempts. Throws `std::system_error` if no descriptor is
+  /// available for `wake`.
   explicit http_transfers(std::size_t max) : max_(max), multi_(::curl_multi_init()) {
     if (!multi_) throw std::bad_alloc();
-    // If no descriptor is free, libcurl creates a handle that cannot be woken.
+    // Without a free descriptor, libcurl creates a handle that cannot be woken.
     if (::curl_multi_wakeup(multi_.get()) != CURLM_OK) {
       throw std::system_error(std::make_error_code(std::errc::too_many_files_open),
                               "penstock: no file descriptor is left for a store over HTTP: raise "
@@ -166,7 +167,7 @@ class http_transfers {
   [[nodiscard]] std::size_t size() const noexcept { return active_.size(); }
   /// Returns true if another attempt can start.
   [[nodiscard]] bool has_room() const noexcept { return active_.size() < max_; }
-  /// Returns attempt number `i`. The order of the attempts changes.
+  /// Returns attempt `i`. Indices change when attempts end.
   [[nodiscard]] http_request& operator[](std::size_t i) noexcept { return *active_[i]; }
 
   /// Starts an attempt for `one`. `has_room` must be true. If `http_request::prepare` throws,
@@ -181,12 +182,12 @@ class http_transfers {
     }
     one->prepare(service);
     if (::curl_multi_add_handle(multi_.get(), one->easy.get()) != CURLM_OK) throw std::bad_alloc();
-    active_.push_back(std::move(one));  // capacity was reserved
+    active_.push_back(std::move(one));  // cannot throw, because capacity was reserved
   }
 
-  /// Ends attempt number `i`, finished or not, and removes it. The handle of a failed attempt is
-  /// not reused, because a reset does not clear its whole state. Connections do not belong to the
-  /// handle, and are kept.
+  /// Removes attempt `i`, finished or not. The handle of a failed attempt is not reused, because a
+  /// reset does not clear its whole state. Connections are independent of the handle and are
+  /// reused.
   request_ptr end(std::size_t i, bool has_succeeded = false) noexcept {
     request_ptr one = std::move(active_[i]);
     active_[i] = std::move(active_.back());
@@ -194,13 +195,14 @@ class http_transfers {
     ::curl_multi_remove_handle(multi_.get(), one->easy.get());
     if (has_succeeded) {
       ::curl_easy_reset(one->easy.get());
-      idle_.push_back(std::move(one->easy));  // capacity was reserved for all attempts ever active
+      // Cannot throw, because capacity was reserved for all attempts.
+      idle_.push_back(std::move(one->easy));
     }
     one->easy.reset();
     return one;
   }
 
-  /// Cancels attempt number `i`, which has not finished.
+  /// Cancels the unfinished attempt `i`.
   request_ptr cut(std::size_t i, http_meters& meters) noexcept {
     meters.end(*active_[i], active_.size() - 1);
     return end(i);
@@ -230,7 +232,7 @@ class http_transfers {
     ::curl_multi_poll(multi_.get(), nullptr, 0, static_cast<int>(left), nullptr);
   }
 
-  /// Ends the current or the next sleep. Any thread may call this.
+  /// Ends the current or next sleep. Any thread may call this.
   void wake() noexcept { ::curl_multi_wakeup(multi_.get()); }
 
  private:
@@ -244,21 +246,22 @@ class http_transfers {
   std::vector<curl_easy> idle_;
 };
 
-/// The thread that performs the requests of a store. Only this thread uses libcurl's handles, and
-/// each request after `submit`. The thread sleeps until a socket is ready, a request is submitted,
-/// a call is over, a retry is due, or a server has been silent for too long.
+/// The thread that performs the requests of a store. Only this thread uses libcurl handles and
+/// submitted requests. The thread sleeps until a socket is ready, a request is submitted, a call is
+/// over, a retry is due, or a silence timeout expires.
 class http_reactor {
  public:
   using clock = std::chrono::steady_clock;
 
-  /// Starts the thread. Throws `std::system_error` if the system refuses a thread or a descriptor.
+  /// Starts the thread. Throws `std::system_error` if the system cannot create a thread or a
+  /// descriptor.
   http_reactor(const http_options& options, std::shared_ptr<const http_service> service)
       : options_(options),
         service_(std::move(service)),
         backoff_(options.first_delay, options.max_delay, options.seed),
         transfers_(options.max_in_flight) {
-    // The program's signals must not be delivered to this thread. The TLS library may raise
-    // SIGPIPE, which must not be delivered to any thread.
+    // The thread must not receive the program's signals. SIGPIPE, which the TLS library may raise,
+    // must not be delivered to any thread.
     const signals_blocked while_it_starts;
     thread_ = std::thread{[this] { run(); }};
   }
@@ -272,8 +275,7 @@ class http_reactor {
     thread_.join();
   }
 
-  /// Submits requests in this order, and leaves `requests` with null pointers. Any thread may call
-  /// this.
+  /// Submits requests in order, and leaves null pointers in `requests`. Any thread may call this.
   void submit(std::vector<request_ptr>& requests) {
     {
       const std::lock_guard lock{mutex_};
@@ -283,16 +285,17 @@ class http_reactor {
     wake();
   }
 
-  /// Compares the sizes of `objects` with later responses. Any thread may call this.
+  /// Makes the reactor compare the sizes of `objects` with later responses. Any thread may call
+  /// this.
   void expect_sizes(std::span<const s3_object> objects) {
     const std::lock_guard lock{mutex_};
     for (const s3_object& one : objects) listed_sizes_[name_hash{}(one.key)] = one.size;
   }
 
-  /// Wakes the thread because a call is over. Any thread may call this.
+  /// Wakes the reactor thread because a call is over. Any thread may call this.
   void wake() noexcept { transfers_.wake(); }
 
-  /// Returns the counters so far. Any thread may call this.
+  /// Returns the current counters. Any thread may call this.
   [[nodiscard]] http_stats stats() const { return meters_.snapshot(); }
 
  private:
@@ -303,8 +306,7 @@ class http_reactor {
 
   void run() noexcept {
     while (take_inbox()) {
-      // Before the silence timeouts are checked, because bytes may have been waiting for this
-      // thread.
+      // Precedes the timeout checks, because received bytes may be waiting for this thread.
       transfers_.advance(
           meters_, [this](request_ptr one, ::CURLcode code) { finish(std::move(one), code); });
       const auto now = clock::now();
@@ -333,7 +335,7 @@ class http_reactor {
     return true;
   }
 
-  // Cancels attempts whose call is over, and attempts whose server is silent.
+  // Cancels attempts whose call is over or whose server is silent.
   void drop_unwanted(clock::time_point now) noexcept {
     for (std::size_t i = transfers_.size(); i-- > 0;) {
       if (transfers_[i].call->was_over()) {
@@ -378,7 +380,7 @@ class http_reactor {
     guarded(*one, [&] {
       attempt_result result = one->judge(code, *service_);
       if (result.success || result.error) {
-        // An object that has become shorter may no longer have the range.
+        // An object that has become shorter may no longer contain the range.
         if (auto problem = changed(*one, result.success)) result.error = std::move(problem);
       }
       if (result.retry_with_get) {
@@ -390,7 +392,7 @@ class http_reactor {
         repeat(std::move(one), result.reason, result.retry_after);
       } else {
         if (one->is_unversioned(one->version())) meters_.take_unversioned();
-        if (one->answered_end() < one->range.end) {  // the server may send the rest on request
+        if (one->answered_end() < one->range.end) {  // the server may send the remainder on request
           one->range.begin = one->answered_end();
           one->failures = 0;
           ready_.push_front(std::move(one));
@@ -401,8 +403,8 @@ class http_reactor {
     });
   }
 
-  // Returns an error if the object differs from earlier responses. If `counts` is true, later
-  // responses are compared with the properties in this response too.
+  // Returns an error if the object differs from earlier responses. If `counts` is true, also
+  // records the properties in this response for later comparisons.
   [[nodiscard]] std::exception_ptr changed(const http_request& one, bool counts) {
     const int status = one.answer.status;
     const bool has_version = status == 200 || status == 206 || status == 416;
@@ -415,20 +417,20 @@ class http_reactor {
     return one.difference(known, found);
   }
 
-  // Returns the size of an object from a listing, or nothing if no listing contained it.
+  // Returns the listed size of an object, or nothing if no listing contained the object.
   [[nodiscard]] std::optional<std::uint64_t> listed_size(std::string_view object) {
     const std::lock_guard lock{mutex_};
     const auto at = listed_sizes_.find(name_hash{}(object));
     return at == listed_sizes_.end() ? std::nullopt : std::optional{at->second};
   }
 
-  // Returns the date since which an object without a strong ETag must not have changed, or "" if no
-  // date is known.
+  // Returns the If-Unmodified-Since date for an object without a strong ETag, or "" if no date is
+  // known.
   [[nodiscard]] std::string condition_of(const http_request& one) {
     if (one.kind != request_kind::range || !options_.check_modified) return {};
     const auto known = versions_.find(one.object);
     if (known == versions_.end() || known->second.has_strong_etag()) return {};
-    // The text comes from a server and is sent in a header, so only a valid date is accepted.
+    // The text is from a server and is sent in a header, so only a valid date is accepted.
     const std::string& date = known->second.modified;
     const bool is_date =
         std::all_of(date.begin(), date.end(), [](char c) { return c >= ' ' && c <= '~'; }) &&
@@ -453,7 +455,7 @@ class http_reactor {
     });
   }
 
-  // Runs `work`. An exception becomes the error of the request's call.
+  // Runs `work`. If it throws, the exception becomes the error of the request's call.
   template <class Work>
   void guarded(const http_request& one, const Work& work) noexcept {
     const std::shared_ptr<http_call> call = one.call;
@@ -479,25 +481,25 @@ class http_reactor {
   const std::shared_ptr<const http_service> service_;
   std::mutex mutex_;
   std::vector<request_ptr> inbox_;  // guarded by mutex_
-  // Guarded by mutex_. Keyed by hashes of names, because a listing may have millions of names.
+  // Guarded by mutex_. The keys are name hashes, because a listing may have millions of names.
   std::unordered_map<std::size_t, std::uint64_t> listed_sizes_;
   bool is_ending_ = false;  // guarded by mutex_
   http_meters meters_;
-  // Only the reactor's thread uses the members below.
+  // Only the reactor thread uses the members below.
   backoff backoff_;
-  std::unordered_map<std::string, object_version> versions_;  // by object, as requested so far
+  std::unordered_map<std::string, object_version> versions_;  // requested objects
   http_transfers transfers_;
   std::deque<request_ptr> ready_;
   std::vector<delayed_request> delayed_;
   std::thread thread_;
 };
 
-/// The common part of stores over HTTP: calls that wait for their requests for objects below the
-/// URL `base`. Thread-safe.
+/// The common part of HTTP stores: calls that wait for requests to objects below the URL `base`.
+/// Thread-safe.
 class http_client {
  public:
   /// Starts the reactor. Throws `option_error` if an option is invalid, and `std::system_error` if
-  /// the system refuses a thread or a descriptor.
+  /// the system cannot create a thread or a descriptor.
   http_client(http_target base, const http_options& options,
               std::shared_ptr<const http_service> service)
       : base_(std::move(base)), options_(options), takes_any_name_(service->takes_any_name()) {
@@ -506,17 +508,16 @@ class http_client {
   }
   http_client(http_client&&) = delete;
   ~http_client() {
-    // In a child made by fork() the thread does not exist, and the connections belong to the
-    // parent.
+    // A child created by fork() does not have the thread, and the connections belong to the parent.
     if (!is_in_child()) return;
     static_cast<void>(reactor_.release());
     static_cast<void>(library_.release());
   }
 
-  /// Returns the location of the objects.
+  /// Returns the base URL of the objects.
   [[nodiscard]] const http_target& base() const noexcept { return base_; }
 
-  /// Reads `ranges`.
+  /// Reads all `ranges`.
   void read_many(std::span<const byte_range> ranges) const {
     request_plan plan =
         plan_requests(ranges, options_.merge_gap, options_.max_request_bytes,
@@ -528,22 +529,22 @@ class http_client {
     static_cast<void>(run(std::move(plan), request_kind::range, targets));
   }
 
-  /// Returns the size and the version of `object`.
+  /// Returns the size and version of `object`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     const http_target target = target_of(object);
     const auto call = run(single_plan(object), request_kind::header, {&target, 1});
     return {call->version.size.value_or(0), call->version.name()};
   }
 
-  /// Returns the whole body at `target`, at most 64 MiB.
+  /// Returns the whole response body of `target`, at most 64 MiB.
   [[nodiscard]] std::string page(const http_target& target) const {
     return std::move(run(single_plan(""), request_kind::page, {&target, 1})->page);
   }
 
-  /// Compares the sizes of `objects`, as listed, with later responses.
+  /// Makes the reactor compare the listed sizes of `objects` with later responses.
   void expect_sizes(std::span<const s3_object> objects) const { reactor_->expect_sizes(objects); }
 
-  /// Returns the counters so far.
+  /// Returns the current counters.
   [[nodiscard]] http_stats stats() const { return reactor_->stats(); }
 
  private:
@@ -553,8 +554,8 @@ class http_client {
 
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  // Returns a plan with a single request that reads no range, used for a page or for the size of an
-  // object.
+  // Returns a plan with a single request that reads no range, for example for a listing page or an
+  // object size.
   [[nodiscard]] static request_plan single_plan(std::string_view object) {
     request_plan plan;
     plan.objects.emplace_back(object);
@@ -562,7 +563,7 @@ class http_client {
     return plan;
   }
 
-  // Runs the call of `plan`, whose objects are at `targets`, and returns it after it is done.
+  // Runs a call with `plan`, whose objects are at `targets`. Returns the call when it is done.
   [[nodiscard]] std::shared_ptr<http_call> run(request_plan plan, request_kind kind,
                                                std::span<const http_target> targets) const {
     if (is_in_child()) {
@@ -587,7 +588,7 @@ class http_client {
     try {
       is_done = call->wait_until(limit);
     } catch (...) {
-      reactor_->wake();  // to end the call's other requests
+      reactor_->wake();  // so that the reactor ends the call's other requests
       throw;
     }
     if (is_done) return call;

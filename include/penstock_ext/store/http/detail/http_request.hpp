@@ -34,9 +34,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Owns a reference to libcurl's global state. libcurl counts the references. Since 7.84 it also
-/// locks, if the compiler has atomics (the feature "threadsafe" of `curl --version`). Without this
-/// feature, a program must call `curl_global_init` before it starts its first thread.
+/// Owns a reference to libcurl's global state, which libcurl counts. The count is thread-safe since
+/// libcurl 7.84 if the compiler has atomics (feature "threadsafe" in `curl --version`). Without
+/// this feature, a program must call `curl_global_init` before it starts its first thread.
 class curl_library {
  public:
   curl_library() {
@@ -55,12 +55,12 @@ struct free_curl_list {
   void operator()(curl_slist* list) const noexcept { ::curl_slist_free_all(list); }
 };
 
-/// A handle for one transfer at a time.
+/// A libcurl handle for one transfer at a time.
 using curl_easy = std::unique_ptr<CURL, free_curl_easy>;
-/// The header lines of a request.
+/// The headers of a request.
 using curl_list = std::unique_ptr<curl_slist, free_curl_list>;
 
-/// Appends a line.
+/// Appends a header.
 inline void append(curl_list& list, const std::string& line) {
   curl_slist* const longer = ::curl_slist_append(list.get(), line.c_str());
   if (longer == nullptr) throw std::bad_alloc();
@@ -68,7 +68,7 @@ inline void append(curl_list& list, const std::string& line) {
   list.reset(longer);
 }
 
-/// Sets an option. Throws `error` if this libcurl was built without it.
+/// Sets an option. Throws `error` if libcurl was built without the option.
 template <class Value>
 void set(CURL* easy, ::CURLoption option, const Value& value) {
   const ::CURLcode code = ::curl_easy_setopt(easy, option, value);
@@ -79,25 +79,26 @@ void set(CURL* easy, ::CURLoption option, const Value& value) {
   }
 }
 
-/// Sets an option that is not essential. Ignores a failure.
+/// Sets an optional option. Ignores failures.
 template <class Value>
 void set_if_taken(CURL* easy, ::CURLoption option, const Value& value) noexcept {
   static_cast<void>(::curl_easy_setopt(easy, option, value));
 }
 
-/// The result of an attempt. The attempt succeeded, failed permanently with `error`, or may be
-/// retried if `success` is false and `error` is empty.
+/// The result of an attempt: success, a permanent failure with `error`, or a failure that may be
+/// retried, in which case `success` is false and `error` is empty.
 struct attempt_result {
   bool success = false;
-  bool retry_with_get = false;  ///< HEAD gave no result, so request the first byte.
+  /// true if HEAD returned no result, so that the first byte must be requested
+  bool retry_with_get = false;
   std::exception_ptr error = {};
-  std::string reason = {};  ///< Reason for a failure that may be retried.
+  std::string reason = {};  ///< reason for a failure that may be retried
   std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
 };
 
-/// Parses a Retry-After line, which contains seconds or a date.
+/// Parses a Retry-After value, which is a number of seconds or a date.
 [[nodiscard]] inline std::optional<std::chrono::milliseconds> retry_after(const std::string& text) {
-  constexpr std::uint64_t max = 86'400;  // a day
+  constexpr std::uint64_t max = 86'400;  // one day
   if (const auto seconds = whole_number(text)) {
     return std::chrono::seconds{static_cast<std::int64_t>((std::min)(*seconds, max))};
   }
@@ -108,7 +109,7 @@ struct attempt_result {
 }
 
 /// Returns true if a transfer with this result may be retried. Returns false for problems with the
-/// request, the certificates or this libcurl.
+/// request, the certificates or libcurl itself.
 [[nodiscard]] inline bool may_pass(::CURLcode code) noexcept {
   switch (code) {
     case CURLE_COULDNT_RESOLVE_PROXY:
@@ -131,16 +132,16 @@ struct attempt_result {
   }
 }
 
-/// The purpose of a request.
 enum class request_kind {
-  range,   ///< Bytes of an object, for the parts of a plan.
-  header,  ///< HEAD: the size of an object.
-  probe,   ///< The first byte, for the size in Content-Range if HEAD gave none.
-  page,    ///< A whole body, such as a page of a listing.
+  range,   ///< reads object bytes for the parts of a plan
+  header,  ///< queries the object size with HEAD
+  /// queries the size in Content-Range by requesting the first byte, if HEAD returned none
+  probe,
+  page,  ///< reads a whole body, such as a listing page
 };
 
-/// A request with all its attempts: its target, the data received so far, and the evaluation of
-/// each attempt. After a request is submitted, only the reactor uses it.
+/// A request with all its attempts: the target, the received data, and the evaluation of each
+/// attempt. After a request is submitted, only the reactor accesses it.
 class http_request {
  public:
   static constexpr std::size_t max_page = std::size_t{64} << 20U;
@@ -148,31 +149,31 @@ class http_request {
 
   std::shared_ptr<http_call> call;
   http_target target;
-  std::string object;  ///< Name in the store.
+  std::string object;  ///< object name in the store
   const http_options* options = nullptr;
   request_kind kind = request_kind::range;
   planned_request range = {};
 
   unsigned failures = 0;
-  std::string unmodified_since = {};  ///< Date sent with the next attempt, or "".
+  std::string unmodified_since = {};  ///< date that is sent with the next attempt, or ""
 
-  // State of the current attempt.
+  // The members below are the state of the current attempt.
   curl_easy easy = {};
   curl_list lines = {};
   http_answer answer = {};
-  std::uint64_t received = 0;        ///< Size of the body so far, in bytes.
-  std::optional<body_sum> sum = {};  ///< Checksum of the body, if the server reported it.
-  std::string error_body = {};       ///< The first bytes of an error body.
-  std::exception_ptr refusal = {};   ///< Reason why the body was rejected.
-  bool is_enough = false;            ///< True if the attempt was ended because the rest of
-                                     ///< the body is not needed.
+  std::uint64_t received = 0;        ///< size of the body so far in bytes
+  std::optional<body_sum> sum = {};  ///< running checksum, if the server reported one
+  std::string error_body = {};       ///< start of an error body
+  std::exception_ptr refusal = {};   ///< reason why the body was rejected
+  bool is_enough = false;            ///< true if the attempt was ended because the remaining body
+                                     ///< is not needed
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
   [[nodiscard]] std::uint64_t size() const noexcept { return range.end - range.begin; }
 
-  /// Returns the offset in the object at which the body of this response ends. A server may send
-  /// only the first bytes of a range (RFC 9110, 14.2).
+  /// Returns the object offset at which the body of this response ends. A server may send only the
+  /// first bytes of a range (RFC 9110, 14.2).
   [[nodiscard]] std::uint64_t answered_end() const noexcept {
     const bool is_part = kind == request_kind::range && answer.status == 206 && answer.range;
     return is_part ? (std::min)(range.end, answer.range->end) : range.end;
@@ -188,7 +189,7 @@ class http_request {
         E(target.shown(), range.begin, std::move(expected), std::move(found)));
   }
 
-  /// Returns a description of the request, for messages.
+  /// Formats the request for messages.
   [[nodiscard]] std::string wanted() const {
     if (kind == request_kind::page) return "a listing";
     if (kind != request_kind::range) return "the size of the object";
@@ -216,9 +217,10 @@ class http_request {
     set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
     if (!options->ca_file.empty()) {
       set(handle, CURLOPT_CAINFO, options->ca_file.c_str());
-      set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));  // uses only `ca_file`
+      // So that only `ca_file` is used.
+      set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));
     }
-    // Many concurrent requests are fast on separate connections, and a lost connection costs only
+    // Many concurrent requests are fast on separate connections, and a lost connection affects only
     // one request.
     set(handle, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     set(handle, CURLOPT_NOSIGNAL, 1L);
@@ -244,13 +246,13 @@ class http_request {
     if (lines) set(handle, CURLOPT_HTTPHEADER, lines.get());
   }
 
-  /// Returns the result of the attempt, which libcurl ended with `code`.
+  /// Returns the result of an attempt that libcurl ended with `code`.
   [[nodiscard]] attempt_result judge(::CURLcode code, const http_service& service) {
     if (refusal) return {.error = std::exchange(refusal, nullptr)};
     const bool ended_by_us = is_enough && code == CURLE_WRITE_ERROR;
     if (code != CURLE_OK && !ended_by_us) return judge_code(code);
     const int status = answer.status;
-    // An object that is empty according to HEAD has no first byte.
+    // An object that HEAD reports as empty has no first byte.
     if (kind == request_kind::probe && status == 416 && !answer.range && call->version.size == 0U) {
       return {.success = true};
     }
@@ -280,7 +282,7 @@ class http_request {
                                            "a response without it")};
   }
 
-  /// Returns the error for an object that was `before` and is now different.
+  /// Returns the error for an object that changed from `before` to `now`.
   [[nodiscard]] std::exception_ptr difference(const object_version& before,
                                               const object_version& now) const {
     std::string found = now.words() + new_store;
@@ -293,9 +295,9 @@ class http_request {
                                    std::move(found));
   }
 
-  /// Returns libcurl's description of the end of a transfer.
+  /// Returns libcurl's description of the transfer result.
   [[nodiscard]] std::string words_of(::CURLcode code) const {
-    // A text about a URL may contain the whole URL, and a text about a proxy may contain its
+    // A message about a URL may contain the whole URL, and a message about a proxy may contain its
     // password.
     const std::string_view text = curl_words.data();
     const bool is_secret = code == CURLE_URL_MALFORMAT || code == CURLE_COULDNT_RESOLVE_PROXY ||
@@ -309,7 +311,7 @@ class http_request {
            !(found.size && size() == *found.size);
   }
 
-  /// Returns the properties of the object in this response.
+  /// Returns the object version in this response.
   [[nodiscard]] object_version version() const {
     object_version found;
     if (answer.status == 206 || answer.status == 416) {
@@ -328,8 +330,8 @@ class http_request {
   static constexpr const char* several_dates =
       ", or set check_modified to false for a server that has several dates for one object";
 
-  // libcurl's callback for a header line or a piece of the body. Returning a different size ends
-  // the attempt if `Take` returns false or throws.
+  // libcurl's callback for a header line or a piece of the body. If `Take` returns false or throws,
+  // returns a different size, which ends the attempt.
   template <bool (http_request::*Take)(std::string_view)>
   static std::size_t taken(char* text, std::size_t one, std::size_t count, void* request) noexcept {
     auto& taking = *static_cast<http_request*>(request);
@@ -389,7 +391,7 @@ class http_request {
     return problem<file_truncated>(wanted(), "an object of " + std::to_string(bytes) + " bytes");
   }
 
-  // Returns the error if the body of this response is not the requested range, or null if it is.
+  // Returns an error if the body of this response is not the requested range, otherwise null.
   [[nodiscard]] std::exception_ptr wrong_range() const {
     if (answer.status == 206) {
       if (!answer.range || answer.range->begin == answer.range->end) {
@@ -421,7 +423,7 @@ class http_request {
             : "the whole object: the server does not support range requests, which are required");
   }
 
-  // Evaluates an attempt that ended with an error of libcurl.
+  // Evaluates an attempt that ended with a libcurl error.
   [[nodiscard]] attempt_result judge_code(::CURLcode code) const {
     if (code == CURLE_OUT_OF_MEMORY) return {.error = std::make_exception_ptr(std::bad_alloc{})};
     std::string words = words_of(code);
@@ -439,7 +441,7 @@ class http_request {
     return {.error = problem<store_unreachable>(wanted(), std::move(words))};
   }
 
-  // Evaluates a response that contains bytes of an object.
+  // Evaluates a response that contains object bytes.
   [[nodiscard]] attempt_result judge_range(bool ended_by_us) {
     if (received == 0) {
       if (auto wrong = wrong_range()) return {.error = std::move(wrong)};
@@ -457,7 +459,7 @@ class http_request {
     return {.success = true};
   }
 
-  // Evaluates a response whose status is not a success.
+  // Evaluates a response with a failure status.
   [[nodiscard]] attempt_result judge_status(const http_service& service) const {
     const int status = answer.status;
     const service_error reported = service.error_of(answer, error_body);
@@ -470,8 +472,8 @@ class http_request {
     const auto remedy = [&](const char* usual) {
       return found + ": " + (reported.remedy.empty() ? usual : reported.remedy);
     };
-    // Some servers do not support HEAD, or allow only GET. Only a body contains the reason for a
-    // reported.
+    // Some servers do not support HEAD, or allow only GET. Also, only a GET response has a body that
+    // explains the failure.
     if (kind == request_kind::header &&
         (status == 400 || status == 403 || status == 405 || status == 501)) {
       return {.retry_with_get = true};
@@ -501,8 +503,8 @@ class http_request {
                                  : "the server does not support this request"))};
   }
 
-  // Returns true if a rejected certificate is trusted but is for names other than the URL's host.
-  // libcurl has the same code for both problems; only the texts of its TLS libraries differ.
+  // Returns true if a rejected certificate is trusted but issued for a different host. libcurl has
+  // the same code for both problems, so only the message of its TLS library distinguishes them.
   [[nodiscard]] bool is_for_another_host() const {
     const std::string_view text = curl_words.data();
     for (const char* const words : {"target host name", "does not match", "no alternative cert"}) {
@@ -512,7 +514,7 @@ class http_request {
   }
 };
 
-/// A request owned by the reactor or on its way there.
+/// A request that the reactor owns or will own.
 using request_ptr = std::unique_ptr<http_request>;
 
 }  // namespace detail

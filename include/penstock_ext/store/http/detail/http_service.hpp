@@ -17,13 +17,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The URL of a request, percent-encoded.
+/// A percent-encoded request URL.
 struct http_target {
   std::string origin;  ///< "https://host:port"
   std::string path;    ///< "/folder/object"
-  std::string query;   ///< The part after the "?". May be secret.
+  std::string query;   ///< the part after "?", which may be secret
 
-  /// Returns the complete URL for libcurl.
+  /// Returns the complete URL.
   [[nodiscard]] std::string url() const {
     return query.empty() ? origin + path : origin + path + '?' + query;
   }
@@ -37,7 +37,7 @@ struct http_target {
   [[nodiscard]] bool is_secure() const { return origin.starts_with("https:"); }
 };
 
-/// Returns `text` with every byte as %XX, except letters, digits, "-._~" and the bytes of `kept`
+/// Returns `text` with every byte as %XX, except letters, digits, "-._~" and the bytes in `kept`
 /// (RFC 3986).
 [[nodiscard]] inline std::string percent_encoded(std::string_view text, std::string_view kept) {
   std::string out;
@@ -57,9 +57,9 @@ struct http_target {
   return out;
 }
 
-/// Throws `file_unreadable` if no request can contain the name. Unless `takes_any_name` is set,
-/// also throws if the name leads out of its store: if it starts with a slash, or has "." or ".."
-/// between its slashes. Servers and proxies interpret such paths in different ways.
+/// Throws `file_unreadable` if no request can contain the object name. Unless `takes_any_name` is
+/// true, also throws if the name starts with a slash, or has "." or ".." as a component. Servers
+/// and proxies interpret such paths differently.
 inline void require_object(std::string_view store, std::string_view object, bool takes_any_name) {
   const auto refuse = [&](const char* found) {
     throw file_unreadable(std::string{store} + '/' + std::string{object}, 0,
@@ -81,8 +81,8 @@ inline void require_object(std::string_view store, std::string_view object, bool
   }
 }
 
-/// Parses `url`, the location of a store. The resulting path has no slash at the end. Throws
-/// `option_error` for `option`; the message never contains parts of the URL that may be secret.
+/// Parses the store URL `url`. The resulting path has no trailing slash. Throws `option_error` for
+/// `option`. The message never contains parts of the URL that may be secret.
 [[nodiscard]] inline http_target parse_store_url(std::string_view url, const char* option) {
   const auto require = [option](bool holds, const char* problem) {
     if (!holds) throw option_error(option, problem);
@@ -109,40 +109,40 @@ inline void require_object(std::string_view store, std::string_view object, bool
   return target;
 }
 
-/// Returns the URL of `object` in the store at `store`. Throws what `require_object` throws.
+/// Returns the URL of `object` in the store at `store`. Throws the errors of `require_object`.
 [[nodiscard]] inline http_target object_target(const http_target& store, std::string_view object,
                                                bool takes_any_name) {
   require_object(store.shown(), object, takes_any_name);
   return {store.origin, store.path + '/' + percent_encoded(object, "/"), store.query};
 }
 
-/// The meaning that a service gives to an error body.
+/// The interpretation of an error response.
 struct service_error {
-  std::string code = {};      ///< The server's error code, for messages. Never contains a secret.
-  std::string remedy = {};    ///< Advice to the user.
-  bool is_transient = false;  ///< A retry may succeed, regardless of the status.
-  bool is_denied = false;     ///< The error is about the credentials.
-  bool is_missing = false;    ///< The object does not exist.
+  std::string code = {};      ///< server error code for messages, never a secret
+  std::string remedy = {};    ///< advice for the user
+  bool is_transient = false;  ///< true if a retry may succeed, regardless of the status
+  bool is_denied = false;     ///< true if the error concerns the credentials
+  bool is_missing = false;    ///< true if the object does not exist
 };
 
-/// The requests that a kind of server needs, and the meaning of its errors. The thread of the store
-/// calls it once for each attempt, because a signature is valid only for minutes.
+/// A kind of server: the headers it requires, and the meaning of its errors. The reactor thread
+/// calls `headers` for each attempt, because a signature is valid only for minutes.
 class http_service {
  public:
   explicit http_service(std::vector<std::string> headers) : headers_(std::move(headers)) {}
   http_service(http_service&&) = delete;
   virtual ~http_service() = default;
 
-  /// Returns the header lines of a request.
+  /// Returns the headers of a request.
   [[nodiscard]] virtual std::vector<std::string> headers(std::string_view /*method*/,
                                                          const http_target& /*target*/) const {
     return headers_;
   }
 
-  /// Returns true if "/", "." and ".." have no special meaning in an object's name.
+  /// Returns true if "/", "." and ".." have no special meaning in object names.
   [[nodiscard]] virtual bool takes_any_name() const noexcept { return false; }
 
-  /// Returns the meaning of a response that is not a success. `body` is the start of the body.
+  /// Interprets a response with a failure status. `body` is the start of the body.
   [[nodiscard]] virtual service_error error_of(const http_answer& /*answer*/,
                                                std::string_view /*body*/) const {
     return {};

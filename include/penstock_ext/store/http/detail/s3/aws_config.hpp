@@ -27,27 +27,28 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A setting in a configuration file of AWS, or an environment variable that overrides it.
+/// A setting in an AWS configuration file, or an environment variable that overrides it.
 struct aws_setting {
-  std::string value = {};  ///< Starts with a line break for a list of indented settings.
-  std::string path = {};   ///< Path of the file, or name of the variable.
-  std::size_t offset = 0;  ///< Position of its line in bytes.
-  std::size_t line = 0;    ///< Line number from 1, or 0 for a variable.
+  /// value, which starts with a line break if it is a list of indented settings
+  std::string value = {};
+  std::string path = {};   ///< file path or variable name
+  std::size_t offset = 0;  ///< byte offset of the line
+  std::size_t line = 0;    ///< line number starting at 1, or 0 for a variable
 
-  /// Throws `file_format_error` with the file and the line. The message never contains the value,
-  /// which may be secret.
+  /// Throws `file_format_error` with the file and line. The message never contains the value, which
+  /// may be secret.
   [[noreturn]] void refuse(std::string expected, const std::string& found) const {
     throw file_format_error(path, offset, std::move(expected),
                             (line == 0 ? "" : "in line " + std::to_string(line) + " ") + found);
   }
 };
 
-/// Settings by name, in lower case.
+/// Settings by lower-case name.
 using aws_settings = std::map<std::string, aws_setting, std::less<>>;
 
-/// A section of a configuration file of AWS.
+/// A section of an AWS configuration file.
 struct aws_section {
-  std::string name;  ///< The text between the brackets.
+  std::string name;  ///< the text between the brackets
   aws_settings settings = {};
 };
 
@@ -59,8 +60,8 @@ struct aws_section {
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
-/// Returns `value` without surrounding blanks and without a comment at its end. Botocore keeps such
-/// a comment, but no setting that a store uses has a blank in its value.
+/// Returns `value` without surrounding blanks and without a trailing comment. Botocore keeps such a
+/// comment, but no setting that a store uses has a blank in its value.
 [[nodiscard]] inline std::string_view without_comment(std::string_view value) noexcept {
   for (const std::string_view comment : {" #", " ;", "\t#", "\t;"}) {
     value = value.substr(0, value.find(comment));
@@ -68,8 +69,8 @@ struct aws_section {
   return without_blanks(value);
 }
 
-/// Calls `use(name, value, line)` for each setting nested in the value of `outer`, such as the
-/// settings below "s3 =". For a line without '=', `name` is the line and `value` is empty.
+/// Calls `use(name, value, line)` for each nested setting of `outer`, such as the settings below
+/// "s3 =". For a line without '=', `name` is the line and `value` is empty.
 template <class Use>
 void for_each_nested(const aws_setting& outer, const Use& use) {
   std::size_t line = outer.line;
@@ -87,7 +88,7 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   }
 }
 
-/// Returns the setting `name` in the value of `outer`, or nothing if it is missing.
+/// Returns the nested setting `name` of `outer`, or nothing if it is missing.
 [[nodiscard]] inline std::optional<aws_setting> nested(const aws_setting& outer,
                                                        std::string_view name) {
   std::optional<aws_setting> found;
@@ -99,9 +100,9 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   return found;
 }
 
-/// Parses `text`, the content of the file `path`, like Python's configparser and botocore. Names of
-/// settings are case-insensitive. A line that is indented deeper than the previous setting belongs
-/// to that setting. The settings in [DEFAULT] apply to each section. Throws `file_format_error` for
+/// Parses `text`, the content of the file `path`, like Python's configparser and botocore. Setting
+/// names are case-insensitive. A line that is indented deeper than the previous setting belongs to
+/// that setting. The settings in [DEFAULT] apply to each section. Throws `file_format_error` for
 /// any other line, and for a duplicate section or setting.
 [[nodiscard]] inline std::vector<aws_section> parse_aws_file(std::string_view text,
                                                              const std::string& path) {
@@ -112,7 +113,7 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   };
   constexpr std::string_view common = "DEFAULT";
   aws_section* section = nullptr;
-  aws_setting* open = nullptr;  // the setting that an indented line belongs to
+  aws_setting* open = nullptr;  // the setting to which indented lines belong
   std::size_t indent = 0;
   std::size_t number = 0;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -122,7 +123,8 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
     const aws_setting here{{}, path, begin, ++number};
     begin = end + (text.substr(end, 2) == "\r\n" ? 2 : 1);
     if (line.empty() || line.front() == '#' || line.front() == ';') {
-      if (open != nullptr) open->value += '\n';  // keeps nested line numbers correct
+      // Keeps the line numbers of nested settings correct.
+      if (open != nullptr) open->value += '\n';
       continue;
     }
     const auto depth = static_cast<std::size_t>(line.data() - raw.data());
@@ -179,7 +181,7 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   return sections;
 }
 
-/// Splits `text` into words, with the quotes and backslashes of a POSIX shell, like Python's
+/// Splits `text` into words by POSIX shell rules for quotes and backslashes, like Python's
 /// shlex.split. Returns nothing if a quotation is not closed.
 [[nodiscard]] inline std::optional<std::vector<std::string>> shell_words(std::string_view text) {
   std::vector<std::string> words;
@@ -208,15 +210,15 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   return words;
 }
 
-/// Returns the name in a section header such as "profile x" or "profile 'x'". `kind` is "profile",
-/// "services" or similar. Returns "" for a section of another kind.
+/// Returns the name in a section header such as "profile x" or "profile 'x'". `kind` is the first
+/// word, such as "profile" or "services". Returns "" if the section is of a different kind.
 [[nodiscard]] inline std::string name_in(std::string_view section, std::string_view kind) {
   if (!section.starts_with(kind)) return {};
   auto words = shell_words(section);
   return words && words->size() == 2 ? std::move((*words)[1]) : std::string{};
 }
 
-/// Returns a variable of the environment, or "" if it is not set.
+/// Returns an environment variable, or "" if it is not set.
 [[nodiscard]] inline std::string from_environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? std::string{} : std::string{value};
@@ -226,7 +228,7 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   return a.empty() ? std::move(b) : std::move(a);
 }
 
-/// Returns the user's home folder: HOME or, if HOME is not set, the folder in the system's user
+/// Returns the user's home folder: HOME, or if HOME is not set, the folder in the system user
 /// database.
 [[nodiscard]] inline std::string home_folder() {
   if (std::getenv("HOME") != nullptr) return from_environment("HOME");
@@ -237,8 +239,8 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   return found == nullptr ? std::string{} : std::string{found->pw_dir};
 }
 
-/// Returns `path` with "$NAME", "${NAME}" and a leading "~" replaced. Variables that are not set
-/// stay unchanged.
+/// Returns `path` with "$NAME", "${NAME}" and a leading "~" expanded. Unset variables remain
+/// unchanged.
 [[nodiscard]] inline std::string expanded(std::string_view path) {
   constexpr std::string_view word =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
@@ -261,11 +263,11 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
   return out;
 }
 
-/// The settings of a profile in ~/.aws/credentials and ~/.aws/config, or in the files that the
-/// environment specifies. The credentials file takes precedence.
+/// The settings of a profile in ~/.aws/credentials and ~/.aws/config, or in the files specified by
+/// environment variables. The credentials file takes precedence.
 class aws_profile {
  public:
-  /// Reads the profile `name` from both files. Throws `file_unreadable` if a file exists and cannot
+  /// Reads the profile `name` from both files. Throws `file_unreadable` if a file exists but cannot
   /// be read, and `file_format_error` if a file is invalid.
   explicit aws_profile(std::string name) : name_(std::move(name)) {
     for (aws_section& one : sections_of("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials")) {
@@ -284,13 +286,13 @@ class aws_profile {
   }
 
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  /// Returns true if a file has the profile.
+  /// Returns true if a file contains the profile.
   [[nodiscard]] bool is_there() const noexcept { return credentials_ || config_; }
   /// Returns the paths of both files, for messages.
   [[nodiscard]] const std::string& files() const noexcept { return files_; }
-  /// Returns the settings in the credentials file, or nothing if the profile is not there.
+  /// Returns the settings in the credentials file, or nothing if it does not contain the profile.
   [[nodiscard]] const std::optional<aws_settings>& credentials() const { return credentials_; }
-  /// Returns the settings in the config file, or nothing if the profile is not there.
+  /// Returns the settings in the config file, or nothing if it does not contain the profile.
   [[nodiscard]] const std::optional<aws_settings>& config() const { return config_; }
 
   /// Returns a setting of the profile, or null if it is missing.
@@ -302,8 +304,8 @@ class aws_profile {
     return nullptr;
   }
 
-  /// Returns a setting of the list "s3 =" of the profile. Throws `file_format_error` if "s3" is not
-  /// a list.
+  /// Returns a setting in the profile's list "s3 =". Throws `file_format_error` if "s3" is not a
+  /// list.
   [[nodiscard]] std::optional<aws_setting> find_s3(std::string_view name) const {
     const aws_setting* const list = find("s3");
     if (list == nullptr) return std::nullopt;
@@ -311,8 +313,8 @@ class aws_profile {
     return nested(*list, name);
   }
 
-  /// Returns the endpoint in the services section of the profile, or the profile's own endpoint.
-  /// Throws `file_format_error` if the services section does not exist.
+  /// Returns the endpoint in the profile's services section, or the profile's own endpoint. Throws
+  /// `file_format_error` if the services section does not exist.
   [[nodiscard]] std::optional<aws_setting> endpoint() const {
     if (const aws_setting* const services = find("services")) {
       if (!services_) {
@@ -330,8 +332,8 @@ class aws_profile {
   }
 
  private:
-  // Returns the sections of the file that `variable` specifies, or of `usual` in the home folder.
-  // Returns nothing if the file does not exist.
+  // Returns the sections of the file specified by the environment variable `variable`, or of the
+  // file `usual` in the home folder. Returns nothing if the file does not exist.
   [[nodiscard]] std::vector<aws_section> sections_of(const char* variable,
                                                      const std::string& usual) {
     const bool is_named = std::getenv(variable) != nullptr;
@@ -342,8 +344,7 @@ class aws_profile {
     files_ += (files_.empty() ? "" : " and ") + (path.empty() ? variable : path);
     std::error_code wrong;
     const bool is_there = std::filesystem::exists(path, wrong);
-    // The home folder may belong to another user, in which case its files do not exist for this
-    // process.
+    // If the home folder belongs to another user, its files count as missing.
     if (wrong && is_named)
       throw file_unreadable(path, 0, "a file of AWS's profiles", wrong.message());
     if (!is_there) return {};

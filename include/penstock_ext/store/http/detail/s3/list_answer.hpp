@@ -23,15 +23,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An XML document from S3, parsed by pugixml. To limit memory, the parser rejects documents with
-/// more depth or markup than any response of S3 has. Document types and CDATA are rejected too.
+/// An XML document from S3, parsed by pugixml. To limit memory, documents with more depth or markup
+/// than any S3 response are rejected. Document types and CDATA are rejected too.
 class s3_xml {
  public:
   static constexpr int deepest = 16;
   static constexpr std::size_t max_markup = std::size_t{1} << 20U;
 
-  /// Parses `text`. After an error, `problem()` describes it, and the part before the error is
-  /// readable.
+  /// Parses `text`. After an error, `problem()` describes the error, and the part before the error
+  /// is accessible.
   explicit s3_xml(std::string_view text) {
     if (static_cast<std::size_t>(std::count(text.begin(), text.end(), '<') +
                                  std::count(text.begin(), text.end(), '=')) > max_markup) {
@@ -51,7 +51,7 @@ class s3_xml {
     refusal refused;
     if (!result) {
       problem_ = result.description();
-      // pugixml also counts the zero that it writes at the end.
+      // pugixml also counts the NUL that it writes at the end.
       offset_ = (std::min)(static_cast<std::size_t>(result.offset), text.size());
     } else if (!document_.traverse(refused)) {
       problem_ = refused.why;
@@ -59,14 +59,14 @@ class s3_xml {
     }
   }
 
-  /// Returns the description of the error, or "".
+  /// Returns a description of the error, or "".
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
-  /// Returns the position of the error in bytes.
+  /// Returns the byte offset of the error.
   [[nodiscard]] std::size_t offset() const noexcept { return offset_; }
   /// Returns the root element.
   [[nodiscard]] pugi::xml_node root() const { return document_.document_element(); }
 
-  /// Returns the position of a node in the text in bytes, or 0 for no node.
+  /// Returns the byte offset of a node in the text, or 0 for a null node.
   [[nodiscard]] static std::size_t offset_of(const pugi::xml_node& node) {
     return static_cast<std::size_t>((std::max)(node.offset_debug(), std::ptrdiff_t{0}));
   }
@@ -138,13 +138,13 @@ class s3_xml {
   return out;
 }
 
-/// A page of a bucket listing: the response to ListObjectsV2.
+/// A page of a bucket listing, which is a ListObjectsV2 response.
 struct list_answer {
   std::vector<s3_object> objects = {};
-  std::string next = {};  ///< Token of the next page, or "" on the last page.
+  std::string next = {};  ///< token of the next page, or "" on the last page
 
-  /// Parses `text`, the response of `url`. Throws `bad_response` with `url` and the position in the
-  /// response.
+  /// Parses `text`, the response from `url`. Throws `bad_response` with `url` and the position in
+  /// the response.
   [[nodiscard]] static list_answer parse(std::string_view text, const std::string& url) {
     const s3_xml xml{text};
     const auto require = [&](bool holds, std::size_t offset, const char* expected,
@@ -155,8 +155,8 @@ struct list_answer {
     const pugi::xml_node root = xml.root();
     require(root.name() == std::string_view{"ListBucketResult"}, s3_xml::offset_of(root),
             "ListBucketResult", std::string{std::string_view{root.name()}.substr(0, 64)});
-    // Keys of S3 have at most 1024 bytes, or three times as many if encoded. libcurl accepts URLs
-    // of up to 8 MB.
+    // S3 keys have at most 1024 bytes, or three times as many if encoded. libcurl accepts URLs of
+    // up to 8 MB.
     const auto short_text = [&](const pugi::xml_node& element, std::size_t max,
                                 const char* expected, const char* remedy) {
       const std::string_view found = s3_xml::text_in(element);
@@ -202,8 +202,8 @@ struct list_answer {
   }
 };
 
-/// Returns the text of the element `name` directly below <Error> in an error body of S3. Returns ""
-/// if the element is missing or has characters other than letters, digits, dots and dashes. The
+/// Returns the text of the element `name` directly below <Error> in an S3 error body. Returns "" if
+/// the element is missing or contains characters other than letters, digits, dots and dashes. The
 /// body may be truncated.
 [[nodiscard]] inline std::string error_word(std::string_view body, const char* name) {
   const s3_xml xml{body};

@@ -19,16 +19,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The location of a bucket, and the credentials for its requests.
+/// The bucket location, and the credentials for its requests.
 struct s3_place {
   http_target bucket;
   std::string region;
-  std::optional<s3_credentials> credentials;  ///< Empty for unsigned requests.
-  std::string ca_file = {};                   ///< From AWS_CA_BUNDLE or the profile.
+  std::optional<s3_credentials> credentials;  ///< empty for unsigned requests
+  std::string ca_file = {};                   ///< from AWS_CA_BUNDLE or the profile
 };
 
-/// Returns the key, the secret and the token in `settings`, a profile from a single file. Returns
-/// nothing without a key. Throws `file_format_error` for a key without a secret.
+/// Returns the key, secret and token in `settings`, which are a profile in a single file. Returns
+/// nothing if there is no key. Throws `file_format_error` for a key without a secret.
 [[nodiscard]] inline std::optional<s3_credentials> keys_in(
     const std::optional<aws_settings>& settings) {
   if (!settings || settings->find("aws_access_key_id") == settings->end()) return std::nullopt;
@@ -52,10 +52,10 @@ struct s3_place {
   return found;
 }
 
-/// Returns the credentials of the environment or of `profile`, in the order of botocore. Throws:
+/// Returns the credentials in the environment or in `profile`, with the precedence of botocore.
+/// Throws:
 /// - `file_format_error` if a setting requires a role, SSO, a login or another program
-/// - `access_denied` if a variable of the environment requires a role, or if no credentials are
-///   found
+/// - `access_denied` if an environment variable requires a role, or if no credentials are found
 [[nodiscard]] inline s3_credentials found_credentials(const s3_options& options,
                                                       const aws_profile& profile,
                                                       const std::string& url) {
@@ -98,8 +98,8 @@ struct s3_place {
           "prints them; for a public bucket set `anonymous`");
 }
 
-/// Returns the credentials of the options or of `found_credentials`, or nothing if
-/// `options.anonymous` is set. Throws what `found_credentials` throws. Also throws
+/// Returns the credentials from the options or from `found_credentials`, or nothing if
+/// `options.anonymous` is true. Throws the errors of `found_credentials`. Also throws
 /// `access_denied` if a credential is empty or contains a line break.
 [[nodiscard]] inline std::optional<s3_credentials> credentials_of(const s3_options& options,
                                                                   const aws_profile& profile,
@@ -119,8 +119,8 @@ struct s3_place {
   return who;
 }
 
-/// Returns the variable, or the setting if the variable is not set, if its value is "true". Returns
-/// nothing otherwise.
+/// Returns the environment variable, or the setting if the variable is not set. Returns nothing
+/// unless the value is "true".
 [[nodiscard]] inline std::optional<aws_setting> enabled(const char* variable,
                                                         const aws_setting* setting) {
   std::optional<aws_setting> found;
@@ -148,7 +148,7 @@ struct s3_place {
   }
   s3_place place;
 
-  // The configured endpoint and its source, unless `options` specifies the endpoint.
+  // The configured endpoint and its source, unless `options` specifies an endpoint.
   std::optional<aws_setting> configured;
   const bool is_ignored = enabled("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
                                   profile.find("ignore_configured_endpoint_urls"))
@@ -210,12 +210,12 @@ struct s3_place {
       configured->refuse("the URL of a server", std::string{"another endpoint: "} + wrong.what());
     throw;
   }
-  // The signature covers the Host header, from which libcurl omits the default port of a scheme.
+  // The signature covers the Host header, from which libcurl omits the default port.
   const std::string_view usual = place.bucket.is_secure() ? ":443" : ":80";
   if (place.bucket.origin.ends_with(usual)) {
     place.bucket.origin.erase(place.bucket.origin.size() - usual.size());
   }
-  // The wildcard certificates of AWS do not match a bucket name with a dot.
+  // AWS wildcard certificates do not match a bucket name with a dot.
   const bool has_dot = bucket.find('.') != std::string_view::npos;
   bool in_path = options.addressing == s3_addressing::path;
   if (options.addressing == s3_addressing::usual) {

@@ -25,25 +25,25 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A header line that a signature covers: its name in lower case, and its trimmed value.
+/// A signed header: its lower-case name and trimmed value.
 using signed_line = std::pair<std::string, std::string>;
 
-/// The parts of a request that a signature covers, as sent. `path` and `query` are percent-encoded,
-/// the parts of the query are sorted, and the lines are sorted by name.
+/// The signed parts of a request, as sent. `path` and `query` are percent-encoded, the query
+/// parameters are sorted, and the headers are sorted by name.
 struct signed_request {
   std::string_view method;
   std::string_view path;
   std::string_view query;
   std::span<const signed_line> lines;
-  std::string_view body_sum;  ///< SHA-256 of the body in hexadecimal.
+  std::string_view body_sum;  ///< SHA-256 of the body in hexadecimal
 };
 
-/// SHA-256 of the empty body of every request.
+/// SHA-256 of an empty body, which every request has.
 inline constexpr std::string_view sum_of_nothing =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// Returns the HMAC with SHA-256, from libcrypto. Throws `error` if libcrypto is configured without
-/// it.
+/// Returns the HMAC-SHA-256 of `text`, computed by libcrypto. Throws `error` if libcrypto is
+/// configured without it.
 [[nodiscard]] inline std::vector<std::uint8_t> hmac_sha256(std::string_view key,
                                                            std::string_view text) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(text.data());
@@ -60,7 +60,7 @@ inline constexpr std::string_view sum_of_nothing =
   return sum;
 }
 
-/// Returns a time in the format of signatures: "20130524T000000Z".
+/// Formats a time as in signatures: "20130524T000000Z".
 [[nodiscard]] inline std::string signing_time(std::time_t moment) {
   std::tm parts{};
   ::gmtime_r(&moment, &parts);
