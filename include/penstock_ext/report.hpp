@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Diagnoses a loop's bottleneck. Writes statistics as text, as JSON and in the Prometheus format,
+/// Diagnoses the bottleneck of a loop. Writes statistics as text, as JSON and in Prometheus format,
 /// and traces as files.
 
 #include <penstock_ext/report/diagnose.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Samplers that a first program does not need: blocks, batches of similar lengths or by a budget,
-/// mixtures, and draws by weights that change.
+/// Additional samplers: block shuffling, batches of similar lengths or with a token budget,
+/// weighted mixtures, and draws by changing weights.
 
 #include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/samplers/bucketed.hpp>

@@ -19,9 +19,9 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown on all ranks if the ranks of a world would not train together: their data, seeds, orders,
-/// batch sizes or checkpoints differ, or a loader is not sharded. The message lists the
-/// differences, and which ranks have each value.
+/// Thrown on all ranks if the configurations of the ranks differ in their data, seeds, orders,
+/// batch sizes or checkpoints, or if a loader is not sharded. The message lists the differences and
+/// the ranks with each value.
 class [[gnu::visibility("default")]] run_mismatch : public error {
  public:
   using error::error;
@@ -30,21 +30,22 @@ class [[gnu::visibility("default")]] run_mismatch : public error {
 namespace detail {
 
 /// The configuration of a rank as exchanged between ranks: all values that its batches depend on,
-/// its rank, and the world size. Exchanged as plain bytes.
+/// its rank, and the world size. Exchanged as raw bytes.
 struct run_record {
   loader_state state;
   std::uint64_t rank = 0;
   std::uint64_t size = 1;
-  /// The size of this rank's batches; 0 if unknown.
+  /// batch size of this rank, or 0 if unknown
   std::uint64_t share = 0;
 };
 
 static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 88,
               "no byte of it is padding, which would differ");
 
-/// Formats ranks in ascending order: "rank 3", "ranks 0 and 1, 4-7, 9". Truncates long lists.
+/// Formats ranks in ascending order, for example "rank 3" or "ranks 0 and 1, 4-7, 9". Truncates
+/// long lists.
 [[nodiscard]] inline std::string ranks_text(std::span<const std::size_t> ranks) {
-  constexpr std::size_t max = 8;  // groups of consecutive ranks
+  constexpr std::size_t max = 8;  // maximum number of groups of consecutive ranks
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   std::size_t groups = 0;
   for (std::size_t i = 0; i < ranks.size();) {
@@ -59,7 +60,7 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   return text;
 }
 
-/// Formats each value with the ranks that have it, ordered by first rank: "64 on ranks 0-6; 32 on
+/// Formats each value with its ranks, ordered by first rank, for example "64 on ranks 0-6; 32 on
 /// rank 7". Returns "" if all values are equal.
 [[nodiscard]] inline std::string differences(const std::vector<std::string>& values) {
   constexpr std::size_t max = 4;
@@ -79,14 +80,14 @@ static_assert(std::is_trivially_copyable_v<run_record> && sizeof(run_record) == 
   if (kinds.size() < 2) return "";
   std::string text;
   for (const kind& one : std::span{kinds}.first((std::min)(kinds.size(), max))) {
-    if (!text.empty()) text += "; ";  // not a comma, because the list of ranks has commas
+    if (!text.empty()) text += "; ";  // not a comma, because rank lists contain commas
     text += one.value + " on " + ranks_text(one.ranks);
   }
   if (kinds.size() > max) text += "; and others";
   return text;
 }
 
-/// Throws `run_mismatch` unless all ranks read the same global batches, each rank its own part in a
+/// Throws `run_mismatch` unless all ranks read the same global batches, each its own part, in a
 /// world of `records.size()` ranks.
 inline void require_equal(std::span<const run_record> records) {
   std::string problem;
@@ -122,7 +123,7 @@ inline void require_equal(std::span<const run_record> records) {
                          ": two processes have the same rank, or the exchange numbers the "
                          "processes differently from the launcher");
     }
-    // If this check fails, the rank is a world of one, or a shard of another world.
+    // If this check fails, the rank is in a world of one, or is a shard of a different world.
     if (r.share != 0 && r.state.batch_size != r.share * records.size()) {
       throw run_mismatch(
           "run_mismatch: rank " + std::to_string(rank) + " reads batches of " +
@@ -138,11 +139,12 @@ inline void require_equal(std::span<const run_record> records) {
 
 /// An all-gather like `MPI_Allgather` and `ncclAllGather`: `exchange(mine, all)` sends the bytes
 /// `mine` to all ranks and stores the bytes of rank i at `all[i * mine.size()]`. `mine` has the
-/// same size on every rank, and `all` is that size times the number of ranks. Exceptions propagate.
+/// same size on each rank. The size of `all` is that size times the number of ranks. Exceptions
+/// propagate.
 template <class E>
 concept rank_exchange = std::invocable<E&, std::span<const std::byte>, std::span<std::byte>>;
 
-/// A loader, or a transfer from a loader, which provides the state of a loop.
+/// A loader, or a transfer from a loader, that provides the state of a loop.
 template <class L>
 concept stateful_loader = requires(const L& loader, const batch_position& next) {
   { loader.state_at(next) } -> std::same_as<loader_state>;
@@ -150,7 +152,7 @@ concept stateful_loader = requires(const L& loader, const batch_position& next) 
 
 namespace detail {
 
-/// Returns the size of a rank's part of a step, or 0 if unknown.
+/// Returns the size of a rank's part of a global batch, or 0 if unknown.
 template <class Loader>
 [[nodiscard]] std::uint64_t share_of(const Loader& loader) {
   if constexpr (requires { loader.options().batch_size* loader.batches_per_step(); }) {
@@ -188,16 +190,16 @@ void compare_runs(const world& here, const loader_state& state, std::uint64_t sh
 }  // namespace detail
 
 /// Throws `run_mismatch` on all ranks unless their loops resume at the same position of the same
-/// global batches. Call it on every rank after reading the checkpoint and before resuming. In all
-/// other respects, the function behaves like the overload for loaders.
+/// global batches. Call this on each rank after reading the checkpoint and before resuming.
+/// Otherwise behaves like the overload for loaders.
 template <rank_exchange Exchange>
 void require_same_run(const world& here, const loader_state& state, Exchange&& exchange) {
   detail::compare_runs(here, state, 0, exchange);
 }
 
 /// Throws `run_mismatch` on all ranks unless the loaders of all ranks read parts of the same global
-/// batches: equal dataset size, order, seed, batch size and treatment of the last batch, and a
-/// `sharded` sampler for this world. Call it once, on every rank, before the loop.
+/// batches. This requires equal dataset size, order, seed, batch size and last-batch policy, and a
+/// `sharded` sampler for this world. Call this once on each rank before the loop.
 ///
 ///     const auto exchange = [](std::span<const std::byte> mine, std::span<std::byte> all) {
 ///       const int count = static_cast<int>(mine.size());
@@ -205,10 +207,10 @@ void require_same_run(const world& here, const loader_state& state, Exchange&& e
 ///     };
 ///     ps::require_same_run(w, loader, exchange);
 ///
-/// Exchanges 88 bytes per rank, or nothing in a world of one. Cannot detect orders that differ only
-/// outside the start and the middle of two epochs, and does not compare file contents. All ranks
-/// need the same byte order and the same version of this library. Throws `option_error` for an
-/// invalid world, and what `loader.state_at` throws.
+/// Exchanges 88 bytes for each rank, or nothing in a world of one. Compares orders only at the
+/// start and the middle of two epochs, and does not compare file contents. All ranks must have the
+/// same byte order and library version. Throws `option_error` for an invalid world, and the errors
+/// of `loader.state_at`.
 template <stateful_loader Loader, rank_exchange Exchange>
 void require_same_run(const world& here, const Loader& loader, Exchange&& exchange) {
   detail::compare_runs(here, loader.state_at(batch_position{}), detail::share_of(loader), exchange);

@@ -18,7 +18,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The launcher that started the processes of a world, recognized by its environment variables.
+/// Launchers of data-parallel processes, recognized by their environment variables.
 enum class launcher {
   none,      ///< no launcher, a single process
   torchrun,  ///< RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE: torchrun, DeepSpeed, Ray, scripts
@@ -32,9 +32,9 @@ enum class launcher {
   slurm,     ///< SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE: srun
 };
 
-/// Thrown if the environment does not define this process's rank and world size: a launcher's
-/// variables are incomplete, the launcher provides no size, two launchers contradict each other, or
-/// a value is invalid. The message contains the variables, their values, and a remedy.
+/// Thrown if environment variables do not define the rank and world size of this process. Reasons
+/// are incomplete variables, a launcher that provides no size, contradictory launchers, and invalid
+/// values. The message contains the variables, their values, and a remedy.
 class [[gnu::visibility("default")]] world_error : public error {
  public:
   using error::error;
@@ -45,14 +45,14 @@ namespace detail {
 /// Indices of the four numbers of a world. The variables of each launcher have the same order.
 enum world_number : std::size_t { its_rank, its_size, its_local_rank, its_local_size };
 
-/// A launcher, and the names of its variables.
+/// A launcher and its variable names.
 struct launcher_names {
   launcher which;
   std::string_view name;
   std::array<const char*, 4> variables;
 };
 
-/// Flux and PALS also set PMI's variables, which provide the sizes that their own variables lack.
+/// Flux and PALS also set PMI variables, which provide the sizes missing from their own variables.
 inline constexpr std::array<launcher_names, 9> launchers{{
     {launcher::torchrun, "torchrun", {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}},
     {launcher::horovod,
@@ -82,7 +82,7 @@ inline constexpr std::array<launcher_names, 9> launchers{{
      {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"}},
 }};
 
-/// A variable that only a launcher sets, but that does not contain the size of the world.
+/// A variable that only one launcher sets, but that does not contain the world size.
 struct launcher_hint {
   const char* variable;
   std::string_view launcher;
@@ -104,7 +104,7 @@ inline constexpr std::array<launcher_hint, 13> launcher_hints{{
     {"JOB_COMPLETION_INDEX", "an indexed job of Kubernetes"},
 }};
 
-/// Reads the variables of the process.
+/// Reads the environment variables of this process.
 struct process_environment {
   [[nodiscard]] std::optional<std::string> operator()(const char* name) const {
     const char* const value = std::getenv(name);
@@ -113,7 +113,7 @@ struct process_environment {
   }
 };
 
-/// The values of a launcher's variables. A value is empty if its variable is not set.
+/// The values of a launcher's variables. The value of an unset variable is empty.
 struct launcher_values {
   const launcher_names* names = nullptr;
   std::array<std::optional<int>, 4> numbers{};
@@ -130,13 +130,13 @@ struct launcher_values {
     return numbers[its_rank] == other.numbers[its_rank] &&
            numbers[its_size] == other.numbers[its_size];
   }
-  /// Returns true if every number that both launchers provide is equal.
+  /// Returns true if all numbers that both launchers provide are equal.
   [[nodiscard]] bool agrees_with(const launcher_values& other) const noexcept {
     return std::ranges::equal(numbers, other.numbers, [](const auto& mine, const auto& its) {
       return !mine || !its || *mine == *its;
     });
   }
-  /// Formats a variable for messages: "RANK=3", or "no RANK".
+  /// Formats a variable for messages, for example as "RANK=3" or "no RANK".
   [[nodiscard]] std::string text_of(world_number number) const {
     const std::string name = names->variables[number];
     return has(number) ? name + "=" + std::to_string(*numbers[number]) : "no " + name;
@@ -146,7 +146,7 @@ struct launcher_values {
   }
 };
 
-/// Returns the value of a variable. Throws `world_error`.
+/// Parses the value of a variable. Throws `world_error`.
 [[nodiscard]] inline int rank_number(const char* variable, std::string_view text) {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -169,7 +169,7 @@ template <class Environment>
   return found;
 }
 
-/// Throws `world_error` unless a complete set of values is consistent.
+/// Throws `world_error` unless the values, which must be complete, are consistent.
 inline void require_world(const launcher_values& found) {
   const auto require = [&](bool holds, world_number low, world_number high, const char* rule) {
     if (holds) return;
@@ -184,7 +184,7 @@ inline void require_world(const launcher_values& found) {
           "a machine has at least one of the ranks");
   require(local_rank.value_or(0) < *size, its_local_rank, its_size,
           "a machine has no more ranks than the world");
-  if (found.names->which == launcher::slurm) return;  // the value is only the maximum per node
+  if (found.names->which == launcher::slurm) return;  // the value is only the maximum of all nodes
   require(local_size.value_or(1) <= *size, its_local_size, its_size,
           "a machine has no more ranks than the world");
   require(!local_rank || *local_rank < local_size.value_or(*size), its_local_rank, its_local_size,
@@ -206,12 +206,12 @@ inline void refuse_half(const launcher_values& found) {
 }
 
 /// Adds missing local numbers from another launcher's variables for the same world. Throws
-/// `world_error` if both have a number and the numbers differ.
+/// `world_error` if both launchers provide a number and the numbers differ.
 inline void complete(launcher_values& of, const launcher_values& other) {
   const bool size_is_right = of.has(its_local_size) || other.names->which != launcher::slurm;
   for (const world_number number : {its_local_rank, its_local_size}) {
     if (!of.has(number)) of.numbers[number] = other.numbers[number];
-    // Slurm provides the maximum per node, not the actual number.
+    // Slurm provides the maximum of all nodes, not the actual number.
     if (number == its_local_size && other.names->which == launcher::slurm) continue;
     if (other.has(number) && of.numbers[number] != other.numbers[number]) {
       throw world_error("world: " + of.text_of(number) + " and " + other.text_of(number) +
@@ -234,8 +234,7 @@ inline void complete(launcher_values& of, const launcher_values& other) {
                     "world::from_environment(launcher::...)");
 }
 
-/// Throws `world_error` if a variable belongs to a launcher that does not provide the size of the
-/// world.
+/// Throws `world_error` if a variable belongs to a launcher that does not provide the world size.
 template <class Environment>
 void refuse_unknown_launcher(const Environment& read) {
   for (const auto& [variable, name] : launcher_hints) {
@@ -250,8 +249,8 @@ void refuse_unknown_launcher(const Environment& read) {
   }
 }
 
-/// Throws `world_error` if PMIx has another rank than the launcher `chosen`. In a Slurm job, srun
-/// sets PMIX_RANK too, and other launchers pass it on.
+/// Throws `world_error` if the PMIx rank differs from the rank of the launcher `chosen`. In a Slurm
+/// job, srun sets PMIX_RANK too, and other launchers pass it on.
 template <class Environment>
 void require_rank_of_pmix(const launcher_values& chosen, const Environment& read) {
   const std::optional<std::string> rank = read("PMIX_RANK");
@@ -261,20 +260,20 @@ void require_rank_of_pmix(const launcher_values& chosen, const Environment& read
 }
 
 /// Returns the values of the launcher that started this process, or of the launcher `only` if
-/// given. Returns `std::nullopt` without a launcher. Throws `world_error`.
+/// specified. Returns `std::nullopt` if there is no launcher. Throws `world_error`.
 template <class Environment>
 [[nodiscard]] std::optional<launcher_values> choose_launcher(std::optional<launcher> only,
                                                              const Environment& read) {
   if (only == launcher::none) return std::nullopt;
-  // In a child of torchrun, other launchers' variables belong to the launcher that started
+  // In a child of torchrun, the variables of other launchers belong to the launcher that started
   // torchrun.
   if (!only && read("TORCHELASTIC_RUN_ID")) only = launcher::torchrun;
   std::optional<launcher_values> chosen;
   for (const launcher_names& names : launchers) {
     if (only && names.which != *only) continue;
     const launcher_values found = read_launcher(names, read);
-    // If mpirun or mpiexec runs inside a Slurm job, Slurm's numbers belong to a batch script or to
-    // the daemon on each node.
+    // If mpirun or mpiexec runs inside a Slurm job, Slurm's variables belong to a batch script or
+    // to the daemon on each node.
     const bool is_around = chosen && names.which == launcher::slurm &&
                            chosen->names->which != launcher::torchrun &&
                            !(found.is_whole() && chosen->same_world(found));
@@ -304,48 +303,48 @@ template <class Environment>
 
 }  // namespace detail
 
-/// A source of environment variables for `world::from_environment`. Called with a name, it returns
-/// the value, or `std::nullopt` if the variable is not set.
+/// A source of environment variables for `world::from_environment`. Returns the value of the
+/// variable with the given name, or `std::nullopt` if it is not set.
 template <class E>
 concept environment = requires(const E& read, const char* name) {
   { read(name) } -> std::convertible_to<std::optional<std::string>>;
 };
 
-/// The rank of this process and the size of its world, as set by the launcher.
+/// The rank of this process and its world size, as set by the launcher.
 ///
 ///     const ps::world w = ps::world::from_environment();
 ///     ps::sharded order{ps::shuffled{.seed = 1},
 ///                       {.rank = w.rank, .world = w.size, .global_batch = 1024}};
 ///
-/// A plain value that may be copied, and whose members the program may set. The library starts no
-/// process and opens no port.
+/// A plain copyable value, whose members the program may also set itself. The library does not
+/// start processes or open ports.
 struct world {
-  /// The rank of this process, starting at 0.
+  /// Rank of this process, starting at 0.
   int rank = 0;
-  /// The number of processes.
+  /// Number of processes.
   int size = 1;
-  /// The rank on this machine, starting at 0. This is the index of its GPU if each rank has a GPU.
-  /// -1 if unknown, which no device accepts.
+  /// Rank on this machine, starting at 0. If each rank has its own GPU, this is the GPU index. -1
+  /// if unknown, which no device accepts.
   int local_rank = 0;
-  /// The number of processes on this machine, or 0 if unknown. Slurm provides the maximum per node,
+  /// Number of processes on this machine, or 0 if unknown. Slurm provides the maximum of all nodes,
   /// which is too large for a last node with fewer processes.
   int local_size = 1;
-  /// The launcher whose variables were used.
+  /// Launcher whose variables were used.
   launcher started_by = launcher::none;
 
   friend bool operator==(const world&, const world&) = default;
 
-  /// Returns the world of this process from the variables of the launchers in `launcher`. If no
-  /// such variable is set, returns a world of one.
+  /// Returns the world of this process from the variables of the launchers in `launcher`. Returns a
+  /// world of one if no such variable is set.
   ///
   /// Variables of several launchers must agree, except for nested launchers. torchrun (recognized
   /// by TORCHELASTIC_RUN_ID) takes precedence over all others. All others take precedence over
   /// Slurm, because all processes of a job inherit its variables. `only` restricts the search to a
-  /// single launcher. Throws `world_error` for an incomplete set (RANK without WORLD_SIZE), a
+  /// single launcher. Throws `world_error` for incomplete variables (RANK without WORLD_SIZE), a
   /// launcher that provides no size (PMIX_RANK alone, JOB_COMPLETION_INDEX), contradictions, rank
   /// >= size, and values that are not numbers.
   ///
-  /// Reads a few environment variables, which no other thread may change during the call.
+  /// No other thread may change environment variables during the call.
   template <environment Environment = detail::process_environment>
   [[nodiscard]] static world from_environment(std::optional<launcher> only = std::nullopt,
                                               const Environment& read = {}) {
@@ -361,7 +360,7 @@ struct world {
     return here;
   }
 
-  /// Returns a description for a log: "rank 3 of 8, 1 of 4 on this machine, by torchrun".
+  /// Formats the world for a log: "rank 3 of 8, 1 of 4 on this machine, by torchrun".
   [[nodiscard]] std::string str() const {
     std::string text = "rank " + std::to_string(rank) + " of " + std::to_string(size);
     if (local_rank >= 0) {

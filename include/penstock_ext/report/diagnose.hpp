@@ -19,51 +19,52 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 /// The part of a loop that limits its speed.
 enum class bottleneck {
-  step,          ///< the loop's body; the loop never waits
-  device,        ///< the device: the body waits for steps or copies that it queued
-  launches,      ///< the body, which queues work too slowly for the device
+  step,          ///< the loop body; the loop never waits
+  device,        ///< the device: the body waits for steps or copies that it has queued
+  launches,      ///< kernel launches: the body queues work too slowly for the device
   workers,       ///< reading, which more workers would speed up
   storage,       ///< storage: workers are blocked on I/O
-  processors,    ///< processor time: reading and the body need more than the cores provide
-  quota,         ///< the container's CPU quota is used up
+  processors,    ///< CPU time: reading and the body need more than the available cores
+  quota,         ///< the container's CPU quota
   copy,          ///< the bus between host and device
   depth,         ///< too few device slots: a copy does not overlap with the previous step
   slow_samples,  ///< stragglers: single slow reads delay their batch while workers are idle
-  leases,        ///< the program holds the leases that it waits for
-  results,       ///< the path of results back to the host: their consumers, or the copies
-  mixed,         ///< several parts that are about equally slow
+  leases,        ///< leases: the program holds the leases that the loop waits for
+  results,       ///< the results path to the host: result consumers or copies
+  mixed,         ///< several stages that are about equally slow
   nothing,       ///< unknown: no batch was delivered
 };
 
-/// The answer to "why is my GPU idle?", see `diagnose`. Shares are fractions of the loop's time.
+/// The diagnosis of a loop (see `diagnose`). Shares are fractions of the loop time.
 struct diagnosis {
-  bottleneck limit = bottleneck::nothing;  ///< the bottleneck
-  double waiting = 0;                      ///< share of time in which the loop waited
-  double for_batches = 0;   ///< share spent waiting for a batch (without workers, reading it)
-  double for_copies = 0;    ///< share spent waiting for a copy
-  double for_leases = 0;    ///< share spent waiting for a lease to end
-  double for_results = 0;   ///< share spent waiting for a slot for the results of a step
-  double throttled = 0;     ///< share in which the container was throttled
-  double busy_workers = 0;  ///< mean number of workers that are reading
-  double busy_cores = 0;    ///< mean number of cores that are reading or running the body
-  std::size_t cores = 0;    ///< number of cores that the process may use
-  std::size_t workers = 0;  ///< number of workers of the loader
+  bottleneck limit = bottleneck::nothing;
+  double waiting = 0;  ///< share of time in which the loop waits
+  /// share spent waiting for a batch, or reading it if there are no workers
+  double for_batches = 0;
+  double for_copies = 0;           ///< share spent waiting for copies
+  double for_leases = 0;           ///< share spent waiting for leases to end
+  double for_results = 0;          ///< share spent waiting for a result slot
+  double throttled = 0;            ///< share in which the container is throttled
+  double busy_workers = 0;         ///< mean number of workers that are reading
+  double busy_cores = 0;           ///< mean number of cores that are reading or running the body
+  std::size_t cores = 0;           ///< number of cores available to the process
+  std::size_t workers = 0;         ///< number of loader workers
   std::size_t wanted_workers = 0;  ///< number of workers that should suffice
-  /// A value to try for `loader_options::lookahead_bytes` if reads wait for a disk or a network. 0
-  /// means no change. The gain is unknown and not part of `gain`.
+  /// Suggested value of `loader_options::lookahead_bytes` if reads wait for a disk or network. 0
+  /// means no change. The gain is unknown and not included in `gain`.
   std::uint64_t wanted_read_ahead = 0;
-  /// Time per batch in seconds, excluding loading, or 0 if unknown. See `transfer::replay`.
+  /// Batch time in seconds excluding loading, or 0 if unknown (see `transfer::replay`).
   double floor = 0;
-  double above_floor = 0;  ///< 0.32 means that a batch takes 1.32 times the floor
-  /// Time of a copy by the device's clock, in seconds per batch, see
-  /// `transfer_options::instrumentation.time_device`. 0 means unknown, also for `device_step` and
+  double above_floor = 0;  ///< relative distance to the floor: 0.32 means 1.32 times the floor
+  /// Copy time in seconds for each batch, measured on the device (see
+  /// `transfer_options::instrumentation.time_device`). 0 means unknown, as for `device_step` and
   /// `device_idle`.
   double device_copy = 0;
-  double device_step = 0;  ///< time of the body's work on the device
-  double device_idle = 0;  ///< time in which the step's stream was idle
-  double gain = 0;         ///< expected gain of the remedy: 0.44 is 44 % more batches per second
-  std::string sentence;    ///< the bottleneck, with figures
-  std::string remedy;      ///< the change to make, as names and values of options
+  double device_step = 0;  ///< device time of the body's work
+  double device_idle = 0;  ///< time in which the stream of the step is idle
+  double gain = 0;         ///< expected gain of the remedy: 0.44 means 44 % more batches per second
+  std::string sentence;    ///< the bottleneck, with numbers
+  std::string remedy;      ///< the suggested change, with option names and values
 
   /// Returns `sentence` and `remedy` as one text.
   [[nodiscard]] std::string str() const { return sentence + ". " + remedy; }
@@ -74,10 +75,10 @@ namespace detail {
 /// Advice on `loader_options::lookahead_bytes` for a loop that waits for reads.
 struct ahead_advice {
   std::uint64_t bytes = 0;  ///< suggested value of the option, or 0 for no change
-  std::string sentence;     ///< the advice, or empty
+  std::string sentence;     ///< the advice as text, or ""
 };
 
-/// Derives the advice from the prefetch statistics. The gain is unknown, because the disk or the
+/// Derives the advice from the prefetch statistics. The gain is unknown, because the disk or
 /// network may already be saturated.
 [[nodiscard]] inline ahead_advice advice_on(const ahead_stats& ahead) {
   constexpr std::uint64_t max = (std::numeric_limits<std::uint64_t>::max)();
@@ -107,55 +108,56 @@ struct ahead_advice {
   std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
   return text.data();
 }
-/// Formats a share, such as "44 %".
+/// Formats a fraction as a percentage, such as "44 %".
 [[nodiscard]] inline std::string percent(double share) { return rounded(100 * share, 0) + " %"; }
 /// Formats a number, such as "2.5".
 [[nodiscard]] inline std::string tenths(double value) { return rounded(value, 1); }
 
-/// The times of a batch and the loop's waits, from statistics.
+/// Mean times for each batch, derived from statistics.
 struct loop_times {
-  diagnosis known;       // values that are copied from the statistics unchanged
-  double all = 0;        // in seconds, like all times here; 0 without batches
-  double body = 0;       // part of `all` in the loop's body
-  double no_core = 0;    // part of `all` in which the loop's thread was ready but had no core
+  diagnosis known;       // values copied unchanged from the statistics
+  double all = 0;        // total time in seconds, like all times here; 0 if there are no batches
+  double body = 0;       // part of `all` spent in the loop body
+  double no_core = 0;    // part of `all` in which the loop thread was runnable but had no core
   double reading = 0;    // time that workers, or the consumer, spent reading
-  double computing = 0;  // part of `reading` that used a processor
-  double queuing = 0;    // part of `reading` in which a worker was ready but had no core
+  double computing = 0;  // part of `reading` spent on a core
+  double queuing = 0;    // part of `reading` in which a worker was runnable but had no core
   double for_batches = 0;
   double for_copies = 0;
   double for_leases = 0;
   double for_results = 0;
-  double consuming = 0;  // time that the consumers of results took
+  double consuming = 0;  // time of the result consumers
   double throttled = 0;
   std::size_t consumers = 0;
   double behind_device = 0;    // share of the workers' idle time spent waiting for copies out of
                                // slots
-  double tail = 1;             // time of a slow read relative to the median
-  double ahead = 0;            // copies in flight after the batch that the loop is using
-  std::size_t worker_cap = 0;  // limit if workers = automatic, or 0 if their number is fixed
+  double tail = 1;             // slow read time relative to the median
+  double ahead = 0;            // number of copies in flight after the loop's current batch
+  std::size_t worker_cap = 0;  // limit for workers = automatic, or 0 if the number is fixed
   bool is_fed = false;
-  std::uint64_t depth = 0;   // depth of the feed
-  ahead_stats hints;         // the prefetch hints
-  bool runs_inline = false;  // the step is the loop's body, and no step runs between two batches
+  std::uint64_t depth = 0;  // feed depth
+  ahead_stats hints;        // statistics of prefetch hints
+  // True if the step is the loop body, so that no step runs between two batches.
+  bool runs_inline = false;
 };
 
 [[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
   return std::chrono::duration<double>(time).count();
 }
-/// Returns the part of `time` per batch, or 0 without batches.
+/// Returns `time` divided by `batches`, or 0 if there are no batches.
 [[nodiscard]] inline double share_of(std::chrono::nanoseconds time,
                                      std::uint64_t batches) noexcept {
   return batches == 0 ? 0 : seconds(time) / static_cast<double>(batches);
 }
 
-/// Returns the mean number of active workers. Inactive workers sleep all the time.
+/// Returns the mean number of active workers. Inactive workers always sleep.
 [[nodiscard]] inline std::size_t active_worker_count(const loader_stats& loader) noexcept {
   if (loader.workers == 0 || loader.age.count() <= 0) return loader.workers;
   const auto spared = std::llround(seconds(loader.wait_while_inactive.time) / seconds(loader.age));
   return loader.workers - (std::min)(loader.workers - 1, static_cast<std::size_t>(spared));
 }
 
-/// Adds the reads of the loader that feeds a loop of `batches` batches.
+/// Adds the reads of the loader for a loop of `batches` batches.
 inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64_t batches) {
   times.known.workers = active_worker_count(loader);
   times.worker_cap = loader.workers_are_automatic ? loader.workers : 0;
@@ -173,8 +175,7 @@ inline void add_reads(loop_times& times, const loader_stats& loader, std::uint64
   times.tail = median > 0 ? seconds(loader.read.times.quantile(0.99)) / median : 1;
 }
 
-/// Adds the time that the loop's thread spends on the run queue, which is a part of the body's
-/// time.
+/// Adds the time that the loop thread spent on the run queue, which is included in the body time.
 inline void add_run_queue(loop_times& times, const step_stats& step) {
   const double work = times.body + (times.known.workers == 0 ? times.reading : 0);
   times.no_core = (std::min)(work, share_of(step.run_queue, step.batches));
@@ -209,7 +210,7 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   times.for_leases = share_of(stats.wait_for_slot.time, batches);
   times.all = times.body + times.for_batches + times.for_copies + times.for_leases;
   add_run_queue(times, stats.step);
-  if (stats.results) {  // the loop waited within its body
+  if (stats.results) {  // part of the body in which the loop waited
     times.for_results = (std::min)(times.body, share_of(stats.results->waited, batches));
     times.body -= times.for_results;
     times.consuming = share_of(stats.results->consuming, batches);
@@ -225,9 +226,9 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   return times;
 }
 
-/// Predicts the time of a batch with `workers` workers, at least 1. This is the slowest of four:
-/// the body, reading on free cores, all computation shared by the cores, and handing a batch from
-/// one thread to another (6 to 8 us).
+/// Predicts the batch time with `workers` workers, at least 1. The prediction is the maximum of
+/// four times: the body, reading on free cores, all computation shared by the cores, and handing a
+/// batch from one thread to another (6 to 8 us).
 [[nodiscard]] inline double time_with(const loop_times& times, std::size_t workers,
                                       std::size_t cores) noexcept {
   constexpr double hand_off = 7e-6;
@@ -236,8 +237,7 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   return (std::max)({times.body, reading, computing, hand_off});
 }
 
-/// Returns the smallest number of workers with which a batch takes at most 2 % longer than with the
-/// best number.
+/// Returns the smallest number of workers whose predicted batch time is within 2 % of the best.
 [[nodiscard]] inline std::size_t enough_workers(const loop_times& times,
                                                 std::size_t cores) noexcept {
   constexpr std::size_t max = 256;
@@ -247,8 +247,8 @@ inline void add_run_queue(loop_times& times, const step_stats& step) {
   return workers;
 }
 
-/// Finds the diagnosis by answering the usual questions in order: whether the loop waits, for what,
-/// and why.
+/// Finds the diagnosis by answering the usual questions in order: does the loop wait, for what, and
+/// why.
 class judge {
  public:
   judge(const loop_times& times, std::size_t cores) : times_(times), cores_(cores) {}
@@ -294,7 +294,7 @@ class judge {
         (std::min)(1.0, times_.throttled / times_.all);  // the time is summed over all cores
     diagnosis_.busy_workers = times_.reading / times_.all;
     diagnosis_.cores = cores_;
-    // Limited, because the time in a body includes its waits for a device.
+    // Limited, because body time includes waits for a device.
     diagnosis_.busy_cores =
         (std::min)((times_.computing + times_.body - times_.no_core) / times_.all,
                    static_cast<double>(cores_));
@@ -304,7 +304,7 @@ class judge {
         times_.reading > 0 ? enough_workers(times_, cores_) : diagnosis_.workers;
   }
 
-  /// Sets the diagnosis and a remedy. `time` is the predicted time per batch in seconds with the
+  /// Sets the bottleneck and a remedy. `time` is the predicted batch time in seconds with the
   /// remedy, or 0 if unknown.
   void say(bottleneck limit, const std::string& sentence, const std::string& remedy,
            double time = 0) {
@@ -328,8 +328,7 @@ class judge {
         "Raise the quota, or take fewer workers (" + workers_option() + ")");
   }
 
-  /// Returns true if the cores are busy with threads other than those that read or run the loop's
-  /// body.
+  /// Returns true if the cores are busy with threads other than readers and the loop body.
   [[nodiscard]] bool others_have_cores() const noexcept {
     return diagnosis_.busy_cores < 0.8 * static_cast<double>(cores_);
   }
@@ -340,7 +339,7 @@ class judge {
   static constexpr const char* fewer_programs =
       "Fewer programs and threads on these cores, or less work per sample";
 
-  /// Returns true if other threads keep the loop's own thread off the cores.
+  /// Returns true if other threads keep the loop thread off the cores.
   [[nodiscard]] bool is_crowded_out() const noexcept {
     return others_have_cores() && times_.no_core > 0.15 * times_.all;
   }
@@ -352,12 +351,12 @@ class judge {
         fewer_programs);
   }
 
-  /// Returns the share of time in which the device has no step to run, as far as this is known.
+  /// Returns the share of time in which the device has no step to run, as far as known.
   [[nodiscard]] double device_idles() const noexcept {
     const double all = diagnosis_.device_idle + diagnosis_.device_step;
     return all > 0 ? diagnosis_.device_idle / all : 0;
   }
-  /// Sets the diagnosis if a copy takes longer than a step.
+  /// Diagnoses copies that take longer than a step. Returns true if that is the bottleneck.
   bool says_long_copies(const std::string& waits) {
     if (diagnosis_.device_copy <= diagnosis_.device_step) return false;
     say(bottleneck::copy,
@@ -367,7 +366,7 @@ class judge {
     return true;
   }
 
-  /// Sets the diagnosis if the host does not wait but the device is idle.
+  /// Diagnoses an idle device while the host does not wait.
   void idle_device() {
     const std::string waits = "the device has no step to run for " + percent(device_idles()) +
                               " of the time although batches are ready";
@@ -446,7 +445,7 @@ class judge {
   }
 
   void batches() {
-    // If all workers are busy, the loop waits for the copy of a batch that was read late.
+    // If all workers are busy, the loop waits for copies of batches that were read late.
     const std::string waits = "the loop waits " +
                               percent(diagnosis_.for_batches + diagnosis_.for_copies) +
                               " of the time for batches";
@@ -531,14 +530,14 @@ class judge {
                    time_with(times_, (std::max)(diagnosis_.workers, std::size_t{1}), cores_)));
   }
 
-  /// Returns the share of time in which a worker reads.
+  /// Returns the fraction of time in which a worker reads.
   [[nodiscard]] double busy_share() const noexcept {
     return diagnosis_.workers == 0
                ? 1.0
                : diagnosis_.busy_workers / static_cast<double>(diagnosis_.workers);
   }
 
-  /// Returns the option that sets or limits the number of workers.
+  /// Returns the name of the option that sets or limits the number of workers.
   [[nodiscard]] std::string workers_option() const {
     return times_.worker_cap == 0 ? ".workers" : ".tuning.max_workers";
   }
@@ -568,9 +567,9 @@ class judge {
 }  // namespace detail
 
 /// Finds the bottleneck of a loop from two snapshots of `loader::stats()` or `transfer::stats()`,
-/// between which the loop ran. The diagnosis follows from which thread waits for which, not from
-/// utilization. `cores` is the number of cores that the process may use; 0 uses the limits of
-/// affinity and cgroup. Throws `stats_mismatch` if the snapshots do not belong together.
+/// between which the loop ran. The diagnosis is based on which threads wait for each other, not on
+/// utilization. `cores` is the number of cores available to the process. 0 determines it from the
+/// CPU affinity and cgroup limits. Throws `stats_mismatch` if the snapshots do not belong together.
 ///
 ///     const auto before = feed.stats();
 ///     for (auto& batch : feed.epoch(0)) ...
@@ -582,9 +581,9 @@ template <class Stats>
   return detail::judge{times, cores == 0 ? detail::usable_cpus() : cores}.decide();
 }
 
-/// Explains a diagnosis with one line each for the loader, the copy, the step and the processor.
-/// The device has a line if it was timed, and a replay adds the distance to the floor. The
-/// diagnosis comes last.
+/// Formats a diagnosis with one line each for the loader, the copy, the step and the CPU. The
+/// device has a line if it was timed, and a replay adds the distance to the floor. The diagnosis is
+/// last.
 [[nodiscard]] inline std::string to_string(const diagnosis& result) {
   using detail::percent;
   using detail::tenths;

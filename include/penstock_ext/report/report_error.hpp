@@ -12,19 +12,19 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown if statistics or a trace cannot be written because the folder is missing or not writable,
-/// or the disk is full. A previous file with this path is unchanged.
+/// Thrown if statistics or a trace cannot be written, for example because the folder is missing or
+/// not writable, or the disk is full. An existing file is unchanged.
 class [[gnu::visibility("default")]] report_error : public error {
  public:
-  /// `what` is a description such as "the trace"; `number` is the system's error number.
+  /// `what` names the content, such as "the trace". `number` is an errno value.
   report_error(std::string path, std::string_view what, int number)
       : error(path + ": " + std::string{what} +
               " cannot be written: " + std::system_category().message(number)),
         path_(std::move(path)),
         number_(number) {}
-  /// Returns the path of the file.
+  /// Returns the file path.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Returns the system's reason, an `errno` value such as ENOSPC or EACCES.
+  /// Returns the errno value, such as ENOSPC or EACCES.
   [[nodiscard]] int number() const noexcept { return number_; }
 
  private:
@@ -34,8 +34,8 @@ class [[gnu::visibility("default")]] report_error : public error {
 
 namespace detail {
 
-/// Writes all of `text` to a file, or nothing. Throws a `report_error` whose message calls the text
-/// `what`.
+/// Writes `text` to a file. If writing fails, leaves an existing file unchanged and throws a
+/// `report_error` whose message names the content as `what`.
 inline void write_report(const std::string& path, std::string_view what, std::string_view text) {
   if (const int wrong = write_whole_file(path, text)) throw report_error(path, what, wrong);
 }

@@ -23,7 +23,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Formats a time in seconds with all nine decimal places, independent of the locale.
+/// Formats a time in seconds with nine decimal places, independent of the locale.
 [[nodiscard]] inline std::string seconds_text(std::chrono::nanoseconds time) {
   constexpr std::int64_t second = 1'000'000'000;
   const std::int64_t whole = time.count() < 0 ? 0 : time.count();
@@ -33,12 +33,12 @@ namespace detail {
   return text.data();
 }
 
-/// Writes Prometheus's text format. Each family's HELP and TYPE appear once, followed by its
-/// samples, for any number of loaders.
+/// Writes the Prometheus text format. HELP and TYPE appear once for each metric family, followed by
+/// the samples of all loaders.
 class prometheus_writer {
  public:
-  /// Sets the prefix of the families and the labels of the following samples. `labels` is the text
-  /// between braces: `loader="1"`.
+  /// Sets the family prefix and the labels of the following samples. `labels` is the text between
+  /// the braces, such as `loader="1"`.
   void begin(std::string prefix, std::string labels) {
     prefix_ = std::move(prefix);
     labels_ = std::move(labels);
@@ -56,8 +56,7 @@ class prometheus_writer {
     family(name, "gauge", help);
     sample("", "", value);
   }
-  /// Writes a summary as its count and sum. Quantiles are left out because they cannot be
-  /// aggregated.
+  /// Writes a summary as count and sum. Quantiles are omitted because they cannot be aggregated.
   void summary(std::string_view name, std::string_view help, const std::string& sum,
                std::uint64_t count) {
     family(name, "summary", help);
@@ -70,7 +69,7 @@ class prometheus_writer {
   void summary(std::string_view name, std::string_view help, const depth_stats& depth) {
     summary(name, help, std::to_string(depth.sum), depth.looks);
   }
-  /// Writes the number of batches that the loop received, and the time of its body.
+  /// Writes the number of batches that the loop received, and the body time.
   void step(const step_stats& step) {
     counter("taken_batches_total", "Batches that the loop took.", step.batches);
     counter("taken_samples_total", "Samples of those batches.", step.samples);
@@ -84,7 +83,7 @@ class prometheus_writer {
     family("wait_seconds_total", "counter", "Time waited by all threads, by kind.");
     for (const auto& [name, wait] : stages) sample("", name, seconds_text(wait.time));
   }
-  /// Writes several samples of a family, distinguished by the label `kind`.
+  /// Writes several samples of a family, which differ in the label `kind`.
   void kinds(std::string_view name, std::string_view help,
              std::initializer_list<std::pair<std::string_view, std::uint64_t>> values) {
     family(name, "counter", help);
@@ -121,26 +120,25 @@ class prometheus_writer {
 
   std::string prefix_;
   std::string labels_;
-  std::vector<family_text> families_;  // in the order of first use
+  std::vector<family_text> families_;  // in order of first use
   std::size_t family_ = 0;             // index of the current family
 };
 
 }  // namespace detail
 
-/// A page of the statistics of several loaders and transfers, in Prometheus's text format:
+/// A page with the statistics of several loaders and transfers in Prometheus text format:
 ///
 ///     ps::prometheus_page page;
 ///     page.add(train.stats(), "train").add(valid.stats(), "valid");
 ///     ps::write_prometheus(page, "/var/lib/node_exporter/training.prom");
 ///
-/// Each family has its HELP and TYPE once. Add snapshots, not differences of snapshots, because
-/// Prometheus itself computes differences.
+/// Add snapshots, not differences of snapshots, because Prometheus itself computes rates.
 class prometheus_page {
  public:
-  /// Adds counters of samples, bytes and seconds since the loader's construction. The label
-  /// `loader` is a long number made of the loader's address and the time. The number is unique in
-  /// the process, and differs in the next run. `name` is written as the label `name`. Does nothing
-  /// if the loader is on the page already.
+  /// Adds a loader's counters of samples, bytes and seconds since its construction. The label
+  /// `loader` is a number derived from the loader's address and the time, which is unique in the
+  /// process and different in the next run. `name` is the value of the label `name`. Does nothing
+  /// if the page already contains the loader.
   prometheus_page& add(const loader_stats& stats, std::string_view name = {}) {
     const std::string label = "loader=\"" + std::to_string(stats.loader) + '"';
     if (!begin("penstock_loader_", label, name)) return *this;
@@ -194,9 +192,8 @@ class prometheus_page {
     return *this;
   }
 
-  /// Adds a transfer's statistics, and then those of its loader if its source is a loader. The
-  /// label `transfer` is a number of the same form as the label `loader`, which is added if there
-  /// is a loader.
+  /// Adds a transfer's statistics, followed by those of its loader if the source is a loader. The
+  /// label `transfer` has the same form as the label `loader`, which is added if there is a loader.
   prometheus_page& add(const transfer_stats& stats, std::string_view name = {}) {
     std::string labels = "transfer=\"" + std::to_string(stats.transfer) + '"';
     if (stats.loader) labels += ",loader=\"" + std::to_string(stats.loader->loader) + '"';
@@ -227,11 +224,11 @@ class prometheus_page {
     return stats.loader ? add(*stats.loader, name) : *this;
   }
 
-  /// Returns the page.
+  /// Returns the text of the page.
   [[nodiscard]] std::string text() const { return out_.text(); }
 
  private:
-  /// Begins the samples of a loader or transfer. Returns false if the page has them already.
+  /// Begins the samples of a loader or transfer. Returns false if the page already contains them.
   bool begin(const char* prefix, std::string labels, std::string_view name) {
     if (!added_.insert(labels).second) return false;
     if (!name.empty()) labels += ",name=\"" + escaped_label(name) + '"';
@@ -251,35 +248,33 @@ class prometheus_page {
   std::set<std::string> added_;
 };
 
-/// Returns a page with the statistics of one loader, see `prometheus_page::add`.
+/// Formats the statistics of one loader as a page (see `prometheus_page::add`).
 [[nodiscard]] inline std::string to_prometheus(const loader_stats& stats) {
   return prometheus_page{}.add(stats).text();
 }
-/// Returns a page with the statistics of a transfer and its loader.
+/// Formats the statistics of a transfer and its loader as a page.
 [[nodiscard]] inline std::string to_prometheus(const transfer_stats& stats) {
   return prometheus_page{}.add(stats).text();
 }
 
-/// Writes `to_prometheus(stats)` to a file. Collectors such as node_exporter read such files, whose
-/// names end in ".prom":
+/// Writes `to_prometheus(stats)` to a file for collectors such as node_exporter, which read files
+/// with names that end in ".prom":
 ///
 ///     ps::write_prometheus(feed.stats(), "/var/lib/node_exporter/train.prom");
 ///
-/// A series may be in one file only, and the file of a transfer also contains its loader's series.
-/// To put several loaders and transfers into one file, use a `prometheus_page`. A reader sees
-/// either the previous file or the complete new file, because the text is written to another file
-/// in the same folder, which is then renamed. The new file may not be on the disk yet when the
-/// function returns. Takes some system calls, so call it occasionally and not for each batch.
-/// Thread-safe, also for the same path. Throws `report_error`.
+/// A series may appear in only one file. The file of a transfer also contains its loader's series.
+/// To write several loaders and transfers to one file, use a `prometheus_page`. The file is
+/// replaced atomically by renaming a temporary file in the same folder, but may not be on the disk
+/// yet when the function returns. Needs several system calls, so do not call it for each batch.
+/// Thread-safe, even for the same path. Throws `report_error`.
 inline void write_prometheus(const loader_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));
 }
-/// Writes the statistics of a transfer, and of its loader if it has a loader. Throws
-/// `report_error`.
+/// Writes the statistics of a transfer, and of its loader if any, to a file. Throws `report_error`.
 inline void write_prometheus(const transfer_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));
 }
-/// Writes a page of several loaders and transfers. Throws `report_error`.
+/// Writes a page with several loaders and transfers to a file. Throws `report_error`.
 inline void write_prometheus(const prometheus_page& page, const std::string& path) {
   detail::write_report(path, "the statistics", page.text());
 }

@@ -16,7 +16,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Formats a time with about three digits in a suitable unit: "12.3 us".
+/// Formats a time with about three digits in a suitable unit, such as "12.3 us".
 [[nodiscard]] inline std::string short_text(std::chrono::nanoseconds time) {
   constexpr std::array<const char*, 4> units{"ns", "us", "ms", "s"};
   auto value = static_cast<double>(time.count());
@@ -29,14 +29,14 @@ namespace detail {
   return text.data();
 }
 
-/// Formats a number with three digits: "0.125".
+/// Formats a number with three digits, such as "0.125".
 [[nodiscard]] inline std::string short_text(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.3g", value);
   return text.data();
 }
 
-/// Writes the table. Each line has a name, a count, a time and a remark.
+/// Formats a table. Each line has a name, a count, a time and a remark.
 class stats_table {
  public:
   explicit stats_table(std::chrono::nanoseconds age) : age_(age) {}
@@ -76,8 +76,8 @@ class stats_table {
 
 }  // namespace detail
 
-/// Formats the statistics as a table for people. Each line is a stage with its count, its time, and
-/// its share of the measured time. A stage's line is the sum over its threads.
+/// Formats statistics as a readable table. Each line is a stage with its count, its time, and its
+/// share of the measured time, summed over the threads of the stage.
 [[nodiscard]] inline std::string to_text(const loader_stats& stats) {
   using detail::short_text;
   detail::stats_table table{stats.age};
@@ -126,7 +126,7 @@ class stats_table {
   return table.text();
 }
 
-/// Formats a transfer's statistics as a table, followed by the table of its loader if it has one.
+/// Formats a transfer's statistics as a table, followed by the table of its loader, if any.
 [[nodiscard]] inline std::string to_text(const transfer_stats& stats) {
   using detail::short_text;
   detail::stats_table table{stats.age};
@@ -162,7 +162,7 @@ inline std::ostream& operator<<(std::ostream& out, const transfer_stats& stats) 
 
 namespace detail {
 
-/// Writes a JSON object of numbers, times as whole nanoseconds, nested objects and lists.
+/// Writes a JSON object. Members are numbers, times in nanoseconds, nested objects and lists.
 class json_object {
  public:
   json_object& add(std::string_view name, const std::string& value) {
@@ -232,8 +232,8 @@ class json_object {
 
 }  // namespace detail
 
-/// Returns the statistics as a JSON object: counts, and times in nanoseconds ("_ns"). Numbers take
-/// 64 bits, which some JSON readers do not preserve.
+/// Formats statistics as a JSON object with counts and times in nanoseconds ("_ns"). Numbers have
+/// 64 bits, which some JSON parsers do not preserve.
 [[nodiscard]] inline std::string to_json(const loader_stats& stats) {
   return detail::json_object{}
       .add("penstock_loader_stats", std::uint64_t{1})
@@ -269,8 +269,8 @@ class json_object {
       .text();
 }
 
-/// Returns a transfer's statistics as a JSON object. The member "loader" contains its loader's
-/// statistics, or null if the source is not a loader.
+/// Formats a transfer's statistics as a JSON object. The member "loader" contains the statistics of
+/// its loader, or null if the source is not a loader.
 [[nodiscard]] inline std::string to_json(const transfer_stats& stats) {
   return detail::json_object{}
       .add("penstock_transfer_stats", std::uint64_t{1})

@@ -23,14 +23,15 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns a number that is unique to a batch and links the events of the batch.
+/// Returns a number that identifies a batch and links its events.
 [[nodiscard]] inline std::uint64_t flow_of(const trace_track& track,
                                            const batch_position& batch) noexcept {
-  // Distinguishes 2^28 epochs, 2^28 batches of an epoch, and 2^8 loaders.
+  // Distinguishes 2^28 epochs, 2^28 batches in an epoch, and 2^8 loaders.
   return ((track.flow << 56) ^ (batch.epoch << 28) ^ batch.batch) + 1;
 }
 
-/// A trace as JSON that chrome://tracing reads: one object per event, with times in microseconds.
+/// Formats a trace as JSON for chrome://tracing. Each event is an object with times in
+/// microseconds.
 class chrome_text {
  public:
   explicit chrome_text(const trace_snapshot& trace) : process_(std::to_string(::getpid())) {
@@ -53,8 +54,8 @@ class chrome_text {
     ((text += phase) += R"(", "name": ")") += name;
     return text + R"(", "pid": )" + process_ + R"(, "tid": )" + std::to_string(thread_);
   }
-  /// Returns the events in the form that viewers need: sorted by begin, with each event ending no
-  /// later than the event that encloses it.
+  /// Returns the events as viewers require: sorted by start time, with each event ending no later
+  /// than its enclosing event.
   [[nodiscard]] static std::vector<trace_event> nested(const trace_track& track) {
     std::vector<trace_event> events{track.events.begin(), track.events.end()};
     std::stable_sort(events.begin(), events.end(), [](const trace_event& a, const trace_event& b) {
@@ -111,18 +112,17 @@ class chrome_text {
 
 }  // namespace detail
 
-/// Writes a trace as JSON, for ui.perfetto.dev and chrome://tracing. The trace has a track for each
-/// thread and each slot. Each stage is a slice with epoch, batch and samples, and arrows link the
-/// slices of a batch. Takes about 170 bytes per slice, first in memory.
+/// Writes a trace as JSON for ui.perfetto.dev and chrome://tracing. Each thread and each slot has a
+/// track. Each stage is a slice with epoch, batch and samples, and arrows link the slices of a
+/// batch. A slice occupies about 170 bytes, first in memory and then in the file.
 ///
-/// The file is written under another name in the folder of `path` and renamed when it is whole, so
-/// that no reader sees a partial file. If `path` is not a regular file, for example a pipe, the
-/// text is written to it directly. Throws `report_error` and std::bad_alloc. Thread-safe; no loop
-/// waits for it.
+/// The file is replaced atomically by renaming a temporary file in the same folder. If `path` is
+/// not a regular file, for example a pipe, writes to it directly. Throws `report_error` and
+/// std::bad_alloc. Thread-safe and never blocks a loop.
 inline void write_chrome_trace(const trace_snapshot& trace, const std::string& path) {
   detail::write_report(path, "the trace", detail::chrome_text{trace}.text());
 }
-/// Writes the current contents of a recorder. Throws what the overload above throws.
+/// Writes the current trace of a recorder. Throws the errors of the overload above.
 inline void write_chrome_trace(const trace_recorder& recorder, const std::string& path) {
   write_chrome_trace(recorder.snapshot(), path);
 }

@@ -19,15 +19,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The order of an epoch of `block_shuffled`: O(1) memory, trivially copyable.
+/// An epoch's order of `block_shuffled`. O(1) memory, trivially copyable.
 ///
-/// The full blocks come in the order of a permutation. The short block at the end of the dataset,
-/// if any, is inserted at a uniformly drawn position. Therefore no inverse permutation is needed,
-/// and all orders of the blocks are equally likely.
+/// A permutation orders the full blocks. The short block at the end of the dataset, if any, is
+/// inserted at a uniformly random position. Therefore all block orders are equally likely, and no
+/// inverse permutation is needed.
 class block_order {
  public:
-  /// Makes the order of `n` samples in blocks of `block` >= 1. Throws std::invalid_argument unless
-  /// 1 <= n <= 2^63.
+  /// Creates the order of `n` samples in blocks of `block` samples. `block` must be at least 1.
+  /// Throws std::invalid_argument unless 1 <= n <= 2^63.
   block_order(std::uint64_t n, std::uint64_t block, std::uint64_t seed, std::uint64_t epoch)
       : key_{.seed = seed, .epoch = epoch, .stage = block_shuffle_stage},
         block_(block),
@@ -38,8 +38,8 @@ class block_order {
     if (short_size_ != 0) short_begin_ = uniform(gen, std::uint64_t{0}, full_) * block_;
   }
 
-  /// Writes the indices of the samples at position `first` and after. Each block in this range
-  /// costs as much as a few tens of samples.
+  /// Writes the sample indices starting at position `first`. Each block costs as much as a few tens
+  /// of samples.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const auto [which, begin, length] = block_at(first);
@@ -55,12 +55,13 @@ class block_order {
 
  private:
   struct placed_block {
-    std::uint64_t which;   // index in the dataset
-    std::uint64_t begin;   // position of its first sample in the order
+    std::uint64_t which;   // block index in the dataset
+    std::uint64_t begin;   // position of the first sample in the order
     std::uint64_t length;  // number of samples
   };
 
-  // Streams are numbered by block from 0, so the last two numbers are free for other draws.
+  // Random streams are numbered by block from 0, so the last two numbers are available for other
+  // draws.
   static constexpr std::uint64_t of_blocks = (std::numeric_limits<std::uint64_t>::max)();
   static constexpr std::uint64_t of_short_block = of_blocks - 1;
 
@@ -72,7 +73,7 @@ class block_order {
     return n;
   }
 
-  /// Returns the block that contains position `k` of the order.
+  /// Returns the block that contains position `k`.
   [[nodiscard]] placed_block block_at(std::uint64_t k) const noexcept {
     const bool behind_short = k >= short_begin_;
     if (behind_short && k - short_begin_ < short_size_) return {full_, short_begin_, short_size_};
@@ -90,23 +91,23 @@ class block_order {
 
 }  // namespace detail
 
-/// Shuffles blocks of `block` consecutive samples, and the samples within each block; every sample
-/// comes once. For storage where sequential reads are faster than single samples (disks, networks,
-/// compressed shards): a block is read while the page cache holds it. The order depends on `seed`
-/// and differs in every epoch.
+/// Shuffles blocks of consecutive samples, and the samples within each block. Each sample appears
+/// once. Suits storage on which sequential reads are faster than random reads (disks, networks,
+/// compressed shards), because the page cache holds a block while it is read. The order depends on
+/// `seed` and differs in each epoch.
 ///
-/// Less random than a full shuffle: samples of a block stay within `block` positions of each other,
-/// so a dataset sorted by class gives batches of few classes. A block of several batches and at
-/// least some MiB is a good start. Both block >= n and block == 1 are full shuffles. A shorter last
-/// block also comes at a random position.
+/// Less random than a full shuffle: the samples of a block stay within `block` positions of each
+/// other, so a dataset sorted by class results in batches with few classes. Blocks of several
+/// batches and at least some MiB are a good start. Both block >= n and block == 1 are full
+/// shuffles.
 ///
-/// O(1) memory and resume anywhere, as with `shuffled`. PyTorch: no counterpart in core;
-/// WebDataset's shuffle of shards with a buffer is close. `size` and `order` throw `option_error`
-/// if `block` is 0. `order` throws std::invalid_argument unless 1 <= n <= 2^63.
+/// Like `shuffled`, uses O(1) memory and can resume anywhere. PyTorch has no counterpart in core.
+/// WebDataset's shard shuffle with a buffer is similar. `size` and `order` throw `option_error` if
+/// `block` is 0. `order` throws std::invalid_argument unless 1 <= n <= 2^63.
 struct block_shuffled {
-  /// Determines the order, together with the epoch.
+  /// Seed that determines the order, together with the epoch.
   std::uint64_t seed = 0;
-  /// Samples per block.
+  /// Number of samples in a block.
   std::uint64_t block = 1024;
 
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {

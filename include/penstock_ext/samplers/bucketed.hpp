@@ -23,14 +23,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Windows of a shuffled order, each arranged in batches of similar lengths. Caches the last few
+/// Windows of a shuffled order, each grouped into batches of similar lengths. Caches the last few
 /// windows, because each window has many batches. Results depend only on the arguments.
 /// Thread-safe.
 template <class Lengths>
 class length_windows {
  public:
-  /// Makes an empty cache for windows of `batches` batches of `batch_size` samples. Sample `index`
-  /// has the length `lengths(index)`.
+  /// Creates an empty cache for windows of `batches` batches of `batch_size` samples.
+  /// `lengths(index)` returns a sample length.
   length_windows(Lengths lengths, std::size_t batch_size, std::size_t batches)
       : lengths_(std::move(lengths)), batch_size_(batch_size), ranked_(batch_size * batches) {
     for (window& one : retained_) one.samples.resize(ranked_.size());
@@ -40,7 +40,7 @@ class length_windows {
   /// Returns the length function.
   [[nodiscard]] const Lengths& lengths() const noexcept { return lengths_; }
 
-  /// Writes the samples at the positions that start at `first`, for the order of `shuffled` under
+  /// Writes the samples at the positions starting at `first`, in the order of `shuffled` with
   /// `key`.
   void fill(const permutation& shuffled, const random_key& key, std::uint64_t first,
             std::span<std::uint64_t> out) noexcept {
@@ -54,15 +54,14 @@ class length_windows {
  private:
   struct window {
     std::vector<std::uint64_t> samples = {};
-    std::uint64_t total = 0;  ///< samples of the dataset; 0: an empty entry
+    std::uint64_t total = 0;  ///< number of samples in the dataset, or 0 for an empty entry
     std::uint64_t epoch = 0;
     std::uint64_t which = 0;
   };
   struct ranked {
     std::uint64_t length;
     std::uint64_t sample;
-    std::uint32_t
-        place;  // position in the shuffled order, which breaks ties between equal lengths at random
+    std::uint32_t place;  // position in the shuffled order, which breaks ties at random
   };
 
   window& find(const permutation& shuffled, const random_key& key, std::uint64_t which) noexcept {
@@ -84,8 +83,8 @@ class length_windows {
         (std::min)(std::uint64_t{ranked_.size()}, shuffled.size() - begin));
     const std::span<std::uint64_t> samples{one.samples.data(), count};
     shuffled.fill(begin, samples);
-    // The samples after the last full batch remain an unsorted batch, so that a loader that drops
-    // it favors no length.
+    // The samples after the last full batch form an unsorted batch, so that dropping it does not
+    // favor any length.
     const std::size_t batches = count / batch_size_;
     if (batches == 0) return;
     const std::span<ranked> all{ranked_.data(), batches * batch_size_};
@@ -107,19 +106,19 @@ class length_windows {
 
   Lengths lengths_;
   std::size_t batch_size_;
-  // Guards the members below. Locked while a window is made, so threads that need the window wait.
+  // Guards the members below. Held while a window is made, so threads that need the window wait.
   std::mutex mutex_;
-  std::vector<ranked> ranked_;  // samples of the window that is being made
-  // The most recently used windows, the latest first. The batches in flight use fewer windows than
-  // this, so no window is made twice.
+  std::vector<ranked> ranked_;  // samples of the window under construction
+  // The most recently used windows, latest first. Batches in flight use fewer windows than this, so
+  // no window is made twice.
   std::array<window, 4> retained_;
 };
 
-/// The order of an epoch of `bucketed`. Refers to the windows of the sampler that made it.
+/// An epoch's order of `bucketed`. References the windows of the sampler that created it.
 template <class Lengths>
 class bucketed_order {
  public:
-  /// Makes the order of `n` samples under `seed` in `epoch`. Throws std::invalid_argument unless 1
+  /// Creates the order of `n` samples for `seed` and `epoch`. Throws std::invalid_argument unless 1
   /// <= n <= 2^63.
   bucketed_order(length_windows<Lengths>& windows, std::uint64_t n, std::uint64_t seed,
                  std::uint64_t epoch)
@@ -127,7 +126,7 @@ class bucketed_order {
         shuffled_(n, seed, epoch),
         key_{.seed = seed, .epoch = epoch, .stage = bucketed_stage} {}
 
-  /// Writes the samples at the positions of the order that start at `first`.
+  /// Writes the samples at the positions starting at `first`.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     windows_->fill(shuffled_, key_, first, out);
   }
@@ -140,32 +139,33 @@ class bucketed_order {
 
 }  // namespace detail
 
-/// The options of `bucketed`, whose constructor throws `option_error` for invalid values.
+/// Options of `bucketed`. Invalid values cause `option_error` at construction.
 struct bucketed_options {
-  /// Determines the order, together with the epoch.
+  /// Seed that determines the order, together with the epoch.
   std::uint64_t seed = 0;
-  /// Samples per batch: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  /// Number of samples in a batch: the loader's `batch_size`, or the `global_batch` of an enclosing
+  /// `sharded`.
   std::size_t batch_size = 0;
-  /// Batches per window. A larger window wastes less on padding and is less random: a sample shares
-  /// its batch with the samples of nearest length among `window * batch_size` random samples. At
+  /// Number of batches in a window. A larger window wastes less on padding but is less random: a
+  /// batch contains samples of nearly equal length among `window * batch_size` random samples. At
   /// most 2^24 samples.
   std::size_t window = 64;
 };
 
 namespace detail {
 
-/// Returns the length of a sample by its index.
+/// A function that returns a sample length by index.
 template <class Function>
 concept length_function =
     std::move_constructible<Function> && requires(const Function& length, std::uint64_t index) {
       { length(index) } noexcept -> std::convertible_to<std::uint64_t>;
     };
 
-/// Lengths in an array that something else owns.
+/// A non-owning array of sample lengths.
 template <std::integral Length>
 class length_array {
  public:
-  /// Refers to `lengths`, which is an lvalue or a view.
+  /// References `lengths`, which must be an lvalue or a view.
   template <std::ranges::contiguous_range Range>
   length_array(Range&& lengths) noexcept  // NOLINT: implicit, so that an array is accepted
       : lengths_(std::ranges::data(lengths), std::ranges::size(lengths)) {
@@ -188,36 +188,36 @@ class length_array {
 }  // namespace detail
 
 /// Shuffles samples into batches of similar lengths, for models that pad a batch to its longest
-/// sample; every sample comes once. The order depends on `seed` and differs in every epoch.
+/// sample. Each sample appears once. The order depends on `seed` and differs in each epoch.
 ///
 ///     std::vector<std::uint32_t> lengths = ...;  // one for each sample
 ///     ps::bucketed order{lengths, {.seed = 1, .batch_size = 64}};
 ///     ps::loader loader{texts, order, {.batch_size = 64}};
 ///
-/// Takes the order of `shuffled` and splits it into windows of `window` batches. Each window is
-/// sorted by length and split into batches, which come in random order. Therefore the lengths of
-/// successive batches are random, and any batch can be computed without the batches before it: a
-/// loop can resume anywhere. The incomplete batch of the last window comes last and is not sorted,
-/// so that `last_batch::drop` favors no length. (Sorting within a pool of batches: Morishita et
-/// al., "An empirical study of mini-batch creation strategies for neural machine translation",
-/// 2017.)
+/// The order of `shuffled` is split into windows of `window` batches. Each window is sorted by
+/// length and split into batches in random order. Therefore the lengths of successive batches are
+/// random. Any batch can be computed without the previous batches, so a loop can resume anywhere.
+/// The incomplete batch of the last window is last and unsorted, so that `last_batch::drop` does
+/// not favor any length. (Sorting within a pool of batches: Morishita et al., "An empirical study
+/// of mini-batch creation strategies for neural machine translation", 2017.)
 ///
-/// Lengths come from an array, which must outlive the sampler (a temporary does not compile), or
-/// from a noexcept function of the index:
-/// `[&](std::uint64_t i) noexcept { return texts.length(i); }`. One thread at a time calls the
-/// function, once for each sample and epoch. Memory: 56 bytes per sample of a window, independent
-/// of the dataset; copies share it. Any number of threads may share a sampler. Each chunk of
-/// samples takes a lock, which is also held while a window is made.
+/// The lengths are an array that must outlive the sampler (a temporary is a compile-time error), or
+/// a noexcept function of the index such as
+/// `[&](std::uint64_t i) noexcept { return texts.length(i); }`. The function is called once for
+/// each sample and epoch, by one thread at a time. Memory use is 56 bytes for each sample in a
+/// window, independent of the dataset size. Copies share the memory. Thread-safe. Each chunk of
+/// samples acquires a lock, which is also held while a window is made.
 ///
-/// PyTorch: no counterpart in core; `group_by_length` of Hugging Face's Trainer is close. An order
-/// refers to the sampler: keep the sampler or a copy alive as long as its orders, as a loader does.
-/// `order` of a temporary does not compile. Errors: `option_error` for a batch size or a window of
-/// 0, a window of more than 2^24 samples, and from `size` and `order` if the array's size differs
-/// from the dataset's; std::invalid_argument unless 1 <= n <= 2^63.
+/// PyTorch has no counterpart in core. `group_by_length` of Hugging Face's Trainer is similar. An
+/// order references the sampler, so the sampler or a copy must outlive its orders. A loader ensures
+/// this. Calling `order` on a temporary is a compile-time error. Throws `option_error` for a batch
+/// size or window of 0, and for a window of more than 2^24 samples. `size` and `order` throw
+/// `option_error` if the sizes of array and dataset differ, and std::invalid_argument unless 1 <= n
+/// <= 2^63.
 template <detail::length_function Lengths>
 class bucketed {
  public:
-  /// The sampler does not own the lengths.
+  /// True because the sampler does not own the lengths.
   static constexpr bool borrows = true;
 
   /// Groups samples by `lengths`.
@@ -263,7 +263,7 @@ class bucketed {
   std::shared_ptr<detail::length_windows<Lengths>> windows_;
 };
 
-/// Takes the lengths from an array, which must outlive the sampler.
+/// Deduces an array of lengths, which must outlive the sampler.
 template <std::ranges::contiguous_range Range>
   requires(std::ranges::sized_range<Range> && std::integral<std::ranges::range_value_t<Range>>)
 bucketed(Range&&, const bucketed_options&)

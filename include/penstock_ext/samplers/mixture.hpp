@@ -21,74 +21,75 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Selects what a `mixture` does when all samples of a part have been drawn.
+/// Specifies the action of a `mixture` when a part is exhausted.
 enum class exhausted_part_policy {
-  repeat,         ///< starts its next epoch, in another order, across epochs of the mixture
-  end,            ///< ends the epoch at its next turn; the shortest epoch bounds all epochs
-  stop_sampling,  ///< continues without it; an epoch has every sample of every part once
+  /// starts the part's next epoch in a new order; continues across epochs of the mixture
+  repeat,
+  /// ends the epoch at the part's next turn, so that the shortest epoch limits all epochs
+  end,
+  stop_sampling,  ///< continues without the part; an epoch has each sample of each part once
 };
 
-/// The weights of a mixture, starting at a position in the training.
+/// Weights of a mixture from a certain training position onwards.
 struct mixture_weights {
-  /// The position where the weights start. A step beyond an epoch's end counts into the next
-  /// epochs. Each of them counts its short last batch as a step, even if a loader or a `sharded`
-  /// drops that batch. With `exhausted_part_policy::end` such a step is not reached, and the
-  /// weights start with the next epoch.
+  /// Position at which the weights take effect. A step beyond the end of an epoch counts into the
+  /// next epochs. Each epoch counts its short last batch as a step, even if a loader or a `sharded`
+  /// drops that batch. With `exhausted_part_policy::end`, such a step is never reached, and the
+  /// weights take effect at the next epoch.
   training_position from = {};
-  /// The turns of each part in a round: {6, 3, 1}. 0 means no turn. Their sum, after division by a
-  /// common divisor, is at most 65536.
+  /// Number of turns of each part in a round, such as {6, 3, 1}. 0 means no turn. The sum, after
+  /// division by the greatest common divisor, is at most 65536.
   std::vector<std::uint32_t> weights = {};
 };
 
-/// The options of `mixture`, whose constructor throws `option_error` for invalid values.
+/// Options of `mixture`. Invalid values cause `option_error` at construction.
 struct mixture_options {
-  /// Determines the order of a part, together with the part and its epoch.
+  /// Seed that determines the order of a part, together with the part and its epoch.
   std::uint64_t seed = 0;
-  /// The weights in the order of their positions, starting with {0, 0}. Empty means equal weights.
+  /// Weights sorted by position, starting with {0, 0}. Empty means equal weights.
   std::vector<mixture_weights> schedule = {};
-  /// Selects what happens at the end of a part.
+  /// Action when a part is exhausted.
   exhausted_part_policy on_exhausted = exhausted_part_policy::repeat;
-  /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
-  /// Needed if steps are counted; 0 if only epochs are counted.
+  /// Number of samples in a step: the loader's `batch_size`, or the `global_batch` of an enclosing
+  /// `sharded`. Required if steps are counted. May be 0 if only epochs are counted.
   std::size_t batch_size = 0;
-  /// Steps of an epoch, for `exhausted_part_policy::repeat`. 0 gives about as many samples as the
-  /// parts have.
+  /// Number of steps in an epoch, for `exhausted_part_policy::repeat`. 0 results in about as many
+  /// samples as the parts have.
   std::uint64_t epoch_steps = 0;
 };
 
-/// The samples that a mixture has drawn from a part since the start of the training.
+/// Samples that a mixture has drawn from a part since the start of training.
 struct part_progress {
-  /// The number of samples.
   std::uint64_t samples = 0;
-  /// The epoch of the part's next sample: the number of times that its samples were drawn before.
-  /// If a part is exhausted and waits for the mixture's next epoch, this is the epoch of its last
-  /// sample.
+  /// Epoch of the part's next sample, which is the number of times that all its samples were drawn.
+  /// For an exhausted part that waits for the mixture's next epoch, the epoch of its last sample.
   std::uint64_t epoch = 0;
-  /// The number of samples of that epoch that were drawn.
+  /// Number of samples drawn in that epoch.
   std::uint64_t in_epoch = 0;
   friend bool operator==(const part_progress&, const part_progress&) = default;
 };
 
 namespace detail {
 
-/// The schedule of a mixture, split into segments of constant weights. Within a segment a round of
-/// sum(weights) turns repeats, so every window that is one round long has exactly the right
-/// shares, wherever it starts. Immutable; the copies of a mixture and its orders share it.
+/// The schedule of a mixture, split into segments of constant weights. Within a segment, a round of
+/// sum(weights) turns repeats. Therefore each window with the length of a round has exactly the
+/// specified shares, wherever it starts. Immutable and shared by the copies of a mixture and its
+/// orders.
 struct mixture_plan {
   /// The turns of a round.
   struct round {
     std::vector<std::uint32_t> weights;
     std::vector<part_turn> turns;
 
-    /// Adds the turns of each part among the first `places` positions.
+    /// Adds the number of turns of each part in the first `places` positions to `counts`.
     void add_turns(std::uint64_t places, std::span<std::uint64_t> counts) const noexcept {
       for (std::size_t part = 0; part < counts.size(); ++part) {
         counts[part] += places / turns.size() * weights[part];
       }
       for (std::size_t k = 0; k < places % turns.size(); ++k) ++counts[turns[k].part];
     }
-    /// Returns the first position at which a part that has had `counts[part]` turns would take its
-    /// next turn. Returns at most `max`.
+    /// Returns the first position, at most `max`, at which a part that has had `counts[part]` turns
+    /// would have its next turn.
     [[nodiscard]] std::uint64_t first_after(std::span<const std::uint64_t> counts) const noexcept {
       std::uint64_t first = max;
       for (std::size_t k = 0; k < turns.size(); ++k) {
@@ -101,7 +102,7 @@ struct mixture_plan {
     }
   };
 
-  /// The positions [begin, end) of a pass, after `counts[part]` samples of each part.
+  /// The positions [begin, end) in a pass, after `counts[part]` samples of each part.
   struct segment {
     std::uint64_t begin;
     std::uint64_t end;
@@ -109,22 +110,23 @@ struct mixture_plan {
     std::vector<std::uint64_t> counts;
   };
 
-  /// The segments of consecutive epochs with the same layout: from `first_epoch` to the epoch
-  /// before the next pass. With `repeat` a single pass covers all epochs.
+  /// The segments of consecutive epochs with the same layout, from `first_epoch` to the epoch
+  /// before the next pass. With `repeat`, a single pass covers all epochs.
   struct pass {
     std::uint64_t first_epoch;
     std::vector<segment> segments = {};
   };
 
-  /// The maximum number of positions of a training.
+  /// Maximum number of positions in a training run.
   static constexpr std::uint64_t max = std::uint64_t{1} << 63;
 
   mixture_options options;
-  std::vector<std::uint64_t> sizes;      ///< sizes of the parts
-  std::vector<std::uint64_t> begins{0};  ///< starts of the parts in their concat, and the end
+  std::vector<std::uint64_t> sizes;  ///< sizes of the parts
+  /// starts of the parts in their `concat`, followed by the end
+  std::vector<std::uint64_t> begins{0};
   permutation_family shuffles{{.seed = options.seed, .epoch = 0, .stage = mixture_stage}};
-  std::vector<std::uint64_t> seeds;  ///< per part: `seed + e` is the bijection of epoch e
-  std::uint64_t size = 0;            ///< samples of an epoch
+  std::vector<std::uint64_t> seeds;  ///< for each part, `seed + e` selects the bijection of epoch e
+  std::uint64_t size = 0;            ///< number of samples in an epoch
   std::vector<round> rounds;
   std::vector<pass> passes;
   std::uint64_t fingerprint = 0;
@@ -167,7 +169,7 @@ struct mixture_plan {
     return options.on_exhausted == exhausted_part_policy::repeat;
   }
 
-  /// Returns the same position with a step within its epoch.
+  /// Returns the same position, with the step less than the number of steps in an epoch.
   [[nodiscard]] training_position normal(const training_position& at) const {
     if (at.step == 0 || options.on_exhausted == exhausted_part_policy::end) return at;
     static_cast<void>(position_of(at.step));  // throws if steps are not counted
@@ -179,8 +181,8 @@ struct mixture_plan {
     return {at.epoch + at.step / steps, at.step % steps};
   }
 
-  /// Returns the position of step `step` within its epoch. Throws `option_error` if steps are not
-  /// counted.
+  /// Returns the sample position of step `step` in its epoch. Throws `option_error` if steps are
+  /// not counted.
   [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
     if (step == 0) return 0;
     if (options.batch_size == 0) {
@@ -190,24 +192,24 @@ struct mixture_plan {
     return step > size / options.batch_size ? size : step * options.batch_size;
   }
 
-  /// Returns the position of the first sample of `epoch` in the segments for that epoch. Throws
-  /// `option_error` beyond `max` samples.
+  /// Returns the position of the first sample of `epoch` in its segments. Throws `option_error` if
+  /// it exceeds `max`.
   [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
     if (epoch < max / size) return repeats() ? epoch * size : 0;
     refuse_option("epoch", {epoch, " epochs of ", size, " samples exceed 2^63"});
   }
 
-  /// Returns the pass for `epoch`.
+  /// Returns the index of the pass for `epoch`.
   [[nodiscard]] std::size_t pass_of(std::uint64_t epoch) const noexcept {
     const auto after = std::ranges::upper_bound(passes, epoch, {}, &pass::first_epoch);
     return static_cast<std::size_t>(after - passes.begin()) - 1;
   }
 
-  /// Reports the samples of each part before step `at.step` of epoch `at.epoch`. Calls `each(part,
-  /// first_epoch, epochs, count)` for runs of `epochs` epochs, starting at `first_epoch`, each of
-  /// which draws `count` samples of the part. There is a run for the past epochs of each pass,
-  /// which may be empty, and a run for epoch `at.epoch`. With `repeat`, there is a single run for
-  /// the whole training so far.
+  /// Reports the samples drawn from each part before step `at.step` of epoch `at.epoch`. Calls
+  /// `each(part, first_epoch, epochs, count)` for runs of `epochs` epochs, starting at
+  /// `first_epoch`, each with `count` samples of the part. Each pass has a possibly empty run of
+  /// past epochs, and epoch `at.epoch` has its own run. With `repeat`, a single run covers the
+  /// whole training so far.
   template <class Each>
   void each_before(training_position at, const Each& each) const {
     at = normal(at);
@@ -230,13 +232,13 @@ struct mixture_plan {
     call(last, at.epoch, 1, end);
   }
 
-  /// Returns the sample at position `at` of a part in one of its epochs.
+  /// Returns the sample at position `at` in an epoch of a part.
   [[nodiscard]] std::uint64_t sample_of(std::size_t part, std::uint64_t epoch,
                                         std::uint64_t at) const noexcept {
     return shuffles(seeds[part] + epoch, sizes[part], at);
   }
 
-  /// Returns the segment of a position.
+  /// Returns the segment that contains a position.
   [[nodiscard]] const segment& segment_at(std::size_t which,
                                           std::uint64_t position) const noexcept {
     const std::vector<segment>& all = passes[which].segments;
@@ -270,7 +272,7 @@ struct mixture_plan {
     weights = reduced(std::move(weights));
   }
 
-  /// Returns the number of the round with these weights.
+  /// Returns the index of the round with these weights, which is created if new.
   std::size_t round_of(const std::vector<std::uint32_t>& weights) {
     const std::vector<std::uint32_t> by = reduced(weights);
     const auto sum = std::accumulate(by.begin(), by.end(), std::uint64_t{0});
@@ -281,10 +283,11 @@ struct mixture_plan {
     return which;
   }
 
-  /// Lays out each epoch separately, unless parts repeat. Epochs without a change inside, and with
-  /// equal weights, form a pass.
+  /// Lays out each epoch separately, unless parts repeat. Epochs with equal weights and no change
+  /// inside form a pass.
   void lay_out_passes() {
-    if (options.on_exhausted == exhausted_part_policy::end) size = max;  // no step is beyond it yet
+    // No step is beyond the end of the epoch yet.
+    if (options.on_exhausted == exhausted_part_policy::end) size = max;
     std::uint64_t shortest = lay_out(0);
     for (const auto& [from, weights] : options.schedule) {
       for (const std::uint64_t epoch : {from.epoch, from.epoch + std::uint64_t{from.step != 0}}) {
@@ -295,7 +298,7 @@ struct mixture_plan {
     if (!repeats()) size = shortest;
   }
 
-  /// Lays out an epoch and returns its number of samples; `max` if parts repeat.
+  /// Lays out an epoch. Returns its number of samples, or `max` if parts repeat.
   std::uint64_t lay_out(std::uint64_t epoch) {
     passes.push_back({epoch});
     constexpr std::uint64_t never = ~std::uint64_t{0};
@@ -327,7 +330,8 @@ struct mixture_plan {
       if (!repeats()) {
         std::vector<std::uint64_t> left = sizes;
         for (std::size_t part = 0; part < left.size(); ++part) left[part] -= counts[part] + drops;
-        // A part drops out after its last turn; otherwise the epoch ends before the extra turn.
+        // With `stop_sampling`, a part ends after its last turn. Otherwise the epoch ends before
+        // the part's extra turn.
         end = (std::min)(turns.first_after(left) + drops, end);
       }
       const bool changes = begin_of(next) <= at + end;
@@ -340,18 +344,18 @@ struct mixture_plan {
   }
 };
 
-/// The order of an epoch of a `mixture`. Refers to the plan of the mixture that made it.
+/// An epoch's order of a `mixture`. References the plan of the mixture that created it.
 class mixture_order {
  public:
-  /// Makes the order of `epoch`. Throws `option_error` beyond 2^63 samples.
+  /// Creates the order of `epoch`. Throws `option_error` beyond 2^63 samples.
   mixture_order(const mixture_plan& plan, std::uint64_t epoch)
       : plan_(&plan),
         pass_(plan.pass_of(epoch)),
         base_(plan.base_of(epoch)),
         epoch_(plan.repeats() ? 0 : epoch) {}
 
-  /// Writes the samples at the positions of the order that start at `first`. Takes O(log changes)
-  /// to begin, and then O(1) for each sample, for any number of parts.
+  /// Writes the samples at the positions starting at `first`. Needs O(log changes) time to start,
+  /// and O(1) time for each sample, for any number of parts.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     const mixture_plan& plan = *plan_;
     for (std::uint64_t position = base_ + first; !out.empty();) {
@@ -381,13 +385,13 @@ class mixture_order {
   const mixture_plan* plan_;
   std::size_t pass_;
   std::uint64_t base_;
-  std::uint64_t epoch_;  // epoch of the parts at the start of their streams
+  std::uint64_t epoch_;  // epoch of the parts at the start of the random streams
 };
 
 }  // namespace detail
 
-/// Mixes parts by weights that may change during the training. A sampler over the `concat` of the
-/// same parts, in the same order:
+/// A sampler that mixes the parts of a `concat` dataset by weights, which may change during
+/// training:
 ///
 ///     ps::mixture mixed{{.seed = 1,
 ///                        .schedule = {{{.step = 0}, {6, 3, 1}}, {{.step = 20'000}, {4, 4, 2}}},
@@ -396,36 +400,36 @@ class mixture_order {
 ///     ps::sharded order{mixed, {.rank = 3, .world = 8, .global_batch = 1024}};
 ///     ps::loader loader{ps::concat(web, code, books), order, {.batch_size = order.batch_size()}};
 ///
-/// Between two changes, every window of sum(weights) samples contains each part exactly according
-/// to its weight, spread evenly. Each part is shuffled separately, in a new order in each of its
+/// Between two changes, each window of sum(weights) samples contains each part exactly according to
+/// its weight, evenly distributed. Each part is shuffled separately, in a new order in each of its
 /// epochs. No sample of a part is repeated or omitted before the part's epoch ends, even if the
 /// weights change.
 ///
-/// The sample at a position is a pure function of options and sizes, computed in O(log changes).
-/// Therefore a loop can resume anywhere, with any numbers of workers and ranks. With `sharded`,
-/// this holds for whole steps only; `repeat` has no other steps. With `end` all epochs have as many
-/// samples as the shortest epoch of the schedule.
+/// The sample at a position is a pure function of options and sizes, computed in O(log changes)
+/// time. Therefore a loop can resume anywhere, with any number of workers and ranks. With
+/// `sharded`, this applies only to whole steps, and `repeat` has only whole steps. With `end`, all
+/// epochs have as many samples as the shortest epoch in the schedule.
 ///
-/// Memory: each change takes 48 bytes and 8 per part. If its weights are new, it also takes 8 for
-/// each turn of their round, at most 512 KiB, and 4 per part. With `stop_sampling` each part that
-/// drops out is such a change, in up to two epochs for each entry of the schedule: a thousand parts
-/// of equal weights take 16 MB. Construction takes O(turns x different weights in them) for each
-/// round. Copies share the memory; any number of threads may share a mixture. An order refers to
-/// the mixture: keep the mixture or a copy alive as long as its orders, as a loader does. `order`
-/// of a temporary does not compile.
+/// Each change occupies 48 bytes plus 8 bytes for each part. New weights also occupy 8 bytes for
+/// each turn of their round, at most 512 KiB, plus 4 bytes for each part. With `stop_sampling`,
+/// each exhausted part is such a change, in up to two epochs for each schedule entry. For example,
+/// a thousand parts of equal weights occupy 16 MB. Construction needs O(turns x distinct weights)
+/// time for each round. Copies share the memory. Thread-safe. An order references the mixture, so
+/// the mixture or a copy must outlive its orders. A loader ensures this. Calling `order` on a
+/// temporary is a compile-time error.
 ///
-/// PyTorch: no counterpart in core. Errors: `option_error` for invalid options, and from `size` and
-/// `order` if the dataset's size is not the total size of the parts.
+/// PyTorch has no counterpart in core. Throws `option_error` for invalid options. `size` and
+/// `order` throw it if the dataset size is not the total size of the parts.
 class mixture {
  public:
-  /// Mixes `parts`, of which only the sizes are kept. Throws `option_error`.
+  /// Mixes `parts`. Stores only their sizes. Throws `option_error`.
   template <class... Parts>
     requires(sizeof...(Parts) > 0 &&
              requires(const Parts&... parts) { (static_cast<std::uint64_t>(parts.size()), ...); })
   explicit mixture(mixture_options options, const Parts&... parts)
       : mixture(of_sizes(std::move(options), {static_cast<std::uint64_t>(parts.size())...})) {}
 
-  /// Mixes parts of these sizes. Throws `option_error`.
+  /// Mixes parts with the given sizes. Throws `option_error`.
   [[nodiscard]] static mixture of_sizes(mixture_options options, std::vector<std::uint64_t> sizes) {
     return mixture{
         std::make_shared<const detail::mixture_plan>(std::move(options), std::move(sizes))};
@@ -441,21 +445,21 @@ class mixture {
   }
   detail::mixture_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
-  /// Returns a hash of the seed, the sizes and the whole schedule, for the states of loaders.
+  /// Returns a hash of the seed, the sizes and the whole schedule, which saved states contain.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return plan_->fingerprint; }
 
-  /// Returns the samples of a step over all ranks: `batch_size` of the options. Unless it is 0, a
-  /// loader or a `sharded` with another number refuses the mixture.
+  /// Returns the number of samples in a step over all ranks, which is the option `batch_size`. If
+  /// it is not 0, a loader or `sharded` with a different value rejects the mixture.
   [[nodiscard]] std::size_t step_size() const noexcept { return plan_->options.batch_size; }
 
-  /// Returns the options. Steps of the schedule are below those of an epoch, and its weights have
-  /// no common divisor.
+  /// Returns the normalized options: steps in the schedule are less than the steps of an epoch, and
+  /// weights have no common divisor.
   [[nodiscard]] const mixture_options& options() const noexcept { return plan_->options; }
 
-  /// Returns the same mixture up to `from`, with other weights after it: the parts continue at
-  /// their current positions. States then have another fingerprint: see `with_order_of`. Throws
-  /// `option_error`. With `exhausted_part_policy::end`, also throws it if epochs would get another
-  /// length after the first epoch, or would end before `from`.
+  /// Returns the same mixture up to `from`, followed by the new weights. The parts continue at
+  /// their current positions. The new mixture has a different fingerprint (see `with_order_of`).
+  /// Throws `option_error`. With `exhausted_part_policy::end`, also throws it if the length of an
+  /// epoch after the first would change, or if the epoch would end before `from`.
   [[nodiscard]] mixture continued(training_position from,
                                   std::vector<std::uint32_t> weights) const {
     mixture_options options = plan_->options;
@@ -475,11 +479,10 @@ class mixture {
     return after;
   }
 
-  /// Returns the samples of each part drawn before the position `at`, without reading data. The
-  /// cost is a pass over the parts and a round. If epochs differ, and unless parts repeat, this is
-  /// the cost of each different epoch. Counts all samples of past epochs, including samples that a
-  /// loader or a `sharded` drops at the end. Throws `option_error` if `at` counts steps and
-  /// `batch_size` is 0.
+  /// Returns the samples drawn from each part before the position `at`, without reading data.
+  /// Counts all samples of past epochs, including those that a loader or `sharded` drops at the
+  /// end. Needs a pass over the parts and a round, or if parts do not repeat, a pass for each
+  /// distinct epoch. Throws `option_error` if `at` counts steps and `batch_size` is 0.
   [[nodiscard]] std::vector<part_progress> progress(training_position at) const {
     std::vector<part_progress> all(plan_->sizes.size());
     plan_->each_before(
@@ -492,12 +495,12 @@ class mixture {
     return all;
   }
 
-  /// Returns the sum of `length(part, index)` over the samples of each part drawn before the
-  /// position `at`: their tokens, if `length` returns the tokens of sample `index` of part `part`.
-  /// With `repeat`, calls `length` at most twice per sample of the parts. With `stop_sampling`,
-  /// once for each run of epochs of the same weights, and once for the epoch of `at`. With `end`,
-  /// at most once for each drawn sample. If all samples of a part have the same length, `progress`
-  /// is faster.
+  /// Returns, for each part, the sum of `length(part, index)` over the samples drawn before the
+  /// position `at`. This is the number of tokens drawn if `length` returns the number of tokens in
+  /// a sample. With `repeat`, calls `length` at most twice for each sample. With `stop_sampling`,
+  /// calls it once for each sample in each run of epochs with the same weights, and once in the
+  /// epoch of `at`. With `end`, calls it at most once for each drawn sample. If all samples of a
+  /// part have the same length, `progress` is faster.
   template <class Length>
     requires std::invocable<const Length&, std::size_t, std::uint64_t>
   [[nodiscard]] std::vector<std::uint64_t> total(training_position at, const Length& length) const {
@@ -533,12 +536,12 @@ class mixture {
   std::shared_ptr<const detail::mixture_plan> plan_;
 };
 
-/// Returns weights of a round of `round` turns, with shares that are proportional to amounts[i]^(1
-/// / temperature). A temperature of 1 keeps the proportions of the amounts (for example the sizes
-/// of the parts), and a higher temperature makes them more equal. Each share is exact to 1 / round,
-/// except that a part with an amount has at least one turn, taken from the largest weight. The same
-/// on every machine. Throws `option_error` unless the temperature is at least 0.01, an amount is
-/// above 0, and `round` is at most 65536 and at least the number of parts.
+/// Returns weights with the sum `round` whose shares are proportional to amounts[i]^(1 /
+/// temperature). A temperature of 1 keeps the proportions of the amounts (for example part sizes),
+/// and a higher temperature makes them more equal. Shares are exact to 1 / round, except that each
+/// part with a positive amount has at least one turn, taken from the largest weight. The result is
+/// the same on every machine. Throws `option_error` unless the temperature is at least 0.01, an
+/// amount is above 0, and `round` is at most 65536 and at least the number of parts.
 [[nodiscard]] inline std::vector<std::uint32_t> temperature_weights(
     std::span<const std::uint64_t> amounts, double temperature, std::uint32_t round = 1000) {
   if (!(temperature >= 0.01)) {
@@ -551,8 +554,7 @@ class mixture {
   }
   const std::uint64_t largest = amounts.empty() ? 0 : (std::ranges::max)(amounts);
   if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});
-  // Uses the functions for normal numbers, because the functions of different C libraries differ in
-  // their last bits.
+  // Uses the library's own math functions, because C libraries differ in the last bits.
   using math = detail::ziggurat;
   std::vector<double> shares(amounts.size());
   for (std::size_t i = 0; i < amounts.size(); ++i) {

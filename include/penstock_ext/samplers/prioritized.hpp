@@ -22,23 +22,25 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The options of `prioritized`, whose constructor throws `option_error` for invalid values.
+/// Options of `prioritized`. Invalid values cause `option_error` at construction.
 struct prioritized_options {
-  /// Determines the draws, together with the step.
+  /// Seed that determines the draws, together with the step.
   std::uint64_t seed = 0;
-  /// Samples of a step: the loader's `batch_size`, or the `global_batch` of a `sharded` over it.
+  /// Number of samples in a step: the loader's `batch_size`, or the `global_batch` of an enclosing
+  /// `sharded`.
   std::size_t batch_size = 0;
-  /// Weights that are set in step s take effect in step s + lag. At least 1, and more than the
-  /// steps that are drawn ahead: prefetch + 1, with a transfer prefetch + depth + 1.
+  /// Number of steps before new weights take effect: weights set in step s apply from step s + lag.
+  /// Must exceed the number of steps drawn ahead, so at least prefetch + 1, or prefetch + depth + 1
+  /// with a transfer.
   std::uint64_t lag = 0;
-  /// Samples of an epoch, rounded up to whole steps; 0 means the number of weights.
+  /// Number of samples in an epoch, rounded up to whole steps. 0 means the number of weights.
   std::uint64_t draws = 0;
 };
 
 namespace detail {
 
-/// Weights as a tree of sums. Sums are integers, so they do not depend on the order of changes.
-/// Source: Fenwick, "A new data structure for cumulative frequency tables", 1994.
+/// Weights as a tree of partial sums. The sums are integers, so they do not depend on the order of
+/// changes. Source: Fenwick, "A new data structure for cumulative frequency tables", 1994.
 class weight_tree {
  public:
   static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= 65'536; }
@@ -53,7 +55,7 @@ class weight_tree {
       : weights_(std::move(weights)), sums_(weights_.size() + 1) {
     const std::uint64_t n = weights_.size();
     if (n == 0 || n > 0xffffffffU) refuse_option("weights", {"expected 1 to 2^32 - 1, found ", n});
-    // The scale keeps n weights of 65536 below 2^63.
+    // The scale keeps the sum of n weights of 65536 below 2^63.
     scale_ =
         std::bit_cast<double>((1023 + 46 - static_cast<std::uint64_t>(std::bit_width(n))) << 52);
     for (std::size_t i = 1; i <= n; ++i) {
@@ -95,17 +97,17 @@ class weight_tree {
   std::vector<float> weights_;
   std::vector<std::uint64_t> sums_;
   std::uint64_t total_ = 0;
-  double scale_ = 1;  // units of the sums in a weight of 1, a power of 2
+  double scale_ = 1;  // number of integer units in a weight of 1, a power of 2
 };
 
-/// The weights of `prioritized` at a step, and a log that leads to earlier and later steps.
+/// The weights of `prioritized` at a step, and a log of changes for earlier and later steps.
 ///
-/// `mutex_` guards all members except options_, count_ and steps_, which never change. An entry of
-/// the log holds the weight that is not in the tree, so that the same exchange applies and undoes
-/// it.
+/// `mutex_` guards all members except options_, count_ and steps_, which are constant. A log entry
+/// holds the weight that is not in the tree, so that the same exchange applies and reverts a
+/// change.
 class priority_log {
  public:
-  /// Starts with `weights`. Throws `option_error`.
+  /// Starts with the weights `weights`. Throws `option_error`.
   priority_log(std::span<const float> weights, const prioritized_options& options)
       : options_(options), count_(weights.size()), tree_({weights.begin(), weights.end()}) {
     if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
@@ -123,7 +125,7 @@ class priority_log {
   [[nodiscard]] std::uint64_t weights() const noexcept { return count_; }
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
-  /// Returns the step of `at`, counted over all epochs.
+  /// Returns the step of the position `at`, counted over all epochs.
   [[nodiscard]] std::uint64_t step_of(const training_position& at) const {
     if (at.epoch < (std::uint64_t{1} << 62) / steps_ && at.step <= steps_) {
       return at.epoch * steps_ + at.step;
@@ -132,7 +134,7 @@ class priority_log {
                          " steps, and the total must be below 2^62"});
   }
 
-  /// Draws the positions of a step that start at `place`.
+  /// Draws the positions of a step starting at `place`.
   void draw(std::uint64_t step, std::uint64_t place, std::span<std::uint64_t> out) noexcept {
     const std::scoped_lock lock{mutex_};
     seek(step);
@@ -182,7 +184,7 @@ class priority_log {
     std::vector<std::uint64_t> words = head_of(step);
     words.resize(changes_at());
     std::memcpy(words.data() + head_words, tree_.weights().data(), count_ * sizeof(float));
-    // The run that loads the state repeats the calls of `set` for this step and later steps.
+    // The resumed run repeats the calls of `set` for this step and later steps.
     for (std::size_t i = applied_; i < log_.size() && log_[i].step < step + options_.lag; ++i) {
       const auto [from, index, weight] = log_[i];
       words.insert(words.end(), {from, index, std::bit_cast<std::uint32_t>(weight)});
@@ -192,8 +194,8 @@ class priority_log {
     return {bytes.begin(), bytes.end()};
   }
 
-  /// Loads a state and returns its step. Throws `text_error` and `option_error`, in which case
-  /// nothing has changed.
+  /// Loads a state and returns its step. Throws `text_error` and `option_error`. After an
+  /// exception, nothing has changed.
   std::uint64_t load(std::span<const std::byte> bytes) {
     std::vector<std::uint64_t> words(bytes.size() / 8);
     const auto require = [&](bool good, std::size_t at, const std::string& expected) {
@@ -241,17 +243,17 @@ class priority_log {
 
  private:
   struct change {
-    std::uint64_t step;  // first step in which it takes effect
+    std::uint64_t step;  // first step in which the change takes effect
     std::uint64_t index;
     float weight;
   };
 
   static constexpr std::size_t head_words = 7;
   [[nodiscard]] std::vector<std::uint64_t> head_of(std::uint64_t step) const {
-    constexpr std::uint64_t name = 0x3249524F49525050;  // "PPRIORI2" in the bytes of a file
+    constexpr std::uint64_t name = 0x3249524F49525050;  // "PPRIORI2" as little-endian bytes
     return {name, count_, options_.seed, options_.batch_size, options_.lag, options_.draws, step};
   }
-  [[nodiscard]] std::size_t changes_at() const noexcept {  // index of the changes in a state
+  [[nodiscard]] std::size_t changes_at() const noexcept {  // offset of the changes in a state
     return head_words + static_cast<std::size_t>((count_ + 1) / 2);
   }
 
@@ -268,8 +270,8 @@ class priority_log {
     while (applied_ > 0 && log_[applied_ - 1].step > step) exchange(log_[--applied_]);
     while (applied_ < log_.size() && log_[applied_].step <= step) exchange(log_[applied_++]);
   }
-  /// Removes the log entries that are needed only for steps more than `lag` before `step`. Runs
-  /// only in some steps, so that its total cost is proportional to the number of changes.
+  /// Removes the log entries that only steps more than `lag` before `step` need. Runs only in some
+  /// steps, so that the total cost is proportional to the number of changes.
   void forget_before(std::uint64_t step) {
     if (step < oldest_ + 2 * options_.lag) return;
     oldest_ = step - options_.lag;
@@ -280,25 +282,25 @@ class priority_log {
 
   prioritized_options options_;
   std::uint64_t count_;
-  std::uint64_t steps_ = 0;  // steps of an epoch
+  std::uint64_t steps_ = 0;  // number of steps in an epoch
   std::mutex mutex_;
   weight_tree tree_;
   std::vector<change> log_;   // ordered by step
-  std::size_t applied_ = 0;   // number of log entries in the tree
-  std::uint64_t oldest_ = 0;  // the first step whose weights are known
-  std::uint64_t newest_ = 0;  // the last step in which weights were set
-  std::uint64_t end_ = 0;     // end of the drawn steps
-  bool has_lost_ = false;     // a step was drawn with wrong weights
+  std::size_t applied_ = 0;   // number of log entries applied to the tree
+  std::uint64_t oldest_ = 0;  // first step whose weights are known
+  std::uint64_t newest_ = 0;  // last step in which weights were set
+  std::uint64_t end_ = 0;     // one past the last drawn step
+  bool has_lost_ = false;     // true if a step was drawn with unknown weights
 };
 
-/// The draws of an epoch of `prioritized`. Refers to the weights of the sampler that made it.
+/// An epoch's draws of `prioritized`. References the weights of the sampler that created it.
 class prioritized_order {
  public:
-  /// Draws for `epoch`. Throws `option_error` beyond 2^62 steps.
+  /// Creates the draws of `epoch`. Throws `option_error` beyond 2^62 steps.
   prioritized_order(priority_log& log, std::uint64_t epoch)
       : log_(&log), begin_(log.step_of({epoch, 0})) {}
 
-  /// Writes the samples at the positions of the order that start at `first`.
+  /// Writes the samples at the positions starting at `first`.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     fill_by_rows(log_->options().batch_size, first, out,
                  [this](auto step, auto at, auto part) { log_->draw(begin_ + step, at, part); });
@@ -311,37 +313,39 @@ class prioritized_order {
 
 }  // namespace detail
 
-/// Draws samples with replacement, by weights that the training sets, such as losses or pass rates.
+/// Draws samples with replacement by weights that the program updates during training, such as
+/// losses or pass rates.
 ///
 ///     ps::prioritized order{weights, {.seed = 1, .batch_size = 64, .lag = 8}};
 ///     ps::loader loader{data, order, {.batch_size = 64, .instrumentation = {.indices = true}}};
 ///     for (auto& batch : loader.epoch(0)) {
-///       ...                                                 // losses: one for each sample
+///       ...                                                 // one loss for each sample
 ///       order.set({batch.epoch(), batch.number()}, batch.indices(), losses);
 ///     }
 ///
-/// Weights that are set in step s take effect exactly in step s + lag, so that no batch depends on
-/// how far a loader reads ahead. If a step that they affect has been drawn already, because the lag
-/// is too short, `set` throws. A loader with `lookahead_bytes` is refused, because hints draw steps
-/// far ahead. A sample that is not set keeps its weight. If an index appears twice, its last weight
-/// counts. With `sharded` every rank sets the weights of all ranks, in the same order.
+/// Weights set in step s take effect exactly in step s + lag, so that batches do not depend on how
+/// far a loader reads ahead. If the lag is too short, so that an affected step was already drawn,
+/// `set` throws. A loader with `lookahead_bytes` rejects the sampler, because hints draw steps far
+/// ahead. Other samples keep their weights. If an index appears twice, its last weight is used.
+/// With `sharded`, each rank must set the weights of all ranks, in the same order.
 ///
-/// Weights are 0 to 65536, in units of 2^-(46 - bits of n): 2^-26 for a million. A sample of weight
-/// 0 is not drawn; if all weights are 0, all samples are equally likely. Memory: 12 bytes per
-/// sample, 24 for each weight set in the last 4 lag steps. A draw and a set take O(log n).
+/// Weights range from 0 to 65536, in units of 2^-(46 - bits of n), which is 2^-26 for a million
+/// samples. Samples with weight 0 are not drawn. If all weights are 0, all samples are equally
+/// likely. Memory use is 12 bytes for each sample, and 24 bytes for each weight set in the last 4 *
+/// lag steps. Drawing a sample and setting a weight need O(log n) time.
 ///
-/// The weights are a part of the training's state: call `save` together with the loader's state,
-/// and `load` before the loader resumes. Copies share the weights. Any thread may call `set` and
-/// `save`. Each chunk of samples takes a lock, which is held while the samples are drawn. An order
-/// refers to the sampler: keep the sampler or a copy alive as long as its orders, as a loader does.
-/// `order` of a temporary does not compile.
+/// The weights are part of the training state. Call `save` when saving the loader state, and `load`
+/// before the loader resumes. Copies share the weights. Any thread may call `set` and `save`. Each
+/// chunk of samples acquires a lock, which is held while the samples are drawn. An order references
+/// the sampler, so the sampler or a copy must outlive its orders. A loader ensures this. Calling
+/// `order` on a temporary is a compile-time error.
 class prioritized {
  public:
-  /// Draws have an effect: a draw fixes the weights of its step, so that `set` cannot change them
-  /// any more.
+  /// True because draws have a side effect: a draw fixes the weights of its step, so that `set` can
+  /// no longer change them.
   static constexpr bool counts_draws = true;
 
-  /// Starts with `weights`, one for each sample. Throws `option_error`.
+  /// Starts with the weights `weights`, one for each sample. Throws `option_error`.
   prioritized(std::span<const float> weights, const prioritized_options& options)
       : log_(std::make_shared<detail::priority_log>(weights, options)) {}
 
@@ -355,38 +359,37 @@ class prioritized {
   }
   detail::prioritized_order order(std::uint64_t n, std::uint64_t epoch) && = delete;
 
-  /// Returns a hash of the options, for the states of loaders. Does not include the weights.
+  /// Returns a hash of the options, which saved states contain. Excludes the weights.
   [[nodiscard]] std::uint64_t fingerprint() const noexcept {
     const auto& [seed, batch, lag, draws] = log_->options();
     return detail::word_hash{}.add_all({log_->weights(), seed, batch, lag, draws}).value();
   }
-  /// Returns the samples of a step over all ranks. A loader or a `sharded` with another number
-  /// refuses the sampler.
+  /// Returns the number of samples in a step over all ranks. A loader or `sharded` with a different
+  /// value rejects the sampler.
   [[nodiscard]] std::size_t step_size() const noexcept { return log_->options().batch_size; }
   /// Returns the options.
   [[nodiscard]] const prioritized_options& options() const noexcept { return log_->options(); }
 
-  /// Sets the weights of the samples `indices` to `weights`, with effect in the step `at` + lag.
-  /// Steps must come in order; a step may be set several times. Throws `option_error` for invalid
-  /// weights, for an earlier step than that of the last call, and if the lag is too short. Throws
-  /// `index_error`, and std::logic_error if a loop has returned to a step whose weights are no
-  /// longer known.
+  /// Sets the weights of the samples `indices` to `weights`, starting at step `at` + lag. Steps
+  /// must not decrease between calls. Throws `option_error` for invalid weights, for an earlier
+  /// step than in the last call, and if the lag is too short. Throws `index_error`, and
+  /// std::logic_error if a loop has returned to a step whose weights are no longer known.
   void set(const training_position& at, std::span<const std::uint64_t> indices,
            std::span<const float> weights) const {
     log_->set(log_->step_of(at), indices, weights);
   }
 
-  /// Returns the state for a run whose next step is `at`, after all calls of `set` for earlier
-  /// steps. Takes 4 bytes per sample, 24 for each weight that has no effect yet, and 64.
-  /// Little-endian, with a checksum. Throws `option_error` if `at` is more than `lag` steps before
-  /// the last `set`.
+  /// Returns the state for resuming at step `at`, after all calls of `set` for earlier steps. The
+  /// state has 64 bytes, plus 4 bytes for each sample and 24 bytes for each weight that has not
+  /// taken effect yet. It is little-endian with a checksum. Throws `option_error` if `at` is more
+  /// than `lag` steps before the last `set`.
   [[nodiscard]] std::vector<std::byte> save(const training_position& at) const {
     return log_->save(log_->step_of(at));
   }
 
-  /// Loads a state that `save` returned, and returns its position. No loop may be running. Throws
-  /// `text_error` for damaged bytes, and `option_error` for the state of other options or of
-  /// another number of weights. After an exception, nothing has changed.
+  /// Loads a state returned by `save`, and returns its position. No loop may be running. Throws
+  /// `text_error` for damaged bytes, and `option_error` if the options or the number of weights
+  /// differ. After an exception, nothing has changed.
   training_position load(std::span<const std::byte> state) const {
     const std::uint64_t step = log_->load(state);
     return {step / log_->steps(), step % log_->steps()};

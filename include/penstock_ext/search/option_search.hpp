@@ -25,8 +25,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Options that affect the speed of a loop but not its results, and the batch size. An option has a
-/// value if it was searched, and otherwise is empty. See `option_search`.
+/// The batch size, and options that affect the speed of a loop but not its results. Options that
+/// were not searched are empty. See `option_search`.
 struct tuned_options {
   /// Value for `loader_options::workers`.
   std::optional<std::size_t> workers = {};
@@ -41,7 +41,7 @@ struct tuned_options {
   /// Value for `loader_options::batch_size`.
   std::optional<std::size_t> batch_size = {};
 
-  /// Sets the options that have a value here.
+  /// Copies the non-empty options to `options`.
   void apply_to(loader_options& options) const noexcept {
     if (workers) options.workers = *workers;
     options.tuning.chunk = chunk.value_or(options.tuning.chunk);
@@ -49,7 +49,7 @@ struct tuned_options {
     options.pinned = pinned.value_or(options.pinned ? 1U : 0U) != 0;
     options.batch_size = batch_size.value_or(options.batch_size);
   }
-  /// Sets `depth` if it has a value here.
+  /// Copies `depth` to `options` if it is not empty.
   void apply_to(transfer_options& options) const noexcept {
     if (depth) options.depth = *depth;
   }
@@ -59,8 +59,8 @@ struct tuned_options {
 
 namespace detail {
 
-/// A separate alias, because nvcc would generate a declaration for the type itself that makes g++
-/// warn.
+/// A separate alias, because g++ would warn about the declaration that nvcc generates for the type
+/// itself.
 using tuned_place = std::optional<std::size_t> tuned_options::*;
 
 struct tuned_member {
@@ -68,7 +68,7 @@ struct tuned_member {
   tuned_place place;
 };
 
-/// The options and their names, in the order in which texts list them.
+/// The options and their names, in output order.
 inline constexpr std::array<tuned_member, 6> tuned_members{
     {{"batch_size", &tuned_options::batch_size},
      {"workers", &tuned_options::workers},
@@ -79,41 +79,41 @@ inline constexpr std::array<tuned_member, 6> tuned_members{
 
 }  // namespace detail
 
-/// The values from which an `option_search` chooses, for each option of a loop. An option without
-/// values stays unchanged. The value 0 is allowed for options to which it has a special meaning
-/// (`workers`, `chunk`, `prefetch`). The space may have at most 65,536 combinations.
+/// Candidate values of each loop option for an `option_search`. Options without candidates remain
+/// unchanged. The value 0 is allowed if it has a special meaning (`workers`, `chunk`, `prefetch`).
+/// The space may have at most 65,536 combinations.
 struct search_space {
-  /// Values for `loader_options::workers`.
+  /// Candidate values of `loader_options::workers`.
   std::vector<std::size_t> workers = {};
-  /// Values for `loader_options::tuning.chunk`.
+  /// Candidate values of `loader_options::tuning.chunk`.
   std::vector<std::size_t> chunk = {};
-  /// Values for `loader_options::prefetch`.
+  /// Candidate values of `loader_options::prefetch`.
   std::vector<std::size_t> prefetch = {};
-  /// Values for `transfer_options::depth`, each at least 1.
+  /// Candidate values of `transfer_options::depth`, each at least 1.
   std::vector<std::size_t> depth = {};
-  /// Values for `loader_options::pinned`, 0 and 1.
+  /// Candidate values of `loader_options::pinned`, 0 and 1.
   std::vector<std::size_t> pinned = {};
-  /// Values for `loader_options::batch_size`, each at least 1. The batch size affects the results.
-  /// Therefore measure the cost per sample, or the cost of training until a given goal is reached.
+  /// Candidate values of `loader_options::batch_size`, each at least 1. The batch size affects the
+  /// results. Therefore measure the cost of each sample, or the cost of training to a given goal.
   std::vector<std::size_t> batch_size = {};
 };
 
 namespace detail {
 
-/// The prediction of a `gaussian_process` at a point: mean and standard deviation of the function
-/// itself, without the noise of a measurement.
+/// The prediction of a `gaussian_process` at a point: mean and standard deviation of the function,
+/// excluding measurement noise.
 struct expected_value {
   double mean = 0;
   double deviation = 0;
 };
 
-/// Gaussian process regression of a noisy function at points of the unit cube. The kernel is Matérn
-/// 5/2, with a length for each dimension. The kernel allows for kinks, which throughput has at
-/// points at which another stage becomes the slowest. Lengths and noise are chosen from a few
-/// values each, by the highest posterior density.
+/// Gaussian process regression of a noisy function in the unit cube. The kernel is Matérn 5/2 with
+/// a length scale for each dimension. This kernel permits kinks, which throughput has where the
+/// slowest stage changes. Length scales and noise are selected from a few values each by maximum
+/// posterior density.
 ///
 /// Source: C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006,
-/// algorithm 2.1 and section 5.4.1. Costs O(n^3) for n points, so it is intended for tens of
+/// algorithm 2.1 and section 5.4.1. Needs O(n^3) time for n points, and is intended for tens of
 /// points.
 class gaussian_process {
  public:
@@ -126,7 +126,7 @@ class gaussian_process {
     choose();
   }
 
-  /// Returns the prediction at a point.
+  /// Returns the prediction at `point`.
   [[nodiscard]] expected_value at(std::span<const double> point) const {
     const std::size_t count = values_.size();
     std::vector<double> near(count);
@@ -164,9 +164,9 @@ class gaussian_process {
     return (1 + distance + distance * distance / 3) * std::exp(-distance);
   }
 
-  /// Factors the correlations of all points, and solves for the weights. Returns the log posterior
-  /// density of the measurements, given lengths and noise. Uses the variance of the highest
-  /// likelihood.
+  /// Factors the correlation matrix and solves for the weights. Returns the log posterior density
+  /// of the measurements for the current length scales and noise. Uses the maximum-likelihood
+  /// variance.
   double fit() {
     const std::size_t count = values_.size();
     factor_.assign(count * count, 0.0);
@@ -178,7 +178,7 @@ class gaussian_process {
         if (i != j) {
           factor_[i * count + j] = sum / factor_[j * count + j];
         } else {
-          // The nugget keeps the pivot above zero unless rounding errors are large.
+          // The nugget keeps the pivot positive unless rounding errors are large.
           const double pivot = std::sqrt((std::max)(sum, 1e-12));
           factor_[i * count + i] = pivot;
           logarithms += std::log(pivot);
@@ -194,9 +194,9 @@ class gaussian_process {
     return -0.5 * static_cast<double>(count) * std::log(variance_) - logarithms + prior();
   }
 
-  /// Returns the log prior density, which is needed because a few points cannot distinguish a
-  /// length from noise. The prior expects a length of about 0.8, and noise of a thirtieth of the
-  /// variation.
+  /// Returns the log prior density. A prior is necessary because a few points cannot distinguish a
+  /// length scale from noise. The prior expects a length scale of about 0.8, and noise of 1/30 of
+  /// the variation.
   [[nodiscard]] double prior() const noexcept {
     const auto bell = [](double value, double centre, double width) {
       const double apart = std::log(value / centre) / width;
@@ -207,7 +207,7 @@ class gaussian_process {
     return sum;
   }
 
-  /// Sets each parameter in turn to the best of its values, in two sweeps.
+  /// Sets each parameter in turn to its best value, in two sweeps.
   void choose() {
     double best = fit();
     const auto try_all = [&](double& parameter, std::span<const double> candidates) {
@@ -246,17 +246,17 @@ class gaussian_process {
 
   std::vector<std::vector<double>> points_;
   std::vector<double> values_;  // scaled to mean 0 and variance 1
-  double mean_ = 0;             // mean of the given values
-  double scale_ = 1;            // standard deviation of the given values
+  double mean_ = 0;             // mean of the original values
+  double scale_ = 1;            // standard deviation of the original values
   std::vector<double> lengths_;
-  double nugget_ = nuggets.at(2);  // share of the noise in the variance
+  double nugget_ = nuggets.at(2);  // fraction of the variance that is noise
   double variance_ = 1;
-  std::vector<double> factor_;   // lower triangle, by rows
-  std::vector<double> weights_;  // weights of the points in the mean of a prediction
+  std::vector<double> factor_;   // lower triangle, row by row
+  std::vector<double> weights_;  // weight of each point in the predicted mean
 };
 
-/// Returns the expected amount by which a value is below `best`, where values above `best` count as
-/// 0. Lower values are better. Source: D. R. Jones, M. Schonlau and W. J. Welch, "Efficient Global
+/// Returns the expected improvement on `best`, the expectation of max(best - value, 0). Lower
+/// values are better. Source: D. R. Jones, M. Schonlau and W. J. Welch, "Efficient Global
 /// Optimization of Expensive Black-Box Functions", 1998.
 [[nodiscard]] inline double expected_improvement(const expected_value& at, double best) noexcept {
   const double gain = best - at.mean;
@@ -266,10 +266,10 @@ class gaussian_process {
   return gain * 0.5 * std::erfc(-z * 0.70710678118654752) + at.deviation * density;
 }
 
-/// All combinations of a `search_space`, numbered, with their coordinates in the unit cube. The
-/// coordinate of a value is its logarithm, scaled between the smallest and the largest value. The
-/// value 0 is not a small number but selects another mode. Therefore its coordinate is in the
-/// middle, and an additional coordinate is 1 for the value 0.
+/// The numbered combinations of a `search_space`, with coordinates in the unit cube. The coordinate
+/// of a value is its logarithm, scaled to the range of the values. The value 0 selects a different
+/// mode. Therefore its coordinate is in the middle, and an additional coordinate is 1 for the value
+/// 0 and otherwise 0.
 class search_grid {
  public:
   /// Numbers the combinations of `space`. Throws `option_error` if a value is out of range, or if
@@ -291,12 +291,12 @@ class search_grid {
     return static_cast<std::size_t>(std::count_if(
         axes_.begin(), axes_.end(), [](const axis& one) { return one.values.size() > 1; }));
   }
-  /// Returns the number of values of a searched option.
+  /// Returns the number of candidate values of a searched option.
   [[nodiscard]] std::size_t values_of(std::size_t option) const noexcept {
     return axes_[option].values.size();
   }
 
-  /// Returns the combination in which each option has the value with the number
+  /// Returns the combination in which each option has its candidate value with index
   /// `number_of(option)`.
   template <class NumberOf>
   [[nodiscard]] std::size_t where(NumberOf&& number_of) const {
@@ -317,7 +317,8 @@ class search_grid {
     return options;
   }
 
-  /// Returns the combination with these options, or nothing if the space does not contain it.
+  /// Returns the combination with the options `options`, or nothing if the space does not contain
+  /// it.
   [[nodiscard]] std::optional<std::size_t> find(const tuned_options& options) const {
     tuned_options rest = options;
     bool is_there = true;
@@ -355,7 +356,7 @@ class search_grid {
 
   struct axis {
     tuned_place place;
-    std::vector<std::size_t> values;  // unique and sorted
+    std::vector<std::size_t> values;  // sorted without duplicates
   };
 
   void add(const char* name, tuned_place place, std::vector<std::size_t> values, std::size_t min,
@@ -380,38 +381,37 @@ class search_grid {
 
 }  // namespace detail
 
-/// Options of an `option_search`. Invalid values throw `option_error` at construction.
+/// Options of an `option_search`. Invalid values cause `option_error` at construction.
 struct search_options {
-  /// Seed that determines the first trials and, together with the costs, all other trials.
+  /// Seed that determines the first trials, and together with the costs all other trials.
   std::uint64_t seed = 0;
   /// Maximum number of trials, at least 1.
   std::size_t trials = 40;
-  /// Maximum time for the search in seconds since construction, after which no trial is proposed. 0
-  /// means no limit.
+  /// Maximum duration of the search since construction, in seconds. After that no trial is
+  /// proposed. 0 means no limit.
   std::chrono::duration<double> budget{0};
-  /// The search ends when another trial is expected to lower the cost by less than this fraction.
+  /// The search ends when the next trial is expected to lower the cost by less than this fraction.
   double min_gain = 0.002;
 };
 
-/// A set of options that was tried, and the cost of a loop with these options.
+/// Options that were tried, and the cost of a loop with these options.
 struct trial {
-  tuned_options options;  ///< The options that were tried.
-  double cost = 0;        ///< Above 0. Lower is better.
+  tuned_options options;
+  double cost = 0;  ///< positive; lower is better
 
   friend bool operator==(const trial&, const trial&) = default;
 };
 
-/// Finds the fastest options of a loop in few trials, by Bayesian optimization. Models the
-/// logarithm of the cost as a Gaussian process, and maximizes the expected improvement. The cost
-/// may be noisy: a trial is proposed again if that is worthwhile.
+/// Finds the fastest loop options in few trials, using Bayesian optimization. Models the logarithm
+/// of the cost as a Gaussian process, and maximizes the expected improvement. The cost may be
+/// noisy, and a trial is proposed again if that is worthwhile.
 ///
 ///     ps::option_search search{{.workers = {1, 2, 4, 8}, .depth = {2, 3, 4}}, {.seed = 1}};
 ///     while (const auto options = search.next()) search.record(*options, seconds_with(*options));
 ///     std::cout << ps::to_text(search.best());  // penstock_ext/search/tuned_text.hpp
 ///
-/// The proposals depend only on the space, the seed and the order of previous trials. A new search
-/// therefore continues an earlier search if the trials of the earlier search are passed to
-/// `record`. Not thread-safe.
+/// Proposals depend only on the space, the seed and the sequence of trials. To continue an earlier
+/// search, pass its trials to `record`. Not thread-safe.
 class option_search {
  public:
   /// Creates a search over `space`. Throws `option_error` if the space or an option is invalid.
@@ -433,9 +433,9 @@ class option_search {
     return grid_.at(*point);
   }
 
-  /// Records that a loop with `options` had the cost `cost`, in seconds or any other unit. Lower
-  /// costs are better. Throws `option_error` if the space does not contain the options, or if the
-  /// cost is not a finite number above 0.
+  /// Records that a loop with `options` had the given cost, in seconds or any other unit. Throws
+  /// `option_error` if the space does not contain the options, or if the cost is not finite and
+  /// positive.
   void record(const tuned_options& options, double cost) {
     const std::size_t point = require(options);
     if (!(cost > 0) || !std::isfinite(cost)) {
@@ -449,10 +449,10 @@ class option_search {
   /// memory budget.
   void exclude(const tuned_options& options) { excluded_[require(options)] = true; }
 
-  /// Returns all recorded trials, in their order.
+  /// Returns all recorded trials in order.
   [[nodiscard]] const std::vector<trial>& trials() const noexcept { return trials_; }
 
-  /// Returns the tried options with the lowest expected cost, without noise. Throws
+  /// Returns the options of the trial with the lowest expected cost, excluding noise. Throws
   /// `std::logic_error` before the first trial.
   [[nodiscard]] const tuned_options& best() const {
     if (trials_.empty()) throw std::logic_error("option_search: no trial has finished");
@@ -471,8 +471,8 @@ class option_search {
     return *point;
   }
 
-  /// Returns the number of trials that are spread over the space before the Gaussian process
-  /// chooses trials.
+  /// Returns the number of initial trials, which are spread over the space without the Gaussian
+  /// process.
   [[nodiscard]] std::size_t first_trials() const noexcept {
     return (std::min)(options_.trials, grid_.varied() + 2);
   }
@@ -482,7 +482,7 @@ class option_search {
   }
 
   /// Returns an untried combination whose values occurred in few trials. As in a Latin hypercube,
-  /// the values of each option are used in a random order, one per trial.
+  /// each option uses its values in random order, one value for each trial.
   [[nodiscard]] std::optional<std::size_t> spread() const {
     const std::uint64_t number = trials_.size();
     const std::size_t wanted = grid_.where([&](std::size_t option) -> std::size_t {
@@ -520,7 +520,7 @@ class option_search {
     return static_cast<std::size_t>(best - points_.begin());
   }
 
-  /// Returns the combination with the highest expected improvement over the best trial.
+  /// Returns the combination with the highest expected improvement on the best trial.
   [[nodiscard]] std::optional<std::size_t> best_expected() const {
     const auto process = fitted();
     const double min = process.at(grid_.coordinates(points_[best_tried(process)])).mean;

@@ -25,7 +25,7 @@ namespace detail {
   throw text_error("tuned options", offset, expected, found);
 }
 
-/// Returns the options of an object that begins at byte `begin`, and the cost if `has_cost` is
+/// Parses the options of an object that begins at byte `begin`, and also its cost if `has_cost` is
 /// true.
 [[nodiscard]] inline trial trial_of(const nlohmann::json& object, std::size_t begin,
                                     bool has_cost) {
@@ -50,7 +50,7 @@ namespace detail {
   return read;
 }
 
-/// Returns the options that have a value as JSON, and the cost if it is above 0.
+/// Formats the non-empty options as JSON, and also the cost if it is positive.
 [[nodiscard]] inline std::string tuned_json(const tuned_options& options, double cost) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
   for (const tuned_member& one : tuned_members) {
@@ -62,8 +62,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns the options as source text: `{.workers = 4, .prefetch = 8}` for `loader_options`, and on
-/// a second line `{.depth = 3}` for `transfer_options`. A line without options is left out.
+/// Formats the options as source code: `{.workers = 4, .prefetch = 8}` for `loader_options`, and
+/// `{.depth = 3}` on a second line for `transfer_options`. Omits a line without options.
 [[nodiscard]] inline std::string to_text(const tuned_options& options) {
   std::string of_loader;
   std::string of_transfer;
@@ -84,12 +84,13 @@ namespace detail {
   return of_loader + of_transfer;
 }
 
-/// Returns the options as a JSON object: {"workers":4,"prefetch":8,"depth":3}.
+/// Formats the options as a JSON object: {"workers":4,"prefetch":8,"depth":3}.
 [[nodiscard]] inline std::string to_json(const tuned_options& options) {
   return detail::tuned_json(options, 0);
 }
 
-/// Returns trials as a JSON list with one trial on each line, from which a search can be continued.
+/// Formats trials as a JSON list with one trial on each line. A later search can continue from this
+/// list.
 [[nodiscard]] inline std::string to_json(std::span<const trial> trials) {
   std::string text = "[";
   std::string_view between = "\n";
@@ -101,7 +102,7 @@ namespace detail {
   return text += "]\n";
 }
 
-/// Parses options that `to_json` wrote. Throws `text_error`.
+/// Parses options written by `to_json`. Throws `text_error`.
 [[nodiscard]] inline tuned_options read_tuned_options(std::string_view json) {
   std::optional<trial> read;
   const auto rest = detail::parsed_json(
@@ -113,7 +114,7 @@ namespace detail {
   return read->options;
 }
 
-/// Parses trials that `to_json` wrote. Throws `text_error`.
+/// Parses trials written by `to_json`. Throws `text_error`.
 [[nodiscard]] inline std::vector<trial> read_trials(std::string_view json) {
   std::vector<trial> read;
   const auto rest = detail::parsed_json(

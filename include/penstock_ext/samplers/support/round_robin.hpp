@@ -16,11 +16,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The maximum number of turns of a round.
+/// Maximum number of turns in a round.
 inline constexpr std::uint64_t max_turns = 65'536;
 
-/// Returns the weights of parts, divided by their common divisor. Throws `option_error` if all
-/// weights are 0, or if their sum then exceeds `max_turns`.
+/// Returns `weights` divided by their greatest common divisor. Throws `option_error` if all weights
+/// are 0, or if the resulting sum exceeds `max_turns`.
 [[nodiscard]] inline std::vector<std::uint32_t> reduced(std::vector<std::uint32_t> weights) {
   std::uint32_t divisor = 0;
   for (const std::uint32_t weight : weights) divisor = std::gcd(divisor, weight);
@@ -36,22 +36,21 @@ inline constexpr std::uint64_t max_turns = 65'536;
 /// A part's turn in a round.
 struct part_turn {
   std::uint32_t part;
-  std::uint32_t before;  ///< turns of this part in the round before this turn
+  std::uint32_t before;  ///< number of earlier turns of this part in the round
 
   friend bool operator==(const part_turn&, const part_turn&) = default;
 };
 
-/// Returns the turns of a round, in which part p has weights[p] turns. Each part is spread as
-/// evenly as its weight allows: the part with the largest deficit takes the next turn; ties go to
-/// the first part. The sum of the weights must be at most `max_turns`.
+/// Returns the turns of a round in which part p has weights[p] turns, evenly distributed. The part
+/// with the largest deficit has the next turn, and ties go to the first part. The sum of the
+/// weights must be at most `max_turns`.
 [[nodiscard]] inline std::vector<part_turn> round_robin(std::span<const std::uint32_t> weights) {
-  // Parts of equal weights take their turns in order, repeatedly, so only the next part is
-  // compared.
+  // Parts of equal weight have their turns in cyclic order, so only the next part is compared.
   struct equals {
     std::uint32_t weight;
     std::vector<std::uint32_t> parts;
     std::size_t at;     // index of the next part
-    std::uint32_t had;  // the next part's turns so far
+    std::uint32_t had;  // number of turns of the next part so far
     [[nodiscard]] std::uint32_t part() const noexcept { return parts[at]; }
   };
   std::vector<equals> all;
