@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Adaptors of datasets beyond those of `penstock/adaptors.hpp`, and datasets whose type is chosen
-/// at run time.
+/// Additional dataset adaptors, and type-erased datasets.
 
 #include <penstock_ext/adaptors/any_dataset.hpp>
 #include <penstock_ext/adaptors/exclude.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Datasets in files: IDX, CIFAR, npy and npz, and records of fixed size. Saves and loads the state
-/// of a loader. Compressed files are in `files/gzip/gzip.hpp` (`penstock::gzip`) and
-/// `files/zstd/zstd.hpp` (`penstock::zstd`).
+/// File datasets (IDX, CIFAR, npy, npz, fixed-size records), and loader states in files.
+/// Compression is in `files/gzip/gzip.hpp` (`penstock::gzip`) and `files/zstd/zstd.hpp`
+/// (`penstock::zstd`).
 
 #include <penstock_ext/files/cifar_dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Tensors of other libraries: DLPack, and batches with shared ownership. Tensors of libtorch are
-/// in `interop/torch/torch.hpp` (`penstock::torch`).
+/// Interoperability with tensor libraries: DLPack, and batches with shared ownership. libtorch
+/// tensors are in `interop/torch/torch.hpp` (`penstock::torch`).
 
 #include <penstock_ext/interop/dlpack_abi.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Turns signals such as Ctrl-C into a stop token.
+/// A stop token for signals such as Ctrl-C.
 
 #include <penstock_ext/signals/stop_on_signal.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Batches of records that come one after another, whose number is known only at the end.
+/// Batches of sequential records whose number is unknown in advance.
 
 #include <penstock_ext/streamed/streamed.hpp>

@@ -24,7 +24,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The interface of the dataset inside an `any_dataset`.
+/// Interface of the dataset in an `any_dataset`.
 template <record_type Record>
 class erased_dataset {
  public:
@@ -52,7 +52,7 @@ class erased_dataset {
   [[nodiscard]] virtual std::vector<std::string> warnings() const = 0;
 };
 
-/// A dataset inside an `any_dataset`.
+/// A dataset in an `any_dataset`.
 template <dataset D>
 class erased_dataset_of final : public erased_dataset<typename D::record_type> {
   using record = typename D::record_type;
@@ -102,7 +102,7 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
   D data_;
 };
 
-/// Wraps `data`: refers to an lvalue, and owns an rvalue.
+/// Wraps `data`. References an lvalue, and owns an rvalue.
 template <record_type Record, class Data>
 [[nodiscard]] std::shared_ptr<const erased_dataset<Record>> erase(Data&& data) {
   using stored = stored_dataset_t<Data>;
@@ -124,15 +124,14 @@ template <record_type Record, class Data>
 ///     ps::loader loader{train, ps::shuffled{.seed = 1}, {.batch_size = 64}};
 ///
 /// An rvalue is moved in. An lvalue is stored by reference and must outlive all copies. Copies
-/// share the wrapped dataset. A pipeline over an lvalue of this type takes a copy. The batches are
+/// share the wrapped dataset. A pipeline over an lvalue of this type stores a copy. The batches are
 /// the same as those of the wrapped dataset, including random bits. Origins, fingerprint, hints and
-/// plans are forwarded. `map_batch` can be applied to this type. Reading is thread-safe; assigning
-/// is not.
+/// plans are forwarded. `map_batch` can be applied to this type. Reading is thread-safe, but
+/// assignment is not.
 ///
-/// The cost is one virtual call per chunk and none per sample. However, a `map<Out>` over this type
-/// reads one sample at a time, so apply such a `map` before wrapping. `any_dataset` has no `view`
-/// and `prefetch`, but the wrapped dataset still uses its own. An `any_dataset` counts as a dataset
-/// that `borrows`.
+/// The overhead is one virtual call for each chunk. However, a `map<Out>` over this type reads one
+/// sample at a time, so apply such a `map` before wrapping. `any_dataset` does not provide `view`
+/// and `prefetch`, but the wrapped dataset still uses its own. `any_dataset::borrows` is true.
 template <penstock::record_type Record>
 class any_dataset
     : public detail::adaptor_base<detail::erased_dataset<Record>,
@@ -144,11 +143,11 @@ class any_dataset
   using record_type = Record;
   static constexpr bool borrows = true;
 
-  /// Stores `data`: an rvalue is moved in, an lvalue is stored by reference.
+  /// Wraps `data`. Moves an rvalue in, and references an lvalue.
   template <class Data>
     requires(!std::same_as<std::remove_cvref_t<Data>, any_dataset> &&
              dataset<std::remove_cvref_t<Data>>)
-  any_dataset(Data&& data)  // NOLINT: implicit, so that a pipeline is assigned to it
+  any_dataset(Data&& data)  // NOLINT: implicit, so that a pipeline can be assigned to a variable
       : below(detail::erase<Record>(std::forward<Data>(data))) {}
 
   /// Reads the samples `indices` into `out`. Throws the exceptions of the wrapped dataset.
@@ -164,7 +163,7 @@ any_dataset(Data&&) -> any_dataset<typename std::remove_cvref_t<Data>::record_ty
 
 namespace detail {
 
-// Pipelines store this handle by value, so a pipeline over a variable may be assigned to that
+// Pipelines store this handle by value, so that a pipeline over a variable can be assigned to that
 // variable.
 template <class Record>
 struct stored_dataset<any_dataset<Record>&> {

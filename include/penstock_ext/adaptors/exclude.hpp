@@ -18,20 +18,20 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The complement of a list of indices. Takes 8 bytes per excluded sample.
+/// The complement of a list of indices. Uses 8 bytes for each excluded sample.
 class index_complement {
  public:
-  /// Excludes `out`, a sorted list without repetitions, from `whole` samples.
+  /// Excludes the indices `out` from `whole` samples. `out` must be sorted without duplicates.
   index_complement(std::vector<std::uint64_t> out, std::uint64_t whole)
       : gaps_(std::move(out)), size_(whole - gaps_.size()) {
-    // Computes the number of kept samples before each excluded sample. `operator[]` searches these
-    // numbers.
+    // Computes the number of remaining samples before each excluded sample, which `operator[]`
+    // searches.
     for (std::size_t i = 0; i < gaps_.size(); ++i) gaps_[i] -= i;
   }
 
-  /// The number of samples.
+  /// Returns the number of remaining samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Returns the index of sample `i` in the whole dataset, in time logarithmic in the number of
+  /// Returns the index of remaining sample `i` in the whole dataset, in O(log n) time for n
   /// excluded samples.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     const auto after = std::upper_bound(gaps_.begin(), gaps_.end(), i);
@@ -39,10 +39,10 @@ class index_complement {
   }
   /// Adds the selection to a hash.
   void add_to(word_hash& hash) const noexcept {
-    hash.add(3);  // marks a complement
+    hash.add(3);  // identifies a complement
     hash.add_all(gaps_);
   }
-  /// Does nothing: the complement was made for this dataset.
+  /// Does nothing, because the complement was created for this dataset.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -50,8 +50,8 @@ class index_complement {
   std::uint64_t size_;
 };
 
-/// Returns the indices in `data` of the samples whose index in the underlying dataset `part` is in
-/// `out`, which is sorted. Throws `index_error`.
+/// Returns the indices in `data` of samples whose index in the underlying dataset `part` is in
+/// `out`. `out` must be sorted. Throws `index_error`.
 template <dataset D>
 [[nodiscard]] std::vector<std::uint64_t> indices_from(const D& data,
                                                       const std::vector<std::uint64_t>& out,
@@ -81,10 +81,9 @@ template <dataset D>
   }
 }
 
-/// The result of `exclude(...)`: `data | exclude(bad)`.
+/// The adaptor returned by `exclude`, as in `data | exclude(bad)`.
 class exclude_adaptor : public adaptor<exclude_adaptor> {
  public:
-  /// Stores the list until the adaptor is applied to a dataset.
   exclude_adaptor(std::vector<std::uint64_t> out, std::uint64_t part)
       : out_(std::move(out)), part_(part) {
     std::sort(out_.begin(), out_.end());
@@ -107,21 +106,22 @@ class exclude_adaptor : public adaptor<exclude_adaptor> {
 
 }  // namespace detail
 
-/// Excludes the samples of a list and keeps the order of the others: `data | exclude(bad)`. `bad`
-/// comes, for example, from `read_quarantine`.
+/// Excludes listed samples and preserves the order of the others: `data | exclude(bad)`. `bad` may
+/// be the result of `read_quarantine`.
 ///
-/// The list has indices of the underlying dataset, which `subset`, `map` and `concat` wrap, as a
-/// quarantine list does. If `concat` joins several datasets, the list is for dataset `part`,
-/// counted from 0. So the same list can be used for a whole dataset and for any subset of it:
-/// indices that a subset does not have are ignored. The list may be unsorted and contain
-/// repetitions. If the dataset is adapted, the origin of each sample is requested once.
+/// Like a quarantine list, the list contains indices of the underlying dataset, which `subset`,
+/// `map` and `concat` wrap. If `concat` joins several datasets, the list is for dataset `part`,
+/// counted from 0. Therefore the same list can be used for a dataset and its subsets, which ignore
+/// indices that they do not contain. The list may be unsorted and contain duplicates. For an
+/// adapted dataset, queries the origin of each sample once.
 ///
-/// Each access is a binary search in the list. Kept samples need no memory. The size, the order and
-/// the fingerprint in a `loader_state` depend on the list, so a state that was saved with another
-/// list is rejected. To exclude samples during a training, see `error_policy::quarantine_list`.
+/// Each access is a binary search in the list. Memory use depends only on the number of excluded
+/// samples. The size, order and fingerprint in a `loader_state` depend on the list, so a state
+/// saved with a different list is rejected. To exclude samples during training, see
+/// `error_policy::quarantine_list`.
 ///
-/// When the adaptor is applied to a dataset, throws `index_error` if an index is not less than the
-/// size of the underlying dataset, or if `part` does not exist.
+/// Applying the adaptor throws `index_error` if an index is out of range in the underlying dataset,
+/// or if `part` does not exist.
 [[nodiscard]] inline detail::exclude_adaptor exclude(std::vector<std::uint64_t> indices,
                                                      std::uint64_t part = 0) {
   return {std::move(indices), part};

@@ -20,13 +20,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A selection from the concatenation of the parts, in which the parts take turns in proportion to
-/// their weights. The pattern (see `round_robin`) repeats after sum(weights) positions.
+/// A selection from the concatenated parts, in which the parts alternate in proportion to their
+/// weights. The pattern (see `round_robin`) repeats after sum(weights) positions.
 class weighted_turns {
  public:
-  /// Makes the selection for parts of these sizes. If `repeats`, an exhausted part starts again
-  /// until every part has been read once. Otherwise the first exhausted part ends the mixture.
-  /// Throws `option_error`.
+  /// Creates the selection for parts of the given sizes. If `repeats` is true, an exhausted part
+  /// starts again until each part has been read once. Otherwise the first exhausted part ends the
+  /// selection. Throws `option_error`.
   weighted_turns(const std::vector<std::uint32_t>& weights, const std::vector<std::uint64_t>& sizes,
                  bool repeats)
       : sizes_(sizes), repeats_(repeats) {
@@ -39,9 +39,9 @@ class weighted_turns {
     size_ = places();
   }
 
-  /// The number of samples.
+  /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Returns the index of sample `i` in the concatenation of the parts.
+  /// Returns the index of sample `i` in the concatenated parts.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     const part_turn& at = turns_[static_cast<std::size_t>(i % turns_.size())];
     const std::uint64_t nth = i / turns_.size() * weights_[at.part] + at.before;
@@ -52,7 +52,7 @@ class weighted_turns {
     hash.add_all({4 /* of turns */, repeats_});
     hash.add_all(weights_).add_all(sizes_);
   }
-  /// Does nothing: the pattern was made for these parts.
+  /// Does nothing, because the pattern was created for these parts.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -68,7 +68,7 @@ class weighted_turns {
     }
   }
 
-  /// Returns the position of the `nth` sample of a part, counted from 0.
+  /// Returns the position of a part's sample `nth`, counted from 0.
   [[nodiscard]] std::uint64_t place_of(std::size_t part, std::uint64_t nth) const {
     const std::uint64_t rounds = nth / weights_[part];
     const auto in_round = static_cast<std::uint32_t>(nth % weights_[part]);
@@ -96,47 +96,48 @@ class weighted_turns {
   }
 
   std::vector<std::uint64_t> sizes_;
-  std::vector<std::uint32_t> weights_;  // without a common divisor
+  std::vector<std::uint32_t> weights_;  // divided by their greatest common divisor
   bool repeats_;
   std::vector<part_turn> turns_;
-  std::vector<std::uint64_t> begins_;  // starts of the parts, and the end of the last part
+  std::vector<std::uint64_t> begins_;  // starts of the parts, followed by the end of the last part
   std::uint64_t size_ = 0;
 };
 
 }  // namespace detail
 
-/// Selects what `interleave` does when one of its datasets is exhausted.
+/// Specifies the action of `interleave` when a dataset is exhausted.
 enum class exhausted_policy {
-  end,     ///< the mixture ends before the next sample of that dataset
-  repeat,  ///< the dataset starts again; the mixture ends when every dataset has been read once
+  end,     ///< ends the mixture before the next sample of that dataset
+  repeat,  ///< restarts that dataset; ends the mixture when each dataset has been read once
 };
 
-/// The options of `interleave`.
+/// Options of `interleave`.
 struct interleave_options {
-  /// The number of samples of each dataset in a round, in the order of the datasets. {3, 1} takes
-  /// three samples of the first dataset for each sample of the second. Each weight is at least 1.
-  /// The sum of the weights, divided by their greatest common divisor, is at most 65536. If empty,
-  /// all weights are equal.
+  /// Number of samples of each dataset in a round, in argument order. {3, 1} reads three samples of
+  /// the first dataset for each sample of the second. Each weight is at least 1. The sum of the
+  /// weights, divided by their greatest common divisor, is at most 65536. If empty, all weights are
+  /// equal.
   std::vector<std::uint32_t> weights = {};
-  /// Selects where the mixture ends.
+  /// Action when a dataset is exhausted.
   exhausted_policy on_exhausted = exhausted_policy::end;
 };
 
 /// Mixes datasets by weights: `interleave({.weights = {3, 1}}, large, small) | map(f)`. The result
-/// is a dataset whose sample i is a pure function of i. So any sampler works on it, and a resume
-/// takes constant time. Every round of sum(weights) samples has exactly as many samples of each
-/// dataset as its weight specifies, spread evenly. Each dataset keeps its own order. With
-/// `sequential`, the shares are exact in every round; with a shuffling sampler, over the epoch.
+/// is a dataset whose sample i is a pure function of i. Therefore any sampler can be used, and
+/// resuming takes constant time. Each round of sum(weights) samples has exactly as many samples of
+/// each dataset as its weight specifies, evenly distributed. The order within each dataset is
+/// preserved. The shares are exact in each round with `sequential`, and over the epoch with a
+/// shuffling sampler.
 ///
-/// The pattern needs 8 bytes for each sample of a round. All datasets must have the same record.
+/// The pattern occupies 8 bytes for each sample in a round. All datasets must have the same record.
 /// Throws `concat_mismatch` if their dynamic extents differ, and `option_error` for invalid weights
-/// or for an empty dataset that would have to repeat. Lvalues are stored by reference and must
-/// outlive the result; rvalues are moved in.
+/// or for an empty dataset that would have to repeat. Lvalues are referenced and must outlive the
+/// result, and rvalues are moved in.
 template <class... Parts>
   requires(sizeof...(Parts) > 0)
 [[nodiscard]] auto interleave(const interleave_options& options, Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
-  // A misuse reports one sentence, without a page of unmet constraints after it.
+  // A static_assert reports misuse in one sentence instead of a page of unsatisfied constraints.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     detail::weighted_turns turns{options.weights,
                                  {static_cast<std::uint64_t>(parts.size())...},

@@ -16,7 +16,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A dataset whose complete batches are transformed in place, see `map_batch`.
+/// A dataset whose complete batches are transformed in place (see `map_batch`).
 template <class Base, class F>
 class map_batch_dataset : public adaptor_base<Base> {
   using below = adaptor_base<Base>;
@@ -25,7 +25,7 @@ class map_batch_dataset : public adaptor_base<Base> {
  public:
   using typename below::record_type;
   static constexpr bool borrows = detail::borrows<Base> || function_borrows<F>;
-  /// True if the function takes random bits.
+  /// True if the function accepts a random generator.
   static constexpr bool is_random =
       std::invocable<const F&, batch_view<record_type>, sample_generator&>;
 
@@ -33,7 +33,7 @@ class map_batch_dataset : public adaptor_base<Base> {
                 "penstock::map_batch: the function must take (batch_view<Record>) or "
                 "(batch_view<Record>, sample_generator&) of the dataset's own record, as const");
 
-  /// Reads from `base` and passes every batch to `function`.
+  /// Transforms the batches of `base` with `function`.
   map_batch_dataset(Base base, F function)
       : below(std::move(base)), function_(std::move(function)) {}
 
@@ -51,7 +51,7 @@ class map_batch_dataset : public adaptor_base<Base> {
   F function_;
 };
 
-/// The result of `map_batch(f)`: `data | map_batch(f)`.
+/// The adaptor returned by `map_batch`.
 template <class F>
 using map_batch_adaptor = holding_adaptor<map_batch_dataset, F>;
 
@@ -60,24 +60,24 @@ inline constexpr bool is_last<map_batch_adaptor<F>> = true;
 
 }  // namespace detail
 
-/// Transforms every batch in place after all its samples are read, before it is handed out or
-/// copied to a device: `data | map_batch(f)` with `f(batch_view<R> all)` or `f(batch_view<R> all,
-/// sample_generator& rng)`, where R is the dataset's record. Use it for operations across samples,
-/// such as mixup. If the function needs additional fields, such as a float label, add them by a
-/// preceding `map`. `map_batch` must be last in a pipeline, or followed only by another
-/// `map_batch`.
+/// Transforms each batch in place after all its samples have been read, before it is delivered or
+/// copied to a device: `data | map_batch(f)` with `f(batch_view<R> all)` or
+/// `f(batch_view<R> all, sample_generator& rng)`, where R is the record of the dataset. Suits
+/// operations across samples, such as mixup. A preceding `map` can add fields that the function
+/// needs, such as a float label. `map_batch` must be last in a pipeline, or followed only by
+/// another `map_batch`.
 ///
-/// The worker that reads the last sample of the batch calls the function. Without workers, the
-/// consumer's thread calls it. So batches are transformed in parallel, and not on the consumer's
-/// thread if there are workers. `rng` is keyed by (seed, epoch, batch). The batch functions of a
-/// pipeline share it, in their order. A batch is the same for any number of workers, but not for
-/// another batch size or, with `sharded`, another number of ranks.
+/// The worker that reads the last sample of a batch calls the function, so batches are transformed
+/// in parallel. Without workers, the consumer thread calls it. `rng` is keyed by (seed, epoch,
+/// batch), and the batch functions of a pipeline share it in pipeline order. The result does not
+/// depend on the number of workers, but depends on the batch size and, with `sharded`, on the
+/// number of ranks.
 ///
-/// `all` has the samples of the batch, including the samples that `last_batch::pad` adds, but not
+/// `all` contains the samples of the batch, including padding from `last_batch::pad`, but excluding
 /// skipped samples. The function is moved in and called as const from several threads concurrently.
-/// Its exceptions reach the consumer together with that batch. No `error_policy` applies to them,
-/// and `last_failure()` has the stage "batch". The function is not called for batches that failed
-/// or are empty, and `loader_options::faults` does not watch it.
+/// The consumer receives its exceptions with the affected batch. `error_policy` does not apply to
+/// them, and `last_failure()` has the stage "batch". The function is not called for failed or empty
+/// batches, and `loader_options::faults` does not apply to it.
 template <class F>
 [[nodiscard]] detail::map_batch_adaptor<std::decay_t<F>> map_batch(F&& function) {
   return detail::map_batch_adaptor<std::decay_t<F>>{std::forward<F>(function)};

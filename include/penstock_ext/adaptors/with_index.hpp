@@ -19,7 +19,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A dataset whose samples have their index as the last field, see `with_index`.
+/// A dataset whose samples have their index as the last field (see `with_index`).
 template <dataset Base, name Name>
 class indexed_dataset : public adaptor_base<Base> {
   using below = adaptor_base<Base>;
@@ -57,7 +57,7 @@ class indexed_dataset : public adaptor_base<Base> {
   record_extents<base_record> lengths_;
 };
 
-/// The result of `with_index()`: `data | with_index()`.
+/// The adaptor returned by `with_index`.
 template <name Name>
 class index_adaptor : public adaptor<index_adaptor<Name>> {
  public:
@@ -75,16 +75,16 @@ class index_adaptor : public adaptor<index_adaptor<Name>> {
 
 }  // namespace detail
 
-/// Adds to every sample its index in the dataset on the left, as the last field. `data |
-/// with_index()` has a field "index" of one `std::uint64_t`. `data | with_index<"row">()` has a
-/// field "row". The field travels to the device with the batch. If only the host needs the indices,
-/// use `loader_options::instrumentation.indices` instead. The adaptor copies no data.
+/// Adds the index of each sample in `data` as the last field. `data | with_index()` adds a field
+/// "index" of type `std::uint64_t`, and `data | with_index<"row">()` adds a field "row". The field
+/// is transferred to the device with the batch. If only the host needs the indices, use
+/// `loader_options::instrumentation.indices` instead. Does not copy data.
 template <name Name>
 [[nodiscard]] detail::index_adaptor<Name> with_index() {
   return {};
 }
-/// Adds a field "index". An overload, because nvcc passes on a default argument in a form that
-/// clang++ rejects.
+/// Adds a field "index". An overload, because nvcc emits a default argument in a form that clang++
+/// rejects.
 [[nodiscard]] inline detail::index_adaptor<"index"> with_index() { return {}; }
 
 }  // namespace PENSTOCK_ABI

@@ -31,9 +31,9 @@ class [[gnu::visibility("default")]] zip_mismatch : public error {
               std::to_string(second) + ": shorten one of them with subset"),
         first_(first),
         second_(second) {}
-  /// The size of the first dataset.
+  /// Returns the size of the first dataset.
   [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
-  /// The size of the second dataset.
+  /// Returns the size of the second dataset.
   [[nodiscard]] std::uint64_t second() const noexcept { return second_; }
 
  private:
@@ -43,7 +43,7 @@ class [[gnu::visibility("default")]] zip_mismatch : public error {
 
 namespace detail {
 
-/// The samples of two datasets, joined pairwise, see `zip`.
+/// Two datasets, joined sample by sample (see `zip`).
 template <dataset First, dataset Second>
 class zip_dataset {
   using first_record = typename First::record_type;
@@ -84,7 +84,7 @@ class zip_dataset {
     return hash.value();
   }
 
-  /// Reads the chunk from both datasets, each into its fields in place.
+  /// Reads the chunk from both datasets in place, each into its own fields.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     const fields_in_place<first_record, 0> first{out, first_lengths_};
@@ -119,13 +119,13 @@ class zip_dataset {
 
 }  // namespace detail
 
-/// Zips two datasets of equal size: sample i of `zip(images, labels)` has the fields of both
-/// samples i, the fields of `first` before the fields of `second`. Throws `zip_mismatch` if the
-/// sizes differ. Equal field names do not compile. Lvalues are stored by reference and must outlive
-/// the result; rvalues are moved in.
+/// Joins two datasets of equal size sample by sample. Sample i of `zip(images, labels)` has the
+/// fields of sample i of `first`, followed by those of `second`. Throws `zip_mismatch` if the sizes
+/// differ. Duplicate field names are a compile-time error. Lvalues are referenced and must outlive
+/// the result, and rvalues are moved in.
 ///
-/// Each dataset is read in place as if it were alone, and has its own random bits. The random bits
-/// of `first` are the same as without `second`. Failures report the sample's origin in `first`.
+/// Each dataset is read in place and has its own random bits. The random bits of `first` are the
+/// same as without `second`. Failures report the sample origin in `first`.
 template <class First, class Second>
 [[nodiscard]] auto zip(First&& first, Second&& second) {
   detail::require_dataset<std::remove_cvref_t<First>>();

@@ -32,7 +32,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A label in a row of a CIFAR file.
+/// A label column in a CIFAR file.
 struct cifar_label {
   const char* name;
   std::uint8_t classes;
@@ -40,24 +40,24 @@ struct cifar_label {
 
 inline constexpr std::size_t cifar_image_bytes = std::size_t{3} * 32 * 32;
 
-/// Reads a file in the binary version of CIFAR. A row consists of a byte for each of `labels`, and
-/// an image. Throws `file_truncated` if the file has no row or ends within a row. Throws
-/// `file_format_error` if a label has no class, or if the file has another known format. Also
-/// throws what the source throws. Takes at most the size of the file plus 1 MiB of memory, unless
-/// the file grows during the call.
+/// Reads a CIFAR file in binary format. A row consists of one byte for each element of `labels`,
+/// followed by the image. Throws `file_truncated` if the file has no row or ends within a row.
+/// Throws `file_format_error` if a label is out of range or the file has another known format. Also
+/// throws the errors of the source. Allocates at most the file size plus 1 MiB, unless the file
+/// grows during the call.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_cifar(Source& source,
                                                 std::span<const cifar_label> labels) {
   std::vector<std::byte> bytes;
   append_bytes(source, bytes, source.available());
   std::byte next{};
-  if (source.read({&next, 1}) != 0) {  // the source did not know the size
+  if (source.read({&next, 1}) != 0) {  // the source did not report the size
     bytes.push_back(next);
     append_bytes(source, bytes, (std::numeric_limits<std::uint64_t>::max)());
   }
   const std::size_t row = labels.size() + cifar_image_bytes;
-  // Called only if the file is invalid, so that a valid file is never refused because of its first
-  // bytes.
+  // Called only if the file is invalid, so that the first bytes of a valid file never cause a
+  // rejection.
   const auto require_no_foreign = [&] {
     const std::string foreign = foreign_text(bytes);
     if (foreign.empty()) return;
@@ -87,24 +87,24 @@ template <byte_source Source>
 
 }  // namespace detail
 
-/// A sample of CIFAR-10: an image of 32 x 32 pixels in planes of red, green and blue, and one of
-/// ten classes.
+/// A CIFAR-10 sample: an image of 32 x 32 pixels in red, green and blue planes, and one of ten
+/// classes.
 using cifar10_record =
     record<field<"image", std::uint8_t, 3, 32, 32>, field<"label", std::uint8_t>>;
 
-/// A sample of CIFAR-100: an image as in CIFAR-10, its class (0 to 99), and its coarse class (0 to
+/// A CIFAR-100 sample: an image as in CIFAR-10, its class (0 to 99), and its coarse class (0 to
 /// 19).
 using cifar100_record = record<field<"image", std::uint8_t, 3, 32, 32>,
                                field<"label", std::uint8_t>, field<"coarse_label", std::uint8_t>>;
 
-/// A dataset of files in the binary version of CIFAR-10 or CIFAR-100. The constructor reads the
-/// files into memory, one after the other:
+/// A dataset of CIFAR-10 or CIFAR-100 files in binary format. The constructor reads all files into
+/// memory, one after another:
 ///
 ///     cifar_dataset train{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
 ///                         "data_batch_4.bin", "data_batch_5.bin"};
 ///     cifar_dataset<cifar100_record> test{"test.bin"};
 ///
-/// The files are those in the unpacked archive, under any name. Movable, not copyable. Reading is
+/// Files from the unpacked archive may have any name. Movable, not copyable. Reading is
 /// thread-safe.
 template <penstock::record_type Record = cifar10_record>
 class cifar_dataset {
@@ -114,17 +114,17 @@ class cifar_dataset {
  public:
   using record_type = Record;
 
-  /// Reads the files `paths`. Throws, in the order of the files:
+  /// Reads the files `paths`. Throws for the first faulty file:
   /// - `duplicate_entry` if the file was already listed
   /// - `file_unreadable` if the file cannot be read
   /// - `file_truncated` if the file is empty or ends within a row
-  /// - `file_format_error` if a label has no class
+  /// - `file_format_error` if a label is out of range
   template <std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) > 0)
   explicit cifar_dataset(Paths&&... paths)
       : cifar_dataset(std::vector<std::string>{std::string(std::forward<Paths>(paths))...}) {}
 
-  /// Reads any number of files, one after the other. Throws what the constructor above throws.
+  /// Reads any number of files. Throws the errors of the constructor above.
   explicit cifar_dataset(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
       require_new(path, paths);
@@ -145,7 +145,7 @@ class cifar_dataset {
     detail::copy_rows(*this, batch_layout<Record>{lengths_, 1}, indices, out, context);
   }
 
-  /// Returns a view of the sample in the dataset's memory. Throws `index_error`.
+  /// Returns a view of a sample in the dataset's memory. Throws `index_error`.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     if (index >= size()) throw index_error("cifar_dataset", index, size());
     const std::byte* const row = row_of(index);
@@ -155,7 +155,7 @@ class cifar_dataset {
     return {fields, lengths_};
   }
 
-  /// Prefetches the sample into the processor's cache. Does nothing if the index is out of range.
+  /// Prefetches a sample into the CPU cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index < size()) detail::prefetch_row(row_of(index), row_bytes);
   }
@@ -176,7 +176,7 @@ class cifar_dataset {
   static void require_new(const std::string& path, const std::vector<std::string>& paths) {
     for (const std::string& before : paths) {
       if (&before == &path) return;
-      std::error_code unreadable;  // reported when the file is opened
+      std::error_code unreadable;  // ignored here; opening the file reports the error
       if (!std::filesystem::equivalent(before, path, unreadable)) continue;
       throw duplicate_entry(path, 0, "each file", before, 0, "list it once");
     }
@@ -190,7 +190,7 @@ class cifar_dataset {
   }
 
   std::vector<std::vector<std::byte>> files_;
-  std::vector<std::uint64_t> ends_;  // end of each file, counted in samples from the first file
+  std::vector<std::uint64_t> ends_;  // cumulative number of samples up to the end of each file
   [[no_unique_address]] record_extents<Record> lengths_;
 };
 

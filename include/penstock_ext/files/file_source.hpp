@@ -22,10 +22,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The content of a file, read sequentially. Hides how the file is stored, for example that it is
-/// compressed. `read(out)` fills `out`, and returns less only at the end of the content.
-/// `available()` returns a lower bound of the remaining bytes, or 0 if unknown. Both throw errors
-/// derived from `file_error`. Not thread-safe.
+/// A sequential reader of file content, which may be stored in compressed form. `read(out)` fills
+/// `out` and returns the number of bytes read, which is smaller only at the end of the content.
+/// `available()` returns a lower bound on the number of remaining bytes, or 0 if unknown. Both
+/// functions throw errors derived from `file_error`. Not thread-safe.
 template <class S>
 concept byte_source = requires(S& source, const S& constant, std::span<std::byte> out) {
   { source.read(out) } -> std::same_as<std::size_t>;
@@ -38,8 +38,8 @@ namespace detail {
 /// Owns a file descriptor, which the destructor closes. Movable.
 class descriptor {
  public:
-  /// Takes ownership of `number`. A negative number means no descriptor, or a constant such as
-  /// AT_FDCWD, and is not closed.
+  /// Takes ownership of descriptor `number`. A negative value means no descriptor or a constant
+  /// such as AT_FDCWD, and is not closed.
   explicit descriptor(int number) noexcept : number_(number) {}
   descriptor(descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
   descriptor& operator=(descriptor&& other) noexcept {
@@ -50,26 +50,27 @@ class descriptor {
     if (number_ >= 0) ::close(number_);
   }
 
-  /// Returns the descriptor's number.
+  /// Returns the descriptor number.
   [[nodiscard]] int get() const noexcept { return number_; }
-  /// Releases the descriptor to the caller, and leaves this object empty.
+  /// Transfers ownership of the descriptor to the caller.
   [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
 
  private:
   int number_;
 };
 
-/// Returns the system's message for `errno`.
+/// Returns the system error message for `errno`.
 [[nodiscard]] inline std::string system_reason() { return std::system_category().message(errno); }
 
-/// Returns the system's message for `errno`, followed by `advice` if too many files are open.
+/// Returns the system error message for `errno`, followed by `advice` if too many files are open.
 [[nodiscard]] inline std::string system_reason(std::string_view advice) {
   const bool are_too_many = errno == EMFILE || errno == ENFILE;
   return system_reason() + (are_too_many ? ": " + std::string{advice} : "");
 }
 
-/// Opens `name`, resolved relative to the directory `base`, with `flags`. The default is reading. A
-/// created file gets the mode `mode`. On failure returns a negative descriptor and sets `errno`.
+/// Opens `name` relative to the directory `base` with `flags`. If `flags` specify no access mode,
+/// opens for reading. A created file has the mode `mode`. On failure, returns a negative descriptor
+/// and sets `errno`.
 [[nodiscard]] inline descriptor open_at(int base, const char* name, int flags,
                                         ::mode_t mode = 0) noexcept {
   while (true) {
@@ -80,8 +81,7 @@ class descriptor {
 
 }  // namespace detail
 
-/// The content of an uncompressed file. The constructor opens the file, and the destructor closes
-/// it.
+/// Reads an uncompressed file. The constructor opens the file, and the destructor closes it.
 class file_source {
  public:
   /// Opens the file `path`. Throws `file_unreadable`.
@@ -92,11 +92,12 @@ class file_source {
   file_source(const file_source&) = delete;
   file_source& operator=(const file_source&) = delete;
 
-  /// Fills `out`, and returns less only at the end of the file. Throws `file_unreadable`.
+  /// Fills `out` and returns the number of bytes read, which is smaller only at the end of the
+  /// file. Throws `file_unreadable`.
   std::size_t read(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size()) {
-      // On Linux one call transfers at most 2 GiB, and may transfer less.
+      // On Linux, one call transfers at most 2 GiB and may transfer less.
       const ssize_t count = ::read(file_.get(), out.data() + filled, out.size() - filled);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) fail();
@@ -115,7 +116,7 @@ class file_source {
     return bytes - (std::min)(bytes, offset_);
   }
 
-  /// Returns the path of the file.
+  /// Returns the file path.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
@@ -130,8 +131,8 @@ class file_source {
 
 static_assert(byte_source<file_source>);
 
-/// A callable that opens the file with the given path as a `byte_source`. For example `open_file`,
-/// or `gzip` from penstock_ext/files/gzip/gzip.hpp.
+/// A callable that opens the file with a given path as a `byte_source`. Examples are `open_file`,
+/// and `gzip` from penstock_ext/files/gzip/gzip.hpp.
 template <class O>
 concept file_opener = requires(const O& open, std::string path) {
   { open(path) } -> byte_source;
@@ -139,7 +140,7 @@ concept file_opener = requires(const O& open, std::string path) {
 
 namespace detail {
 
-/// Opens an uncompressed file.
+/// Opens uncompressed files.
 struct plain_opener {
   /// Opens the file `path`.
   [[nodiscard]] file_source operator()(std::string path) const {
@@ -149,7 +150,7 @@ struct plain_opener {
 
 }  // namespace detail
 
-/// Opens an uncompressed file.
+/// Opens uncompressed files.
 inline constexpr detail::plain_opener open_file{};
 
 }  // namespace PENSTOCK_ABI

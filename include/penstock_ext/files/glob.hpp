@@ -19,8 +19,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Returns the paths that match a shell pattern such as `"fineweb/train_*.bin"`. `*`, `?` and
-/// `[a-z]` do not match a slash or the leading dot of a name. The paths are sorted by their bytes,
-/// so that the order is the same on all machines and in all locales. Throws `file_unreadable` if no
+/// `[a-z]` do not match a slash or the leading dot of a name. The paths are sorted bytewise, so
+/// that the order is the same on all machines and in all locales. Throws `file_unreadable` if no
 /// path matches, or if a folder that the pattern searches cannot be read. Throws `std::bad_alloc`.
 [[nodiscard]] inline std::vector<std::string> glob(const std::string& pattern) {
   ::glob_t found{};

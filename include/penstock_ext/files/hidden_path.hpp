@@ -28,10 +28,11 @@ namespace detail {
 
 }  // namespace detail
 
-/// Returns true if a part of `path` is a file or folder that systems and tools leave next to data.
-/// The name of such a part starts with a dot (`.ipynb_checkpoints`, `.DS_Store`, `._1.jpg`), or is
-/// `__MACOSX`, `Thumbs.db` or `desktop.ini`. The parts `.` and `..` are not hidden. `image_folder`
-/// and `tar_shards` leave such entries out, and a program that lists a store can do the same.
+/// Returns true if a component of `path` is a file or folder that systems and tools create next to
+/// data. Its name starts with a dot (`.ipynb_checkpoints`, `.DS_Store`, `._1.jpg`), or is
+/// `__MACOSX`, `Thumbs.db` or `desktop.ini`. The components `.` and `..` are not hidden.
+/// `image_folder` and `tar_shards` skip such entries, and a program that lists a store can do the
+/// same.
 [[nodiscard]] constexpr bool is_hidden_path(std::string_view path) noexcept {
   while (!path.empty()) {
     const std::string_view part = path.substr(0, path.find('/'));
@@ -47,10 +48,10 @@ namespace detail {
 
 namespace detail {
 
-/// Counts the entries that a listing left out because of their names.
+/// Counts the entries that a listing skipped because of their names.
 struct hidden_entries {
   std::uint64_t count = 0;
-  std::string example = {};  ///< Path of the first entry.
+  std::string example = {};  ///< path of the first entry
 
   /// Counts the entry `path`.
   void add(std::string_view path) {
@@ -61,8 +62,8 @@ struct hidden_entries {
     if (count == 0) example = other.example;
     count += other.count;
   }
-  /// Returns a message for `warnings()`, or nothing if no entry was left out. In the message,
-  /// `kind` follows the number of entries.
+  /// Returns a warning, or nothing if no entry was skipped. In the warning, `kind` follows the
+  /// number of entries.
   [[nodiscard]] std::vector<std::string> warnings(const std::string& where,
                                                   const std::string& kind) const {
     if (count == 0) return {};

@@ -27,7 +27,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The element types of the IDX format. The values are their codes in the header.
+/// IDX element types. The values are the type codes in the header.
 enum class idx_type : std::uint8_t {
   u8 = 0x08,
   i8 = 0x09,
@@ -50,7 +50,7 @@ consteval idx_type idx_type_of() {
   return found;
 }
 
-/// Name of an element type, and size of an element in bytes.
+/// Name of an element type, and element size in bytes.
 struct idx_kind {
   idx_type type;
   const char* name;
@@ -63,7 +63,7 @@ inline constexpr std::array<idx_kind, 6> idx_kinds{{{idx_type::u8, "uint8", 1},
                                                     {idx_type::f32, "float", 4},
                                                     {idx_type::f64, "double", 8}}};
 
-/// Returns the kind of `type`, or null if `type` is unknown.
+/// Returns the properties of `type`, or null if `type` is unknown.
 constexpr const idx_kind* kind_of(idx_type type) noexcept {
   for (const idx_kind& one : idx_kinds) {
     if (one.type == type) return &one;
@@ -71,43 +71,43 @@ constexpr const idx_kind* kind_of(idx_type type) noexcept {
   return nullptr;
 }
 
-/// Returns the name and the code of a type.
+/// Formats the name and code of a type.
 inline std::string describe(idx_type type) {
   return kind_of(type)->name + (" (" + hex(static_cast<std::uint8_t>(type)) + ")");
 }
 
-/// A file in IDX, the format of MNIST. The file starts with two zero bytes, the element type, the
-/// rank, and a big-endian 32-bit length for each dimension, outermost first. The elements follow,
-/// big-endian and row-major. The constructor reads the file into memory, in the machine's byte
-/// order.
+/// A file in IDX, the MNIST format. The file starts with two zero bytes, the element type, the
+/// rank, and a big-endian 32-bit length for each dimension, outermost first. The elements follow in
+/// big-endian row-major order. The constructor reads the file into memory and converts it to native
+/// byte order.
 class idx_file {
  public:
-  /// The header of the file.
+  /// Header of the file.
   struct header {
-    /// Type of the elements.
+    /// Element type.
     idx_type type = idx_type::u8;
     /// Length of each dimension, outermost first.
     std::vector<std::uint32_t> lengths;
-    std::uint64_t bytes = 0;  ///< Size of all elements in bytes.
+    std::uint64_t bytes = 0;  ///< size of all elements in bytes
 
-    /// Returns the size of the header in bytes.
+    /// Returns the header size in bytes.
     [[nodiscard]] std::uint64_t size() const noexcept { return 4 + 4 * lengths.size(); }
   };
 
   /// Reads the file `path`. Throws `file_unreadable`, `file_truncated`. Throws `file_format_error`
   /// if the first bytes are wrong, or if bytes follow the elements. Throws `dimension_mismatch` if
-  /// the rank is 0, or if the product of the dimensions exceeds 64 bits. Takes at most twice the
-  /// size of the file in memory, even if the header claims more.
+  /// the rank is 0, or if the product of the dimensions exceeds 64 bits. Allocates at most twice
+  /// the file size, even if the header specifies more.
   explicit idx_file(std::string path) : idx_file(open_file, std::move(path)) {}
 
-  /// Reads the file with an opener, as in `idx_file{gzip, "train-images-idx3-ubyte.gz"}`. Also
-  /// throws what the opener's source throws.
+  /// Reads a file with an opener, as in `idx_file{gzip, "train-images-idx3-ubyte.gz"}`. Also throws
+  /// the errors of the opener's source.
   template <file_opener Open>
   idx_file(const Open& open, std::string path)
       : idx_file(open, std::move(path), [](const std::string&, const header&) {}) {}
 
-  /// Reads the file, and calls `check(path, header)` before the elements are read. `check` must
-  /// throw if the file does not meet the caller's requirements.
+  /// Reads a file, and calls `check(path, header)` before reading the elements. `check` must throw
+  /// if the file does not meet the caller's requirements.
   template <file_opener Open, std::invocable<const std::string&, const header&> Check>
   idx_file(const Open& open, std::string path, Check check) : path_(std::move(path)) {
     auto source = open(path_);
@@ -116,22 +116,22 @@ class idx_file {
     read_elements(source);
   }
 
-  /// Returns the path of the file.
+  /// Returns the file path.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Returns the type of the elements.
+  /// Returns the element type.
   [[nodiscard]] idx_type type() const noexcept { return header_.type; }
-  /// Returns the lengths of the dimensions, outermost first. There is at least one dimension.
+  /// Returns the dimensions, outermost first. There is at least one.
   [[nodiscard]] std::span<const std::uint32_t> lengths() const noexcept { return header_.lengths; }
 
-  /// Returns the elements. Throws `element_type_mismatch` if their type is not T. The span is valid
-  /// while the object exists, even after a move.
+  /// Returns the elements. Throws `element_type_mismatch` if the element type is not `T`. The span
+  /// remains valid if this object is moved.
   template <class T>
   [[nodiscard]] std::span<const T> values() const {
     require_type<T>(path_, header_);
     return {reinterpret_cast<const T*>(bytes_.data()), bytes_.size() / sizeof(T)};
   }
 
-  /// Throws `element_type_mismatch` if the element type in the header `found` is not T.
+  /// Throws `element_type_mismatch` if the element type in the header `found` is not `T`.
   template <class T>
   static void require_type(const std::string& path, const header& found) {
     constexpr idx_type expected = idx_type_of<T>();
@@ -140,7 +140,7 @@ class idx_file {
                                 describe(found.type));
   }
 
-  /// Returns the position in the file of the length of dimension `d`.
+  /// Returns the file offset of the length of dimension `d`.
   [[nodiscard]] static std::uint64_t offset_of_length(std::size_t d) noexcept { return 4 + 4 * d; }
 
  private:
@@ -230,19 +230,19 @@ class idx_file {
 
 }  // namespace detail
 
-/// A sample of MNIST, or of another data set in the same format.
+/// A sample of MNIST, or of another dataset in the same format.
 using digit_record = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
 
-/// A dataset of IDX files, one for each field in the record's order. The constructor reads the
-/// files into memory:
+/// A dataset of IDX files, one for each field in record order. The constructor reads the files into
+/// memory:
 ///
 ///     idx_dataset digits{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
 ///     idx_dataset packed{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"};
 ///     idx_dataset<record<field<"x", float, dyn>>> vectors{"x.idx"};
 ///
-/// The first dimension of a file counts the samples, and the others are the extents of the field.
-/// Dynamic extents are taken from the file. A dataset without samples is allowed here, but a loader
-/// refuses it. Movable, not copyable. Reading is thread-safe.
+/// The first dimension of a file is the number of samples, and the others are the field extents.
+/// Dynamic extents are those of the file. An empty dataset is allowed here, but a loader rejects
+/// it. Movable, not copyable. Reading is thread-safe.
 template <penstock::record_type Record = digit_record>
 class idx_dataset {
   using idx_file = detail::idx_file;
@@ -250,18 +250,18 @@ class idx_dataset {
  public:
   using record_type = Record;
 
-  /// Reads the files `paths`. Throws, in the order of the files:
+  /// Reads the files `paths`. Throws for the first faulty file:
   /// - `file_unreadable`, `file_truncated`
   /// - `file_format_error` if the first bytes are wrong, or if bytes follow the elements
-  /// - `element_type_mismatch` if the element type differs from the type of the field
-  /// - `dimension_mismatch` if the rank or the extents differ from those of the field
+  /// - `element_type_mismatch` if the element type differs from the field type
+  /// - `dimension_mismatch` if the rank or the extents differ from the field extents
   /// - `length_mismatch` if the number of samples differs from the first file
   template <std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(Paths&&... paths) : idx_dataset(open_file, std::forward<Paths>(paths)...) {}
 
-  /// Reads the files with `opener`, for example `gzip`. Throws what the constructor above and the
-  /// opener's sources throw.
+  /// Reads the files with `opener`, for example `gzip`. Throws the errors of the constructor above
+  /// and of the opener's sources.
   template <file_opener Open, std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(const Open& open, Paths&&... paths)
@@ -282,7 +282,7 @@ class idx_dataset {
     samples_.read_chunk(indices, out, context);
   }
 
-  /// Returns a view of the sample in the dataset's memory. Throws `index_error`.
+  /// Returns a view of a sample in the dataset's memory. Throws `index_error`.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     return samples_.view(index);
   }
@@ -345,7 +345,7 @@ class idx_dataset {
                           std::to_string(found.lengths[0]));
   }
 
-  // Moving the files does not move their elements, so the dataset that views them stays valid.
+  // Moving the files does not move their elements, so views remain valid.
   std::vector<idx_file> files_;
   memory_dataset<Record> samples_;
 };

@@ -19,21 +19,21 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The bytes of a file, memory-mapped for reading. Pages are read when they are accessed, so
-/// opening a file takes the same time for any size.
+/// A read-only memory-mapped file. Pages are read on access, so opening takes the same time for any
+/// size.
 ///
 ///     const ps::mapped_file text{"train.bin"};
 ///     for (const std::byte one : text.bytes()) count(one);
 ///
-/// Owns the mapping, and holds no file descriptor after construction. The mapping keeps the old
-/// bytes if another file replaces the path. If the file is truncated while it is mapped, accessing
-/// bytes beyond the new end kills the process. Movable; a move does not change the address of the
-/// bytes. Any number of threads may read.
+/// Owns the mapping, and keeps no file descriptor after construction. If another file replaces the
+/// path, the mapping still contains the old bytes. If the file is truncated while it is mapped,
+/// accessing bytes beyond the new end kills the process. Movable. A move does not change the
+/// address of the bytes. Reading is thread-safe.
 class mapped_file {
  public:
   /// Maps the regular file `path`. Throws `file_unreadable`.
   explicit mapped_file(std::string path) : path_(std::move(path)) {
-    // O_NONBLOCK, because opening a pipe without a writer must not block.
+    // O_NONBLOCK, so that opening a pipe without a writer does not block.
     const detail::descriptor file = detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);
     struct ::stat status {};
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(detail::system_reason());
@@ -57,10 +57,10 @@ class mapped_file {
     if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
   }
 
-  /// Returns the path that was passed to the constructor.
+  /// Returns the path passed to the constructor.
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
-  /// Returns all bytes of the file, or an empty span if the file is empty. The span is valid until
-  /// the mapping is destroyed.
+  /// Returns all bytes of the file, or an empty span if the file is empty. The span remains valid
+  /// until the mapping is destroyed.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
 
  private:

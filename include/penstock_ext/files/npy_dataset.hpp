@@ -36,7 +36,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns NumPy's name for an element of type T, without the byte order: "f4", "u1", "b1".
+/// Returns NumPy's name for the element type `T` without the byte order, such as "f4", "u1" or
+/// "b1".
 template <class T>
 [[nodiscard]] std::string npy_type_of() {
   static_assert(std::is_arithmetic_v<T> ? sizeof(T) <= 8 : sizeof(T) == 2,
@@ -46,13 +47,13 @@ template <class T>
                     : std::floating_point<T> ? 'f'
                     : std::integral<T>       ? (std::is_signed_v<T> ? 'i' : 'u')
                     : is_half_float<T>()     ? 'f'
-                                             : 'V';  // as numpy stores a bfloat16
+                                             : 'V';  // as NumPy stores bfloat16
   return kind + std::to_string(sizeof(T));
 }
 
-/// Returns true if elements of NumPy's `type`, without the byte order, can be used as elements of
-/// T, bit by bit. True if `type` is the name of T. In addition, a half or a bfloat16 can be used as
-/// `uint16_t`, and a date or duration as `int64_t`.
+/// Returns true if elements of the NumPy type `type`, given without the byte order, can be
+/// reinterpreted as `T`. This is the case if `type` is the name of `T`. In addition, half and
+/// bfloat16 can be read as `uint16_t`, and dates and durations as `int64_t`.
 template <class T>
 [[nodiscard]] bool takes_npy_type(std::string_view type) {
   if (std::same_as<T, std::uint16_t> && (type == "f2" || type == "V2")) return true;
@@ -60,25 +61,26 @@ template <class T>
   return type == npy_type_of<T>() || (is_time && npy_type_of<T>() == "i8");
 }
 
-/// The header of an npy file: the magic, a version, and a text that is a Python dictionary. The
-/// text is parsed here, and never evaluated.
+/// Header of an npy file, which consists of a magic number, a version, and a Python dictionary in
+/// text form. The text is parsed but never evaluated.
 struct npy_header {
-  std::string descr;                   ///< NumPy's name for the element type, with its byte order.
-  std::vector<std::uint64_t> lengths;  ///< Lengths of the dimensions, outermost first.
-  std::uint64_t bytes = 0;             ///< Size of all elements in bytes.
-  std::uint64_t data = 0;              ///< Position of the elements.
-  std::uint64_t descr_at = 0;          ///< Position of the element type in the text.
-  std::uint64_t shape_at = 0;          ///< Position of the dimensions in the text.
+  /// NumPy's name for the element type, including the byte order
+  std::string descr;
+  std::vector<std::uint64_t> lengths;  ///< dimensions, outermost first
+  std::uint64_t bytes = 0;             ///< size of all elements in bytes
+  std::uint64_t data = 0;              ///< offset of the elements in the file
+  std::uint64_t descr_at = 0;          ///< position of the element type in the text
+  std::uint64_t shape_at = 0;          ///< position of the dimensions in the text
 
-  /// Returns true if the byte order of the elements differs from that of this machine.
+  /// Returns true if the elements do not have native byte order.
   [[nodiscard]] bool is_swapped() const noexcept {
     const char other = std::endian::native == std::endian::little ? '>' : '<';
     return descr.front() == other;
   }
 };
 
-/// Reads the header at the start of `bytes`. `path` and `base`, the position of the bytes in the
-/// file, are used for messages.
+/// Parses the header at the start of `bytes`. `path`, and the file offset `base` of the bytes, are
+/// used in messages.
 class npy_header_parser {
  public:
   npy_header_parser(std::span<const std::byte> bytes, std::string path, std::uint64_t base)
@@ -92,7 +94,7 @@ class npy_header_parser {
   /// - `dimension_mismatch` if the array is a scalar, or if its size in bytes exceeds 64 bits
   [[nodiscard]] npy_header read() {
     constexpr std::string_view magic = "\x93NUMPY";
-    constexpr std::size_t fixed = 8;  // size of the magic and the version
+    constexpr std::size_t fixed = 8;  // size of the magic number and the version
     const std::string_view start = text(0, (std::min)(bytes_.size(), fixed));
     if (start.substr(0, magic.size()) != magic.substr(0, start.size())) {
       const std::string foreign = foreign_text(bytes_);
@@ -147,8 +149,7 @@ class npy_header_parser {
   void skip_blanks() noexcept {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
-  // Consumes `c` and any blanks before it. Returns false and consumes only the blanks if `c` does
-  // not follow.
+  // Skips blanks. If `c` follows, consumes it and returns true.
   [[nodiscard]] bool take(char c) noexcept {
     skip_blanks();
     if (at_ == text_.size() || text_[at_] != c) return false;
@@ -247,13 +248,13 @@ class npy_header_parser {
   }
 
   void count_bytes() {
-    // The order does not matter for a vector, even if it has further dimensions of length 1.
+    // The order is irrelevant for a vector, even with further dimensions of length 1.
     const auto is_long = [](std::uint64_t length) { return length > 1; };
     if (columns_first_at_ && std::ranges::count_if(header_.lengths, is_long) > 1) {
       refuse(*columns_first_at_, "rows first (C order)",
              "columns first (Fortran order): save numpy.ascontiguousarray of the array");
     }
-    // A unit of time may follow the size, as in "<M8[ns]".
+    // A time unit may follow the size, as in "<M8[ns]".
     const std::string_view type =
         std::string_view{header_.descr}.substr(0, header_.descr.find('['));
     const auto size = whole_number(type.substr(2));
@@ -269,8 +270,8 @@ class npy_header_parser {
     header_.bytes = *size;
     for (const std::uint64_t length : header_.lengths) {
       is_empty = is_empty || length == 0;
-      const std::uint64_t rows = length == 0 ? 1 : length;  // the size of a row matters even
-                                                            // without rows
+      const std::uint64_t rows = length == 0 ? 1 : length;  // checks the row size even if there are
+                                                            // no rows
       is_too_large = __builtin_mul_overflow(header_.bytes, rows, &header_.bytes) || is_too_large;
     }
     if (is_too_large) {
@@ -283,18 +284,18 @@ class npy_header_parser {
   std::span<const std::byte> bytes_;
   std::string path_;
   std::uint64_t base_;
-  std::string_view text_;  // the file up to the end of the header
+  std::string_view text_;  // the bytes up to the end of the header
   std::size_t at_ = 0;
   std::optional<std::size_t> columns_first_at_;  // position in the text
   npy_header header_;
 };
 
-/// The uncompressed entries of a zip file, which is the format of `numpy.savez`. Supports zip64
-/// lengths. Refers to the bytes of the file.
+/// The uncompressed entries of a zip file, the format of `numpy.savez`. Supports zip64 sizes.
+/// References the file's bytes.
 class zip_directory {
  public:
-  /// Finds the directory at the end of the file. `path` is used for messages. Throws
-  /// `file_format_error` if the file is not a zip file or is one part of a multi-part archive,
+  /// Finds the directory at the end of the file. `path` is used in messages. Throws
+  /// `file_format_error` if the file is not a zip file or is part of a multi-part archive,
   /// `file_truncated` if the end is missing, and `file_corrupt` if the directory is not inside the
   /// file.
   zip_directory(std::span<const std::byte> bytes, std::string path)
@@ -318,15 +319,15 @@ class zip_directory {
       corrupt(end, "a directory inside the file", "a directory beyond the end of the file");
   }
 
-  /// Location of the bytes of an entry.
+  /// The byte range of an entry.
   struct place {
-    std::uint64_t begin = 0;  ///< Position in the file.
-    std::uint64_t size = 0;   ///< Size in bytes.
-    std::uint32_t sum = 0;    ///< CRC-32 according to the directory.
+    std::uint64_t begin = 0;  ///< offset in the file
+    std::uint64_t size = 0;   ///< size in bytes
+    std::uint32_t sum = 0;    ///< CRC-32 in the directory
   };
 
-  /// Returns the location of the entry `name`. Throws `file_format_error` if the entry is missing,
-  /// duplicate, compressed or encrypted, and `file_corrupt` if the directory is invalid.
+  /// Returns the byte range of the entry `name`. Throws `file_format_error` if the entry is
+  /// missing, duplicate, compressed or encrypted, and `file_corrupt` if the directory is invalid.
   [[nodiscard]] place find(std::string_view name) const {
     place found;
     bool is_found = false;
@@ -353,8 +354,8 @@ class zip_directory {
     return found;
   }
 
-  /// Reads the bytes at `entry`, which is the entry `name`. Throws `file_corrupt` if their CRC-32
-  /// differs from that in the directory.
+  /// Verifies the CRC-32 of the entry `name`, located at `entry`. Throws `file_corrupt` after a
+  /// mismatch.
   void require_sum(const place& entry, std::string_view name) const {
     crc32_sum summer;
     summer.add(bytes_.subspan(static_cast<std::size_t>(entry.begin),
@@ -391,8 +392,8 @@ class zip_directory {
     return {reinterpret_cast<const char*>(bytes_.data()) + at, static_cast<std::size_t>(count)};
   }
 
-  // Returns the position of the end-of-directory record. A comment, whose length is in the record,
-  // may follow it.
+  // Returns the offset of the end-of-directory record. A comment may follow the record, which
+  // contains its length.
   [[nodiscard]] std::uint64_t find_end() const {
     constexpr std::uint64_t fixed = 22;
     constexpr std::uint64_t max_comment = 0xffff;
@@ -426,7 +427,7 @@ class zip_directory {
     std::uint64_t stored = number(at + 20, 4);
     place found{0, number(at + 24, 4), static_cast<std::uint32_t>(number(at + 16, 4))};
     std::uint64_t header = number(at + 42, 4);
-    // The zip64 field contains only the numbers that do not fit into the entry, in this order.
+    // The zip64 field contains only the values that do not fit into the entry, in this order.
     const std::uint64_t end = extra + extra_length;
     while (end - extra >= 4) {
       const std::uint64_t id = number(extra, 2);
@@ -461,58 +462,59 @@ class zip_directory {
   std::span<const std::byte> bytes_;
   std::string path_;
   std::uint64_t entries_ = 0;
-  std::uint64_t begin_ = 0;   // position of the directory
-  std::uint64_t length_ = 0;  // length of the directory in bytes
+  std::uint64_t begin_ = 0;   // offset of the directory
+  std::uint64_t length_ = 0;  // size of the directory in bytes
 };
 
 }  // namespace detail
 
-/// A file that `numpy.savez` wrote, with several uncompressed arrays.
+/// A file written by `numpy.savez`, which contains several uncompressed arrays.
 struct npz {
-  std::string path;  ///< Path of the file.
-  /// Reads the arrays that are used at construction, and compares each with its CRC-32 in the
-  /// archive. If false, a flipped bit silently changes an element.
+  std::string path;
+  /// If true, the constructor reads all arrays in use and verifies their CRC-32. If false, a
+  /// flipped bit silently changes an element.
   bool verify = false;
 };
 
-/// A dataset of NumPy npy files, one for each field in the record's order, or of the arrays in an
-/// npz file:
+/// A dataset of NumPy npy files, one for each field in record order, or of the arrays in an npz
+/// file:
 ///
 ///     using sample = record<field<"x", float, 28, 28>, field<"y", std::int64_t>>;
 ///     npy_dataset<sample> train{"x.npy", "y.npy"};
 ///     npy_dataset<sample> test{npz{"test.npz"}};                  // its arrays x and y
 ///     npy_dataset<sample> other{npz{"test.npz"}, "data", "target"};
 ///
-/// The first dimension of an array counts the samples, and the others are the extents of the field.
-/// Dynamic extents are taken from the file. Elements are bool, integers, float or double, of the
-/// field's type and in either byte order. A float16 or a bfloat16 can be read as a type of two
-/// bytes such as `half`, or as its bits in a `std::uint16_t`. A date or duration is read as a
-/// `std::int64_t`. An array in Fortran order is refused, because its rows are not contiguous.
+/// The first dimension of an array is the number of samples, and the others are the field extents.
+/// Dynamic extents are those of the file. Elements are bool, integers, float or double, with the
+/// type of the field and any byte order. float16 and bfloat16 can be read as a two-byte type such
+/// as `half`, or as their bits in a `std::uint16_t`. Dates and durations are read as
+/// `std::int64_t`. Arrays in Fortran order are rejected, because their rows are not contiguous.
 ///
-/// The files are mapped instead of read, unless `npz::verify` is set. Opening therefore takes
-/// almost no time and memory, independent of the size. The files must not change during use. If a
-/// file is truncated, the process is killed. If another file replaces a mapped file, the dataset
-/// keeps reading the old file. Movable, not copyable. Reading is thread-safe.
+/// The files are memory-mapped and not read at construction, unless `npz::verify` is set. Opening
+/// therefore needs almost no time and memory, independent of the size. The files must not change
+/// while they are open. Truncating an open file kills the process. If another file replaces a
+/// mapped file, the dataset still reads the old file. Movable, not copyable. Reading is
+/// thread-safe.
 template <penstock::record_type Record>
 class npy_dataset : public detail::mapped_rows<Record> {
  public:
   using record_type = Record;
 
-  /// Opens the files `paths`. Throws, in the order of the files:
+  /// Opens the files `paths`. Throws for the first faulty file:
   /// - `file_unreadable`, `file_truncated`
   /// - `file_format_error` if a file is not an npy file, is in Fortran order, or has bytes after
   ///   its elements
   /// - `element_type_mismatch` if the element type does not match the field
-  /// - `dimension_mismatch` if the rank or the extents differ from those of the field
+  /// - `dimension_mismatch` if the rank or the extents differ from the field extents
   /// - `length_mismatch` if the number of samples differs from the first file
   template <std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit npy_dataset(const Paths&... paths) : npy_dataset(open_files({std::string(paths)...})) {}
 
-  /// Opens the arrays `names` of an npz file. If `names` is empty, opens the arrays that have the
-  /// names of the fields. Throws what the constructor above throws. Also throws `file_format_error`
-  /// if an array is missing or compressed, and `file_corrupt` if the archive's directory or, with
-  /// `verify`, an array is damaged.
+  /// Opens the arrays `names` in an npz file. If `names` is empty, opens the arrays with the field
+  /// names. Throws the errors of the constructor above. Also throws `file_format_error` if an array
+  /// is missing or compressed, and `file_corrupt` if the archive directory is damaged or, with
+  /// `verify`, if an array is damaged.
   template <std::convertible_to<std::string>... Names>
     requires(sizeof...(Names) == Record::size || sizeof...(Names) == 0)
   explicit npy_dataset(const npz& archive, const Names&... names)
@@ -524,10 +526,10 @@ class npy_dataset : public detail::mapped_rows<Record> {
  private:
   using rows = detail::mapped_rows<Record>;
 
-  // An array in a file: the bytes that start at `begin`.
+  // An array in a file, starting at `begin`.
   struct array {
     std::shared_ptr<const mapped_file> file;
-    std::string path;  // for messages: the file, and in an archive the array's name
+    std::string path;  // name in messages: the file, followed by the array name in an archive
     std::uint64_t begin = 0;
     std::span<const std::byte> bytes = {};
     detail::npy_header header = {};
@@ -551,8 +553,8 @@ class npy_dataset : public detail::mapped_rows<Record> {
     }
   }
 
-  // Opens an array for each field by calling `open(number, name)`. Checks each array before it
-  // opens the next.
+  // Opens an array for each field by calling `open(index, name)`. Checks each array before opening
+  // the next.
   template <class Open>
   [[nodiscard]] static arrays open_all(const Open& open) {
     arrays all;
@@ -569,7 +571,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
     });
   }
 
-  // An array without a given name has the name of its field.
+  // Opens arrays in an archive. An empty name stands for the name of the field.
   [[nodiscard]] static arrays open_archive(const npz& archive,
                                            const std::array<std::string, Record::size>& names) {
     const auto file = std::make_shared<const mapped_file>(archive.path);
@@ -584,8 +586,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
     });
   }
 
-  // Throws if an array does not match its field, or if its length differs from that of the first
-  // array.
+  // Throws if an array does not match its field, or if its length differs from the first array.
   template <std::size_t Index>
   static void require(const arrays& all) {
     using field = field_at<Index>;

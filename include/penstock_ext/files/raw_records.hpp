@@ -26,15 +26,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The values of a field for all samples, with a row for each sample. Rows may be unaligned.
+/// The rows of a field, one for each sample. Rows may be unaligned.
 struct mapped_field {
-  const std::byte* first = nullptr;  ///< The row of sample 0.
-  std::uint64_t stride = 0;          ///< Bytes from the start of a row to the start of the next.
-                                     ///< Rows may overlap.
-  bool is_swapped = false;           ///< True if the elements have the opposite byte order.
+  const std::byte* first = nullptr;  ///< row of sample 0
+  std::uint64_t stride = 0;          ///< Distance between consecutive rows in bytes. Rows may
+                                     ///< overlap.
+  bool is_swapped = false;           ///< true if the elements do not have native byte order
 };
 
-/// Returns the bytes of a file after its header. Throws `file_truncated` if the file is shorter
+/// Returns the bytes after the header of a file. Throws `file_truncated` if the file is shorter
 /// than the header.
 [[nodiscard]] inline std::span<const std::byte> bytes_after(std::uint64_t header,
                                                             const mapped_file& file) {
@@ -44,7 +44,7 @@ struct mapped_field {
                        "the end of the file");
 }
 
-/// The samples of mapped files, copied row by row. A base class for datasets that own the files.
+/// Samples in memory-mapped files, copied row by row. A base class of datasets that own the files.
 /// Reading is thread-safe.
 template <record_type Record>
 class mapped_rows {
@@ -53,15 +53,15 @@ class mapped_rows {
                 "write your own dataset for a ragged field, see docs/ragged.md");
 
  public:
-  /// Creates a view of `size` samples, whose rows are all mapped. `name` is the name of the
-  /// dataset, for messages.
+  /// Creates a view of `size` samples, whose rows must all be mapped. `name` is the dataset name in
+  /// messages.
   mapped_rows(const char* name, const batch_layout<Record>& layout, std::uint64_t size,
               const std::array<mapped_field, Record::size>& fields)
       : name_(name), layout_(layout), size_(size), fields_(fields) {}
 
   /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Returns the extents of a sample's fields.
+  /// Returns the field extents.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
   /// Copies the samples `indices` into `out`. Throws `index_error`.
@@ -80,7 +80,7 @@ class mapped_rows {
     }
   }
 
-  /// Prefetches the sample into the processor's cache. Does nothing if the index is out of range.
+  /// Prefetches a sample into the CPU cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -88,14 +88,14 @@ class mapped_rows {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Starts a background read of those samples that are not in the page cache. Ignores indices out
-  /// of range.
+  /// Starts background reads of samples that are not in the page cache. Ignores indices out of
+  /// range.
   void prefetch_hint(std::span<const std::uint64_t> indices) const noexcept {
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (read_rows_soon<Is>(indices), ...);
     }(std::make_index_sequence<Record::size>{});
   }
-  /// Returns the number of bytes that a sample takes in the files.
+  /// Returns the size of a sample in the files, in bytes.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t = 0) const noexcept {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       return (std::uint64_t{layout_.template sample_bytes<Is>()} + ...);
@@ -120,7 +120,7 @@ class mapped_rows {
     using value_type = typename Record::template field_at<Index>::value_type;
     const std::size_t bytes = layout_.template sample_bytes<Index>();
     std::memcpy(place, row(Index, index), bytes);
-    if constexpr (std::is_same_v<value_type, bool>) {  // a byte may have any value
+    if constexpr (std::is_same_v<value_type, bool>) {  // a byte in a file may have any value
       for (std::size_t i = 0; i < bytes; ++i) place[i] = std::byte{place[i] != std::byte{0}};
     }
     if (fields_[Index].is_swapped) swap_bytes<sizeof(value_type)>({place, bytes});
@@ -134,37 +134,38 @@ class mapped_rows {
 
 }  // namespace detail
 
-/// Layout of a file of `raw_records`.
+/// Layout of a `raw_records` file.
 struct raw_records_options {
-  /// Bytes to skip before the first record.
+  /// Number of bytes to skip before the first record.
   std::uint64_t header = 0;
-  /// Bytes to skip after each record, such as padding to a round length.
+  /// Number of bytes to skip after each record, such as padding.
   std::uint64_t gap = 0;
-  /// Refuses a file that starts like a file of a known format: npy, gzip, Parquet and others.
+  /// If true, rejects a file that starts like a known format, such as npy, gzip or Parquet.
   bool check_format = true;
 };
 
-/// A dataset of a file with records of fixed length. A record contains the fields of a sample one
-/// after the other, in the record's order, in this machine's byte order, and without padding:
+/// A dataset of a file with fixed-size records. A record contains the fields of a sample
+/// consecutively, in native byte order and without padding:
 ///
 ///     using point = record<field<"position", float, 3>, field<"class", std::uint8_t>>;
-///     raw_records<point> points{"points.bin", {.header = 512}};             // 13 bytes a record
+///     raw_records<point> points{"points.bin", {.header = 512}};             // 13 bytes each
 ///
-/// The file is mapped instead of read, and must not change during use, see `npy_dataset`. Movable,
-/// not copyable. Reading is thread-safe.
+/// The file is memory-mapped and must not change while it is open (see `npy_dataset`). Movable, not
+/// copyable. Reading is thread-safe.
 template <penstock::record_type Record>
 class raw_records : public detail::mapped_rows<Record> {
  public:
   using record_type = Record;
 
-  /// Opens the file `path` of records with these extents. Throws `file_unreadable`. Throws
-  /// `file_format_error` if `check_format` is set and the file has a known format, `file_truncated`
-  /// if it has no record or ends within a record, and `layout_error` if an extent is 0.
+  /// Opens the file `path`, whose records have the extents `lengths`. Throws `file_unreadable`.
+  /// Throws `file_format_error` if `check_format` is true and the file has a known format,
+  /// `file_truncated` if it contains no record or ends within a record, and `layout_error` if an
+  /// extent is 0.
   raw_records(const std::string& path, const record_extents<Record>& lengths,
               const raw_records_options& options = {})
       : raw_records(mapped_file{path}, batch_layout<Record>{lengths, 1}, options) {}
 
-  /// Opens a file of records without dynamic extents. Throws what the constructor above throws.
+  /// Opens a file of records without dynamic extents. Throws the errors of the constructor above.
   explicit raw_records(const std::string& path, const raw_records_options& options = {})
     requires(!Record::has_dynamic_extents)
       : raw_records(path, record_extents<Record>{}, options) {}

@@ -18,14 +18,14 @@ inline namespace PENSTOCK_ABI {
 
 /// Writes `state` to the file `path` as one line of text:
 ///
-///     ps::save_state("run/loader.state", feed.state());               // beside the weights
+///     ps::save_state("run/loader.state", feed.state());               // with the weights
 ///     for (auto& batch : feed.resume(ps::load_state("run/loader.state"), last_epoch)) ...
 ///
-/// The text is first written to a temporary file next to `path`, NAME.part-PROCESS-NUMBER. The file
-/// is renamed to `path` when all of it is on the disk. If the process is killed or the power fails,
+/// The text is written to a temporary file next to `path`, named NAME.part-PROCESS-NUMBER, which is
+/// renamed to `path` when it is completely on disk. If the process is killed or the power fails,
 /// `path` contains either the old or the new state. The next call for `path` removes the temporary
-/// file of a killed process. Throws `file_unwritable`, in which case the old state is unchanged.
-/// Any thread may call this. If several threads write at once, the last writer wins.
+/// file of a killed process. Throws `file_unwritable`, and then leaves the old state unchanged. Any
+/// thread may call this. If several threads write concurrently, the last writer wins.
 inline void save_state(const std::string& path, const loader_state& state) {
   const int wrong = detail::write_whole_file(path, to_text(state) + '\n', true);
   if (wrong == 0) return;
@@ -33,8 +33,8 @@ inline void save_state(const std::string& path, const loader_state& state) {
                         std::system_category().message(wrong));
 }
 
-/// Returns the state in the file `path`. Throws `file_unreadable`, and `file_format_error` if
-/// `save_state` did not write the file.
+/// Loads the state in the file `path`. Throws `file_unreadable`, and `file_format_error` if the
+/// file was not written by `save_state`.
 [[nodiscard]] inline loader_state load_state(const std::string& path) {
   constexpr std::uint64_t max_bytes = 4096;
   const std::vector<std::byte> bytes = detail::read_file(path, max_bytes);

@@ -38,7 +38,7 @@ struct stream_of_lease<Batch> {
   using type = typename Batch::stream_ref;
 };
 
-/// Returns `get(batch)` if that compiles, otherwise `nothing`.
+/// Returns `get(batch)` if that is well-formed, otherwise `nothing`.
 template <class Batch, class Get>
 [[nodiscard]] auto got([[maybe_unused]] Batch& batch, [[maybe_unused]] Get get) noexcept {
   if constexpr (std::invocable<Get, Batch&>) {
@@ -69,24 +69,24 @@ template <class Batch>
 }
 
 /// The lease shared by the copies of a `shared_batch`, and its immutable properties, which any
-/// thread may read. All other access goes through `with_lease`.
+/// thread may read. All other access must use `with_lease`.
 template <class Batch>
 class shared_lease {
-  // Guards the lease, because `also_used_on` changes a list of streams. Ending the lease needs no
+  // Guards the lease, because `also_used_on` changes its list of streams. Ending the lease needs no
   // lock, because the reference count orders it after the last use.
   std::mutex mutex_;
   Batch batch_;
 
  public:
-  /// Takes a lease that holds a batch.
+  /// Takes ownership of a non-empty lease.
   explicit shared_lease(Batch&& batch) : batch_(std::move(batch)) {}
   shared_lease(shared_lease&&) = delete;
 
-  /// Calls `work` with the lease. Only one thread at a time executes such a call.
+  /// Calls `work` with the lease. Calls are serialized.
   template <class Work>
   decltype(auto) with_lease(Work work) {
     const std::lock_guard lock{mutex_};
-    // In a checked build, moving the lease allows this thread to use it.
+    // In a checked build, moving the lease permits this thread to use it.
     if constexpr (checked) batch_ = Batch(std::move(batch_));
     return work(batch_);
   }
@@ -105,7 +105,7 @@ class shared_lease {
 }  // namespace detail
 
 /// A lease that can be shared. It must be move-only, convert to true while it holds a batch, and
-/// provide the batch's memory and numbers. Models: `host_batch`, `device_batch`, and every
+/// provide the batch memory and identification. Models are `host_batch`, `device_batch`, and every
 /// `source_batch`.
 template <class B>
 concept batch_lease =
@@ -116,20 +116,20 @@ concept batch_lease =
       { constant.info() } -> std::convertible_to<batch_info>;
     };
 
-/// A copyable lease: all copies hold the same batch, and destroying the last copy ends the lease,
-/// on any thread. Created by `share`. Use it for tensors of other libraries, callbacks and
-/// containers, which need to copy the owner of their memory.
+/// A copyable lease, created by `share`. All copies hold the same batch, and destroying the last
+/// copy, on any thread, ends the lease. Suits tensors of other libraries, callbacks and containers,
+/// which need to copy the owner of their memory.
 ///
 ///     auto batch = ps::share(std::move(lease));          // one allocation
 ///     pool.post([batch] { use(ps::get<"x">(batch)); });  // the slot stays as long as the work
 ///
-/// Thread safety is that of `std::shared_ptr`: only one thread at a time may use a handle, but
-/// copies may be used and destroyed on different threads at once. The views of the copies share
-/// memory, so writes need exclusive access. Calls of `also_used_on` are serialized.
+/// Thread-safe like `std::shared_ptr`: only one thread at a time may use a handle, but different
+/// threads may use and destroy different copies concurrently. All copies share the batch memory, so
+/// writes need exclusive access. Calls of `also_used_on` are serialized.
 ///
 /// For device memory, ending the lease records the release on the lease's stream and on each stream
-/// passed to `also_used_on`. These streams must outlive the last copy. Host functions of a CUDA
-/// stream must not hold a copy, because they may not call CUDA.
+/// passed to `also_used_on`. These streams must outlive the last copy. A CUDA host function
+/// (cudaLaunchHostFunc) must not hold a copy, because such functions may not call CUDA.
 ///
 /// An empty handle behaves like an empty lease.
 template <batch_lease Batch>
@@ -137,7 +137,7 @@ class shared_batch {
   using shared_type = detail::shared_lease<Batch>;
 
  public:
-  /// The lease that is shared.
+  /// The lease type.
   using batch_type = Batch;
   using record_type = typename Batch::record_type;
   /// The type of references to the lease's streams, if the lease has streams.
@@ -145,60 +145,60 @@ class shared_batch {
 
   /// Creates an empty handle.
   shared_batch() = default;
-  /// Takes ownership of a lease. An empty lease gives an empty handle. Throws `std::bad_alloc`, in
-  /// which case the caller keeps the lease.
+  /// Takes ownership of a lease. An empty lease results in an empty handle. Throws
+  /// `std::bad_alloc`, and then leaves the lease with the caller.
   explicit shared_batch(Batch&& batch) : info_(batch.info()) {
     if (batch) shared_ = std::make_shared<shared_type>(std::move(batch));
   }
 
-  /// Returns true if there is a batch. An empty handle may be assigned to, destroyed, and queried
-  /// for the numbers of its last batch. Any other use of an empty handle ends the program with a
-  /// message.
+  /// Returns true if the handle holds a batch. An empty handle may be assigned to, destroyed, and
+  /// queried for the identification of its last batch. Any other use of an empty handle terminates
+  /// the program with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return shared_ != nullptr; }
 
-  /// Returns the number of samples of the batch.
+  /// Returns the number of samples in the batch.
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
   /// Returns the number of samples without padding.
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
   /// Returns the batch's epoch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
-  /// Returns the batch's number within its epoch.
+  /// Returns the batch index within the epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
   /// Returns the identification of the batch.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// Returns the slot that holds the batch, if the lease provides it.
+  /// Returns the slot index of the batch, if the lease provides it.
   [[nodiscard]] std::size_t slot() const noexcept
     requires detail::has_slot<Batch>
   {
     return shared().slot;
   }
 
-  /// Returns the memory of the batch; writable if the lease's memory is.
+  /// Returns the batch memory, which is writable if the lease's memory is.
   [[nodiscard]] auto data() noexcept { return shared().data; }
-  /// Returns the memory of the batch, for reading.
+  /// Returns the batch memory for reading.
   [[nodiscard]] const std::byte* data() const noexcept { return shared().data; }
 
-  /// Returns all samples of the batch, if the lease has views.
+  /// Returns a view of all samples, if the lease provides views.
   [[nodiscard]] auto view() noexcept
     requires detail::has_view<Batch>
   {
     return shared().view;
   }
-  /// Returns all samples of the batch, for reading.
+  /// Returns a read-only view of all samples.
   [[nodiscard]] auto view() const noexcept
     requires detail::has_view<Batch>
   {
     using const_view = decltype(std::declval<const Batch&>().view());
     return const_view{shared().view};
   }
-  /// Returns a `tensor_view` of a field, with the samples as outermost dimension.
+  /// Returns a `tensor_view` of a field, with the samples as the outermost dimension.
   template <name Name>
   [[nodiscard]] auto get() noexcept
     requires detail::has_view<Batch>
   {
     return view().template get<Name>();
   }
-  /// Returns a `tensor_view` of a field, for reading.
+  /// Returns a read-only `tensor_view` of a field.
   template <name Name>
   [[nodiscard]] auto get() const noexcept
     requires detail::has_view<Batch>
@@ -206,15 +206,15 @@ class shared_batch {
     return view().template get<Name>();
   }
 
-  /// Returns the stream for which the batch was acquired, see `device_batch::stream`.
+  /// Returns the stream for which the batch was acquired (see `device_batch::stream`).
   [[nodiscard]] stream_ref stream() const noexcept
     requires detail::has_stream<Batch>
   {
     return shared().stream;
   }
-  /// Makes `other` wait for the batch's copy, and the release wait for `other`, see
-  /// `device_batch::also_used_on`. Passing a stream again makes it wait again, but does not record
-  /// it twice. Thread-safe, serialized by a lock of the batch. Throws what the lease throws.
+  /// Makes `other` wait for the batch copy, and the slot release wait for `other` (see
+  /// `device_batch::also_used_on`). A repeated stream waits again but is not recorded twice.
+  /// Thread-safe, serialized by a lock of the batch. Throws the errors of the lease.
   void also_used_on(stream_ref other) const
     requires detail::has_stream<Batch>
   {
@@ -238,8 +238,9 @@ class shared_batch {
   {
     return shared().with_lease([](const Batch& batch) { return batch.results(); });
   }
-  /// Declares that work on `stream` uses the batch, see `device_batch::used_on`. A checked build
-  /// reports an error if the stream is not ordered. Other builds do nothing. Thread-safe.
+  /// Declares that work on `stream` uses the batch (see `device_batch::used_on`). A checked build
+  /// reports an error if the stream is not ordered after the copy. Other builds do nothing.
+  /// Thread-safe.
   shared_batch& used_on(stream_ref stream) noexcept
     requires detail::has_stream<Batch>
   {
@@ -254,13 +255,13 @@ class shared_batch {
     return *this;
   }
 
-  /// Returns the device of the memory. Available if the lease provides it. Thread-safe.
+  /// Returns the device that owns the memory, if the lease provides it. Thread-safe.
   [[nodiscard]] auto device() const
     requires requires(const Batch& batch) { batch.device(); }
   {
     return shared().device;
   }
-  /// Returns true if the memory is page-locked. Available if the lease provides this. Thread-safe.
+  /// Returns true if the memory is page-locked, if the lease provides this. Thread-safe.
   [[nodiscard]] bool pinned() const
     requires requires(const Batch& batch) { batch.pinned(); }
   {
@@ -279,12 +280,12 @@ class shared_batch {
     }
   }
 
-  std::shared_ptr<shared_type> shared_;  // null: an empty handle
+  std::shared_ptr<shared_type> shared_;  // null if the handle is empty
   batch_info info_;
 };
 
-/// Makes a lease copyable: `auto batch = ps::share(std::move(lease))`. Allocates once. Throws
-/// `std::bad_alloc`, in which case the caller keeps the lease.
+/// Converts a lease to a copyable handle: `auto batch = ps::share(std::move(lease))`. Allocates
+/// once. Throws `std::bad_alloc`, and then leaves the lease with the caller.
 template <class Batch>
 [[nodiscard]] auto share(Batch&& batch) {
   static_assert(!std::is_lvalue_reference_v<Batch>,
@@ -296,7 +297,7 @@ template <class Batch>
 
 namespace detail {
 
-/// Returns true if the calling thread is running work of this stream.
+/// Returns true if the calling thread is executing work of this stream.
 template <class StreamRef>
 [[nodiscard]] bool runs_work_of([[maybe_unused]] StreamRef stream) noexcept {
   if constexpr (requires {
@@ -308,7 +309,8 @@ template <class StreamRef>
   }
 }
 
-/// Blocks until the copy of a batch in host memory is complete, for a reader on this thread.
+/// Blocks until the copy of a batch in host memory is complete, so that this thread can read the
+/// batch.
 template <class Batch>
 void wait_on_host([[maybe_unused]] const shared_batch<Batch>& batch) {
   if constexpr (requires { batch.stream().synchronize(); }) {

@@ -27,24 +27,24 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The expected form of a tensor: samples of `extents`, each fixed or `dyn`, in host memory.
+/// The expected form of a tensor: samples with `extents`, each fixed or `dyn`, in host memory.
 struct expected_tensor {
-  std::string_view where;  // prefix of messages
+  std::string_view where;  // message prefix
   dlpack::data_type type;
   std::size_t element_bytes;
   std::size_t alignment;
   std::span<const std::size_t> extents;
 };
 
-/// The location of the samples of a tensor that has passed the check.
+/// The location of the samples of a validated tensor.
 struct tensor_rows {
-  const std::byte* first;     // null only without samples
+  const std::byte* first;     // null only if there are no samples
   std::uint64_t count;        // number of samples
-  std::int64_t stride_bytes;  // bytes between the starts of samples; may be 0 or negative
-  std::size_t row_bytes;      // size of a sample, without gaps
+  std::int64_t stride_bytes;  // distance between samples in bytes; may be 0 or negative
+  std::size_t row_bytes;      // size of a contiguous sample
 };
 
-/// Returns text such as "[60000, 28, 28]".
+/// Formats numbers as in "[60000, 28, 28]".
 [[nodiscard]] inline std::string numbers_of(const std::int64_t* numbers, std::size_t count) {
   std::string text = "[";
   for (std::size_t d = 0; d < count; ++d) {
@@ -53,7 +53,7 @@ struct tensor_rows {
   return text + "]";
 }
 
-/// Validates a tensor's description. Never reads the data.
+/// Validates a tensor description. Never reads the data.
 class tensor_check {
  public:
   tensor_check(const expected_tensor& expected, const dlpack::tensor& found) noexcept
@@ -106,7 +106,7 @@ class tensor_check {
     }
   }
 
-  /// Checks the shape and returns the bytes of a sample.
+  /// Checks the shape, and returns the size of a sample in bytes.
   [[nodiscard]] std::size_t require_shape() const {
     std::int64_t bytes = static_cast<std::int64_t>(expected_.element_bytes);
     bool fits = found_.shape[0] >= 0;
@@ -133,14 +133,14 @@ class tensor_check {
     return text + "]";
   }
 
-  /// Checks the strides and returns the bytes from one sample to the next.
+  /// Checks the strides, and returns the distance between samples in bytes.
   [[nodiscard]] std::int64_t require_strides(const tensor_rows& rows) const {
     const auto row_bytes = static_cast<std::int64_t>(rows.row_bytes);
     if (found_.strides == nullptr || rows.count == 0) return row_bytes;
     std::int64_t dense = 1;
     bool fits = true;
     for (std::size_t d = rank() - 1; d > 0; --d) {
-      // The stride of a dimension of length 1 is never used.
+      // The stride of a dimension with length 1 is never used.
       fits = fits && (found_.shape[d] == 1 || found_.strides[d] == dense);
       dense *= found_.shape[d];
     }
@@ -166,7 +166,7 @@ class tensor_check {
     return "[any" + text;
   }
 
-  /// Checks the addresses and returns the first sample.
+  /// Checks the addresses, and returns the first sample.
   [[nodiscard]] const std::byte* require_data(const tensor_rows& rows) const {
     if (rows.count == 0) return nullptr;
     if (found_.data == nullptr) {
@@ -178,7 +178,7 @@ class tensor_check {
     std::uintptr_t last = 0;
     std::uintptr_t end = 0;
     const std::int64_t reach = rows.stride_bytes * (found_.shape[0] - 1);
-    // At most half of the address space, the range of pointer arithmetic.
+    // Half of the address space, which is the range of pointer arithmetic.
     constexpr auto farthest = (std::numeric_limits<std::ptrdiff_t>::max)();
     if (found_.byte_offset > static_cast<std::uint64_t>(farthest) ||
         __builtin_add_overflow(base, found_.byte_offset, &first) ||
@@ -189,7 +189,7 @@ class tensor_check {
              std::to_string(found_.byte_offset) + " bytes of offset and strides beyond it",
              "the tensor is damaged");
     }
-    // Strides are whole elements, so all samples are aligned like the first sample.
+    // Strides are multiples of the element size, so all samples are aligned like the first sample.
     if (first % expected_.alignment != 0) {
       refuse("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
              std::to_string(first % expected_.alignment) + " bytes past one", "copy the tensor");
@@ -204,33 +204,34 @@ class tensor_check {
 
 }  // namespace detail
 
-/// A tensor of another library in host memory as a sequence of samples. The outermost dimension
-/// counts the samples, and each sample is an array of `Extents`, fixed or `dyn`. Nothing is copied.
-/// Any stride between samples is allowed, as in a slice or a reversed array; each sample must be
-/// contiguous.
+/// A host tensor from another library, as a sequence of samples. The outermost dimension is the
+/// number of samples, and each sample is an array of `Extents`, fixed or `dyn`. Data is not copied.
+/// Any stride between samples is allowed, as in a slice or a reversed array, but each sample must
+/// be contiguous.
 ///
-/// Copies share ownership of the tensor; the last copy calls the deleter, on its thread. Therefore
-/// a worker may release a Python tensor: the producer's deleter must take the interpreter lock
-/// itself, as those of numpy and PyTorch do. The memory must not change while the tensor exists.
-/// Reading is thread-safe.
+/// Copies share ownership of the tensor. The thread that destroys the last copy calls the deleter,
+/// so a worker may release a Python tensor. The producer's deleter must acquire the Python GIL
+/// itself, as in NumPy and PyTorch. The memory must not change while the tensor exists. Reading is
+/// thread-safe.
 template <dlpack::element T, std::size_t... Extents>
 class imported_tensor {
  public:
-  /// The type of an element, for reading.
+  /// Element type, read-only.
   using element_type = const T;
   using value_type = T;
-  /// The extents of a sample.
+  /// Extents of a sample.
   using extents_type = penstock::extents<Extents...>;
 
-  /// Takes ownership of the tensor. Throws `dlpack_error`, whose message begins with `where`, for
-  /// null, an unsupported version, or a mismatch of rank, type, device, shape or strides. Also
-  /// throws `std::bad_alloc`. In both cases the deleter is called.
+  /// Takes ownership of the tensor. Throws `dlpack_error`, whose message begins with `where`, for a
+  /// null pointer, an unsupported version, or a mismatch of rank, type, device, shape or strides.
+  /// Also throws `std::bad_alloc`. After an exception, the deleter has been called.
   imported_tensor(  // NOLINT: implicit, so that a dataset takes tensors directly
       dlpack::managed_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
-  /// Takes ownership of a tensor of the older layout. Throws what the other constructor throws.
+  /// Takes ownership of a tensor of the unversioned layout. Throws the errors of the other
+  /// constructor.
   imported_tensor(  // NOLINT: implicit, for the same reason
       dlpack::unversioned_ptr managed, std::string_view where = "from_dlpack")
       : imported_tensor(array_of(managed.get(), where), where) {
@@ -241,21 +242,21 @@ class imported_tensor {
   [[nodiscard]] std::uint64_t size() const noexcept { return rows_.count; }
   /// Returns the extents of a sample.
   [[nodiscard]] const extents_type& extents() const noexcept { return extents_; }
-  /// Returns the distance between samples in bytes. The distance is negative if the samples are in
-  /// reverse order, and 0 if they share their memory.
+  /// Returns the distance between samples in bytes. It is negative for samples in reverse order,
+  /// and 0 for samples that share memory.
   [[nodiscard]] std::ptrdiff_t stride_bytes() const noexcept { return rows_.stride_bytes; }
 
-  /// Returns sample `index` < `size()`, in the tensor's memory.
+  /// Returns sample `index` in tensor memory. `index` must be less than `size()`.
   [[nodiscard]] tensor_view<const T, Extents...> operator[](std::uint64_t index) const noexcept {
     return {address(index), extents_};
   }
 
-  /// Returns true if the samples are contiguous, as `flat` requires.
+  /// Returns true if all samples are contiguous, as required by `flat`.
   [[nodiscard]] bool is_contiguous() const noexcept {
     return rows_.count < 2 || rows_.stride_bytes == static_cast<std::int64_t>(rows_.row_bytes);
   }
-  /// Returns all samples as an array, which must not outlive the tensor. Pass the array to a
-  /// `memory_dataset`, for example. Throws `dlpack_error` if the samples are not contiguous.
+  /// Returns all samples as an array, for example for a `memory_dataset`. The array must not
+  /// outlive the tensor. Throws `dlpack_error` if the samples are not contiguous.
   [[nodiscard]] std::span<const T> flat() const {
     if (is_contiguous()) return {address(0), static_cast<std::size_t>(size()) * extents_.size()};
     throw dlpack_error("imported_tensor", "strides",
@@ -301,13 +302,14 @@ class imported_tensor {
   std::shared_ptr<void> owner_;
 };
 
-/// Returns a tensor of another library as samples of `Extents`: `ps::from_dlpack<float, 3, 224,
-/// 224>(std::move(tensor))`. Throws what `imported_tensor` throws.
+/// Imports a tensor from another library as samples with `Extents`:
+/// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`. Throws the errors of
+/// `imported_tensor`.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::managed_ptr managed) {
   return {std::move(managed)};
 }
-/// Takes ownership of a tensor of the older layout.
+/// Imports a tensor of the unversioned layout.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::unversioned_ptr managed) {
   return {std::move(managed)};
@@ -322,7 +324,7 @@ struct imported_field<Field, extents<Extents...>> {
   using type = imported_tensor<typename Field::value_type, Extents...>;
 };
 
-/// The tensor of a field, with the field's name for messages.
+/// The tensor of a field, with the field name for messages.
 template <class Field>
 class tensor_of_field {
  public:
@@ -335,7 +337,7 @@ class tensor_of_field {
       : tensor_(std::move(managed), where()) {}
 
   [[nodiscard]] const type& get() const noexcept { return tensor_; }
-  /// Returns the prefix of this field's messages.
+  /// Returns the message prefix for this field.
   [[nodiscard]] static std::string where() {
     return "tensor_dataset: field \"" + Field::key.str() + "\"";
   }
@@ -346,21 +348,21 @@ class tensor_of_field {
 
 }  // namespace detail
 
-/// A dataset over tensors of other libraries. Only the specialization for records is defined.
+/// A dataset of tensors from other libraries. Only the specialization for records is defined.
 template <penstock::record_type Record>
 class tensor_dataset;
 
-/// A dataset over tensors of other libraries in host memory, one per field, in the record's order:
-/// `dlpack::managed_ptr`, `dlpack::unversioned_ptr`, or results of `from_dlpack`. Copies nothing
-/// until a sample is read. Any stride between samples is allowed.
+/// A dataset of host tensors from other libraries, one for each field in record order. Each is a
+/// `dlpack::managed_ptr`, a `dlpack::unversioned_ptr`, or a result of `from_dlpack`. Data is copied
+/// only when a sample is read. Any stride between samples is allowed.
 ///
 ///     using digit = ps::record<ps::field<"image", float, 28, 28>,
 ///                              ps::field<"label", std::int64_t>>;
 ///     ps::tensor_dataset<digit> digits{std::move(images), std::move(labels)};
 ///
-/// Shares ownership of the tensors with its copies, see `imported_tensor`. A loader that takes the
-/// dataset keeps them alive. Dynamic extents are those of the tensors. Reading is thread-safe.
-/// Prefetches rows into the cache, four ahead.
+/// Copies share ownership of the tensors (see `imported_tensor`). A loader that owns the dataset
+/// keeps the tensors alive. Dynamic extents are those of the tensors. Reading is thread-safe.
+/// Prefetches rows into the CPU cache, four samples ahead.
 template <class... Fields>
 class tensor_dataset<record<Fields...>> {
  public:
@@ -369,10 +371,10 @@ class tensor_dataset<record<Fields...>> {
                 "penstock::tensor_dataset: all rows of a tensor have the same length: write your "
                 "own dataset for a ragged field, see docs/ragged.md");
 
-  /// Takes one tensor for each field. Throws `dlpack_error`, which names the field, if a tensor
-  /// does not match its field, see `imported_tensor`, or if its number of samples differs from the
-  /// first tensor's. In that case tensors that were already taken are freed, and the caller keeps
-  /// the others.
+  /// Takes ownership of one tensor for each field. Throws `dlpack_error` with the field name if a
+  /// tensor does not match its field (see `imported_tensor`), or if its number of samples differs
+  /// from the first tensor. After an exception, the converted tensors have been freed, and the
+  /// caller still owns the others.
   explicit tensor_dataset(detail::tensor_of_field<Fields>... tensors)
       : tensors_(std::move(tensors)...),
         layout_(std::apply(
@@ -388,7 +390,7 @@ class tensor_dataset<record<Fields...>> {
 
   /// Returns the number of samples.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Returns the extents of a sample, from the tensors.
+  /// Returns the extents of a sample, determined by the tensors.
   [[nodiscard]] const record_extents<record_type>& extents() const noexcept {
     return layout_.extents();
   }
@@ -399,13 +401,13 @@ class tensor_dataset<record<Fields...>> {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// Returns a reference to the sample in the tensors. Throws `index_error`.
+  /// Returns a view of a sample in tensor memory. Throws `index_error`.
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("tensor_dataset", index, size_);
     return {rows(index), layout_.extents()};
   }
 
-  /// Prefetches the sample into the cache. Does nothing for an index out of range.
+  /// Prefetches a sample into the CPU cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {

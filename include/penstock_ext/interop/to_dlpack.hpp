@@ -15,7 +15,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An exported tensor with its context, in one allocation.
+/// An exported tensor and its context in one allocation.
 template <class Managed, class Batch, std::size_t Rank>
 struct exported_tensor {
   shared_batch<Batch> batch;
@@ -28,8 +28,8 @@ struct exported_tensor {
   }
 };
 
-/// Returns the location of a batch's memory: the device's `dlpack_kind`, or for page-locked host
-/// memory its `dlpack_pinned_kind`, if it has such a kind.
+/// Returns the location of the batch memory: the device's `dlpack_kind`, or the
+/// `dlpack_pinned_kind` for page-locked host memory, if defined.
 template <class Batch>
 [[nodiscard]] dlpack::place place_of(const shared_batch<Batch>& batch, bool pinned_as_cpu) {
   using device_type = typename Batch::device_type;
@@ -57,7 +57,7 @@ template <class Batch>
   return {dlpack::device_kind::cpu, 0};
 }
 
-/// Exports the field called `Name` with `batch` as its owner. Leaves the version and the flags 0.
+/// Exports the field `Name` with `batch` as its owner. Leaves the version and the flags at 0.
 template <class Managed, name Name, class Batch>
 [[nodiscard]] Managed* export_field(shared_batch<Batch> batch, bool pinned_as_cpu) {
   const auto view = batch.template get<Name>();
@@ -73,7 +73,7 @@ template <class Managed, name Name, class Batch>
   constexpr std::size_t rank = view_type::rank;
   using exported = exported_tensor<Managed, Batch, rank>;
   const dlpack::place where = place_of(batch, pinned_as_cpu);
-  // DLPack requires a null pointer if the tensor has no elements.
+  // DLPack requires a null pointer for a tensor without elements.
   void* const data = view.size() == 0 ? nullptr : const_cast<value_type*>(view.data());  // NOLINT
   auto* const made = new exported{std::move(batch), view.shape(), view.strides()};
   made->managed.context = made;
@@ -89,7 +89,7 @@ template <class Managed, name Name, class Batch>
   return &made->managed;
 }
 
-/// Calls `export_field` with the newest layout.
+/// Exports a field in the versioned layout.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::managed_ptr export_versioned(shared_batch<Batch> batch, bool read_only,
                                                    bool pinned_as_cpu) {
@@ -99,8 +99,8 @@ template <name Name, class Batch>
   return dlpack::managed_ptr{made};
 }
 
-/// Blocks until the stream that fills a batch in host memory has finished, because nothing else
-/// waits for that stream.
+/// Blocks until the stream that fills a batch in host memory has finished, because the consumer
+/// does not wait for that stream.
 template <class Batch>
 void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
   using device_type = typename Batch::device_type;
@@ -113,18 +113,18 @@ void wait_for_host_memory([[maybe_unused]] const shared_batch<Batch>& batch) {
 
 }  // namespace detail
 
-/// Options of an exported tensor.
+/// Export options of a tensor.
 struct dlpack_options {
-  /// Forbids the consumer from writing, see `dlpack::flag_read_only`.
+  /// If true, the consumer must not write (see `dlpack::flag_read_only`).
   bool read_only = false;
-  /// Declares page-locked memory to be ordinary memory, for consumers that do not support
-  /// `dlpack::device_kind::cuda_host`, such as older versions of PyTorch and JAX.
+  /// If true, page-locked memory is exported as ordinary host memory, for consumers that do not
+  /// support `dlpack::device_kind::cuda_host`, such as older versions of PyTorch and JAX.
   bool pinned_as_cpu = false;
 };
 
-/// Exports the field called `Name` as a tensor for any array library, without a copy: row-major,
-/// with the shape (samples, field's extents...), explicit strides and offset 0. The tensor holds a
-/// copy of `batch`, which its deleter releases on any thread. The last copy ends the lease.
+/// Exports the field `Name` as a tensor for any array library, without copying. The tensor is
+/// row-major with the shape (samples, field extents...), explicit strides and offset 0. The tensor
+/// holds a copy of `batch`, which its deleter releases on any thread. The last copy ends the lease.
 /// Allocates once. Throws `std::bad_alloc`.
 ///
 ///     auto batch = ps::share(std::move(lease));
@@ -132,8 +132,8 @@ struct dlpack_options {
 ///     auto labels = ps::to_dlpack<"label">(batch);  // again when both are deleted
 ///
 /// A tensor in GPU memory may be used on the feed's stream. For another stream, use the overload
-/// with a consumer stream. A tensor in host memory may be used at once: if a stream of the CPU
-/// device fills it, the call waits for that stream.
+/// with a consumer stream. A tensor in host memory may be used immediately, because the call waits
+/// for the stream that fills it, if any.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
                                             const dlpack_options& options = {}) {
@@ -141,13 +141,13 @@ template <name Name, class Batch>
   return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
-/// Exports a field for work on `consumer`, like `__dlpack__(stream)` of Python's array interface.
-/// That stream waits for the batch's copy. The slot is reused only after the work that is queued on
-/// the stream when the lease ends, see `shared_batch::also_used_on`. The stream must outlive the
-/// lease. Throws what the device throws, in which case nothing is exported.
+/// Exports a field for work on the stream `consumer`, like `__dlpack__(stream)` in Python. The
+/// stream waits for the batch copy. The slot is reused only after all work that is queued on the
+/// stream when the lease ends (see `shared_batch::also_used_on`). The stream must outlive the
+/// lease. Throws the errors of the device without exporting anything.
 ///
-/// Python's numbers 1 and 2 are `cudaStreamLegacy` and `cudaStreamPerThread`, of which the second
-/// is refused. -1 requests no wait, like the overload without a stream.
+/// In Python, stream 1 is `cudaStreamLegacy` and stream 2 is `cudaStreamPerThread`, which is
+/// rejected. Stream -1 requests no wait and corresponds to the overload without a stream.
 template <name Name, class Batch>
   requires detail::has_stream<Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
@@ -157,7 +157,7 @@ template <name Name, class Batch>
   return detail::export_versioned<Name>(std::move(batch), options.read_only, options.pinned_as_cpu);
 }
 
-/// Exports a field in the older layout, which has no read-only flag. The other options apply.
+/// Exports a field in the unversioned layout, which has no read-only flag. The other options apply.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(shared_batch<Batch> batch,
                                                             bool pinned_as_cpu = false) {
@@ -166,7 +166,7 @@ template <name Name, class Batch>
       detail::export_field<dlpack::unversioned_tensor, Name>(std::move(batch), pinned_as_cpu)};
 }
 
-/// Exports a field in the older layout for work on `consumer`, see `to_dlpack`.
+/// Exports a field in the unversioned layout for work on the stream `consumer` (see `to_dlpack`).
 template <name Name, class Batch>
   requires detail::has_stream<Batch>
 [[nodiscard]] dlpack::unversioned_ptr to_dlpack_unversioned(

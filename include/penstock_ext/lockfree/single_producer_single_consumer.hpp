@@ -32,26 +32,27 @@ class spsc_ring {
   boost::lockfree::spsc_queue<T> queue_;
 };
 
-/// Asymmetric fences, for which only the sleeping side pays, with a full fence on every core that
-/// runs a thread of this process (membarrier(2)). If the kernel does not support this, as in some
-/// sandboxes, both sides use ordinary fences.
+/// Asymmetric fences, whose cost is paid only by the sleeping side. It executes a full fence on
+/// each core that runs a thread of this process (membarrier(2)). If the kernel does not support
+/// membarrier, as in some sandboxes, both sides use ordinary fences.
 template <class Atomics>
 class asymmetric_fences {
  public:
-  /// Registers the process. The first call in a multi-threaded process takes some milliseconds.
+  /// Registers the process. The first call in a multi-threaded process takes several milliseconds.
   asymmetric_fences() noexcept
       : has_kernels_(in_kernel(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0) {}
 
   void light() const noexcept {
     if (has_kernels_) {
-      std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler must not reorder either
+      std::atomic_signal_fence(std::memory_order_seq_cst);  // prevents reordering by the compiler
     } else {
       Atomics::fence();
     }
   }
   void heavy() const noexcept {
     Atomics::fence();
-    if (has_kernels_) in_kernel(MEMBARRIER_CMD_PRIVATE_EXPEDITED);  // can't fail once registered
+    // Cannot fail after registration.
+    if (has_kernels_) in_kernel(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   }
 
  private:
@@ -68,8 +69,9 @@ class asymmetric_fences {
 ///
 ///     ps::batch_queue<ticket, ps::single_producer_single_consumer> queue{16};
 ///
-/// Implemented by `boost::lockfree::spsc_queue`. A push or pop that wakes no thread needs no fence.
-/// Instead, a thread that is about to sleep pays for both sides, which takes some microseconds.
+/// Implemented by `boost::lockfree::spsc_queue`. A push or pop that wakes no thread does not need a
+/// fence. Instead, a thread that is about to sleep executes the fences of both sides, which takes
+/// several microseconds.
 struct single_producer_single_consumer {
   template <detail::queue_ticket T, class Atomics>
   using ring = detail::spsc_ring<T>;

@@ -15,10 +15,10 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown if a sample that is narrowed to bytes contains an infinity or a NaN.
+/// Thrown if a sample that is narrowed to bytes contains an infinity or NaN.
 class [[gnu::visibility("default")]] not_finite : public error {
  public:
-  /// Reports `value` in element `element` of the field `field` of sample `sample`.
+  /// Describes `value` in element `element` of the field `field` in sample `sample`.
   not_finite(const name& field, std::uint64_t sample, std::size_t element, float value)
       : error("narrowed: field \"" + field.str() + "\", sample " + std::to_string(sample) +
               ", element " + std::to_string(element) +
@@ -27,9 +27,9 @@ class [[gnu::visibility("default")]] not_finite : public error {
               "exclude the sample"),
         sample_(sample),
         element_(element) {}
-  /// Returns the sample's index in the narrowed dataset.
+  /// Returns the sample index in the narrowed dataset.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// Returns the element's row-major position in the field.
+  /// Returns the row-major index of the element in the field.
   [[nodiscard]] std::size_t element() const noexcept { return element_; }
 
  private:
@@ -42,12 +42,12 @@ class [[gnu::visibility("default")]] not_finite : public error {
   std::size_t element_;
 };
 
-/// The values that bytes represent: byte b is `zero + scale * b`.
+/// An affine quantization: byte b represents `zero + scale * b`.
 struct affine_scale {
-  float scale = 1.0F;  ///< the step between adjacent bytes
-  float zero = 0.0F;   ///< the value of byte 0
+  float scale = 1.0F;  ///< step between adjacent bytes
+  float zero = 0.0F;   ///< value of byte 0
 
-  /// Returns the value of `byte`, rounded once, with the same bits on device and host. Usable in
+  /// Returns the value of `byte`, rounded once, bit-identical on device and host. Usable in
   /// kernels.
   [[nodiscard]] PENSTOCK_HOST_DEVICE float operator()(std::int8_t byte) const noexcept {
     return std::fma(static_cast<float>(byte), scale, zero);
@@ -60,9 +60,9 @@ struct affine_scale {
 /// finite, with `min` <= `max`.
 ///
 /// If the range contains 0, a byte represents 0 exactly. Every byte is then an exact multiple of
-/// the step, so the error is at most half a step. Otherwise the error may also include the rounding
-/// of a float. A range of a single number is exact. The outermost byte may exceed the range by half
-/// a step, which may be infinity beyond 3e38.
+/// the step, so the error is at most half a step. Otherwise the error may also include a float
+/// rounding error. A single-value range is exact. The outermost byte may exceed the range by half a
+/// step, which may overflow to infinity beyond 3e38.
 [[nodiscard]] constexpr affine_scale affine_over(float min, float max) noexcept {
   if (!(min < max)) return {0.0F, min};
   const double low = static_cast<double>(min);
@@ -77,7 +77,7 @@ struct affine_scale {
   if (!has_zero) {
     return {static_cast<float>(scale), static_cast<float>(low + 128.0 * scale)};
   }
-  // The byte of 0, rounded by truncation, which is correct for a non-negative number.
+  // The byte that represents 0, rounded by truncation, which is correct for a non-negative number.
   const double steps_up = -low / scale + 0.5;
   const int byte = static_cast<int>(steps_up) - 128;
   return {static_cast<float>(scale), static_cast<float>(-scale * byte)};

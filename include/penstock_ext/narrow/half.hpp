@@ -11,16 +11,16 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The upper 16 bits of a float, for storing and copying; bit-compatible with CUDA's
-/// `__nv_bfloat16`. A bfloat16 has 8 significant bits and the range of a float. The class converts
-/// from and to float, and has no arithmetic. Usable in kernels.
+/// A bfloat16 storage type, which is the upper half of a float. Bit-compatible with CUDA's
+/// `__nv_bfloat16`. Has 8 significant bits and the range of a float. Converts from and to float but
+/// does not provide arithmetic. Usable in kernels.
 class bfloat16 {
  public:
   /// Has an indeterminate value.
   bfloat16() = default;
 
-  /// Rounds to nearest, with ties to even, and to infinity beyond the largest value. A NaN stays a
-  /// NaN, with the upper bits of its payload.
+  /// Rounds to nearest, ties to even. Values beyond the largest finite value become infinity. A NaN
+  /// remains a NaN with the upper bits of its payload.
   PENSTOCK_HOST_DEVICE constexpr explicit bfloat16(float value) noexcept : bits_(nearest(value)) {}
 
   /// Returns the exact value.
@@ -35,7 +35,7 @@ class bfloat16 {
     made.bits_ = bits;
     return made;
   }
-  /// Returns the bits: sign, 8 of exponent, 7 of mantissa.
+  /// Returns the bits: 1 sign bit, 8 exponent bits and 7 mantissa bits.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -52,17 +52,16 @@ class bfloat16 {
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16>,
               "copied to the device as bytes");
 
-/// IEEE 754's binary16, for storing and copying; bit-compatible with CUDA's `__half`. A half has 11
-/// significant bits, and absolute values from 2^-24 to 65,504. The class converts from and to
-/// float, and has no arithmetic. Usable in kernels.
+/// An IEEE 754 binary16 storage type, bit-compatible with CUDA's `__half`. Has 11 significant bits,
+/// and absolute values from 2^-24 to 65,504. Converts from and to float but does not provide
+/// arithmetic. Usable in kernels.
 class half {
  public:
   /// Has an indeterminate value.
   half() = default;
 
-  /// Rounds to nearest, with ties to even, and to infinity at 65,520 and above. A NaN stays a NaN,
-  /// with the upper bits of its payload. The result equals that of the processor's instruction
-  /// (F16C).
+  /// Rounds to nearest, ties to even. Values of 65,520 and above become infinity. A NaN remains a
+  /// NaN with the upper bits of its payload. The result equals that of the CPU instruction (F16C).
   PENSTOCK_HOST_DEVICE constexpr explicit half(float value) noexcept : bits_(nearest(value)) {}
 
   /// Returns the exact value.
@@ -83,7 +82,7 @@ class half {
     made.bits_ = bits;
     return made;
   }
-  /// Returns the bits: sign, 5 of exponent, 10 of mantissa.
+  /// Returns the bits: 1 sign bit, 5 exponent bits and 10 mantissa bits.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::uint16_t bits() const noexcept { return bits_; }
 
  private:
@@ -95,7 +94,7 @@ class half {
     std::uint32_t narrow = (magnitude - 0x38000000U + 0x0fffU + ((magnitude >> 13U) & 1U)) >> 13U;
     if (magnitude < 0x38800000U) {
       // For values below the smallest normal half, the sum with 0.5 has a step of 2^-24, to which
-      // the processor rounds.
+      // the CPU rounds.
       const float sum = __builtin_bit_cast(float, magnitude) + 0.5F;
       narrow = __builtin_bit_cast(std::uint32_t, sum) - 0x3f000000U;
     }

@@ -26,8 +26,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns true if a record has a float field called `Name`. Otherwise compilation fails with one
-/// readable message.
+/// Returns true if a record has a float field `Name`. Otherwise compilation fails with a readable
+/// message.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_floats() {
   constexpr bool is_there = Record::template has_field<Name>;
@@ -43,7 +43,7 @@ template <record_type Record, name Name>
   }
 }
 
-/// Returns true if the names of the scale fields of `Name` are unused in a record.
+/// Returns true if the names of the scale fields of `Name` are not used in a record.
 template <record_type Record, name Name>
 [[nodiscard]] consteval bool has_room_for_scales() {
   constexpr bool is_short = has_room_for_suffix(Name);
@@ -62,14 +62,13 @@ template <record_type Record, name Name>
   }
 }
 
-/// The result of `narrowed`: `data | narrowed<"x", T>()`.
+/// The adaptor returned by `narrowed`, as in `data | narrowed<"x", T>()`.
 template <name Name, class T, class F, bool IsScaled>
 class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> {
  public:
-  /// Stores the conversion until it is applied to a dataset.
   explicit narrowed_adaptor(F function) : function_(function) {}
 
-  /// Returns the dataset `data`, narrowed.
+  /// Returns the dataset `data` with the narrowed field.
   template <class Data>
   [[nodiscard]] auto operator()(Data&& data) && {
     using base = stored_dataset_t<Data>;
@@ -104,15 +103,15 @@ class narrowed_adaptor : public adaptor<narrowed_adaptor<Name, T, F, IsScaled>> 
 
 /// Stores the floats of field `Name` in fewer bytes, so that fewer bytes are copied to the device:
 /// `data | narrowed<"x", half>()`. The other fields do not change. The field may have any extents,
-/// but no field may be ragged. The workers write the narrow values directly into the batch. If the
-/// dataset has no `view`, a worker first reads the sample into its own memory.
+/// but no field may be ragged. Workers write the narrow values directly into the batch. If the
+/// dataset has no `view`, a worker first reads the sample into its own buffer.
 ///
-/// - `half`, `bfloat16`: half the bytes, rounded to nearest. Values beyond the largest half,
-///   65,504, become infinity.
-/// - `std::int8_t`: a quarter of the bytes, with a scale per sample. Two float fields are appended,
-///   "x_scale" and "x_zero": byte b represents `zero + scale * b`, see `affine_over`. The error is
-///   at most half a step, a 510th of the sample's range. An infinity or NaN throws `not_finite`,
-///   which names the sample. The field's name may have at most 26 characters.
+/// - `half`, `bfloat16`: half the bytes, rounded to nearest. Values that round beyond 65,504, the
+///   largest half, become infinity.
+/// - `std::int8_t`: a quarter of the bytes, with a scale for each sample. Two float fields,
+///   "x_scale" and "x_zero", are appended. Byte b represents `zero + scale * b` (see
+///   `affine_over`). The error is at most half a step, 1/510 of the sample's range. An infinity or
+///   NaN causes `not_finite` with the sample index. The field name may have at most 26 characters.
 ///
 /// `widen<"x">()` restores the floats on the device after the copy. Loader states of the dataset
 /// and of the narrowed dataset are interchangeable, because the samples are the same.
@@ -130,11 +129,11 @@ template <name Name, class T>
   }
 }
 
-/// Stores the floats of field `Name` as bytes with a fixed scale. Use it if the range of all values
-/// is known: `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with `affine_over(min,
-/// max)`. Values outside the range are clamped; an infinity or NaN throws `not_finite`. The scale
-/// is not part of the batch: pass the same `by` to `widen`. Throws `option_error` if the scale is
-/// not a positive number or the zero is not a number.
+/// Stores the floats of field `Name` as bytes with a fixed scale, for values with a known range:
+/// `data | narrowed<"x", std::int8_t>({.scale = 0.02F})`, or with `affine_over(min, max)`. Values
+/// outside the range are clamped. An infinity or NaN causes `not_finite`. The batch does not
+/// contain the scale, so the same `by` must be passed to `widen`. Throws `option_error` if the
+/// scale is not finite and positive, or the zero is not finite.
 template <name Name, class T>
 [[nodiscard]] auto narrowed(const affine_scale& by) {
   constexpr bool is_byte = std::is_same_v<T, std::int8_t>;
@@ -154,7 +153,7 @@ template <name Name, class T>
 
 namespace detail {
 
-/// The result of `widen`: a `device_transform` of the CPU device.
+/// The transform returned by `widen`: a `device_transform` for the CPU device.
 template <std::size_t Fixed, name... Names>
 class cpu_widening {
   template <record_type In>
@@ -165,16 +164,16 @@ class cpu_widening {
   template <record_type In>
   using record_for = typename batches<In>::type;
 
-  /// Stores `fixed`, the scales that are not in the batch.
+  /// Stores the fixed scales.
   explicit cpu_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
-  /// Returns the extents, which do not change.
+  /// Returns the extents unchanged.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return batches<In>::extents(lengths);
   }
 
-  /// Queues the widening of a batch on `stream`.
+  /// Enqueues the widening of a batch on `stream`.
   template <record_type In>
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cpu_stream_ref stream) const {
@@ -218,12 +217,13 @@ class cpu_widening {
 
 }  // namespace detail
 
-/// Returns a transform of a `transfer` on the CPU device that restores the floats of `narrowed`
-/// fields after the copy: `transfer feed{loader, stream, widen<"x">()}`. Narrow values are copied,
-/// and the consumer gets batches of the original record. For CUDA use `widen_on_device`.
+/// Returns a `transfer` transform for the CPU device that restores the floats of `narrowed` fields
+/// after the copy: `transfer feed{loader, stream, widen<"x">()}`. The transfer copies narrow
+/// values, and the consumer receives batches of the original record. For CUDA, use
+/// `widen_on_device`.
 ///
-/// Scales per sample come from the batch's fields "x_scale" and "x_zero", which are removed from
-/// the result. Fixed scales are arguments, in the order of the fields:
+/// Scales for each sample are read from the batch fields "x_scale" and "x_zero", which are removed
+/// from the result. Fixed scales are arguments, in the order of the names:
 /// `widen<"x", "y">(of_x, of_y)`.
 template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)

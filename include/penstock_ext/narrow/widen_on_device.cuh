@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-/// Restores floats on the device from narrow fields. Needs nvcc.
+/// Restores floats from narrow fields on a CUDA device. Requires nvcc.
 
 #include <array>
 #include <concepts>
@@ -39,10 +39,10 @@ namespace detail {
 #endif
 }
 
-/// Division by a number that is known before the launch, after Granlund and Montgomery, 1994.
-/// Multiplying by the reciprocal gives the quotient, or the quotient minus 1. If all numbers fit
-/// into 32 bits, uses 32-bit arithmetic and the reciprocal's upper half. A 64-bit division would be
-/// a function call that spills registers.
+/// Division by a divisor known before the launch (Granlund and Montgomery, 1994). Multiplying by
+/// the reciprocal yields the quotient or the quotient minus 1. If all operands fit into 32 bits,
+/// uses 32-bit arithmetic and the upper half of the reciprocal. A 64-bit division would be a
+/// function call that spills registers.
 struct known_divisor {
   explicit known_divisor(std::size_t by) : divisor(by), reciprocal(~std::uint64_t{0} / by) {}
 
@@ -58,13 +58,13 @@ struct known_divisor {
   std::uint64_t reciprocal;
 };
 
-/// A task's function that converts bytes to floats with the scale of their sample.
+/// A task function that converts bytes to floats with the scale of their sample.
 struct sample_scale {
   using takes_place = void;
 
   const float* scales;
   const float* zeros;
-  known_divisor elements;  // number of elements of a sample
+  known_divisor elements;  // number of elements in a sample
 
   [[nodiscard]] __device__ float operator()(std::int8_t byte, std::size_t at) const {
     const std::size_t sample = elements.quotient(at);
@@ -72,7 +72,7 @@ struct sample_scale {
   }
 };
 
-/// The result of `widen_on_device`: a `device_transform` of the CUDA device.
+/// The transform returned by `widen_on_device`: a `device_transform` for the CUDA device.
 template <std::size_t Fixed, name... Names>
 class cuda_widening {
   template <record_type In>
@@ -85,16 +85,17 @@ class cuda_widening {
   template <record_type In>
   using record_for = typename batches<In>::type;
 
-  /// Stores `fixed`, the scales that are not in the batch.
+  /// Stores the fixed scales.
   explicit cuda_widening(const std::array<affine_scale, Fixed>& fixed) : fixed_(fixed) {}
 
-  /// Returns the extents, which do not change.
+  /// Returns the extents unchanged.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return batches<In>::extents(lengths);
   }
 
-  /// Loads the kernels now, because loading them at the first launch would wait for the device.
+  /// Loads the kernels in advance, because loading at the first launch would synchronize the
+  /// device.
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     using list =
@@ -103,7 +104,8 @@ class cuda_widening {
     load_tasks<list>(device);
   }
 
-  /// Queues a single launch on the thread's current device. Throws `cuda_error` or a derived type.
+  /// Enqueues a single launch on the thread's current device. Throws `cuda_error` or a derived
+  /// type.
   template <record_type In>
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cuda_stream_ref stream) const {
@@ -158,10 +160,10 @@ class cuda_widening {
 
 }  // namespace detail
 
-/// Returns the counterpart of `widen` for the CUDA device: a transform of a `transfer` that
-/// restores the floats of `narrowed` fields with a single launch after the copy: `transfer
-/// feed{loader, stream, widen_on_device<"x">()}`. The launch overlaps the next copy, and copies the
-/// other fields too. Results equal those of `widen` bit for bit.
+/// Returns the CUDA counterpart of `widen`: a `transfer` transform that restores the floats of
+/// `narrowed` fields after the copy, as in `transfer feed{loader, stream, widen_on_device<"x">()}`.
+/// A single launch widens these fields and copies the others, and overlaps the next copy. The
+/// results are bit-identical to `widen`.
 template <name... Names, std::same_as<affine_scale>... Scales>
   requires(sizeof...(Names) > 0)
 [[nodiscard]] detail::cuda_widening<sizeof...(Scales), Names...> widen_on_device(

@@ -17,11 +17,11 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Identifies the dataset to which a quarantine list must belong.
+/// Identifies the dataset that a quarantine list belongs to.
 struct quarantine_of {
-  /// The number of samples in the dataset, before `subset` or `concat` is applied.
+  /// Number of samples in the dataset, before `subset` or `concat` is applied.
   std::uint64_t dataset = 0;
-  /// The index of the dataset among those that `concat` joins, see `sample_origin::part`.
+  /// Index of the dataset among those joined by `concat` (see `sample_origin::part`).
   std::uint64_t part = 0;
 };
 
@@ -32,9 +32,9 @@ class quarantine_reader {
  public:
   explicit quarantine_reader(std::istream& in) : in_(&in) {}
 
-  /// Returns the indices that belong to `wanted`, or to the only dataset of the list.
+  /// Returns the indices for `wanted`, or for the only dataset in the list.
   [[nodiscard]] std::vector<std::uint64_t> read(const std::optional<quarantine_of>& wanted) {
-    bool is_wanted = !wanted;  // true if the lines that follow belong to `wanted`
+    bool is_wanted = !wanted;  // true if the following lines belong to `wanted`
     bool is_found = false;
     for (std::string line; std::getline(*in_, line);) {
       ++number_;
@@ -125,23 +125,23 @@ class quarantine_reader {
 
   std::istream* in_;
   std::uint64_t number_ = 0;         // line number
-  std::optional<quarantine_of> of_;  // the dataset of the current lines
+  std::optional<quarantine_of> of_;  // dataset of the current lines
   std::vector<std::uint64_t> indices_;
 };
 
 }  // namespace detail
 
 /// Reads the indices of a quarantine list. The result is sorted and contains each index once. The
-/// list has one decimal index per line. Blanks, empty lines, and comments from '#' to the end of a
-/// line are ignored. A head, as `write_quarantine` writes it, is optional. If there is a head, the
-/// indices must be less than the size of its dataset. Throws `error` for the first malformed line,
-/// and if the list is for several datasets.
+/// list has one decimal index on each line. Blanks, empty lines, and comments from '#' to the end
+/// of a line are ignored. A header, as written by `write_quarantine`, is optional. If there is a
+/// header, the indices must be less than its dataset size. Throws `error` for the first malformed
+/// line, and if the list is for several datasets.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in) {
   return detail::quarantine_reader{in}.read(std::nullopt);
 }
 
-/// Reads the indices of a quarantine list that belong to the dataset `of`, whose head the list must
-/// contain. Throws `error` if the list belongs to another dataset or has no head.
+/// Reads the indices in a quarantine list for the dataset `of`. The list must contain the dataset's
+/// header. Throws `error` if the list belongs to another dataset or has no header.
 [[nodiscard]] inline std::vector<std::uint64_t> read_quarantine(std::istream& in,
                                                                 const quarantine_of& of) {
   return detail::quarantine_reader{in}.read(of);

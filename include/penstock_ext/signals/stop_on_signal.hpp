@@ -26,27 +26,27 @@
 #include <penstock/threads/support/exit_handler.hpp>
 #include <penstock_ext/signals/support/signals_blocked.hpp>
 
-/// State that exists once in a process, because a signal has one handler. Objects with and without
-/// `PENSTOCK_COMPILED` share it, so it is declared outside the inline namespace and consists of
-/// standard types. If its layout changes, it needs a new name.
+/// State that exists once in a process, because a signal has only one handler. Translation units
+/// with and without `PENSTOCK_COMPILED` share it, so it is declared outside the inline namespace
+/// and consists of standard types. If its layout changes, it needs a new name.
 namespace penstock::per_process {
 
 /// State that signal handlers share with the threads that wait for signals. The object is
 /// constant-initialized and never destroyed, so a handler that runs late can still use it.
 ///
-/// A handler accesses the object only by lock-free atomics and by a system call that wakes threads.
+/// A handler accesses the object only through lock-free atomics and a system call that wakes
+/// threads.
 struct signal_board {
   // Invariant: the handler of a claimed signal sets the signal's bit before it advances `changes`.
-  // A new claim of the signal clears the bit. Everywhere in this file, bit n - 1 represents signal
-  // number n.
+  // A new claim of the signal clears the bit. In this file, bit n - 1 always represents signal n.
   std::atomic<std::uint64_t> arrived{0};
-  // Invariant: the `signal_claim` that owns a signal has set the signal's bit, and clears it at the
-  // end.
+  // Invariant: the `signal_claim` that owns a signal has set the signal's bit, and clears it when
+  // the claim ends.
   std::atomic<std::uint64_t> taken{0};
-  // Advances after each signal, and when a waiting thread must end. Threads sleep on it in the
-  // kernel.
+  // Advances after each signal, and to end a waiting thread. Threads wait on it in the kernel
+  // (futex).
   std::atomic<std::uint32_t> changes{0};
-  // Held while an action is checked and changed. No handler locks it.
+  // Held while a signal action is checked and changed. No handler locks it.
   std::mutex actions;
 
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
@@ -59,22 +59,22 @@ struct signal_board {
     ::syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, (std::numeric_limits<int>::max)(), nullptr,
               nullptr, 0);
   }
-  /// Waits until `is_over()` returns true. Checks it again after each change.
+  /// Waits until `is_over()` returns true. Calls `is_over()` again after each change.
   template <class IsOver>
   void wait(const IsOver& is_over) noexcept {
     for (;;) {
       const std::uint32_t before = changes.load(std::memory_order_seq_cst);
       if (is_over()) return;
-      // The kernel compares `changes` with `before`, so a change since then is not missed.
+      // The kernel compares `changes` with `before`, so a change in between is not missed.
       ::syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, before, nullptr, nullptr, 0);
     }
   }
 };
 
-// Visible, like the handler, so that all libraries of a program share the board.
+// Has default visibility like the handler, so that all libraries in a program share the board.
 [[gnu::visibility("default")]] inline constinit signal_board the_signals;
 
-/// The signal handler. SA_RESETHAND has already reset the action when its first statement runs.
+/// The signal handler. SA_RESETHAND has already reset the action when the first statement runs.
 [[gnu::visibility("default")]] inline void record_signal(int number) noexcept {
   const int kept = errno;
   the_signals.arrived.fetch_or(std::uint64_t{1} << static_cast<unsigned>(number - 1),
@@ -92,7 +92,7 @@ namespace detail {
 using per_process::record_signal;
 using per_process::the_signals;
 
-/// A set of signals. Bit n - 1 represents signal number n.
+/// A set of signals. Bit n - 1 represents signal n.
 using signal_mask = std::uint64_t;
 
 inline constexpr int max_signal = 64;
@@ -101,7 +101,7 @@ inline constexpr int max_signal = 64;
   return signal_mask{1} << static_cast<unsigned>(number - 1);
 }
 
-/// Calls `use(number)` for each signal of a set.
+/// Calls `use(number)` for each signal in a set.
 template <class Use>
 void for_each_signal(signal_mask set, Use use) {
   for (int number = 1; number <= max_signal; ++number) {
@@ -109,7 +109,7 @@ void for_each_signal(signal_mask set, Use use) {
   }
 }
 
-/// Installs this header's handler for some signals during its lifetime. The kernel restores the
+/// Installs this header's handler for a set of signals during its lifetime. The kernel restores the
 /// default action of the first signal that arrives.
 class signal_handlers {
  public:
@@ -117,10 +117,10 @@ class signal_handlers {
     struct sigaction ours {};
     ours.sa_handler = &record_signal;
     ours.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
-    // While a handler runs, the other signals are held back, so that each arrives after its own
-    // action is set.
+    // While a handler runs, the other signals are blocked, so that each signal is delivered after
+    // its own action is set.
     for_each_signal(set, [&](int number) { ::sigaddset(&ours.sa_mask, number); });
-    // Holds the lock, so that a `reset` runs after the loop even if the first signal has already
+    // Holds the lock, so that `reset` runs after the loop even if the first signal has already
     // arrived.
     const std::lock_guard lock{the_signals.actions};
     for_each_signal(set, [&](int number) {
@@ -128,19 +128,19 @@ class signal_handlers {
     });
   }
   signal_handlers(signal_handlers&&) = delete;
-  /// Restores the former handler of each signal whose action this object still controls. The kernel
-  /// may have reset such an action to the default.
+  /// Restores the previous handler of each signal whose action this object still controls. The
+  /// kernel may have reset such an action to the default.
   ~signal_handlers() {
-    // In a child made by fork(), a thread that does not exist there may hold the mutex. The child
-    // has no other threads, so it needs no lock.
+    // In a child created by fork(), a thread that does not exist there may hold the mutex. The
+    // child has no other threads, so it does not need the lock.
     std::unique_lock lock{the_signals.actions, std::defer_lock};
     if (!process_.is_in_child()) lock.lock();
     const bool has_come = (the_signals.arrived.load(std::memory_order_relaxed) & set_) != 0;
     for_each_signal(set_, [&](int number) {
       struct sigaction now {};
       ::sigaction(number, nullptr, &now);
-      // On another thread a signal may have reached the handler: the kernel has reset the action
-      // and kept the flags, but the handler has not recorded the signal yet.
+      // A signal may have reached the handler on another thread. The kernel has then reset the
+      // action and kept the flags, but the handler has not recorded the signal yet.
       const bool is_coming = (now.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
       const bool is_default = now.sa_handler == SIG_DFL;
       if (now.sa_handler != &record_signal && !(is_default && (has_come || is_coming))) return;
@@ -148,13 +148,13 @@ class signal_handlers {
     });
   }
 
-  /// Restores the default action of those signals whose handler is `record_signal`.
+  /// Restores the default action of signals whose handler is `record_signal`.
   static void reset(signal_mask set) noexcept {
     const std::lock_guard lock{the_signals.actions};
     for_each_signal(set, [](int number) {
       struct sigaction now {};
       ::sigaction(number, nullptr, &now);
-      if (now.sa_handler == &record_signal) ::signal(number, SIG_DFL);  // NOLINT: no handler
+      if (now.sa_handler == &record_signal) ::signal(number, SIG_DFL);  // NOLINT: not a handler
     });
   }
 
@@ -165,7 +165,7 @@ class signal_handlers {
 };
 
 /// A thread that requests a stop when one of a set of signals arrives, and then ends. The
-/// destructor ends the thread too, except in a child made by fork(), in which the thread does not
+/// destructor also ends the thread, except in a child created by fork(), where the thread does not
 /// exist.
 class signal_waiter {
  public:
@@ -178,12 +178,12 @@ class signal_waiter {
   signal_waiter(signal_waiter&&) = delete;
   ~signal_waiter() {
     if (process_.is_in_child()) {
-      thread_.detach();  // the thread does not exist here
+      thread_.detach();  // the thread does not exist in this process
       return;
     }
     is_over_.store(true, std::memory_order_relaxed);
-    the_signals.advance();        // seq_cst: a waiter that sees the change sees the end
-    join_unless_caller(thread_);  // `exit()` in a callback of the token
+    the_signals.advance();        // seq_cst: a waiter that sees the change also sees the end
+    join_unless_caller(thread_);  // a token callback may have called `exit()`
   }
 
   [[nodiscard]] std::stop_token token() const noexcept { return stop_.get_token(); }
@@ -198,7 +198,7 @@ class signal_waiter {
         [this] { return is_over_.load(std::memory_order_relaxed) || (come() & set_) != 0; });
     const signal_mask here = come() & set_;
     if (here == 0) return;
-    // Before the stop request, because code that sees the request may rely on the action of the
+    // Precedes the stop request, because code that sees the request may rely on the action of the
     // next signal.
     signal_handlers::reset(set_);
     received_.store(std::countr_zero(here) + 1, std::memory_order_release);
@@ -209,14 +209,14 @@ class signal_waiter {
   signal_mask set_;
   const fork_guard process_{true};
   std::stop_source stop_;
-  std::atomic<int> received_{0};      // 0 means none; written once, before the stop request
-  std::atomic<bool> is_over_{false};  // written before a change of the board, read after it
+  std::atomic<int> received_{0};      // 0 if none; written once, before the stop request
+  std::atomic<bool> is_over_{false};  // written before `changes` advances, read afterwards
   std::thread thread_;
 };
 
 }  // namespace detail
 
-/// Thrown if another live `stop_on_signal` of this process waits for the signal.
+/// Thrown if another `stop_on_signal` in this process waits for the signal.
 class [[gnu::visibility("default")]] signal_in_use : public error {
  public:
   /// Creates the error for signal `number`.
@@ -225,7 +225,7 @@ class [[gnu::visibility("default")]] signal_in_use : public error {
               " is already handled by another stop_on_signal: destroy that one first, or share its "
               "token"),
         number_(number) {}
-  /// Returns the signal's number.
+  /// Returns the signal number.
   [[nodiscard]] int number() const noexcept { return number_; }
 
  private:
@@ -234,22 +234,22 @@ class [[gnu::visibility("default")]] signal_in_use : public error {
 
 namespace detail {
 
-/// The exclusive right of this object to wait for some signals in this process.
+/// The exclusive right of this object to wait for a set of signals in this process.
 class signal_claim {
  public:
   explicit signal_claim(std::initializer_list<int> numbers) {
     if (numbers.size() == 0) throw option_error("stop_on_signal", "must name at least one signal");
     signal_mask wanted = 0;
     for (const int number : numbers) wanted |= mask_of(checked(number));
-    // Claims all signals in a single step. If two threads want the same signal, one of them gets
-    // all its signals.
+    // Claims all signals in a single step. If two threads want the same signal, one thread gets all
+    // its signals.
     signal_mask taken = the_signals.taken.load(std::memory_order_relaxed);
     do {
       if ((taken & wanted) != 0) throw signal_in_use(std::countr_zero(taken & wanted) + 1);
     } while (
         !the_signals.taken.compare_exchange_weak(taken, taken | wanted, std::memory_order_acquire));
     mask_ = wanted;
-    // Clears signals that arrived too late for their previous claim.
+    // Clears signals that arrived after their previous claim ended.
     the_signals.arrived.fetch_and(~mask_, std::memory_order_relaxed);
   }
   signal_claim(signal_claim&&) = delete;
@@ -281,43 +281,44 @@ class signal_claim {
 
 }  // namespace detail
 
-/// A stop token that signals, such as Ctrl-C, request to stop. Use it for the option `stop`.
+/// Requests a stop through a stop token when a signal such as Ctrl-C arrives. The token can be
+/// passed to the option `stop`.
 ///
 ///     ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};
 ///     ps::loader loader{data, ps::shuffled{}, {.batch_size = 64, .stop = ctrl_c.token()}};
 ///
-/// The first of the signals requests the stop. The next signal, of any kind, has its default
-/// action: a second Ctrl-C ends the program. The handler records the number and wakes a thread of
-/// this object, which requests the stop. Callbacks of the token run on that thread, and may do work
-/// that a handler may not. The object also works if earlier threads do not block the signals.
+/// The first signal requests the stop. The next signal of the set has its default action, so a
+/// second Ctrl-C ends the program. The handler records the signal number and wakes a thread of this
+/// object, which requests the stop. Token callbacks run on that thread, so they may call functions
+/// that are not async-signal-safe. Other threads need not block the signals.
 ///
-/// During the object's lifetime, its handler replaces the handlers of the signals, even of signals
-/// that were ignored. Calls that a signal interrupts are resumed (SA_RESTART). The destructor
-/// restores the former handlers, but does not replace handlers that were installed later, and ends
-/// its thread. The token may outlive the object. Any thread may use the object.
+/// During the object's lifetime, its handler replaces the handlers of the signals, even of ignored
+/// signals. Interrupted system calls are restarted (SA_RESTART). The destructor ends the thread and
+/// restores the previous handlers, but does not replace handlers that were installed later. The
+/// token may outlive the object. Thread-safe.
 ///
-/// A child made by fork() has the handlers, but not the thread. In the child, the first signal is
-/// lost, and the second signal ends the child. The destructor restores the former handlers in the
-/// child too, and does not wait.
+/// A child created by fork() has the handlers but not the thread. In the child, the first signal is
+/// lost, and the second signal ends the child. In the child, the destructor restores the previous
+/// handlers without waiting.
 class stop_on_signal {
  public:
-  /// Starts to wait for these signals. Throws `option_error` if the list is empty, or if a signal
-  /// can't be handled or reports a fault of the program. Throws `signal_in_use`, and
-  /// `std::system_error` if no thread can be started. If it throws, the former handlers stay
-  /// installed.
+  /// Starts waiting for the signals `numbers`. Throws `option_error` if the list is empty, or if a
+  /// signal cannot be handled or indicates a program fault. Throws `signal_in_use`, and
+  /// `std::system_error` if the thread cannot be created. After an exception, the previous handlers
+  /// remain installed.
   stop_on_signal(std::initializer_list<int> numbers)
       : claim_(numbers), waiter_(claim_.mask()), handlers_(claim_.mask()) {}
-  /// Waits for one signal.
+  /// Starts waiting for one signal.
   explicit stop_on_signal(int number) : stop_on_signal({number}) {}
-  stop_on_signal(stop_on_signal&&) = delete;  // the thread refers to the object
+  stop_on_signal(stop_on_signal&&) = delete;  // the thread references this object
 
-  /// Returns the token, which the first of the signals requests to stop.
+  /// Returns the token. The first signal requests its stop.
   [[nodiscard]] std::stop_token token() const noexcept { return waiter_.token(); }
   /// Returns the signal that requested the stop, or `std::nullopt`. Any thread may call this.
   [[nodiscard]] std::optional<int> received() const noexcept { return waiter_.received(); }
 
  private:
-  // Destroyed in reverse order: first the handlers, then the thread, then the claim.
+  // Destroyed in reverse order: handlers, thread, claim.
   detail::signal_claim claim_;
   detail::signal_waiter waiter_;
   detail::signal_handlers handlers_;

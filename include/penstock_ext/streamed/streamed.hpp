@@ -32,7 +32,8 @@ inline namespace PENSTOCK_ABI {
 
 /// A function that fills batches of a `streamed` of `Record`: `fill(view)` or `fill(view, turn)`,
 /// where `view` is a `batch_view<Record>` of `batch_size` samples, and `turn` is a `stream_turn&`.
-/// Returns the number of samples that it wrote at the start of the view, and 0 at the end.
+/// It returns the number of samples written at the start of the view, or 0 at the end of the
+/// stream.
 template <class F, class Record>
 concept stream_fill =
     record_type<Record> && requires(F& fill, const batch_view<Record>& view, stream_turn& turn) {
@@ -52,17 +53,17 @@ class stream_loop {
  public:
   using batch_type = host_batch<Record, Device>;
 
-  /// Allocates the slots for batches of `layout`, and starts the threads. See `stream_core`.
+  /// Allocates slots for batches of `layout`, and starts the threads. See `stream_core`.
   stream_loop(const Device& device, const batch_layout<Record>& layout,
               typename stream_core<Device>::fill_function fill, const streamed_options& options,
               const loader_options& memory)
       : core_(make_slots(device, layout, memory), std::move(fill), options) {}
 
   [[nodiscard]] stream_core<Device>& core() noexcept { return core_; }
-  /// See `delete_outside_of_work`.
+  /// Returns true in a child created by fork(). See `delete_outside_of_work`.
   [[nodiscard]] bool is_in_child() const noexcept { return core_.is_in_child(); }
 
-  /// Returns the next batch. Waits for the batch if `waits`. Returns an empty batch at the end.
+  /// Returns the next batch, or an empty batch at the end. If `waits` is true, waits for the batch.
   [[nodiscard]] batch_type take(bool waits) {
     const auto next = core_.next(waits);
     if (!next) return {};
@@ -81,7 +82,7 @@ class stream_loop {
     return core_.start(from, last_epoch);
   }
   bool advance() {
-    held_ = {};  // first, because the next batch may need the slot
+    held_ = {};  // ends the current lease first, because the next batch may need its slot
     held_ = take(true);
     return static_cast<bool>(held_);
   }
@@ -110,45 +111,44 @@ class stream_loop {
 
 }  // namespace detail
 
-/// A source of batches for records that arrive one after another and whose number is known only at
-/// the end: lines of a compressed log, filtered games, messages of a queue. A `batch_source`. Can
-/// also be used alone, for batches in host memory.
+/// A `batch_source` for sequential records whose number is unknown in advance, such as lines of a
+/// compressed log, filtered games, or messages in a queue. Can also be used alone, for batches in
+/// host memory.
 ///
 ///     ps::streamed<game> games{ps::cuda_device{0}, [&](ps::batch_view<game> out) {
 ///       std::size_t n = 0;
 ///       while (n != out.size() && reader.read(out[n])) ++n;
-///       return n;                                            // 0: the end
+///       return n;                                            // 0 at the end
 ///     }, {.batch_size = 64}};
 ///     ps::transfer feed{games, stream};
 ///     for (auto& batch : feed.epoch(0)) train_step(ps::get<"board">(batch), stream);
 ///
-/// `fill` is called on a thread of the stream, with memory of a free slot. The samples that `fill`
-/// writes become one batch, so a batch is short only if `fill` returns fewer samples. If `fill`
-/// returns 0, the loop ends without an exception. If `fill` returns more than `out.size()`, the
-/// loop ends with a `source_mismatch`. For a record with ragged fields, `fill` calls
+/// A reader thread calls `fill` with the memory of a free slot. The samples written by `fill`
+/// become one batch, so a batch is short only if `fill` returns fewer samples. If `fill` returns 0,
+/// the loop ends without an exception. If `fill` returns more than `out.size()`, the loop ends with
+/// a `source_mismatch`. For a record with ragged fields, `fill` calls
 /// `place_sample(out, i, lengths)` for each sample in order before it writes the sample. If
 /// `place_sample` returns the index of a field, the batch is full, and `fill` must keep the record
 /// for the next batch.
 ///
-/// Threads take turns to call `fill`, and batches are delivered in the order of the turns. So the
-/// order is exact with any number of workers. A `fill` that calls `stream_turn::pass` after it has
-/// taken its records from the stream lets other workers continue, and decodes concurrently. If
-/// several calls are in progress at the end, all their batches are delivered. An exception of
-/// `fill` ends the stream. The consumer gets it after the batches of the earlier turns. Batches of
-/// later turns are dropped.
+/// Threads take turns calling `fill`, and batches are delivered in turn order, so the order does
+/// not depend on the number of workers. A `fill` that calls `stream_turn::pass` after reading its
+/// records can decode them while other workers read. If several calls are running at the end of the
+/// stream, all their batches are delivered. An exception of `fill` ends the stream. The consumer
+/// receives it after the batches of earlier turns. Batches of later turns are dropped.
 ///
-/// A state consists of the number of batches and the token that `fill` has set for the last batch.
-/// If `fill` takes its records and sets the token during its turn, the state describes exactly the
-/// records of these batches and no batch that was read ahead. `resume` calls
+/// A state consists of the number of batches and the token that `fill` set for the last batch. If
+/// `fill` reads its records and sets the token during its turn, the state describes exactly the
+/// records in these batches, excluding batches that were read ahead. `resume` calls
 /// `streamed_options::seek` with the state.
 ///
-/// A range reads each of its epochs once, after a call of `seek` if it is set. `next` of a transfer
-/// reads one epoch, and returns an empty batch at the end. Without `seek`, a stream can be read
-/// once: another start throws `state_mismatch`. If a loop is left early, batches that were read
-/// ahead are dropped.
+/// A range reads each of its epochs once, after calling `seek` if it is set. `transfer::next` reads
+/// one epoch and returns an empty batch at the end. Without `seek`, a stream can be read only once,
+/// and another start throws `state_mismatch`. If a loop is left early, batches that were read ahead
+/// are dropped.
 ///
-/// Leaving a loop, and the destructor, wait for the calls of `fill` in progress: see
-/// `stream_turn::stop_token`. Movable, between two ranges. One thread consumes.
+/// Leaving a loop and the destructor wait for running calls of `fill` (see
+/// `stream_turn::stop_token`). Movable between two ranges. Only one thread may consume.
 template <record_type Record, device Device = cpu_device>
 class streamed {
   using flow = detail::stream_loop<Record, Device>;
@@ -159,18 +159,18 @@ class streamed {
   using batch_type = host_batch<Record, Device>;
   using range_type = batch_range<flow>;
 
-  /// Allocates the memory of the slots and starts the threads. `fill` is moved in. Throws
-  /// `option_error`, `layout_error`, `pinned_budget_exceeded`, `out_of_memory`,
-  /// `std::system_error`, and the errors of the device.
+  /// Allocates slot memory and starts the threads. `fill` is moved in. Throws `option_error`,
+  /// `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, `std::system_error`, and the errors
+  /// of the device.
   template <stream_fill<Record> Fill>
   streamed(const Device& device, const record_extents<Record>& extents, Fill fill,
            const streamed_options& options = {})
       : streamed(device, extents, std::move(fill), options, detail::options_of_stream(options)) {}
-  /// Makes a stream of records whose extents are all fixed.
+  /// Creates a stream of records whose extents are all fixed.
   template <stream_fill<Record> Fill>
   streamed(const Device& device, Fill fill, const streamed_options& options = {})
       : streamed(device, record_extents<Record>{}, std::move(fill), options) {}
-  /// Makes a stream for the CPU device.
+  /// Creates a stream for the CPU device.
   template <stream_fill<Record> Fill>
     requires std::same_as<Device, cpu_device>
   explicit streamed(Fill fill, const streamed_options& options = {})
@@ -178,29 +178,30 @@ class streamed {
 
   streamed(streamed&&) noexcept = default;
   streamed& operator=(streamed&&) = delete;
-  /// Ends the threads, after the calls of `fill` in progress. Leases stay valid. A loop that is not
-  /// at its end gets `cancelled` at its next step.
+  /// Ends the threads after running calls of `fill` have returned. Leases stay valid. An unfinished
+  /// loop receives `cancelled` at its next step.
   ~streamed() {
     if (flow_) core().shut_down();
   }
 
-  /// Returns the batches of the epochs `first` to `last`, excluding `last`, in host memory.
+  /// Returns a range over the batches of the epochs from `first` up to but excluding `last`, in
+  /// host memory.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return batches({first, 0}, until_epoch{last});
   }
-  /// Returns the batches of one epoch: one pass over the stream.
+  /// Returns a range over the batches of one epoch, which is one pass over the stream.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// Returns the batches from `from` to the start of epoch `end`. The token of `from` must be
-  /// known, see `state_at`.
+  /// Returns a range over the batches from `from` to the start of epoch `end`. The token of `from`
+  /// must be known (see `state_at`).
   [[nodiscard]] range_type batches(const batch_position& from, until_epoch end) & {
     return range_type{flow_, from, end.value};
   }
 
-  /// Returns the state of a loop over this stream, after the batch that was handed out last. For a
-  /// loop over a transfer call `transfer::state`. Any thread may call this.
+  /// Returns the state of a loop over this stream after the last delivered batch. For a loop over a
+  /// transfer, call `transfer::state`. Any thread may call this.
   [[nodiscard]] stream_state state() const { return state_at(core().next_position()); }
   /// Returns the state of a loop whose next batch is `next`. Throws `state_mismatch` unless `next`
-  /// follows one of the newest 1,024 batches. Any thread may call this.
+  /// follows one of the last 1,024 batches. Any thread may call this.
   [[nodiscard]] stream_state state_at(const batch_position& next) const {
     return core().state_at(next);
   }
@@ -210,18 +211,18 @@ class streamed {
     core().remember(state);
     return {state.epoch, state.batch};
   }
-  /// Continues after the batch at which `state` was taken, up to but not including epoch
-  /// `last_epoch`. Calls `seek` with the state.
+  /// Continues after the batch at which `state` was saved, up to but excluding epoch `last_epoch`.
+  /// Calls `seek` with the state.
   [[nodiscard]] range_type resume(const stream_state& state, std::uint64_t last_epoch) & {
     return batches(position_of(state), until_epoch{last_epoch});
   }
 
-  /// The location of the exception of `fill` that ended the last range: the stage "fill" and the
-  /// batch that `fill` would have filled. Any thread may call this.
+  /// Returns the location of the `fill` exception that ended the last range: the stage "fill" and
+  /// the batch that `fill` would have filled. Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return core().last_failure();
   }
-  /// The memory of the slots. Any thread may call this.
+  /// Returns the memory footprint of the slots. Any thread may call this.
   [[nodiscard]] loader_footprint footprint() const {
     const auto& ring = *core().ring();
     return {.slot_count = ring.count(),
@@ -232,29 +233,29 @@ class streamed {
             .registration_refused = ring.registration_refused()};
   }
 
-  /// The device that receives the batches.
+  /// Returns the device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return core().ring()->device(); }
-  /// The layout of the batches.
+  /// Returns the batch layout.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept {
     return core().ring()->layout().template as<Record>();
   }
-  /// Starts at the batch `from`. Batches that were filled before are discarded.
+  /// Starts at the batch `from`. Discards batches that were filled earlier.
   void start(const batch_position& from, std::uint64_t last_epoch) {
     core().start(from, last_epoch);
   }
-  /// Waits for the next batch and returns it. Returns an empty batch at the end. Without `start`,
-  /// starts at batch 0 of epoch 0.
+  /// Waits for the next batch and returns it, or returns an empty batch at the end. Without
+  /// `start`, starts at batch 0 of epoch 0.
   [[nodiscard]] batch_type next() {
     if (!core().was_started()) start({}, detail::endless);
     return flow_->take(true);
   }
   /// Returns the next batch if it is ready, otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return flow_->take(false); }
-  /// Stops the readers after their current batches.
+  /// Stops the reader threads after their current batches.
   void stop() noexcept { core().stop(); }
-  /// Returns true if `next` would return an empty batch at once.
+  /// Returns true if `next` would immediately return an empty batch.
   [[nodiscard]] bool at_end() const noexcept { return core().at_end(); }
-  /// The stop token of the options, which ends the waits of a feed.
+  /// Returns the stop token of the options, which ends the waits of a feed.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return core().options().stop; }
 
  private:
@@ -270,7 +271,7 @@ class streamed {
                                                   const batch_layout<Record>& layout, Fill fill,
                                                   const streamed_options& options,
                                                   const loader_options& memory) {
-    // Shared, because std::function requires a function that can be copied.
+    // Shared, because std::function requires a copyable function.
     auto call = [layout, fill = std::make_shared<Fill>(std::move(fill))](std::byte* slab,
                                                                          stream_turn& turn) {
       const batch_view<Record> view{slab, layout, 0, layout.batch_size()};

@@ -21,7 +21,7 @@ struct joined_record<record<First...>, record<Second...>> {
   static constexpr bool names_differ = detail::names_differ<First..., Second...>();
 };
 
-/// The record with the fields of both records, the fields of `First` before the fields of `Second`.
+/// The record with the fields of `First`, followed by the fields of `Second`.
 template <record_type First, record_type Second>
 using joined_record_t = typename joined_record<First, Second>::type;
 
@@ -40,12 +40,13 @@ template <record_type First, record_type Second>
   }(std::make_index_sequence<First::size>{}, std::make_index_sequence<Second::size>{});
 }
 
-/// A view of the fields of a batch that begin at field `Begin`, as a batch of record `Part`. No
-/// copy is needed, because consecutive fields of a slab have the same layout as in a separate slab.
+/// A view of consecutive batch fields, starting at field `Begin`, as a batch of the record `Part`.
+/// No copy is needed, because consecutive fields of a slab have the same layout as in a separate
+/// slab.
 template <record_type Part, std::size_t Begin>
 class fields_in_place {
  public:
-  /// Makes views of `whole`. `lengths` are the extents of the part.
+  /// Creates a view of fields in `whole`. `lengths` are the extents of the part.
   template <record_type Whole>
   fields_in_place(const batch_view<Whole>& whole, const record_extents<Part>& lengths)
       : layout_(lengths, whole.layout().batch_size()),
@@ -53,7 +54,7 @@ class fields_in_place {
         first_(whole.first()),
         size_(whole.size()) {}
 
-  /// Returns the view, which refers to this object.
+  /// Returns the view, which references this object.
   [[nodiscard]] batch_view<Part> view() const noexcept { return {slab_, layout_, first_, size_}; }
 
  private:

@@ -23,24 +23,24 @@ namespace detail {
 /// Computes a message digest incrementally, using libcrypto. Not thread-safe.
 class digest {
  public:
-  /// Returns a digest that computes SHA-1, which existing files use as a checksum. Detects
-  /// corruption, not tampering. Throws `error` if libcrypto is configured without SHA-1.
+  /// Creates a SHA-1 digest, the checksum in some existing file formats. Detects corruption, not
+  /// tampering. Throws `error` if libcrypto is configured without SHA-1.
   [[nodiscard]] static digest sha1() { return digest{::EVP_sha1(), "SHA-1"}; }
 
-  /// Returns a digest that computes SHA-256, which signatures, servers and indexes use. Throws
-  /// `error` if libcrypto is configured without SHA-256.
+  /// Creates a SHA-256 digest, as used in signatures, server responses and indexes. Throws `error`
+  /// if libcrypto is configured without SHA-256.
   [[nodiscard]] static digest sha256() { return digest{::EVP_sha256(), "SHA-256"}; }
 
-  /// Appends `bytes`.
+  /// Updates the digest with `bytes`.
   digest& add(std::span<const std::byte> bytes) {
     require(::EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()));
     return *this;
   }
 
-  /// Appends the bytes of `text`.
+  /// Updates the digest with the bytes of `text`.
   digest& add(std::string_view text) { return add(std::as_bytes(std::span{text})); }
 
-  /// Returns the digest of all added bytes. Nothing may be added afterwards.
+  /// Finishes and returns the digest. Do not call `add` afterwards.
   [[nodiscard]] std::vector<std::uint8_t> sum() {
     std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
     unsigned int size = 0;

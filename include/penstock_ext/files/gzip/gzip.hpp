@@ -20,13 +20,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `byte_source` that unpacks a gzip file (RFC 1952) with one or more members as it reads. The
-/// checksum and the length are verified at the end of each member. Requires zlib: the CMake target
-/// `penstock::gzip`. Not thread-safe.
+/// A `byte_source` that decompresses a gzip file (RFC 1952) with one or more members while reading.
+/// Verifies the checksum and length at the end of each member. Requires zlib (CMake target
+/// `penstock::gzip`). Not thread-safe.
 ///
 /// Throws `file_format_error` if the file is not a gzip file, `file_truncated` if the compressed
 /// stream ends too early, and `file_corrupt` if the stream is damaged or followed by other data.
-/// The offset in these errors counts bytes of the compressed file.
+/// The offset in these errors counts compressed bytes.
 class gzip_source {
  public:
   /// Opens the file `path`.
@@ -39,14 +39,15 @@ class gzip_source {
       throw file_format_error(this->path(), 0, "a gzip file, which starts with 0x1f 0x8b",
                               next_bytes() + ": open a plain file without penstock::gzip");
     }
-    // Selects 15 bits of window. Adding 16 accepts only the gzip format.
+    // Selects a window of 15 bits. Adding 16 accepts only the gzip format.
     if (::inflateInit2(&stream_, 15 + 16) != Z_OK) throw std::bad_alloc();
   }
   gzip_source(const gzip_source&) = delete;
   gzip_source& operator=(const gzip_source&) = delete;
   ~gzip_source() { ::inflateEnd(&stream_); }
 
-  /// Fills `out`, and returns less only at the end of the content.
+  /// Fills `out` and returns the number of bytes read, which is smaller only at the end of the
+  /// content.
   std::size_t read(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size() && !at_end_) {
@@ -60,10 +61,10 @@ class gzip_source {
     return filled;
   }
 
-  /// Returns 0, because the size is unknown before unpacking.
+  /// Returns 0, because the size is unknown before decompression.
   [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
 
-  /// Returns the path of the file.
+  /// Returns the file path.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
 
  private:
@@ -84,7 +85,7 @@ class gzip_source {
     }
   }
 
-  // A member is followed by another member or by the end of the file.
+  // Checks that a member is followed by another member or by the end of the file.
   void next_member() {
     if (stream_.avail_in == 0) refill();
     if (stream_.avail_in == 0) {
@@ -104,12 +105,12 @@ class gzip_source {
     read_ += stream_.avail_in;
   }
 
-  // Compares two bytes, or one byte if the buffer ends after the first.
+  // Compares two bytes, or only one if the buffer ends after it.
   [[nodiscard]] bool at_magic() const noexcept {
     return stream_.next_in[0] == 0x1f && (stream_.avail_in < 2 || stream_.next_in[1] == 0x8b);
   }
 
-  // Returns up to two bytes of the stream in hexadecimal, for messages.
+  // Formats up to two bytes of the stream in hexadecimal, for messages.
   [[nodiscard]] std::string next_bytes() const {
     const std::string first = detail::hex(stream_.next_in[0]);
     return stream_.avail_in < 2 ? first : first + ' ' + detail::hex(stream_.next_in[1]);
@@ -130,7 +131,7 @@ static_assert(byte_source<gzip_source>);
 
 namespace detail {
 
-/// Opens a gzip file.
+/// Opens gzip files.
 struct gzip_opener {
   /// Opens the file `path`.
   [[nodiscard]] gzip_source operator()(std::string path) const {
@@ -139,8 +140,8 @@ struct gzip_opener {
 };
 }  // namespace detail
 
-/// Opens gzip files wherever an opener is expected: `idx_dataset{gzip,
-/// "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
+/// An opener for gzip files, as in
+/// `idx_dataset{gzip, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"}`.
 inline constexpr detail::gzip_opener gzip{};
 
 }  // namespace PENSTOCK_ABI

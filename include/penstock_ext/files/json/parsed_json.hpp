@@ -20,18 +20,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An object or array of a JSON text whose end has not been reached.
+/// A JSON object or array whose end has not been reached.
 struct open_json {
-  nlohmann::json value = {};           ///< The content so far, without unwanted values.
-  std::size_t begin = 0;               ///< Position of its brace or bracket in bytes.
-  bool is_wanted = true;               ///< True if the value is kept.
-  std::string key = {};                ///< Key of the current member, or "" in an array.
-  std::set<std::string> members = {};  ///< Keys of the wanted members so far.
+  nlohmann::json value = {};           ///< the content so far, without unwanted values
+  std::size_t begin = 0;               ///< byte offset of the opening brace or bracket
+  bool is_wanted = true;               ///< true if the value is wanted
+  std::string key = {};                ///< key of the current member, or "" in an array
+  std::set<std::string> members = {};  ///< keys of the wanted members so far
 };
 
-/// Event handler that nlohmann-json calls for `parsed_json` as it parses the text `in`. Takes O(n
-/// log n) time for n bytes. In contrast, nlohmann-json's own parser with a callback visits all
-/// values of an object or array each time an object in it ends.
+/// SAX event handler of `parsed_json` for nlohmann-json. Needs O(n log n) time for n bytes. In
+/// contrast, nlohmann-json's own parser with a callback visits all values of an object or array
+/// whenever a nested object ends.
 template <class Refuse, class Ended, class Wanted>
 struct json_events {
   using json = nlohmann::json;
@@ -70,7 +70,7 @@ struct json_events {
   }
 
  private:
-  // Returns true if the current value is kept.
+  // Returns true if the current value is wanted.
   [[nodiscard]] bool is_wanted() const {
     return open.empty() || (open.back().is_wanted && wanted(open));
   }
@@ -107,23 +107,21 @@ struct json_events {
   }
 };
 
-/// Accepts every value, see `parsed_json`.
+/// Accepts all values (see `parsed_json`).
 struct all_wanted {
   bool operator()(const std::vector<open_json>&) const noexcept { return true; }
 };
 
-/// Parses a JSON text with nlohmann-json, which must be installed.
+/// Parses a JSON text with nlohmann-json, which must be installed. The callbacks are:
 ///
-/// - `ended(value, begin, around)` is called with each complete object, and with each other value
-///   that is a member of the outermost object. `begin` is the position at which an object or array
-///   begins; for any other value it is a position not after the value's end. `around` contains the
-///   enclosing values, outermost first. If `ended` returns false, the value is left out of the
-///   result.
-/// - `wanted(around)` returns true if the next value is to be kept. A value that is not kept takes
-///   no memory. Such a value and its content are not passed to `ended`, and are not checked for
-///   duplicate members.
-/// - `refuse(offset, expected, found)` must throw. The parser calls it if the text is not JSON, has
-///   a duplicate member, or is nested deeper than 64 levels.
+/// - `ended(value, begin, around)` is called for each complete object, and for each other member of
+///   the top-level object. `begin` is the offset at which an object or array begins. For other
+///   values, `begin` is an offset not after the end of the value. `around` contains the enclosing
+///   values, outermost first. If `ended` returns false, the value is omitted from the result.
+/// - `wanted(around)` returns true if the next value is wanted. Unwanted values use no memory, are
+///   not passed to `ended`, and are not checked for duplicate members.
+/// - `refuse(offset, expected, found)` must throw. The parser calls `refuse` if the text is not
+///   JSON, has a duplicate member, or is nested deeper than 64 levels.
 template <class Refuse, class Ended, class Wanted = all_wanted>
 [[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
                                          const Ended& ended, const Wanted& wanted = {}) {
@@ -132,7 +130,7 @@ template <class Refuse, class Ended, class Wanted = all_wanted>
                                             .ended = ended,
                                             .wanted = wanted};
   nlohmann::json::sax_parse(events.in, &events);
-  // nlohmann-json treats a zero byte as the end of the text.
+  // nlohmann-json treats a NUL as the end of the text.
   const std::size_t zero = text.find('\0');
   if (zero != text.npos) refuse(zero, "JSON", "a zero byte");
   return std::move(events.whole);

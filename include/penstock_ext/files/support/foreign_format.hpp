@@ -16,16 +16,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A format whose files users pass by mistake to readers of raw bytes. Empty views mean no format.
+/// A format whose files are passed by mistake to readers of raw bytes. Empty views mean no format.
 struct foreign_format {
-  std::string_view name;    ///< Name with its article: "a gzip file".
-  std::string_view remedy;  ///< Advice for such a file.
-  /// True if raw values may follow a header, in which case a reader that skips the header can read
-  /// the file.
+  std::string_view name;    ///< name with its article, such as "a gzip file"
+  std::string_view remedy;  ///< advice for such a file
+  /// True if raw values may follow a header, so that a reader that skips the header can read the
+  /// file.
   bool may_hold_values = false;
 };
 
-/// A format that starts with a magic number.
+/// A format that is recognized by its magic number.
 struct format_magic {
   std::string_view bytes;
   std::size_t offset;
@@ -71,16 +71,16 @@ inline constexpr format_magic format_magics[] = {
     {"MMIDIDX",
      0,
      {"a Megatron index", "open the .bin file beside it, or penstock::megatron_documents", true}},
-    {"\x80\x02\x8a\x0al\xfc\x9c\x46", 0, pickle_format},  // old format of torch.save
+    {"\x80\x02\x8a\x0al\xfc\x9c\x46", 0, pickle_format},  // legacy format of torch.save
     {"version https://git-lfs", 0, {"a Git LFS pointer", "get the file with git lfs pull"}},
     {"<!DOCTYPE html",
      0,
      {"an HTML page", "check the server's response, and download the file again"}},
 };
 
-/// Returns the format that the first bytes of a file indicate. Returns an empty name if they
-/// indicate none. A format without a long magic number is recognized by additional fields, so that
-/// fewer than one in 2^26 files of raw values is mistaken for it.
+/// Detects a known format by the first bytes of a file. Returns a format with an empty name if none
+/// is detected. Formats without a long magic number are recognized by additional fields, so that
+/// fewer than one in 2^26 raw files is misidentified.
 [[nodiscard]] inline foreign_format foreign_format_of(std::span<const std::byte> bytes) noexcept {
   const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   for (const format_magic& one : format_magics) {
@@ -100,10 +100,10 @@ inline constexpr format_magic format_magics[] = {
   const std::uint64_t second = little_endian(bytes.subspan(4, 4));
   const std::uint64_t rest = bytes.size() - 8;
   if ((first & ~std::uint64_t{0xf}) == 0x184d2a50U && second <= rest) return zstd_format;
-  // A file of GPT-2 or Llama 3 tokens, followed by a version.
+  // Token files start with the magic number of GPT-2 or Llama 3, followed by a version.
   if ((first == 20240520 || first == 20240801) && second < 256) return llm_c_format;
-  // The continuation marker of a stream, the length of a message, and the offset of the message's
-  // table.
+  // An Arrow stream starts with a continuation marker, the message length, and the offset of the
+  // message's table.
   if (first == 0xffff'ffffU && second % 8 == 0 && second > 0 && second <= rest &&
       little_endian(bytes.subspan(8, 4)) == 16) {
     return arrow_format;
@@ -125,17 +125,17 @@ inline constexpr format_magic format_magics[] = {
   return {};
 }
 
-/// Returns the format and the advice, for a message: "a gzip file: unpack it with gunzip". Returns
-/// "" if the first bytes indicate no known format.
+/// Formats the detected format and advice for a message, such as "a gzip file: unpack it with
+/// gunzip". Returns "" if no known format is detected.
 [[nodiscard]] inline std::string foreign_text(std::span<const std::byte> bytes) {
   const foreign_format found = foreign_format_of(bytes);
   return found.name.empty() ? "" : std::string{found.name} + ": " + std::string{found.remedy};
 }
 
-/// Throws `file_format_error` if `bytes`, the content of the file `path`, start like a file of
-/// another format. If the reader skips a `header`, formats in which raw values may follow a header
-/// are accepted. The reader must skip the whole header of npy and llm.c files. `advice` is added to
-/// the message in case the file only looks like the format.
+/// Throws `file_format_error` if `bytes`, the content of the file `path`, start like a known
+/// format. If the reader skips a `header`, accepts formats in which raw values may follow a header.
+/// For npy and llm.c files, the reader must skip the whole header. `advice` is appended to the
+/// message, because the file may only resemble the format.
 inline void refuse_foreign(
     std::span<const std::byte> bytes, const std::string& path, const std::string& expected,
     std::uint64_t header,
@@ -143,7 +143,7 @@ inline void refuse_foreign(
   const foreign_format found = foreign_format_of(bytes);
   if (found.name.empty()) return;
   std::string text = foreign_text(bytes);
-  std::uint64_t values = found.name == llm_c_format.name ? 1024 : 1;  // first position where the
+  std::uint64_t values = found.name == llm_c_format.name ? 1024 : 1;  // first offset at which the
                                                                       // values may start
   if (found.name == npy_format.name && bytes.size() >= 12) {
     const std::size_t width = bytes[6] == std::byte{1} ? 2 : 4;

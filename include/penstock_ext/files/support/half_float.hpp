@@ -11,8 +11,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns true if the two-byte type T is an IEEE half and not a bfloat16, which the bits of T{1}
-/// show. Also returns true for a two-byte type that cannot be constructed from a float.
+/// Returns true if the two-byte type `T` is an IEEE half and not a bfloat16, judged by the bits of
+/// T{1}. Also returns true if `T` cannot be constructed from a float.
 template <class T>
 [[nodiscard]] bool is_half_float() noexcept {
   if constexpr (sizeof(T) != 2) {

@@ -17,14 +17,14 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// A reflected cyclic redundancy check. The initial value has all bits set, and the result is
-/// inverted. In `Polynomial`, the highest bit is the coefficient of the lowest power. Processes
-/// eight bytes per step with eight tables. Source: M. E. Kounavis, F. L. Berry, "Novel Table
+/// inverted. The highest bit of `Polynomial` is the coefficient of the lowest power. Processes
+/// eight bytes in each step with eight tables. Source: M. E. Kounavis, F. L. Berry, "Novel Table
 /// Lookup-Based Algorithms for High-Performance CRC Generation", IEEE Transactions on Computers 57
 /// (2008).
 template <std::unsigned_integral Word, Word Polynomial>
 class crc {
  public:
-  /// Appends `bytes`.
+  /// Updates the checksum with `bytes`.
   void add(std::span<const std::byte> bytes) noexcept {
     const table_set& table = tables();
     std::uint64_t state = state_;
@@ -43,7 +43,7 @@ class crc {
 
   /// Returns the checksum of all added bytes.
   [[nodiscard]] Word value() const noexcept { return static_cast<Word>(~state_); }
-  /// Returns the bytes of the checksum, highest byte first.
+  /// Returns the bytes of the checksum, most significant byte first.
   [[nodiscard]] std::array<std::uint8_t, sizeof(Word)> sum() const noexcept {
     std::array<std::uint8_t, sizeof(Word)> bytes{};
     for (std::size_t i = 0; i < sizeof(Word); ++i) {
@@ -55,8 +55,8 @@ class crc {
  private:
   using table_set = std::array<std::array<Word, 256>, 8>;
 
-  // Table k contains the states after a byte followed by k zero bytes. The tables are inside the
-  // function so that a program that only names the class does not compile them.
+  // Table k contains the states after a byte followed by k zero bytes. The tables are local to the
+  // function, so that a program that only names the class does not instantiate them.
   [[nodiscard]] static const table_set& tables() noexcept {
     static constexpr table_set made = [] {
       table_set all{};
@@ -81,9 +81,11 @@ class crc {
   Word state_ = (std::numeric_limits<Word>::max)();
 };
 
-using crc32_sum = crc<std::uint32_t, 0xedb88320U>;              ///< As in zlib, PNG and Ethernet.
-using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;             ///< Castagnoli's CRC, as in iSCSI.
-using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< As in NVM Express.
+/// CRC-32, as in zlib, PNG and Ethernet.
+using crc32_sum = crc<std::uint32_t, 0xedb88320U>;
+/// CRC-32C (Castagnoli), as in iSCSI.
+using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;
+using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< CRC-64, as in NVM Express.
 
 /// Formats bytes as lower-case hexadecimal digits, two for each byte.
 [[nodiscard]] inline std::string hex_digits(std::span<const std::uint8_t> bytes) {

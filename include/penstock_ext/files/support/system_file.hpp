@@ -56,9 +56,9 @@ template <class Number = std::uint64_t>
   return value;
 }
 
-/// Appends up to `count` bytes of `source` to `bytes`; fewer only at the end of the content.
-/// Returns the number of appended bytes. Memory grows with the available data, not with `count`,
-/// because a file may claim any size.
+/// Appends up to `count` bytes of `source` to `bytes`, or fewer at the end of the content. Returns
+/// the number of appended bytes. Allocates memory for the available data instead of `count` bytes,
+/// because a damaged file may specify any size.
 template <byte_source Source>
 std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::uint64_t count) {
   constexpr std::uint64_t step = std::uint64_t{1} << 20;
@@ -76,15 +76,16 @@ std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::u
   return done;
 }
 
-/// Returns the whole content of `source`. Throws `file_format_error` if it is longer than
-/// `max_bytes`, and what the source throws.
+/// Returns the whole content of `source`. Throws `file_format_error` if the content is longer than
+/// `max_bytes`, and the errors of the source.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_bytes(
     Source& source, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   std::vector<std::byte> bytes;
   append_bytes(source, bytes, max_bytes);
   std::byte next{};
-  // Reads even after all bytes have arrived, because a compressed file is verified only at its end.
+  // Reads even after all bytes have arrived, because the end of a compressed file is verified by
+  // reading it.
   if (source.read({&next, 1}) != 0) {
     throw file_format_error(source.path(), max_bytes,
                             "at most " + std::to_string(max_bytes) + " bytes", "more");
@@ -93,16 +94,16 @@ template <byte_source Source>
 }
 
 /// Returns the whole content of the file `path`. Throws `file_unreadable`, and `file_format_error`
-/// if it is longer than `max_bytes`.
+/// if the content is longer than `max_bytes`.
 [[nodiscard]] inline std::vector<std::byte> read_file(
     std::string path, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {
   file_source source{std::move(path)};
   return read_bytes(source, max_bytes);
 }
 
-/// Reads from the open file into `out`, starting at `offset`, and reads less only at the end of the
-/// file. Returns the number of bytes. If byte `at` cannot be read, sets `errno` and calls
-/// `fail(at)`, which must throw.
+/// Reads into `out` from byte `offset` of the open file. Returns the number of bytes read, which is
+/// smaller than `out` only at the end of the file. If byte `at` cannot be read, sets `errno` and
+/// calls `fail(at)`, which must throw.
 template <class Fail>
 [[nodiscard]] std::size_t read_from(int file, std::uint64_t offset, std::span<std::byte> out,
                                     const Fail& fail) {
@@ -118,9 +119,8 @@ template <class Fail>
   return filled;
 }
 
-/// Writes all of `bytes` to the open file, starting at `offset`. If the last `left` bytes cannot be
-/// written, at byte `at` of the file, sets `errno` to the reason and calls `fail(at, left)`, which
-/// must throw.
+/// Writes `bytes` to the open file, starting at `offset`. If byte `at` cannot be written, with
+/// `left` bytes remaining, sets `errno` and calls `fail(at, left)`, which must throw.
 template <class Fail>
 void write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes, const Fail& fail) {
   while (!bytes.empty()) {
@@ -135,26 +135,27 @@ void write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes, 
   }
 }
 
-/// Returns a name for the program's open file `file`, for error messages.
+/// Returns a name for an open file of the program, for messages.
 [[nodiscard]] inline std::string name_of_descriptor(int file) {
   return "file descriptor " + std::to_string(file);
 }
 
-/// Duplicates a descriptor of the program. On failure, the result is negative and `errno` is set.
+/// Duplicates a descriptor of the program. On failure, returns a negative descriptor and sets
+/// `errno`.
 [[nodiscard]] inline descriptor duplicate_of(int file) noexcept {
   return descriptor{::fcntl(file, F_DUPFD_CLOEXEC, 0)};
 }
 
-/// Memory for reads that bypass the page cache (O_DIRECT), in huge pages if available. A disk
-/// request has a segment for each contiguous piece of memory. Reading was 2.4 times as fast with
-/// few segments. Not thread-safe.
+/// A buffer for reads that bypass the page cache (O_DIRECT), in huge pages if available. A disk
+/// request has a segment for each contiguous range of physical memory, and reads with few segments
+/// were measured to be 2.4 times as fast. Not thread-safe.
 class direct_memory {
  public:
-  /// The alignment of addresses, file offsets and sizes that devices with blocks of up to 4 KiB
-  /// require.
+  /// Alignment of addresses, file offsets and sizes, as required by devices with blocks of up to 4
+  /// KiB.
   static constexpr std::size_t alignment = 4096;
 
-  /// Returns memory for `bytes` bytes. The previous content may be lost.
+  /// Returns a buffer of `bytes` bytes. The previous content may be lost.
   [[nodiscard]] std::byte* room_for(std::size_t bytes) {
     if (bytes > bytes_) {
       bytes = (bytes + huge_page - 1) / huge_page * huge_page;
@@ -180,7 +181,7 @@ class direct_memory {
   std::size_t bytes_ = 0;
 };
 
-/// Identifies a file and its version: device and inode, size, and time of the last write.
+/// Identifies a file version by device, inode, size, and modification time.
 struct file_stamp {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
@@ -189,13 +190,13 @@ struct file_stamp {
   std::int64_t nanoseconds = 0;
 
   friend bool operator==(const file_stamp&, const file_stamp&) = default;
-  /// Returns true if the last write of this file was before that of `other`.
+  /// Returns true if this modification time is earlier than that of `other`.
   [[nodiscard]] bool is_older_than(const file_stamp& other) const noexcept {
     return seconds != other.seconds ? seconds < other.seconds : nanoseconds < other.nanoseconds;
   }
 };
 
-/// Returns the stamp of the file described by `status`.
+/// Returns the stamp for `status`.
 [[nodiscard]] inline file_stamp file_stamp_of(const struct ::stat& status) noexcept {
   return {status.st_dev, status.st_ino, static_cast<std::uint64_t>(status.st_size),
           status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
@@ -209,7 +210,7 @@ void require_regular(const struct ::stat& status, const Path& path) {
                         S_ISDIR(status.st_mode) ? "a folder" : "a pipe, socket or device");
 }
 
-/// Decodes `bytes` as a little-endian number.
+/// Decodes `bytes` as a little-endian integer.
 [[nodiscard]] inline std::uint64_t little_endian(std::span<const std::byte> bytes) noexcept {
   std::uint64_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;) {
@@ -218,14 +219,14 @@ void require_regular(const struct ::stat& status, const Path& path) {
   return value;
 }
 
-/// An unsigned integer of `Size` bytes if `Size` is 2, 4 or 8; otherwise an integer of 8 bytes.
+/// An unsigned integer of `Size` bytes if `Size` is 2, 4 or 8, otherwise of 8 bytes.
 template <std::size_t Size>
 using word_of_bytes =
     std::conditional_t<Size == 2, std::uint16_t,
                        std::conditional_t<Size == 4, std::uint32_t, std::uint64_t>>;
 
-/// Decodes `Size` bytes as a little-endian number. If `Size` is 2, 4 or 8, this is a single load on
-/// a little-endian machine, and compilers vectorize loops of it.
+/// Decodes `Size` bytes as a little-endian integer. On a little-endian machine, this is a single
+/// load if `Size` is 2, 4 or 8, and compilers vectorize loops of it.
 template <std::size_t Size>
   requires(Size <= sizeof(std::uint64_t))
 [[nodiscard]] inline std::uint64_t little_endian(const std::byte* bytes) noexcept {
@@ -253,8 +254,8 @@ void swap_bytes(std::span<std::byte> elements) noexcept {
   }
 }
 
-/// Requests background reads of mapped bytes that are not in memory. Add ranges in order, so that
-/// adjacent ranges share a system call. The destructor requests the last range.
+/// Starts background reads of mapped bytes that are not in memory. Ranges should be added in order,
+/// so that adjacent ranges share a system call. The destructor starts the last read.
 class read_soon {
  public:
   read_soon() = default;
@@ -277,7 +278,7 @@ class read_soon {
 
  private:
   void ask() const noexcept {
-    // Only a hint: if the system refuses, the bytes are read on access.
+    // Only a hint. After a failure, the bytes are read on access.
     if (begin_ != end_) {
       static_cast<void>(
           ::madvise(reinterpret_cast<void*>(begin_), end_ - begin_, MADV_WILLNEED));  // NOLINT
@@ -285,11 +286,11 @@ class read_soon {
   }
 
   std::uintptr_t page_ = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  std::uintptr_t begin_ = 0;  // first byte not requested so far, aligned to a page
+  std::uintptr_t begin_ = 0;  // page-aligned end of the requested bytes
   std::uintptr_t end_ = 0;
 };
 
-/// Writes all of `bytes`. Returns 0, or the errno value of a failure.
+/// Writes all `bytes`. Returns 0 or an errno value.
 [[nodiscard]] inline int write_all(int file, std::string_view bytes) noexcept {
   while (!bytes.empty()) {
     const ssize_t count = ::write(file, bytes.data(), bytes.size());
@@ -301,8 +302,8 @@ class read_soon {
   return 0;
 }
 
-/// Flushes the data of the open file to the disk. Returns 0, or the errno value of a failure.
-/// Returns 0 if the file system does not support the call.
+/// Flushes the data of the open file to disk. Returns 0 or an errno value. Also returns 0 if the
+/// file system does not support the call.
 [[nodiscard]] inline int sync_descriptor(int file) noexcept {
   while (::fsync(file) != 0) {
     if (errno == EINVAL || errno == ENOTSUP) return 0;
@@ -312,9 +313,9 @@ class read_soon {
 }
 
 /// Returns a name for a temporary file that will be renamed to `target`:
-/// TARGET.part-PROCESS-NUMBER. The name is unique among running threads. Any thread may call this.
+/// TARGET.part-PROCESS-NUMBER. The name is unique among running threads. Thread-safe.
 [[nodiscard]] inline std::string part_name(const std::string& target) {
-  static std::atomic<unsigned> files{0};  // relaxed: only a counter
+  static std::atomic<unsigned> files{0};  // relaxed suffices for a counter
   return target + ".part-" + std::to_string(::getpid()) + '-' +
          std::to_string(files.fetch_add(1, std::memory_order_relaxed));
 }
@@ -328,18 +329,19 @@ class read_soon {
 }
 
 /// Creates a temporary file next to `target`, open for writing, and stores its name in `part`. On
-/// failure, the descriptor is negative and `errno` is set. The file is locked until it is closed,
-/// see `remove_dead_parts`. Does not use mkstemp, because only this user could access its files.
-/// Any thread may call this.
+/// failure, returns a negative descriptor and sets `errno`. The file is locked until it is closed
+/// (see `remove_dead_parts`). Does not use mkstemp, whose files only this user could access.
+/// Thread-safe.
 [[nodiscard]] inline descriptor open_part(const std::string& target, std::string& part,
                                           ::mode_t mode = 0666) {
-  for (int tries = 0; tries < 1000; ++tries) {  // a dead process with this id may have left files
+  // A dead process with the same id may have left files.
+  for (int tries = 0; tries < 1000; ++tries) {
     part = part_name(target);
     descriptor file = open_at(AT_FDCWD, part.c_str(), O_WRONLY | O_CREAT | O_EXCL, mode);
     if (file.get() < 0 && errno == EEXIST) continue;
     if (file.get() < 0) return file;
-    // Another process may have locked and removed the file in the meantime. Some file systems have
-    // no locks.
+    // Another process may have locked and removed the file in the meantime. Some file systems do
+    // not support locks.
     const bool is_taken = ::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!is_taken && is_name_of(part, file.get())) return file;
   }
@@ -347,14 +349,14 @@ class read_soon {
   return descriptor{-1};
 }
 
-/// Removes the files that `open_part` created for `target` in processes that have been killed
-/// since. The locks of such files ended with their processes. Files that are being written are
-/// locked and therefore stay. If the file system does not support locks, all files stay.
+/// Removes the temporary files for `target` left by killed processes, whose locks have ended. Files
+/// that are being written are locked and remain. If the file system does not support locks, all
+/// files remain.
 inline void remove_dead_parts(const std::string& target) {
   const std::size_t name = target.rfind('/') + 1;
   const std::string folder = name == 0 ? "." : target.substr(0, name);
   const std::string start = target.substr(name) + ".part-";
-  std::error_code problem;  // if the folder can't be read, nothing is removed
+  std::error_code problem;  // if the folder cannot be read, nothing is removed
   std::vector<std::string> parts;
   for (std::filesystem::directory_iterator at{folder, problem}, end; !problem && at != end;
        at.increment(problem)) {
@@ -373,8 +375,8 @@ inline void remove_dead_parts(const std::string& target) {
   }
 }
 
-/// Flushes the directory entry of the file `target` to the disk. Ignores errors. A file system
-/// without such a call stores the entry immediately.
+/// Flushes the directory entry of the file `target` to disk. Ignores errors, because file systems
+/// without this call store the entry immediately.
 inline void sync_name(const std::string& target) {
   const std::size_t slash = target.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : target.substr(0, slash + 1);
@@ -382,8 +384,8 @@ inline void sync_name(const std::string& target) {
   if (in.get() >= 0) static_cast<void>(sync_descriptor(in.get()));
 }
 
-/// Returns the file that the link `path` points to. Returns `path` itself if it is not a link or
-/// its target does not exist.
+/// Returns the target of the link `path`. Returns `path` itself if it is not a link or the target
+/// does not exist.
 [[nodiscard]] inline std::string linked_file(std::string path) {
   struct ::stat status {};
   if (::lstat(path.c_str(), &status) != 0 || !S_ISLNK(status.st_mode)) return path;
@@ -394,10 +396,10 @@ inline void sync_name(const std::string& target) {
 }
 
 /// Replaces the content of the file `path` with `bytes`, or leaves the file unchanged on failure.
-/// The bytes are written to a temporary file, which then gets the name and the mode of the old
-/// file. Follows links. Writes directly to a file that is not regular, such as a pipe. With
-/// `is_durable`, the new content also survives a power failure, and temporary files of killed
-/// processes are removed. Returns 0, or the errno value of a failure. Any thread may call this.
+/// Writes a temporary file, which then replaces the old file and has its mode. Follows links.
+/// Writes directly to a file that is not regular, such as a pipe. If `is_durable` is true, the new
+/// content also survives a power failure, and temporary files of killed processes are removed.
+/// Returns 0 or an errno value. Thread-safe.
 [[nodiscard]] inline int write_whole_file(const std::string& path, std::string_view bytes,
                                           bool is_durable = false) {
   const std::string target = linked_file(path);

@@ -21,14 +21,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `byte_source` that unpacks a zstd file (RFC 8878) with one or more frames as it reads.
-/// Verifies the checksum of each frame that has one. Requires libzstd: the CMake target
-/// `penstock::zstd`. Not thread-safe. Takes the memory of a frame's window, at most 128 MiB.
+/// A `byte_source` that decompresses a zstd file (RFC 8878) with one or more frames while reading.
+/// Verifies the frame checksums, if present. Requires libzstd (CMake target `penstock::zstd`). Not
+/// thread-safe. Allocates memory for the window of a frame, at most 128 MiB.
 ///
 /// Throws `file_format_error` if the file is not a zstd file or has a larger window,
 /// `file_truncated` if the compressed stream ends too early, and `file_corrupt` if the stream is
-/// damaged or followed by other data. The offset in these errors counts the consumed bytes of the
-/// compressed file, in pieces of up to 256 KiB.
+/// damaged or followed by other data. The offset in these errors counts consumed compressed bytes,
+/// in pieces of up to 256 KiB.
 class zstd_source {
  public:
   /// Opens the file `path`.
@@ -44,17 +44,18 @@ class zstd_source {
   zstd_source(const zstd_source&) = delete;
   zstd_source& operator=(const zstd_source&) = delete;
 
-  /// Fills `out`, and returns less only at the end of the content.
+  /// Fills `out` and returns the number of bytes read, which is smaller only at the end of the
+  /// content.
   std::size_t read(std::span<std::byte> out) {
     ::ZSTD_outBuffer room{out.data(), out.size(), 0};
     while (room.pos < room.size && !at_end_) unpack_some(room);
     return room.pos;
   }
 
-  /// Returns 0, because the size is unknown before unpacking.
+  /// Returns 0, because the size is unknown before decompression.
   [[nodiscard]] std::uint64_t available() const noexcept { return 0; }
 
-  /// Returns the path of the file.
+  /// Returns the file path.
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
 
  private:
@@ -107,8 +108,8 @@ class zstd_source {
     return all.subspan(input_.pos).first((std::min)(input_.size - input_.pos, std::size_t{4}));
   }
 
-  // Compares four bytes, or fewer if the buffer ends before. The first byte of a skippable frame is
-  // 0x50 to 0x5f.
+  // Compares four bytes, or fewer if the buffer ends earlier. The first byte of a skippable frame
+  // is 0x50 to 0x5f.
   [[nodiscard]] bool at_magic() const noexcept {
     constexpr std::array<unsigned char, 4> frame{0x28, 0xb5, 0x2f, 0xfd};
     constexpr std::array<unsigned char, 4> skipped{0x50, 0x2a, 0x4d, 0x18};
@@ -133,14 +134,14 @@ class zstd_source {
   std::unique_ptr<::ZSTD_DCtx, deleter> unpacker_;
   std::unique_ptr<unsigned char[]> memory_ = std::make_unique<unsigned char[]>(input_size);
   ::ZSTD_inBuffer input_{nullptr, 0, 0};
-  std::uint64_t read_ = 0;  // bytes of the file before the buffer
+  std::uint64_t read_ = 0;  // number of file bytes before the buffer
   bool in_frame_ = false;
   bool at_end_ = false;
 };
 
 static_assert(byte_source<zstd_source>);
 
-/// Opens zstd files wherever an opener or a codec is expected:
+/// An opener and codec for zstd files:
 ///
 ///     idx_dataset digits{zstd{}, "images.zst", "labels.zst"};
 ///     mds_shards texts{"c4/train", {.compression = zstd{}, .unpacked = "/scratch/c4"}};
@@ -149,7 +150,7 @@ struct zstd {
   [[nodiscard]] zstd_source operator()(std::string path) const {
     return zstd_source{std::move(path)};
   }
-  /// Returns the name of the format, which is also the extension of such files: "zstd".
+  /// Returns "zstd", the name of the format and its file extension.
   [[nodiscard]] std::string family() const { return "zstd"; }
 };
 

@@ -14,10 +14,9 @@
 #include <penstock/core/record.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
-/// @file
-/// Tensors of libtorch that refer to batches in host memory. For tensors on GPUs include
-/// `penstock_ext/interop/torch/torch_cuda.hpp`. Requires libtorch 1.13 or newer: the CMake target
-/// `penstock::torch`.
+/// @file libtorch tensors that reference batches in host memory. For GPU tensors, include
+/// `penstock_ext/interop/torch/torch_cuda.hpp`. Requires libtorch 1.13 or newer (CMake target
+/// `penstock::torch`).
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -28,19 +27,19 @@ inline constexpr bool is_shared_batch = false;
 template <class Batch>
 inline constexpr bool is_shared_batch<shared_batch<Batch>> = true;
 
-/// A lease of GPU memory whose device has a number.
+/// A lease of GPU memory whose device has an ordinal.
 template <class Batch>
 concept gpu_lease = requires(const Batch& batch) {
   batch.stream();
   batch.device().ordinal();
 };
 
-/// The device of the tensors of a batch, and the order of work on them. This definition is for host
-/// memory, where libtorch computes on the calling thread.
+/// Determines the device of a batch's tensors and the order of work on them. This definition is for
+/// host memory, where libtorch computes on the calling thread.
 /// `penstock_ext/interop/torch/torch_cuda.hpp` specializes it for GPUs.
 template <class Batch>
 struct torch_side {
-  /// Waits for the batch's copy and returns the device of its tensors. Ending the lease needs no
+  /// Waits for the batch copy, and returns the device of its tensors. Ending the lease needs no
   /// such wait, because libtorch's work has finished when the last tensor is destroyed.
   static at::Device order([[maybe_unused]] const shared_batch<Batch>& batch) {
     static_assert(!gpu_lease<Batch>,
@@ -54,7 +53,7 @@ struct torch_side {
 template <class T>
 [[nodiscard]] consteval at::ScalarType torch_type_of() {
   if constexpr (std::same_as<T, long long>) {
-    return at::ScalarType::Long;  // differs from std::int64_t on most systems
+    return at::ScalarType::Long;  // a different type from std::int64_t on most systems
   } else if constexpr (requires { c10::CppTypeToScalarType<T>::value; }) {
     return c10::CppTypeToScalarType<T>::value;
   } else {
@@ -66,7 +65,8 @@ template <class T>
 
 /// The libtorch type of `T`. Defined for `bool`, the integers, `float`, `double`, `c10::Half`,
 /// `c10::BFloat16`, all other types of `c10::CppTypeToScalarType`, and since libtorch 2.3 wider
-/// unsigned integers. Otherwise `Undefined`. Specialize it for a type with the same representation:
+/// unsigned integers. `Undefined` for other types. Specialize it for a type with the same
+/// representation:
 ///
 ///     template <> inline constexpr auto penstock::torch_type<__half> = at::ScalarType::Half;
 template <class T>
@@ -75,7 +75,7 @@ inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
 namespace detail {
 
 /// Returns the field as a tensor that holds a handle of the batch. Stream order must already be
-/// established. Throws what libtorch throws, and `std::bad_alloc`, in which case no handle is kept.
+/// established. Throws the errors of libtorch and `std::bad_alloc`, without keeping a handle.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
   using handle = shared_batch<Batch>;
@@ -100,8 +100,8 @@ template <name Field, class Batch>
       .make_tensor();
 }
 
-/// Returns the handle for a batch passed to `torch_tensors`: a copy of a shared batch, or a lease
-/// made shared.
+/// Returns the handle for a batch passed to `torch_tensors`: a copy of a shared batch, or a new
+/// handle for a lease.
 template <class Batch>
 [[nodiscard]] auto handle_for_torch(Batch&& batch) {
   if constexpr (is_shared_batch<std::remove_cvref_t<Batch>>) {
@@ -116,8 +116,8 @@ template <class Batch>
 
 }  // namespace detail
 
-/// Returns fields of a batch as tensors of libtorch, without a copy: a `std::tuple` of
-/// `at::Tensor`, one per field, with the samples as outermost dimension.
+/// Returns batch fields as libtorch tensors without copying, as a `std::tuple` of `at::Tensor` with
+/// one element for each field. The samples are the outermost dimension.
 ///
 ///     for (auto& batch : feed.epochs(0, 5)) {
 ///       auto [image, label] = ps::torch_tensors<"image", "label">(std::move(batch));
@@ -126,16 +126,16 @@ template <class Batch>
 ///
 /// `batch` is a lease, which is moved in, or a `shared_batch`, which is copied. The tensors share
 /// the lease. The lease ends, and the slot can be refilled, when the last tensor, view or variable
-/// saved by autograd is destroyed, on any thread. A program that keeps more batches than slots gets
-/// `leases_exhausted` or waits, depending on `on_slots_exhausted`. The result of `tensor.clone()`
-/// keeps no slot. Tensors may outlive the feed and the loader.
+/// saved by autograd is destroyed, on any thread. If a program holds more batches than there are
+/// slots, `leases_exhausted` is thrown or the loop waits, depending on `on_slots_exhausted`. The
+/// result of `tensor.clone()` does not hold a slot. Tensors may outlive the feed and the loader.
 ///
-/// Shape and element type are those of the record, and strides are contiguous. The memory is that
-/// of the slot, and writable. On the CPU device the call waits for the copy if the feed has a
-/// stream. For GPUs, `penstock_ext/interop/torch/torch_cuda.hpp` establishes stream order.
+/// The tensors have the shape and element type of the record, contiguous strides, and writable slot
+/// memory. On the CPU device, the call waits for the copy if the feed has a stream. For GPUs,
+/// `penstock_ext/interop/torch/torch_cuda.hpp` establishes stream order.
 ///
-/// In addition to libtorch's own allocations, allocates once per batch and once per field. Throws
-/// `std::bad_alloc`, what libtorch throws, and exceptions of the stream's work.
+/// In addition to libtorch's own allocations, allocates once for the batch and once for each field.
+/// Throws `std::bad_alloc`, the errors of libtorch, and exceptions of the stream's work.
 template <name... Fields, class Batch>
   requires(sizeof...(Fields) > 0)
 [[nodiscard]] auto torch_tensors(Batch&& batch) {
@@ -145,7 +145,7 @@ template <name... Fields, class Batch>
   return std::tuple{detail::tensor_of<Fields>(shared, where)...};
 }
 
-/// Returns a field of a batch as a tensor of libtorch; see `torch_tensors`.
+/// Returns a batch field as a libtorch tensor (see `torch_tensors`).
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor torch_tensor(Batch&& batch) {
   return std::get<0>(torch_tensors<Field>(std::forward<Batch>(batch)));

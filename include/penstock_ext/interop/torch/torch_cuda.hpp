@@ -5,23 +5,21 @@
 
 #include <penstock_ext/interop/torch/torch.hpp>
 
-/// @file
-/// Tensors of libtorch that refer to batches in GPU memory: `torch_tensors`, `torch_tensor`.
-/// Requires a libtorch with CUDA. In CMake, call `find_package(Torch)` before finding penstock.
+/// @file libtorch tensors that reference batches in GPU memory (`torch_tensors`, `torch_tensor`).
+/// Requires libtorch with CUDA. In CMake, call `find_package(Torch)` before finding penstock.
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The order of work on a GPU. The consumer is libtorch's current stream for this thread and the
-/// batch's device. That stream waits for the batch's copy, and the end of the lease is recorded on
-/// it. For work on other streams call `shared_batch::also_used_on`, not `record_stream`, which only
-/// works for libtorch's own memory. Such a stream must outlive the tensors, as libtorch's streams
-/// do.
+/// Establishes stream order on a GPU. The consumer is libtorch's current stream for this thread and
+/// the batch device. It waits for the batch copy, and the slot release is recorded on it. For work
+/// on other streams, call `shared_batch::also_used_on`. `record_stream` only supports libtorch's
+/// own memory. Such a stream must outlive the tensors, as libtorch's streams do.
 template <class Batch>
   requires gpu_lease<Batch>
 struct torch_side<Batch> {
-  /// Orders the current stream after the batch's copy, and the reuse of the slot after the current
+  /// Orders the current stream after the batch copy, and the reuse of the slot after the current
   /// stream. Does not block. Allocates an event at the first use of each slot. Throws `cuda_error`.
   static at::Device order(const shared_batch<Batch>& batch) {
     const auto index = static_cast<c10::DeviceIndex>(batch.device().ordinal());

@@ -21,7 +21,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the elements of the field called `Name` of a sample.
+/// Returns the elements of the field `Name` in a sample.
 template <name Name, class T, record_type Record, class Byte>
 [[nodiscard]] std::span<like<Byte, T>> elements_of(const basic_sample<Record, Byte>& of) {
   constexpr std::size_t place = Record::template index_of<Name>();
@@ -60,7 +60,7 @@ void require_finite(std::span<const float> values, std::uint64_t sample) {
 }
 
 /// Writes the nearest byte for each value, clamped to the range. Computes in double, so that the
-/// byte is really the nearest.
+/// byte is exactly the nearest.
 inline void write_bytes(std::span<const float> values, const affine_scale& by,
                         std::span<std::int8_t> to) {
   const double zero = static_cast<double>(by.zero);
@@ -68,16 +68,16 @@ inline void write_bytes(std::span<const float> values, const affine_scale& by,
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double place = (static_cast<double>(values[i]) - zero) * steps;
     const double within = place < -128.0 ? -128.0 : place > 127.0 ? 127.0 : place;
-    // Truncating a non-negative number is a single instruction.
+    // Truncation of a non-negative number is a single instruction.
     to[i] = static_cast<std::int8_t>(static_cast<int>(within + 128.5) - 128);
   }
 }
 
-/// Writes the value that each byte represents.
+/// Writes the values that the bytes represent.
 inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& by,
                        std::span<float> to) {
-  // If the scale has 16 significant bits, the product is exact, so the sum equals that of fma.
-  // Calling fma for each value would be many times slower.
+  // If the scale has at most 16 significant bits, the product is exact, so the sum equals that of
+  // fma. Calling fma for each value would be many times slower.
   const bool is_exact = (__builtin_bit_cast(std::uint32_t, by.scale) & 0xffU) == 0;
   if (is_exact) {
     for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -88,7 +88,7 @@ inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& b
   }
 }
 
-/// A function for `map` that stores the field called `Name` as the nearest T.
+/// A function for `map` that stores the field `Name` as the nearest values of `T`.
 template <name Name, class T>
 struct nearest_values {
   static constexpr bool borrows = false;
@@ -101,7 +101,7 @@ struct nearest_values {
   }
 };
 
-/// A function for `map` that stores the field called `Name` as bytes with a fixed scale.
+/// A function for `map` that stores the field `Name` as bytes with a fixed scale.
 template <name Name>
 struct bytes_of_field {
   static constexpr bool borrows = false;
@@ -115,8 +115,8 @@ struct bytes_of_field {
   }
 };
 
-/// A function for `map` that stores the field called `Name` as bytes. The last two fields contain
-/// the scale of each sample.
+/// A function for `map` that stores the field `Name` as bytes. The last two fields of the result
+/// contain the scale of each sample.
 template <name Name>
 struct bytes_of_sample {
   static constexpr bool borrows = false;
@@ -143,7 +143,7 @@ template <class T>
 inline constexpr bool is_narrow =
     std::is_same_v<T, half> || std::is_same_v<T, bfloat16> || std::is_same_v<T, std::int8_t>;
 
-/// Returns the name `of` followed by `suffix`. The result has at most `name::max_size` characters.
+/// Returns the name `of` followed by `suffix`, which must not exceed `name::max_size` characters.
 template <std::size_t Size>
 [[nodiscard]] constexpr name with_suffix(const name& of, const char (&suffix)[Size]) noexcept {
   std::uint64_t words[4] = {of.word0, of.word1, of.word2, of.word3};
@@ -155,16 +155,16 @@ template <std::size_t Size>
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// Returns true if the names of this field's scale fields fit into a `name`.
+/// Returns true if the names of the field's scale fields fit into a `name`.
 [[nodiscard]] constexpr bool has_room_for_suffix(const name& of) {
   return of.size() + 6 <= name::max_size;
 }
-/// Returns the name of the field with the scales of field `of`.
+/// Returns the name of the scale field of `of`.
 [[nodiscard]] constexpr name scale_of(const name& of) { return with_suffix(of, "_scale"); }
-/// Returns the name of the field with the zeros of field `of`.
+/// Returns the name of the zero field of `of`.
 [[nodiscard]] constexpr name zero_of(const name& of) { return with_suffix(of, "_zero"); }
 
-/// A record whose field called `Name` has elements of type T.
+/// A record whose field `Name` has elements of type `T`.
 template <class Record, name Name, class T>
 struct retyped_record;
 template <class... Fields, name Name, class T>
@@ -183,11 +183,11 @@ template <record_type Out, record_type In>
   }(std::make_index_sequence<In::size>{});
 }
 
-/// The additional fields for bytes with a scale per sample.
+/// The additional fields for bytes with a scale for each sample.
 template <name Name>
 using scale_record = record<field<scale_of(Name), float>, field<zero_of(Name), float>>;
 
-/// The record `In` with its field called `Name` stored as T.
+/// The record `In` with its field `Name` stored as `T`.
 template <record_type In, name Name, class T, bool IsScaled>
 struct narrow_record {
   using type = typename retyped_record<In, Name, T>::type;
@@ -195,7 +195,7 @@ struct narrow_record {
     return same_extents<type, In>(lengths);
   }
 };
-/// The record `In` with its field called `Name` stored as bytes with a scale per sample.
+/// The record `In` with its field `Name` stored as bytes with a scale for each sample.
 template <record_type In, name Name, class T>
 struct narrow_record<In, Name, T, true> {
   using same = typename retyped_record<In, Name, T>::type;
@@ -205,15 +205,15 @@ struct narrow_record<In, Name, T, true> {
   }
 };
 
-/// The conversion that widens a field of a narrow batch.
+/// Conversions that widen a field of a narrow batch.
 enum class widening {
   none,       ///< copies the field
   values,     ///< converts each element to float
   by_field,   ///< converts bytes with a fixed scale
-  by_sample,  ///< converts bytes with a scale per sample
+  by_sample,  ///< converts bytes with a scale for each sample
 };
 
-/// The batches of record `In` with the fields called `Names` widened to floats.
+/// Batches of the record `In` with the fields `Names` widened to floats.
 template <record_type In, name... Names>
 class widened_batch {
   static constexpr std::size_t names = sizeof...(Names);
@@ -256,7 +256,7 @@ class widened_batch {
   static_assert((is_narrow_field<Names>() && ...),
                 "penstock::widen: a field's elements must be half, bfloat16 or std::int8_t");
 
-  /// Returns true if the field called `key` is the scale or zero of a widened field.
+  /// Returns true if the field `key` is the scale or zero of a widened field.
   static consteval bool is_scale(const name& key) {
     const auto is_of = [&]<name Name>() {
       if constexpr (In::template has_field<Name>) {
@@ -297,8 +297,8 @@ class widened_batch {
   };
   using places = std::make_index_sequence<kept.size()>;
 
-  // Returns how many of the first `end` of `Names` are bytes with a fixed scale. Not consteval,
-  // because clang 14 would call it before its definition.
+  // Returns the number of byte fields with a fixed scale among the first `end` names in `Names`.
+  // Not consteval, because clang 14 would call it before its definition.
   static constexpr std::size_t fixed_before(std::size_t end) {
     constexpr bool is_fixed[] = {
         way_of<typename In::template field_at<In::template index_of<Names>()>>() ==
@@ -312,16 +312,15 @@ class widened_batch {
   /// The resulting record.
   using type = typename record_of<places>::type;
 
-  /// The index in `In` of the field at index `Index` of the result.
+  /// Index in `In` of the field with index `Index` in the result.
   template <std::size_t Index>
   static constexpr std::size_t place = kept[Index];
-  /// The widening of the field at index `Index` of the result.
+  /// Conversion of the field with index `Index` in the result.
   template <std::size_t Index>
   static constexpr widening way = way_of<typename In::template field_at<kept[Index]>>();
-  /// The number of fields of bytes with a fixed scale.
+  /// Number of byte fields with a fixed scale.
   static constexpr std::size_t fixed = fixed_before(names);
-  /// Returns the index of the scale of the field at index `Index`, among the fixed scales in the
-  /// order of `Names`.
+  /// Returns the index of the field's scale among the fixed scales, in the order of `Names`.
   template <std::size_t Index>
   [[nodiscard]] static consteval std::size_t fixed_place() {
     return fixed_before(place_of(In::template field_at<kept[Index]>::key));

@@ -9,8 +9,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Blocks all signals on its thread during its lifetime. A thread started during that time inherits
-/// the mask permanently, so it does not receive the program's signals.
+/// Blocks all signals on the current thread during its lifetime. Threads started in that time
+/// inherit the mask, so they never receive the program's signals.
 class signals_blocked {
  public:
   signals_blocked() noexcept {

@@ -36,48 +36,47 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The position of a loop over a `streamed`: the next batch, and the token that `fill` has set for
-/// the batch before it. Store all three members in a checkpoint.
+/// The position of a loop over a `streamed`: the next batch, and the token that `fill` set for the
+/// previous batch. A checkpoint must store all three members.
 struct stream_state {
-  std::uint64_t epoch = 0;  ///< the pass over the stream
-  std::uint64_t batch = 0;  ///< the number of batches of this pass before the position
-  /// The token of the previous batch. Empty at batch 0, and if `fill` has set none for that batch.
+  std::uint64_t epoch = 0;  ///< index of the pass over the stream
+  std::uint64_t batch = 0;  ///< number of previous batches in this pass
+  /// Token of the previous batch. Empty at batch 0, and if `fill` set no token for that batch.
   std::string token;
 
   friend bool operator==(const stream_state&, const stream_state&) = default;
 
-  /// Accepts every state, because the program defines the token.
+  /// Accepts all states, because the program defines the token.
   friend void require_same_order(const stream_state&, const stream_state&) noexcept {}
 };
 
-/// The options of a `streamed`, whose constructor throws `option_error` for invalid values.
+/// Options of a `streamed`. Invalid values cause `option_error` at construction.
 struct streamed_options {
-  /// The largest number of samples in a batch.
+  /// Maximum number of samples in a batch.
   std::size_t batch_size = 1;
-  /// Number of threads that call `fill`, at least 1. More threads help only if `fill` calls
-  /// `stream_turn::pass`.
+  /// Number of threads that call `fill`, at least 1. More than one thread helps only if `fill`
+  /// calls `stream_turn::pass`.
   std::size_t workers = 1;
-  /// Number of batches that are read ahead of the consumer, in prefetch + 1 slots. 0 chooses, as
-  /// for a loader.
+  /// Number of batches to read ahead of the consumer, in prefetch + 1 slots. 0 selects the value
+  /// automatically, as in a loader.
   std::size_t prefetch = 0;
-  /// Places batches in page-locked memory.
+  /// If true, batches are in page-locked memory.
   bool pinned = true;
-  /// Selects what happens if the consumer requests a batch while leases hold every slot.
+  /// Action if the consumer requests a batch while leases hold all slots.
   exhausted_action on_slots_exhausted = exhausted_action::fail;
-  /// A request through this token ends the stream permanently: the consumer gets `cancelled` at its
-  /// next step.
+  /// Token that ends the stream permanently. After a stop request, the consumer receives
+  /// `cancelled` at its next step.
   std::stop_token stop = {};
-  /// The amount and the kind of memory for the host slots.
+  /// Amount and kind of memory for host slots.
   loader_memory_options memory = {};
-  /// Moves the stream to a position, before a loop continues there. If the position is batch 0, the
-  /// token is empty and the stream starts again. The consumer's thread calls this at the start of
-  /// each pass, while no thread is in `fill`. Without it, the stream can be read once, starting at
-  /// batch 0.
+  /// Moves the stream to a position before a loop continues there. At batch 0, the token is empty
+  /// and the stream restarts. The consumer thread calls this at the start of each pass, while no
+  /// thread is in `fill`. Without it, the stream can be read only once, starting at batch 0.
   std::function<void(const stream_state&)> seek = {};
 };
 
-/// The turn of a thread that reads a stream. `fill` receives it for each batch. No turn begins
-/// before the previous turn has ended, and batches have the order of their turns.
+/// The turn of a thread to read a stream. `fill` receives it for each batch. A turn begins after
+/// the previous turn has ended, and batches are in turn order.
 class stream_turn {
  public:
   /// @cond internal
@@ -87,22 +86,22 @@ class stream_turn {
   stream_turn(stream_turn&&) = delete;
   /// @endcond
 
-  /// Sets the token of this batch, such as an offset or the positions of a message queue. A state
-  /// that is taken after the batch contains the token.
+  /// Sets the token of this batch, such as a file offset or the positions of a message queue. A
+  /// state saved after this batch contains the token.
   void set_token(std::string token) noexcept { *token_ = std::move(token); }
 
-  /// Ends the turn before `fill` returns. The next turn begins on another thread, which then runs
-  /// `fill` concurrently. Call this after `fill` has taken the records of this batch from the
-  /// stream and before it decodes them. A second call has no effect.
+  /// Ends the turn before `fill` returns, so that another thread can run `fill` concurrently. Call
+  /// this after `fill` has read the records of this batch from the stream, and before it decodes
+  /// them. A second call has no effect.
   void pass() noexcept {
     if (turn_->owns_lock()) turn_->unlock();
   }
 
-  /// The number of the calling thread, in [0, `streamed_options::workers`).
+  /// Returns the index of the calling thread, less than `streamed_options::workers`.
   [[nodiscard]] std::size_t worker() const noexcept { return worker_; }
 
-  /// A stop is requested when the loop has ended and no consumer gets the batch. In that case a
-  /// `fill` that waits for data should return 0.
+  /// Returns a stop token. A stop is requested when the loop has ended and no consumer will receive
+  /// the batch. A `fill` that waits for data should then return 0.
   [[nodiscard]] const std::stop_token& stop_token() const noexcept { return stop_; }
 
  private:
@@ -126,19 +125,19 @@ namespace detail {
   return resolved(same);
 }
 
-/// The part of a `streamed` that does not depend on its record: the threads that read, and the
-/// order of the batches.
+/// The part of a `streamed` that does not depend on its record: the reader threads and the batch
+/// order.
 ///
-/// A thread takes a free slot, waits for its turn, and claims the next number (`claims_`). So a
-/// thread with a number has a slot, and the oldest number is always completed. `delivery` passes
-/// the slots to the consumer in the order of the numbers. A claim that finds the end, or an error,
-/// closes the pass before it is announced. Claims that were made before are completed and
-/// delivered. The consumer numbers the batches, because the claims at the end may be empty.
+/// A thread takes a free slot, waits for its turn, and claims the next sequence number (`claims_`).
+/// Therefore each claim has a slot, and the oldest claim always completes. `delivery` passes the
+/// slots to the consumer in claim order. A claim that finds the end or an error closes the pass
+/// before it is announced. Earlier claims are still completed and delivered. The consumer counts
+/// the batches, because the last claims may be empty.
 template <device Device>
 class stream_core {
  public:
   using ring_type = host_slots<Device>;
-  /// Fills a batch in the memory of a slot. Returns the number of samples.
+  /// A function that fills a batch in slot memory. Returns the number of samples.
   using fill_function = std::function<std::size_t(std::byte* slab, stream_turn&)>;
 
   /// A batch for the consumer.
@@ -147,7 +146,7 @@ class stream_core {
     batch_info info;
   };
 
-  /// Starts the threads. `ring` has room for `options.batch_size` samples in each slot. Throws
+  /// Starts the threads. Each slot of `ring` has room for `options.batch_size` samples. Throws
   /// `std::system_error`.
   stream_core(std::shared_ptr<ring_type> ring, fill_function fill, const streamed_options& options)
       : slots_(std::move(ring)),
@@ -164,8 +163,8 @@ class stream_core {
   stream_core(stream_core&&) = delete;
   ~stream_core() { shut_down(); }
 
-  /// Ends all threads permanently, after the calls of `fill` that are in progress. A loop that is
-  /// not at its end gets `cancelled`.
+  /// Ends all threads permanently, after running calls of `fill` have returned. An unfinished loop
+  /// receives `cancelled`.
   void shut_down() noexcept {
     if (!is_in_child()) {
       delivery_.fail({gone_}, loader_phase::ended);
@@ -173,10 +172,10 @@ class stream_core {
     }
     range_.close();
   }
-  /// Returns true in a child made by fork(), in which the threads do not run.
+  /// Returns true in a child created by fork(), where the threads do not run.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
-  /// @name From any thread
+  /// @name Thread-safe
   /// @{
   [[nodiscard]] const std::shared_ptr<ring_type>& ring() const noexcept { return slots_; }
   [[nodiscard]] const streamed_options& options() const noexcept { return options_; }
@@ -196,7 +195,7 @@ class stream_core {
                  " has no known token: a state is known for the newest ", max_known_,
                  " batches that were handed out, and for a state that was passed to resume"}));
   }
-  /// Makes the token of `state` known to `state_at` and `start`.
+  /// Makes the token of `state` available to `state_at` and `start`.
   void remember(const stream_state& state) {
     const std::lock_guard lock{mutex_};
     if (known_.size() < max_known_) {
@@ -209,10 +208,10 @@ class stream_core {
   }
   /// @}
 
-  /// @name The consumer's thread
+  /// @name Consumer thread only
   /// @{
 
-  /// Starts a pass at `from`, see `batch_range`. Returns the serial number of the range.
+  /// Starts a pass at `from` (see `batch_range`). Returns the serial number of the range.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) {
     range_.require_none();
     require_threads();
@@ -233,9 +232,9 @@ class stream_core {
     return !range_.is_live() || (next_ == end_ && !has_next_pass());
   }
 
-  /// Returns the next batch, whose slot the caller owns. Waits for the batch if `waits`. Returns
-  /// nothing at the end. Throws the error of `fill` or `seek`, `leases_exhausted`, `cancelled`, and
-  /// the errors of the device. An error ends the range.
+  /// Returns the next batch, whose slot the caller then owns. If `waits` is true, waits for the
+  /// batch. Returns nothing at the end. Throws the errors of `fill`, `seek` and the device,
+  /// `leases_exhausted`, and `cancelled`. An error ends the range.
   [[nodiscard]] std::optional<taken> next(bool waits) {
     try {
       while (!at_end()) {
@@ -258,15 +257,14 @@ class stream_core {
     return std::nullopt;
   }
 
-  /// Ends the range: begins no further turn, waits for the turns in progress, and drops their
-  /// batches.
+  /// Ends the range: begins no further turn, waits for running turns, and drops their batches.
   void stop() noexcept {
     if (!range_.end() || is_in_child()) return;
     close_pass();
     end_turns();
     for (const std::uint64_t bound = claimed(); next_ != bound; ++next_) {
       const auto slot = delivery_.wait(next_);
-      if (!slot) break;  // nothing is delivered any more
+      if (!slot) break;  // no further slot will be delivered
       slots_->release(*slot);
     }
   }
@@ -274,9 +272,9 @@ class stream_core {
 
  private:
   static constexpr std::uint64_t unknown = (std::numeric_limits<std::uint64_t>::max)();
-  static constexpr std::size_t max_ahead = 1024;  // the largest depth of a transfer
+  static constexpr std::size_t max_ahead = 1024;  // maximum depth of a transfer
 
-  /// The result of the turn that has filled a slot.
+  /// The result of the turn that filled a slot.
   struct filling {
     std::size_t size = 0;
     std::string token;
@@ -287,7 +285,7 @@ class stream_core {
     void operator()(const std::stop_token& stop, std::size_t worker) const noexcept {
       try {
         self->work(stop, worker);
-      } catch (...) {  // an error of the device
+      } catch (...) {  // a device error
         self->delivery_.fail({std::current_exception()});
         self->pool_.request_stop();
       }
@@ -309,7 +307,7 @@ class stream_core {
     }
   };
 
-  // ---- The threads that read
+  // ---- Reader threads
 
   void work(const std::stop_token& stop, std::size_t worker) {
     slots_->device().make_current();
@@ -328,7 +326,8 @@ class stream_core {
     opened_.wait(lock, [&] { return is_open_ || stop.stop_requested(); });
     return !stop.stop_requested();
   }
-  /// Fills `slot`. Returns the number of the claim, or nothing if the pass has ended before.
+  /// Fills `slot`. Returns the sequence number of the claim, or nothing if the pass has already
+  /// ended.
   [[nodiscard]] std::optional<std::uint64_t> run_turn(std::uint32_t slot, std::size_t worker) {
     std::unique_lock turn{turn_};
     std::uint64_t claim = 0;
@@ -349,7 +348,7 @@ class stream_core {
     } catch (...) {
       of.error = std::current_exception();
     }
-    // Before the end of the turn, so that no turn follows.
+    // Closes the pass before the turn ends, so that no turn follows.
     if (of.size == 0) close_pass();
     return claim;
   }
@@ -364,16 +363,16 @@ class stream_core {
   void close_pass() noexcept {
     const std::lock_guard lock{mutex_};
     is_open_ = false;
-    opened_.notify_all();  // also wakes threads that should end
+    opened_.notify_all();  // also wakes threads that must end
   }
-  /// Requests a stop of the turns in progress, because no consumer gets their batches.
+  /// Requests a stop of running turns, because no consumer will receive their batches.
   void end_turns() noexcept {
     std::optional<std::stop_source> turns;
     {
       const std::lock_guard lock{mutex_};
       turns = turns_;
     }
-    turns->request_stop();  // without the lock: this calls functions of the program
+    turns->request_stop();  // without the lock, because callbacks of the program may run
   }
   /// Returns the number of claims so far.
   [[nodiscard]] std::uint64_t claimed() const noexcept {
@@ -383,7 +382,7 @@ class stream_core {
   [[nodiscard]] bool has_next_pass() const noexcept {
     return last_epoch_ != endless && at_.epoch + 1 < last_epoch_;
   }
-  /// Starts a pass at `from`. No turn is in progress.
+  /// Starts a pass at `from`. No turn may be running.
   void begin_pass(const stream_state& from) {
     if (options_.seek) {
       options_.seek(from);
@@ -401,9 +400,9 @@ class stream_core {
     opened_.notify_all();
   }
 
-  // ---- The consumer
+  // ---- Consumer
 
-  /// Throws `std::logic_error` in a child made by fork().
+  /// Throws `std::logic_error` in a child created by fork().
   void require_threads() const { process_.require("streamed", "make a stream of its own here"); }
   /// Waits for the next claim and returns its slot.
   [[nodiscard]] std::uint32_t wait_for_next() {
@@ -417,7 +416,8 @@ class stream_core {
     if (!slot) std::rethrow_exception(delivery_.failed().error);
     return *slot;
   }
-  /// Takes the batch of a claim. Returns nothing if the claim has no sample. Throws its error.
+  /// Takes the batch of a claim. Returns nothing if the claim is empty. Throws the error of the
+  /// claim.
   [[nodiscard]] std::optional<taken> take(std::uint32_t slot) {
     ++next_;
     filling& of = filled_[slot];
@@ -428,7 +428,7 @@ class stream_core {
         failure_.store(failure{"fill", at_.epoch, at_.batch});
         std::rethrow_exception(error);
       }
-      end_ = claimed();  // the pass is closed, so this number is final
+      end_ = claimed();  // the pass is closed, so this value is final
       return std::nullopt;
     }
     const batch_info info{
@@ -436,7 +436,7 @@ class stream_core {
     ++at_.batch;
     try {
       remember({at_.epoch, at_.batch, std::move(of.token)});
-    } catch (...) {  // memory for the state ran out
+    } catch (...) {  // no memory for the state
       slots_->release(slot);
       throw;
     }
@@ -449,35 +449,35 @@ class stream_core {
   fill_function fill_;
   streamed_options options_;
   detail::delivery delivery_;
-  std::vector<filling> filled_;  // indexed by slot; the slot's owner may use it
+  std::vector<filling> filled_;  // indexed by slot; accessed only by the owner of the slot
 
   std::mutex turn_;                 // held during a turn
-  mutable std::mutex mutex_;        // guards the members below, up to the empty line
+  mutable std::mutex mutex_;        // guards the members below up to the empty line
   std::condition_variable opened_;  // wakes threads that wait for a pass
-  bool is_open_ = false;            // a turn may begin
+  bool is_open_ = false;            // true if a turn may begin
   std::uint64_t claims_ = 0;
   std::stop_source turns_ = new_turns();
-  std::vector<stream_state> known_;  // a ring: the newest states
-  std::size_t newest_ = 0;           // position in `known_`
+  std::vector<stream_state> known_;  // ring buffer of the newest states
+  std::size_t newest_ = 0;           // index of the newest state in `known_`
 
-  // State of the consumer's thread.
+  // The members below belong to the consumer thread.
   std::size_t max_known_;
   active_range range_{"streamed"};
-  std::uint64_t next_ = 0;  // the next claim to deliver
-  std::uint64_t end_ = 0;   // end of the claims of the pass, or `unknown`
+  std::uint64_t next_ = 0;  // next claim to deliver
+  std::uint64_t end_ = 0;   // end of the claims in the pass, or `unknown`
   std::uint64_t last_epoch_ = 0;
-  batch_position at_;  // the next batch
+  batch_position at_;  // next batch
   bool was_read_ = false;
   shared_value<batch_position> next_position_;
   shared_value<std::optional<failure>> failure_;
 
-  // Made in advance, because a stop must not allocate memory.
+  // Created in advance, because a stop must not allocate memory.
   const std::exception_ptr cancelled_;
   const std::exception_ptr gone_;
-  worker_pool<body, waker> pool_;       // the threads use all of the above
-  std::stop_callback<cancel> on_stop_;  // last: it uses the pool
+  worker_pool<body, waker> pool_;       // declared after the members that the threads use
+  std::stop_callback<cancel> on_stop_;  // last, because it uses the pool
 
-  // Not inlined: GCC 12 warns of an uninitialized std::stop_source otherwise.
+  // Not inlined, because GCC 12 would warn about an uninitialized std::stop_source.
   [[gnu::noinline]] static std::stop_source new_turns() { return {}; }
 };
 
