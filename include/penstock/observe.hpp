@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Statistics of a feed, and traces. The diagnosis of the bottleneck, text, JSON and files are in
+/// Statistics and traces of a feed. The bottleneck diagnosis, text, JSON and file output are in
 /// `penstock_ext/report.hpp`.
 
 #include <penstock/observe/stats.hpp>

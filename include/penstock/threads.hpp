@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// The lock-free batch queue, the worker pool, and the placement of workers.
+/// The lock-free batch queue, the worker pool, and worker affinity.
 
 #include <penstock/threads/batch_queue.hpp>
 #include <penstock/threads/cpu_list.hpp>

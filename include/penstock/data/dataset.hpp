@@ -24,7 +24,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-// The optional members of a dataset; `dataset` documents each.
+// Concepts for the optional members of a dataset, which are documented at `dataset`.
 
 template <class D>
 concept has_record = requires { requires record_type<typename D::record_type>; };
@@ -88,13 +88,13 @@ concept has_origins = requires(const D& d, std::uint64_t i) {
   { d.base_sizes() } -> std::convertible_to<std::vector<std::uint64_t>>;
 };
 
-/// A dataset with prefetch hints of its own. The concepts from here to `warns` also apply to blob
+/// A dataset with its own prefetch hints. The concepts from here to `warns` also apply to blob
 /// sources.
 template <class D>
 concept has_prefetch_hint =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.prefetch_hint(indices); };
 
-/// A dataset that returns the sizes of its samples in storage.
+/// A dataset that returns the storage sizes of its samples.
 template <class D>
 concept has_storage_size = requires(const D& d, std::uint64_t i) {
   { d.storage_size(i) } -> std::convertible_to<std::uint64_t>;
@@ -105,7 +105,7 @@ concept has_prefetch_capacity = requires(const D& d) {
   { d.prefetch_capacity() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// A dataset that accepts a plan of later reads, for which it fetches nothing.
+/// A dataset that accepts a plan of later reads without fetching them.
 template <class D>
 concept has_access_plan =
     requires(const D& d, std::span<const std::uint64_t> indices) { d.access_plan(indices); };
@@ -127,16 +127,16 @@ struct no_base_function {
   void operator()(const Base&, std::span<const std::uint64_t>) const noexcept {}
 };
 
-/// A dataset that adapts other datasets, see `each_base` in the documentation of `dataset`.
+/// A dataset that adapts other datasets (see `each_base` in the documentation of `dataset`).
 template <class D>
 concept has_bases = requires(const D& d, std::span<const std::uint64_t> indices) {
   d.each_base(indices, no_base_function{});
 };
 
-/// True if a loader may have to look ahead for a dataset, because the dataset, or a dataset that it
-/// wraps, has prefetch hints or access plans. An adaptor may declare this as
-/// `static constexpr bool looks_ahead`. If it declares false, the look-ahead is not compiled. By
-/// default an adaptor counts as looking ahead.
+/// True if a loader may have to look ahead for a dataset, because the dataset or a wrapped dataset
+/// has prefetch hints or access plans. An adaptor may declare this as
+/// `static constexpr bool looks_ahead`. If the value is false, the look-ahead is not compiled. The
+/// default for adaptors is true.
 template <class D>
 inline constexpr bool looks_ahead = has_prefetch_hint<D> || has_access_plan<D> || has_bases<D>;
 template <class D>
@@ -148,8 +148,8 @@ concept has_fingerprint = requires(const D& d) {
   { d.fingerprint() } -> std::convertible_to<std::uint64_t>;
 };
 
-/// A dataset that transforms each batch after all its samples are read, see `map_batch`.
-/// `finish_batch` is called once per batch, on one thread. Several batches may be finished at once.
+/// A dataset that transforms each batch after all its samples have been read (see `map_batch`). One
+/// thread calls `finish_batch` once for each batch. Several batches may be finished concurrently.
 template <class D>
 concept finishes_batches = requires(const D& d, batch_view<typename D::record_type> all,
                                     sample_generator& rng) { d.finish_batch(all, rng); };
@@ -159,8 +159,8 @@ concept has_scratch = requires(const D& d) {
   { d.scratch_bytes() } -> std::convertible_to<std::size_t>;
 };
 
-/// Number of samples by which prefetching runs ahead of reading. A value of 4 was fastest for rows
-/// of 784 bytes.
+/// Number of samples by which prefetching runs ahead of reading. 4 was measured to be fastest for
+/// rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
 template <class D>
@@ -173,9 +173,9 @@ concept names_stages = requires {
   { D::stages } -> std::convertible_to<std::uint32_t>;
 };
 
-/// Returns the number of random stages of a dataset, including the stages of the datasets that it
-/// wraps. Each stage has its own random bits. `stages` is a constant, or a function if the type
-/// does not determine the number.
+/// Returns the number of random stages of a dataset, including its wrapped datasets. Each stage has
+/// its own random bits. `stages` is a constant, or a function if the type does not determine the
+/// number.
 template <class D>
 [[nodiscard]] constexpr std::uint32_t stages_of([[maybe_unused]] const D& data) {
   if constexpr (counts_stages<D>) {
@@ -187,8 +187,8 @@ template <class D>
   }
 }
 
-/// True if reading uses memory that the dataset does not own, in which case no read may outlive
-/// that memory. Your own dataset that holds pointers should have
+/// True if reading uses memory that the dataset does not own, so that no read may outlive that
+/// memory. A user-defined dataset that holds pointers should declare
 /// `static constexpr bool borrows = true`.
 template <class D>
 inline constexpr bool borrows = false;
@@ -196,8 +196,8 @@ template <class D>
   requires requires { D::borrows; }
 inline constexpr bool borrows<D> = D::borrows;
 
-/// True if a function in a pipeline borrows. The function's captures may be references, so a
-/// function with any state counts as borrowing unless it has
+/// True if a function in a pipeline borrows memory. The function's captures may be references, so a
+/// function with any state counts as borrowing unless it declares
 /// `static constexpr bool borrows = false`.
 template <class F>
 inline constexpr bool function_borrows = !std::is_empty_v<F>;
@@ -207,7 +207,7 @@ inline constexpr bool function_borrows<F> = F::borrows;
 
 }  // namespace detail
 
-/// Random access to samples. The contract:
+/// Random access to samples. A dataset has these members:
 ///
 ///     struct source {
 ///       using record_type = record<field<...>...>;
@@ -217,64 +217,65 @@ inline constexpr bool function_borrows<F> = F::borrows;
 ///       std::uint64_t length(std::uint64_t index) const;  // only with a ragged field
 ///     };
 ///
-/// `read` writes every element of every field of sample `index` in [0, size()) directly into the
-/// batch. Several threads call it at once, for different positions. Exceptions reach the consumer
-/// together with that batch.
+/// `read` writes all elements of all fields of sample `index`, in [0, size()), directly into the
+/// batch. Several threads call it concurrently for different positions. The consumer receives
+/// exceptions with the affected batch.
 ///
-/// The optional members, by capability; docs/from_pytorch.md lists them in a table.
+/// The optional members are listed by capability below, and in a table in docs/from_pytorch.md.
 ///
 /// **Reading.** Instead of `read(index, out)`, or in addition, in order of preference:
-/// - `read_chunk(indices, batch_view<record_type> out)`: reads several samples at once, for
-///   vectored or prefetched reading; `indices[i]` goes to `out[i]`;
+/// - `read_chunk(indices, batch_view<record_type> out)`: reads several samples in one call, for
+///   vectored or prefetched reads. Sample `indices[i]` is written to `out[i]`;
 /// - `read(index, out, rng)`: reads with random bits; `rng` is a `sample_generator&` keyed by
 ///   (seed, epoch, index);
-/// - `view(index)`: refers to the sample in memory as a `const_sample` (its fields may lie in
-///   different arrays), so that `map` needs no copy; valid until the dataset is moved or changed;
-/// - `prefetch(index) noexcept`: starts to load the sample into the processor's cache.
+/// - `view(index)`: returns a view of the sample in memory as a `const_sample`, whose fields may be
+///   in different arrays, so that `map` needs no copy. Valid until the dataset is moved or changed;
+/// - `prefetch(index) noexcept`: starts loading the sample into the CPU cache.
 ///
-/// **Lengths.** `length` returns the number of values in the ragged field of a sample; with several
-/// ragged fields, `sample_lengths<record_type> lengths(index)` returns all of them, in the record's
+/// **Lengths.** `length` returns the number of values in the ragged field of a sample. If there are
+/// several ragged fields, `sample_lengths<record_type> lengths(index)` returns all lengths in field
 /// order. The loader calls it for all samples of a batch before it reads any sample, from several
-/// threads at once. `length` should take no longer than an index lookup and must always return the
-/// same value; the limits of `loader_options::faults` do not cover it. Exceptions reach the
-/// consumer together with that batch.
+/// threads concurrently. `length` should take no longer than an index lookup and must always return
+/// the same value. The limits of `loader_options::faults` do not apply to it. The consumer receives
+/// exceptions with the affected batch.
 ///
-/// **Hints** about coming reads, for a disk or a network, see `loader_options::lookahead_bytes`:
+/// **Hints** about upcoming reads from a disk or network (see `loader_options::lookahead_bytes`):
 /// - `prefetch_hint(indices)`: announces that these samples will be read next, in this order, after
-///   the samples of earlier calls. Starts to fetch them and returns soon. One thread of a loader
-///   calls it while others read. Exceptions are counted and have no other effect;
-/// - `std::uint64_t storage_size(index) const`: the size of the sample in storage, in bytes. If the
+///   the samples of earlier calls. Starts fetching them and returns quickly. One loader thread
+///   calls it while others read. Exceptions are counted but have no other effect;
+/// - `std::uint64_t storage_size(index) const`: the storage size of the sample in bytes. If the
 ///   member is absent or returns 0, the loader assumes the sample's size in a batch. For a ragged
 ///   record, it assumes the mean size of the samples read so far;
-/// - `std::uint64_t prefetch_capacity() const`: the maximum number of prefetched bytes that the
-///   dataset keeps; unlimited if absent;
-/// - `access_plan(indices)`: announces later reads, so that a cache can decide what to keep: these
-///   samples will be read, in this order, after the samples of earlier calls. Fetches nothing. An
-///   empty list retracts the plan. Called in the same way as `prefetch_hint`;
-/// - `std::uint64_t plan_capacity() const`: the maximum number of planned bytes that the dataset
-///   can use; 0 if it needs no plan; unlimited if absent.
+/// - `std::uint64_t prefetch_capacity() const`: the maximum total size of prefetched samples in
+///   bytes, or unlimited if absent;
+/// - `access_plan(indices)`: announces later reads to a cache: these samples will be read, in this
+///   order, after the samples of earlier calls. Fetches nothing. An empty list retracts the plan.
+///   Called in the same way as `prefetch_hint`;
+/// - `std::uint64_t plan_capacity() const`: the maximum total size of useful plans in bytes, 0 if
+///   the dataset needs no plan, or unlimited if absent.
 ///
-/// **Borrowing.** A dataset that refers to memory of another owner has
-/// `static constexpr bool borrows = true`, in which case a loader's destructor waits for all its
-/// reads, even beyond `loader_options::faults.timeout`.
+/// **Borrowing.** A dataset that references memory of another owner declares
+/// `static constexpr bool borrows = true`. A loader's destructor then waits for all reads, even
+/// beyond `loader_options::faults.timeout`.
 ///
-/// **Adaptors.** Your own adaptor forwards hints, plans, origins and warnings through one member:
+/// **Adaptors.** A user-defined adaptor forwards hints, plans, origins and warnings through one
+/// member:
 /// `template <class F> void each_base(std::span<const std::uint64_t> indices, const F& f) const`.
 /// `each_base` calls `f(base, local_indices)` for each dataset that the adaptor wraps, in a fixed
-/// order, with the samples' indices in that dataset. The list is empty for a dataset that has no
-/// such sample. An index that is out of range is skipped. A long list may be split into pieces,
-/// each of which goes to all datasets; an empty list is passed on once. Any thread may call
+/// order, with the sample indices in that dataset. The list is empty for a dataset without any of
+/// the samples. Indices out of range are skipped. A long list may be split into pieces, each of
+/// which is forwarded to all datasets. An empty list is forwarded once. Any thread may call
 /// `each_base`, and it throws only the exceptions of `f`. If the adaptor itself has one of the
 /// members listed here, that member replaces the forwarded calls. If an adaptor has its own
-/// `origin` and the list has samples, it may leave out the calls with empty lists. So an adaptor
+/// `origin` and the list is not empty, it may omit the calls with empty lists, so that an adaptor
 /// can wrap many datasets.
 ///
-/// The origin of a sample is in the first dataset that gets its index. `sample_origin::part`
+/// The origin of a sample is in the first dataset that receives its index. `sample_origin::part`
 /// numbers the source datasets, which wrap no other dataset, in the order of the calls. An adaptor
 /// may report origins itself through `sample_origin origin(index) const noexcept` and
 /// `std::vector<std::uint64_t> base_sizes() const`. An adaptor that selects samples by a list also
-/// has `std::uint64_t fingerprint() const`, a hash of the list and of `fingerprint_of` the dataset
-/// that it wraps, so that a loader rejects a state that was taken with another list.
+/// has `std::uint64_t fingerprint() const`, a hash of the list and of `fingerprint_of` its wrapped
+/// dataset. A loader then rejects a state saved with a different list.
 ///
 /// **Warnings.** `std::vector<std::string> warnings() const`: messages about the dataset for
 /// `loader::footprint` and a log, for example that its files have no checksums.
@@ -289,7 +290,7 @@ concept dataset = detail::has_record<D> && detail::has_size<D> &&
 
 namespace detail {
 
-/// Reports one readable sentence for each unmet requirement of the concept.
+/// Reports each unmet requirement of the concept in a readable sentence.
 template <class D>
 constexpr void require_dataset() {
   static_assert(has_record<D>,
@@ -311,8 +312,7 @@ constexpr void require_dataset() {
 
 }  // namespace detail
 
-/// Returns the extents of a dataset's record: its `extents()`, or the fixed extents of the record's
-/// type.
+/// Returns the extents of a dataset: its `extents()`, or the fixed extents of its record.
 template <dataset D>
 [[nodiscard]] record_extents<typename D::record_type> extents_of(const D& data) {
   if constexpr (detail::has_extents<D>) {
@@ -322,8 +322,8 @@ template <dataset D>
   }
 }
 
-/// Returns the lengths of the ragged fields of sample `index`, in the record's order. Exceptions of
-/// the dataset propagate.
+/// Returns the lengths of the ragged fields of sample `index`, in field order. Exceptions of the
+/// dataset propagate.
 template <dataset D>
   requires detail::tells_lengths<D>
 [[nodiscard]] sample_lengths<typename D::record_type> lengths_of(const D& data,
@@ -335,7 +335,7 @@ template <dataset D>
   }
 }
 
-/// Returns the bytes of scratch memory that a thread needs to read `data`.
+/// Returns the size in bytes of the scratch memory that a thread needs to read `data`.
 template <dataset D>
 [[nodiscard]] std::size_t scratch_bytes_of(const D& data) {
   if constexpr (detail::has_scratch<D>) {
@@ -361,8 +361,8 @@ template <class D>
   }
 }
 
-/// Returns the joint capacity of the datasets that `data` wraps: the smallest nonzero
-/// `capacity_of(base)`. A dataset whose capacity is 0 does not count.
+/// Returns the joint capacity of the datasets wrapped by `data`, which is the smallest nonzero
+/// `capacity_of(base)`. Datasets with capacity 0 do not count.
 template <class D, class Capacity>
 [[nodiscard]] std::uint64_t joint_capacity(const D& data, const Capacity& capacity_of) {
   std::uint64_t joint = 0;
@@ -375,8 +375,8 @@ template <class D, class Capacity>
 
 }  // namespace detail
 
-/// Returns the origin of sample `index`, which is its source dataset and its index there. If `data`
-/// wraps no other dataset, `data` is the source. Thread-safe, even if the index is out of range.
+/// Returns the source dataset of sample `index` and the sample index there. If `data` wraps no
+/// other dataset, `data` itself is the source. Thread-safe, even if the index is out of range.
 template <class D>
 [[nodiscard]] sample_origin origin_of(const D& data, std::uint64_t index) noexcept {
   if constexpr (detail::has_origins<D>) {
@@ -401,7 +401,7 @@ template <class D>
   }
 }
 
-/// Returns the sizes of the source datasets, by `sample_origin::part`.
+/// Returns the sizes of the source datasets, indexed by `sample_origin::part`.
 template <class D>
 [[nodiscard]] std::vector<std::uint64_t> base_sizes_of(const D& data) {
   if constexpr (detail::has_origins<D>) {
@@ -418,7 +418,7 @@ template <class D>
   }
 }
 
-/// Passes a prefetch hint for the samples `indices` to `data` or to the datasets that it wraps.
+/// Sends a prefetch hint for the samples `indices` to `data` or the datasets that it wraps.
 /// Exceptions of the datasets propagate.
 template <class D>
 void prefetch_hint([[maybe_unused]] const D& data,
@@ -432,7 +432,7 @@ void prefetch_hint([[maybe_unused]] const D& data,
   }
 }
 
-/// Returns the maximum number of bytes that `data` keeps prefetched, or 0 if it does not accept
+/// Returns the maximum total size of prefetched samples in bytes, or 0 if `data` does not accept
 /// hints.
 template <class D>
 [[nodiscard]] std::uint64_t prefetch_capacity_of([[maybe_unused]] const D& data) {
@@ -447,8 +447,8 @@ template <class D>
   }
 }
 
-/// Appends the samples `indices` to the plan of `data` or of the datasets that it wraps. An empty
-/// list retracts the plan. Exceptions of the datasets propagate.
+/// Appends the samples `indices` to the plan of `data` or the datasets that it wraps. An empty list
+/// retracts the plan. Exceptions of the datasets propagate.
 template <class D>
 void access_plan([[maybe_unused]] const D& data,
                  [[maybe_unused]] std::span<const std::uint64_t> indices) {
@@ -461,8 +461,7 @@ void access_plan([[maybe_unused]] const D& data,
   }
 }
 
-/// Returns the maximum number of planned bytes that `data` can use, or 0 if it does not accept
-/// plans.
+/// Returns the maximum total size of useful plans in bytes, or 0 if `data` does not accept plans.
 template <class D>
 [[nodiscard]] std::uint64_t plan_capacity_of([[maybe_unused]] const D& data) {
   if constexpr (detail::has_access_plan<D>) {
@@ -477,7 +476,7 @@ template <class D>
 
 namespace detail {
 
-/// Returns true if any dataset that contributes to sample `index` of `data` accepts hints or plans.
+/// Returns true if any dataset that contributes to sample `index` accepts hints or plans.
 template <class D>
 [[nodiscard]] bool is_looked_ahead([[maybe_unused]] const D& data,
                                    [[maybe_unused]] std::uint64_t index) {
@@ -495,8 +494,8 @@ template <class D>
 
 }  // namespace detail
 
-/// Returns the size of sample `index` in storage in bytes, or 0 if it is unknown. For an adaptor,
-/// returns the total of the datasets that it wraps and that accept hints or plans.
+/// Returns the storage size of sample `index` in bytes, or 0 if unknown. For an adaptor, returns
+/// the total of the wrapped datasets that accept hints or plans.
 template <class D>
 [[nodiscard]] std::uint64_t storage_size_of([[maybe_unused]] const D& data,
                                             [[maybe_unused]] std::uint64_t index) {
@@ -517,8 +516,7 @@ template <class D>
   }
 }
 
-/// Returns the warnings of `data` or of the datasets that it wraps, one sentence each; usually
-/// empty.
+/// Returns the warnings of `data` or the datasets that it wraps, one sentence each. Usually empty.
 template <class D>
 [[nodiscard]] std::vector<std::string> warnings_of([[maybe_unused]] const D& data) {
   if constexpr (detail::warns<D>) {
@@ -534,8 +532,8 @@ template <class D>
   }
 }
 
-/// Returns a hash of the selections that adaptors make, such as the lists of `subset` and `exclude`
-/// and the weights of `interleave`, or 0 without a selection. Part of a `loader_state`.
+/// Returns a hash of the selections made by adaptors, such as the lists of `subset` and `exclude`
+/// and the weights of `interleave`. Returns 0 without a selection. Stored in a `loader_state`.
 template <dataset D>
 [[nodiscard]] std::uint64_t fingerprint_of([[maybe_unused]] const D& data) {
   if constexpr (detail::has_fingerprint<D>) {
@@ -547,15 +545,16 @@ template <dataset D>
 
 namespace detail {
 
-/// The mean size of the samples read so far: an estimate for samples of unknown size. Thread-safe.
+/// The mean size of the samples read so far, which estimates unknown sample sizes. Thread-safe.
 class mean_bytes {
  public:
-  /// Adds `samples` samples of `bytes` bytes in total.
+  /// Adds `samples` samples with a total of `bytes` bytes.
   void add(std::uint64_t bytes, std::uint64_t samples = 1) noexcept {
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
     samples_.fetch_add(samples, std::memory_order_release);
   }
-  /// Returns the mean, at least 1 so that no sample is free. Returns 0 before the first sample.
+  /// Returns the mean, at least 1 so that no sample counts as empty. Returns 0 before the first
+  /// sample.
   [[nodiscard]] std::uint64_t value() const noexcept {
     const std::uint64_t samples = samples_.load(std::memory_order_acquire);
     if (samples == 0) return 0;
@@ -563,7 +562,7 @@ class mean_bytes {
   }
 
  private:
-  // Invariant: `bytes_` includes all samples that `samples_` counts, so the first mean is not too
+  // Invariant: `bytes_` includes all samples counted in `samples_`, so the first mean is not too
   // small. The release pairs with the acquire.
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<std::uint64_t> samples_{0};

@@ -20,7 +20,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown if an array given to `memory_dataset` has the wrong number of elements for the record,
+/// Thrown if an array passed to `memory_dataset` has the wrong number of elements for the record,
 /// the extents and the other arrays.
 class [[gnu::visibility("default")]] array_mismatch : public error {
  public:
@@ -32,7 +32,7 @@ class [[gnu::visibility("default")]] array_mismatch : public error {
 
   /// Returns the field whose array has the wrong size.
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
-  /// Returns the number of elements of the array.
+  /// Returns the number of elements in the array.
   [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
 
  private:
@@ -40,14 +40,14 @@ class [[gnu::visibility("default")]] array_mismatch : public error {
   std::uint64_t found_;
 };
 
-/// A dataset over existing arrays: one contiguous array per field, sample after sample, in the
-/// record's order. The dataset does not own or copy the arrays, which must outlive it unchanged.
+/// A dataset over existing arrays, one contiguous array of samples for each field, in record order.
+/// The arrays are referenced, and must outlive the dataset unchanged.
 ///
 ///     using digit = record<field<"image", std::uint8_t, 28, 28>, field<"label", std::uint8_t>>;
 ///     memory_dataset<digit> digits{pixels, labels};              // spans, vectors, arrays
 ///     memory_dataset<text> lines{{{length}, {}}, tokens, labels};  // dyn extents first
 ///
-/// Reading is thread-safe. Rows are prefetched into the cache, four rows ahead.
+/// Reading is thread-safe. Prefetches rows into the CPU cache, four samples ahead.
 template <penstock::record_type Record>
 class memory_dataset {
  public:
@@ -57,15 +57,16 @@ class memory_dataset {
                 "penstock::memory_dataset: an array does not contain the beginnings of the samples "
                 "of a ragged field: write your own dataset, see docs/ragged.md");
 
-  /// Refers to `arrays`, contiguous ranges of the fields' types. Each must have (number of samples)
-  /// * (product of the field's extents) elements; the size of the first array determines the number
-  /// of samples. Throws `array_mismatch`, and `layout_error` if an extent is 0.
+  /// References `arrays`, contiguous ranges with the field types. Each array must have as many
+  /// elements as the number of samples times the product of the field extents. The first array
+  /// determines the number of samples. Throws `array_mismatch`, and `layout_error` if an extent is
+  /// 0.
   template <class... Arrays>
     requires(sizeof...(Arrays) == Record::size)
   explicit memory_dataset(const record_extents<Record>& lengths, Arrays&&... arrays)
       : layout_(lengths, 1) {
-    // Uses std::span, because including <ranges> for a concept would increase the parsed size by a
-    // tenth.
+    // Uses std::span, because including <ranges> for a concept would increase the preprocessed size
+    // by a tenth.
     constexpr bool all_stay = ((std::is_lvalue_reference_v<Arrays> ||
                                 std::ranges::enable_borrowed_range<std::remove_cvref_t<Arrays>>) &&
                                ...);
@@ -77,7 +78,7 @@ class memory_dataset {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Refers to the arrays of a record without dynamic extents.
+  /// References the arrays of a record without dynamic extents.
   template <class... Arrays>
     requires(sizeof...(Arrays) == Record::size && !Record::has_dynamic_extents &&
              !(std::is_same_v<std::remove_cvref_t<Arrays>, memory_dataset> || ...))
@@ -93,13 +94,13 @@ class memory_dataset {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// Returns a reference to the sample in the arrays. Throws `index_error`.
+  /// Returns a view of a sample in the arrays. Throws `index_error`.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("memory_dataset", index, size_);
     return {rows(index, std::make_index_sequence<Record::size>{}), layout_.extents()};
   }
 
-  /// Prefetches the sample into the cache. Does nothing if the index is out of range.
+  /// Prefetches a sample into the CPU cache. Does nothing if the index is out of range.
   void prefetch(std::uint64_t index) const noexcept {
     if (index >= size_) return;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -123,7 +124,7 @@ class memory_dataset {
       }
       size_ = array.size() / elements;
     } else {
-      // Uses a division, since the product could overflow.
+      // Divides instead of multiplying, because the product could overflow.
       if (array.size() % elements != 0 || array.size() / elements != size_) {
         throw array_mismatch(name_of(), detail::str_cat({size_, " x ", elements}), array.size());
       }

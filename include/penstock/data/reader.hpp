@@ -20,22 +20,22 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Reads the samples `indices` into `out` through the best member that the dataset offers. Adaptors
-/// read the dataset that they wrap through this function. `indices[i]` goes to `out[i]`; both have
-/// the same size.
+/// Reads the samples `indices` into `out` through the preferred member that the dataset provides.
+/// Adaptors read their wrapped dataset through this function. Sample `indices[i]` is written to
+/// `out[i]`, so both must have the same size.
 template <dataset D>
 void read_chunk(const D& data, std::span<const std::uint64_t> indices,
                 batch_view<typename D::record_type> out, const chunk_context& context) {
   if constexpr (detail::reads_chunks_in_context<D>) {
-    context.at_any();  // clears the position of the previous chunk or of an outer adaptor
+    context.at_any();  // clears the position recorded by the previous chunk or an outer adaptor
     data.read_chunk(indices, out, context);
   } else if constexpr (detail::reads_chunks<D>) {
     context.at_all();
     try {
       data.read_chunk(indices, out);
     } catch (...) {
-      // The dataset does not report which sample failed. Reading the samples one by one finds it.
-      // The consumer still gets the first exception.
+      // The dataset does not report which sample failed, so each sample is read again individually.
+      // The consumer still receives the first exception.
       const auto original = std::current_exception();
       for (std::size_t i = 0; i < indices.size(); ++i) {
         context.at(i);
@@ -63,7 +63,7 @@ void read_chunk(const D& data, std::span<const std::uint64_t> indices,
 
 namespace detail {
 
-/// The scratch memory with which a thread reads chunks, so that reading allocates nothing, and the
+/// A thread's scratch memory for reading chunks, so that reading does not allocate, and the
 /// position of the current sample. Not thread-safe, except `progress`.
 class chunk_memory {
  public:
@@ -80,14 +80,14 @@ class chunk_memory {
     if (scratch_ != nullptr) ::operator delete(scratch_, alignment);
   }
 
-  /// Returns the context for a read of the samples `indices` with the random bits of `key`. The
-  /// result is valid until the next call. Samples are timed unless `times` is null.
+  /// Returns the context for reading the samples `indices` with the random bits of `key`, valid
+  /// until the next call. Samples are timed unless `times` is null.
   [[nodiscard]] chunk_context begin(std::span<const std::uint64_t> indices, const random_key& key,
                                     sample_clock* times) noexcept {
     progress_.store(0, std::memory_order_relaxed);
     return {key, indices, {scratch_, scratch_size_}, progress_, times};
   }
-  /// Returns the position in the chunk of the current sample. Any thread may read it.
+  /// Returns the position of the current sample in the chunk. Any thread may read it.
   [[nodiscard]] const std::atomic<std::size_t>& progress() const noexcept { return progress_; }
 
  private:
@@ -103,26 +103,27 @@ class chunk_memory {
 
 }  // namespace detail
 
-/// Reads chunks of samples from a dataset. Owns the scratch memory, so that reading allocates
-/// nothing, and records which sample failed. Not thread-safe: use one reader per thread. Refers to
-/// the dataset, which must outlive it.
+/// Reads chunks of samples from a dataset. Owns the scratch memory, so that reading does not
+/// allocate, and records which sample failed. Not thread-safe. Each thread needs its own reader.
+/// References the dataset, which must outlive it.
 template <dataset D>
 class reader {
  public:
   using record_type = typename D::record_type;
 
-  /// Reads from `data`, which must outlive it.
+  /// References `data`, which must outlive this object.
   explicit reader(const D& data) : data_(&data), memory_(scratch_bytes_of(data)) {}
 
-  /// Reads the samples `indices` into `out` with the random bits of `key`. Exceptions of the
-  /// dataset propagate, in which case `failed_at()` returns the position of the failed sample.
-  /// Samples are timed unless `times` is null.
+  /// Reads the samples `indices` into `out` with the random bits of `key`. If the dataset throws,
+  /// the exception propagates, and `failed_at()` returns the position of the failed sample. Samples
+  /// are timed unless `times` is null.
   void read(std::span<const std::uint64_t> indices, batch_view<record_type> out,
             const random_key& key, detail::sample_clock* times = nullptr) {
     read_chunk(*data_, indices, out, memory_.begin(indices, key, times));
   }
 
-  /// After an exception from `read`, returns the position in the chunk of the sample that failed.
+  /// Returns the chunk position of the sample that failed in the last `read`. Call this only after
+  /// an exception.
   [[nodiscard]] std::size_t failed_at() const noexcept {
     return memory_.progress().load(std::memory_order_relaxed);
   }
@@ -134,22 +135,21 @@ class reader {
 
 namespace detail {
 
-// After the first kilobyte of a row, the hardware prefetcher has recognized the stream.
+// After the first kilobyte of a row, the hardware prefetcher has detected the stream.
 inline constexpr std::size_t prefetch_bytes = 1024;
 
 inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   constexpr std::size_t line = 64;
   const std::size_t count = (std::min)(bytes, prefetch_bytes);
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
-  // A row need not be aligned to cache lines: its last byte may be in an additional line.
+  // A row need not be aligned to cache lines, so its last byte may be in an additional line.
   if (count > 0) __builtin_prefetch(row + count - 1);
-  // Without this statement, GCC would remove calls to this function, because a prefetch has no
-  // effect that GCC must preserve.
+  // Without this, GCC would treat the function as having no effect and remove its calls.
   asm volatile("");
 }
 
-/// Copies the samples `indices` of `data`, which has `view` and `prefetch`, to `out`, and
-/// prefetches the next rows. Throws what `view` throws.
+/// Copies the samples `indices` of `data` to `out`, and prefetches the next rows. `data` must have
+/// `view` and `prefetch`. Throws the errors of `view`.
 template <class Dataset, class Record>
 void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
                std::span<const std::uint64_t> indices, batch_view<Record> out,

@@ -23,20 +23,20 @@ struct recovering;
 
 }  // namespace detail
 
-/// The action for a sample that cannot be read.
+/// Actions for a sample that cannot be read.
 enum class error_action {
-  rethrow,  ///< rethrows the dataset's exception with that batch, which ends the range
-  replace,  ///< replaces the sample by another, so every batch, on every rank, keeps its size
-  skip,     ///< leaves the sample out, so the batch is shorter; `batch_info::skipped` counts
+  rethrow,  ///< rethrows the dataset's exception with the affected batch, which ends the range
+  /// replaces the sample by another sample, so that batch sizes do not change on any rank
+  replace,
+  skip,  ///< omits the sample, so that the batch is shorter; counted in `batch_info::skipped`
 };
 
-/// The value of a member of `error_policy`. Setting a value compiles in the code that retries,
-/// replaces and skips samples. A program that sets no value does not compile that code.
+/// The value of an `error_policy` member. Setting a value instantiates the code that retries,
+/// replaces and skips samples. Programs that set no value do not compile that code.
 template <class T>
 class policy_value {
  public:
-  /// Represents a policy that the program does not set. It is the default of `T`, and no code is
-  /// compiled for it.
+  /// Creates an unset value, which is the default of `T`. No code is compiled for it.
   constexpr policy_value() = default;
   /// Sets a value.
   template <class From, class Recovering = detail::recovering>
@@ -51,11 +51,10 @@ class policy_value {
 
   /// Converts to the value.
   constexpr operator const T&() const noexcept { return value_; }  // NOLINT: implicit
-  /// Returns the value.
   [[nodiscard]] constexpr const T& value() const noexcept { return value_; }
 
   /// @cond internal
-  // Returns the code, or null for a value that was not set.
+  // Returns the recovery code, or null if the value was not set.
   [[nodiscard]] constexpr const detail::recovering* code() const noexcept { return code_; }
   /// @endcond
 
@@ -76,65 +75,64 @@ class policy_value {
   const detail::recovering* code_ = nullptr;
 };
 
-/// The reaction of a loader to an exception from a dataset or a `map` function. By default the
+/// The reaction of a loader to an exception from a dataset or a `map` function. By default, the
 /// exception reaches the consumer unchanged, and `last_failure()` returns its origin.
 ///
 ///     {.faults = {.on_error = {.retries = 3, .action = ps::error_action::replace}}}
 ///
 /// The outcome of a deterministic failure does not depend on workers, chunk, prefetch or depth.
-/// Limits are checked for each batch when the loop gets it, in order of completion if `in_order` is
-/// false. A batch that a feed has prefetched counts when the loop gets it, and does not count if
-/// the loop ends before. If a chunk fails, its samples are read again one by one. A sample that is
-/// read a second time gets the same random bits. `loader::failures()` reports all failures and
-/// their outcomes.
+/// Limits are checked when the loop receives a batch, in order of completion if `in_order` is
+/// false. A prefetched batch counts only when the loop receives it. If a chunk fails, its samples
+/// are read again one by one, with the same random bits. `loader::failures()` reports all failures
+/// and their outcomes.
 struct error_policy {
-  /// The number of retries of a failed read before `action` applies. At most 100.
+  /// Number of retries of a failed read before `action` applies, at most 100.
   policy_value<std::size_t> retries = {};
 
-  /// The wait before the first retry, at most a day. The wait doubles with each retry, up to ten
-  /// seconds. If the range ends, the wait ends early. The waiting worker reads nothing else.
+  /// Delay before the first retry, at most a day. The delay doubles with each retry, up to ten
+  /// seconds, and ends early if the range ends. The waiting worker does not read other samples.
   std::chrono::milliseconds initial_backoff{10};
 
-  /// The action after the last retry.
+  /// Action after the last retry.
   ///
-  /// `replace` draws another sample from the whole dataset, keyed by (seed, epoch, index of the bad
-  /// sample), and reads it with its own random bits. If the drawn sample fails too, it is not
-  /// retried, and another sample is drawn. After the eighth draw, the first exception propagates.
-  /// Use a `subset` to exclude indices that must never be drawn, such as the samples of another
+  /// `replace` draws a substitute from the whole dataset, keyed by seed, epoch, and the index of
+  /// the failed sample. The substitute is read with its own random bits. If it fails too, another
+  /// substitute is drawn without a retry. After the eighth draw, the first exception propagates.
+  /// Use `subset` to exclude indices that must never be drawn, such as the samples of another
   /// split.
   ///
-  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch that
-  /// `last_batch::pad` has filled up is not filled again.
+  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch already padded
+  /// by `last_batch::pad` is not padded again.
   policy_value<error_action> action = {};
 
-  /// Maximum number of samples that may be replaced or skipped during the loader's life. A batch
-  /// that exceeds the limit is not delivered: the exception of its first such sample propagates.
-  /// The same holds for every later batch that has such a sample. A read that succeeds in a retry
-  /// does not count.
+  /// Maximum number of samples that may be replaced or skipped during the lifetime of the loader. A
+  /// batch that exceeds the limit is not delivered, and the exception of its first such sample
+  /// propagates. The same applies to each later batch with such a sample. Samples that were read in
+  /// a retry do not count.
   std::uint64_t max_failures = 1000;
 
-  /// The maximum share of the requested samples that may be replaced or skipped, in [0, 1]. Not
-  /// checked before 100 samples are requested.
+  /// Maximum fraction of requested samples that may be replaced or skipped, in [0, 1]. Not checked
+  /// before 100 samples have been requested.
   double max_failure_rate = 0.05;
 
-  /// Samples that are known to be bad, as returned by `read_quarantine`, in any order. Indices
-  /// refer to the source dataset, which `subset` and `map` wrap. The loader treats these samples as
-  /// failed without reading or retrying them: `action` applies immediately, and the exception is a
-  /// `quarantined_sample`. Therefore order, state and all other samples do not change, even in the
-  /// middle of a chunk. `loader::failures()` and its quarantine list contain these samples if
-  /// samples that fail leave room for them. Known bad samples do not count towards a limit. If
-  /// `concat` joins datasets, the option is rejected: use `exclude`. With ragged fields, the loader
-  /// still calls the length function of such a sample, before it reads any sample. If that call
-  /// throws or the length is too large, the range ends; `exclude` omits the sample completely.
+  /// Quarantined samples, as returned by `read_quarantine`, in any order. Indices refer to the
+  /// source dataset, which `subset` and `map` wrap. The loader treats these samples as failed
+  /// without reading or retrying them: `action` applies immediately, and the exception is a
+  /// `quarantined_sample`. Therefore the order, the state and all other samples do not change.
+  /// `loader::failures()` and its quarantine list contain these samples if there is room after
+  /// other failures. Quarantined samples do not count towards a limit. If `concat` joins datasets,
+  /// this option is rejected. Use `exclude` instead. With ragged fields, the loader still queries
+  /// the lengths of quarantined samples. If a length query throws or the length is too large, the
+  /// range ends. `exclude` omits the sample completely.
   policy_value<std::vector<std::uint64_t>> quarantine_list = {};
 };
 
-/// Thrown if a sample of `error_policy::quarantine_list` was requested and could not be skipped or
+/// Thrown if a sample in `error_policy::quarantine_list` was requested and could not be skipped or
 /// replaced.
 class [[gnu::visibility("default")]] quarantined_sample : public error {
  public:
-  /// Reports sample `index` of the source dataset. `has_no_substitute` means that a search for a
-  /// substitute failed.
+  /// Describes sample `index` of the source dataset. `has_no_substitute` is true if no substitute
+  /// could be found.
   explicit quarantined_sample(std::uint64_t index, bool has_no_substitute = false)
       : error(detail::str_cat(
             {"quarantined_sample: sample ", index,
@@ -145,7 +143,7 @@ class [[gnu::visibility("default")]] quarantined_sample : public error {
                  : ": choose error_action::skip or replace, or exclude the sample with "
                    "exclude(list)"})),
         index_(index) {}
-  /// Returns the sample's index in the source dataset.
+  /// Returns the sample index in the source dataset.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
 
  private:
@@ -154,10 +152,11 @@ class [[gnu::visibility("default")]] quarantined_sample : public error {
 
 namespace detail {
 
-/// The counts that the limits of an `error_policy` apply to.
+/// Counts to which the limits of an `error_policy` apply.
 struct judged_samples {
-  std::uint64_t requested = 0;  ///< positions of the batches that the consumer got
-  std::uint64_t lost = 0;       ///< positions whose sample was replaced or skipped
+  /// number of sample positions in batches that the consumer received
+  std::uint64_t requested = 0;
+  std::uint64_t lost = 0;  ///< number of those positions whose sample was replaced or skipped
 };
 
 /// Throws `option_error` for an invalid value.
@@ -182,20 +181,20 @@ inline void require_valid(const error_policy& policy) {
   }
 }
 
-/// Returns true if every exception goes directly to the consumer.
+/// Returns true if all exceptions propagate directly to the consumer.
 [[nodiscard]] inline bool is_plain(const error_policy& policy) noexcept {
   return policy.retries == 0 && policy.action == error_action::rethrow &&
          policy.quarantine_list.value().empty();
 }
 
-/// Returns the code that `policy` needs, or null for a plain policy.
+/// Returns the recovery code for `policy`, or null if all exceptions propagate.
 [[nodiscard]] inline const recovering* recovering_of(const error_policy& policy) noexcept {
   if (is_plain(policy)) return nullptr;
   if (policy.retries.code() != nullptr) return policy.retries.code();
   return policy.action.code() != nullptr ? policy.action.code() : policy.quarantine_list.code();
 }
 
-/// Returns the wait before retry `retry`, which counts from 1.
+/// Returns the delay before retry number `retry`, counted from 1.
 [[nodiscard]] inline std::chrono::milliseconds wait_before(const error_policy& policy,
                                                            std::size_t retry) noexcept {
   constexpr std::chrono::milliseconds max_backoff{10'000};
@@ -204,7 +203,7 @@ inline void require_valid(const error_policy& policy) {
   return wait;
 }
 
-/// The sequence of samples that may replace `sample`, for a dataset of at least two samples.
+/// The sequence of substitutes for `sample` in a dataset of at least two samples.
 class substitutes {
  public:
   static constexpr int max = 8;
@@ -225,23 +224,23 @@ class substitutes {
 
 }  // namespace detail
 
-/// Report of a dataset's read, a sampler's `order`, or a request for the lengths of a batch of
-/// ragged samples that takes too long. The report is made while the call hangs.
+/// Report of a call that takes too long: a read, a sampler's `order`, or a query for the lengths of
+/// ragged samples. The report is made while the call hangs.
 struct stall_report {
-  /// The sample that is being read. In the stage "order", this is the first batch that needs the
-  /// order. In the stage "lengths", this is the batch that needs the lengths, and the time is the
-  /// time for all its lengths. If a dataset reads a whole chunk in one call, `exact` is false, the
-  /// sample is the chunk's first sample, and the time is the time for the chunk.
+  /// The sample that is being read. In the stage "order", the first batch that needs the order. In
+  /// the stage "lengths", the batch that needs the lengths, and the time of all its length queries.
+  /// If the dataset reads a whole chunk in one call, `exact` is false, and the sample and time are
+  /// those of the chunk.
   failure where;
-  /// The worker whose thread hangs; 0 if the consumer's own thread reads.
+  /// Index of the worker whose thread hangs, or 0 if the consumer thread reads.
   std::size_t worker = 0;
-  /// A lower bound of the time that the call has hung so far.
+  /// Lower bound on the time that the call has hung so far.
   std::chrono::milliseconds elapsed{0};
-  /// True if the loader's destructor is now waiting for the call, because the loader does not own
-  /// all memory that the read uses.
+  /// True if the loader's destructor is waiting for the call, because the loader does not own all
+  /// memory used by the read.
   bool blocks_destruction = false;
 
-  /// Returns the report as one line for a log.
+  /// Formats the report as one line for a log.
   [[nodiscard, gnu::cold]] std::string str() const {
     return detail::str_cat(
         {"penstock: ", what(), " has not returned after ", elapsed.count(), " ms in worker ",
@@ -259,17 +258,17 @@ struct stall_report {
   }
 };
 
-/// Thrown if a read, a sampler's `order`, or the lengths of a batch took longer than
+/// Thrown if a read, a sampler's `order`, or the length queries of a batch took longer than
 /// `loader_options::faults.timeout`. The loader delivers no more batches.
 class [[gnu::visibility("default")]] read_timeout : public error {
  public:
-  /// Reports the call that hangs.
+  /// Describes the call that hangs.
   [[gnu::cold]] explicit read_timeout(const stall_report& what)
       : error(detail::str_cat({"read_timeout: worker ", what.worker, " has not returned after ",
                                what.elapsed.count(), " ms: ", what.where.str(),
                                "; check the storage, or raise loader_options::faults.timeout"})),
         read_(what) {}
-  /// Returns the call that hangs and its time.
+  /// Returns the report of the call that hangs.
   [[nodiscard]] const stall_report& read() const noexcept { return read_; }
 
  private:

@@ -21,65 +21,66 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The outcome of a failed read.
+/// Outcomes of a failed read.
 enum class read_outcome {
-  retrying,    ///< not known yet: a retry follows
+  retrying,    ///< not known yet, because a retry follows
   recovered,   ///< a retry has read the sample
-  replaced,    ///< another sample is in its place
+  replaced,    ///< another sample has replaced it
   skipped,     ///< the batch omits the sample
-  propagated,  ///< the exception went to the consumer
+  propagated,  ///< the consumer has received the exception
 };
 
-/// Returns an outcome as a word for a log.
+/// Returns the name of an outcome for a log.
 [[nodiscard]] constexpr std::string_view name_of(read_outcome outcome) noexcept {
   constexpr std::array<std::string_view, 5> names{"retrying", "recovered", "replaced", "skipped",
                                                   "propagated"};
   return names[(std::min)(static_cast<std::size_t>(outcome), names.size() - 1)];
 }
 
-/// A sample whose read has failed at least once, or that was known to be bad.
+/// A sample that failed to be read at least once, or that was quarantined.
 struct failed_sample {
   std::uint64_t sample = 0;    ///< index in the loader's dataset
-  std::string what;            ///< text of the first exception: one line, at most 119 bytes
+  std::string what;            ///< message of the first exception: one line, at most 119 bytes
   std::uint64_t failures = 0;  ///< number of failed reads
-  std::uint64_t given_up = 0;  ///< number of failures that no retry repaired
-  read_outcome last = read_outcome::retrying;  ///< the last outcome
-  sample_origin origin = {};                   ///< the sample's source dataset and its index there
+  std::uint64_t given_up = 0;  ///< number of failures not recovered by a retry
+  read_outcome last = read_outcome::retrying;  ///< last outcome
+  sample_origin origin = {};                   ///< source dataset and the sample index there
 
   friend bool operator==(const failed_sample&, const failed_sample&) = default;
 };
 
 namespace detail {
 
-/// The start of the line that identifies the dataset in a quarantine list.
+/// Start of the line that identifies the dataset in a quarantine list.
 inline constexpr std::string_view quarantine_head = "# penstock quarantine: ";
 
 }  // namespace detail
 
-/// A copy of the failures so far and their outcomes; see `loader::failures`.
+/// A snapshot of all failures and their outcomes (see `loader::failures`).
 struct failure_report {
-  /// The samples in order of their indices, at most 256. If the list is full, a sample that has
-  /// failed replaces the last sample that was known to be bad.
+  /// Samples in index order, at most 256. If the list is full, a failed sample replaces the last
+  /// quarantined sample.
   std::vector<failed_sample> samples;
-  std::uint64_t failed_reads = 0;  ///< all failed reads, including retries and drawn substitutes
-  std::uint64_t recovered = 0;     ///< samples that a retry has read
-  std::uint64_t replaced = 0;      ///< positions that another sample has filled
-  std::uint64_t skipped = 0;       ///< positions that were left out of batches
-  std::uint64_t dropped = 0;       ///< failed reads of samples that did not fit into `samples`
-  bool misses_known = false;       ///< true if samples known to be bad did not fit either
+  std::uint64_t failed_reads = 0;  ///< number of failed reads, including retries and substitutes
+  std::uint64_t recovered = 0;     ///< number of samples read by a retry
+  std::uint64_t replaced = 0;      ///< number of positions filled by a substitute
+  std::uint64_t skipped = 0;       ///< number of positions omitted from batches
+  /// number of failed reads of samples that did not fit into `samples`
+  std::uint64_t dropped = 0;
+  bool misses_known = false;  ///< true if quarantined samples did not fit into `samples`
 
-  /// The sizes of the source datasets, by `sample_origin::part`. Empty if nothing is recorded.
+  /// Sizes of the source datasets, indexed by `sample_origin::part`. Empty if nothing is recorded.
   std::vector<std::uint64_t> base_sizes;
 
-  /// Writes the samples that were given up on, one per line, with the reason after a '#'. Indices
-  /// refer to the source dataset, so the list is valid for any subset of the same data. A line that
-  /// identifies the source dataset precedes its samples.
+  /// Writes the samples with failures that no retry recovered, one on each line, with the reason
+  /// after a '#'. Indices refer to the source dataset, so the list is valid for any subset of the
+  /// same data. A line that identifies the source dataset precedes its samples.
   ///
   ///     # penstock quarantine: dataset of 60000 samples
   ///     4711 # skipped 3 times: png: bad checksum
   ///
   /// With several source datasets, that line is "# penstock quarantine: part 1 of 3, dataset of
-  /// 60000 samples". `read_quarantine` reads the list back.
+  /// 60000 samples". `read_quarantine` reads the list.
   void write_quarantine(std::ostream& out) const {
     const std::size_t parts = (std::max)(std::size_t{1}, base_sizes.size());
     for (std::size_t part = 0; part != parts; ++part) {
@@ -110,17 +111,17 @@ struct failure_report {
 
 namespace detail {
 
-/// Records the failures of a loader. Allocates all memory at construction, about 40 KiB.
+/// Records the failures of a loader. Allocates all memory (about 40 KiB) at construction.
 /// Thread-safe.
 class failure_ledger {
  public:
   static constexpr std::size_t capacity = 256;
 
-  /// Makes the ledger of a pipeline over source datasets of these sizes, see `base_sizes_of`.
+  /// Creates a ledger for source datasets with the sizes `base_sizes` (see `base_sizes_of`).
   explicit failure_ledger(std::vector<std::uint64_t> base_sizes = {})
       : base_sizes_(std::move(base_sizes)), entries_(std::make_unique<entry[]>(capacity)) {}
 
-  /// Records that a read of `sample`, which comes from `origin`, has thrown `error`.
+  /// Records that a read of `sample`, whose origin is `origin`, has thrown `error`.
   void record_failure(std::uint64_t sample, const std::exception_ptr& error,
                       const sample_origin& origin) noexcept {
     const std::lock_guard lock{mutex_};
@@ -136,8 +137,8 @@ class failure_ledger {
     found->last = read_outcome::retrying;
   }
 
-  /// Records that `sample`, from `origin`, was known to be bad and was not read, and that the
-  /// result was `outcome`.
+  /// Records that `sample`, whose origin is `origin`, was quarantined and not read, with the
+  /// outcome `outcome`.
   void record_quarantined(std::uint64_t sample, const sample_origin& origin,
                           read_outcome outcome) noexcept {
     {
@@ -151,8 +152,8 @@ class failure_ledger {
     record_outcome(sample, outcome);
   }
 
-  /// Records the outcome for the sample that was passed to the last `record_failure`. `is_place` is
-  /// true if the batch was to contain that sample, and false if it was drawn as a substitute.
+  /// Records the outcome for the sample passed to the last `record_failure`. `is_place` is true if
+  /// the sample was requested for the batch, and false if it was drawn as a substitute.
   void record_outcome(std::uint64_t sample, read_outcome outcome, bool is_place = true) noexcept {
     const std::lock_guard lock{mutex_};
     if (is_place) {
@@ -193,13 +194,14 @@ class failure_ledger {
   struct entry {
     std::uint64_t sample = 0;
     sample_origin origin = {};
-    std::uint64_t failures = 0;  // 0: known to be bad
+    std::uint64_t failures = 0;  // 0 if quarantined
     std::uint64_t given_up = 0;
     read_outcome last = read_outcome::retrying;
     text what = {};
   };
 
-  /// Returns the entry of `sample`, a new entry with no text, or null if all entries are in use.
+  /// Returns the entry of `sample` or a new entry without text. Returns null if all entries are in
+  /// use.
   entry* enter(std::uint64_t sample, const sample_origin& origin) noexcept {
     if (entry* const found = find(sample)) return found;
     if (size_ == capacity) return nullptr;
@@ -207,8 +209,8 @@ class failure_ledger {
     *added = {.sample = sample, .origin = origin};
     return added;
   }
-  /// Returns a new entry, which overwrites the last sample that was known to be bad and not read.
-  /// Returns null if every entry holds a sample that has failed.
+  /// Returns a new entry, which overwrites the last quarantined sample. Returns null if all entries
+  /// hold failed samples.
   entry* displace_known(std::uint64_t sample, const sample_origin& origin) noexcept {
     entry* last = nullptr;
     for (entry& one : std::span{entries_.get(), size_}) {
@@ -236,8 +238,8 @@ class failure_ledger {
     }
   }
 
-  // Copies the text with control characters replaced by spaces, because it goes into line-based
-  // files.
+  // Copies the text and replaces control characters with spaces, because the text is written to
+  // line-based files.
   static void copy_line(std::string_view from, text& to) noexcept {
     from = from.substr(0, to.size() - 1);
     std::transform(from.begin(), from.end(), to.begin(), [](char c) {

@@ -25,15 +25,14 @@ namespace detail {
   return std::chrono::nanoseconds{__builtin_llround(ticks * nanoseconds_per_tick)};
 }
 
-/// The buckets of a histogram of times: eight buckets of equal width for each power of two. The
-/// middle of a bucket differs from its values by at most a sixteenth. Numbers below eight have one
-/// bucket each. Numbers of 2^44 and more, which are hours in processor ticks, share the last
-/// bucket.
+/// Buckets of a histogram of times, with eight buckets of equal width for each power of two. The
+/// middle of a bucket differs from its values by at most 1/16. Numbers below eight have their own
+/// buckets. Numbers of 2^44 and above, which are hours in CPU ticks, share the last bucket.
 struct log_buckets {
-  /// The number of buckets.
+  /// Number of buckets.
   static constexpr std::size_t count = 336;
 
-  /// Returns the bucket of a number.
+  /// Returns the bucket that contains `value`.
   [[nodiscard]] static constexpr std::size_t of(std::uint64_t value) noexcept {
     if (value < each) return static_cast<std::size_t>(value);
     const auto power = static_cast<unsigned>(std::bit_width(value)) - 1;
@@ -47,8 +46,8 @@ struct log_buckets {
     const std::size_t power = bucket / each - 1;
     return (each + bucket % each) << power;
   }
-  /// Returns the largest value that a bucket counts. The last bucket is treated as if it had the
-  /// usual width.
+  /// Returns the largest number in a bucket. The last bucket is treated as if it had the usual
+  /// width.
   [[nodiscard]] static constexpr std::uint64_t last(std::size_t bucket) noexcept {
     return first(bucket + 1) - 1;
   }
@@ -62,14 +61,13 @@ struct log_buckets {
 
 }  // namespace detail
 
-/// A histogram of durations, in ticks of the clock that measured them. `quantile` is accurate to a
-/// sixteenth.
+/// A histogram of durations in clock ticks. `quantile` is accurate to 1/16.
 struct duration_stats {
-  /// Counts by `detail::log_buckets`.
+  /// Counts, indexed by `detail::log_buckets`.
   std::array<std::uint64_t, detail::log_buckets::count> counts{};
-  std::uint64_t total_ticks = 0;    ///< the sum of all durations
-  std::uint64_t longest_ticks = 0;  ///< the longest duration
-  double nanoseconds_per_tick = 1;  ///< the length of a tick
+  std::uint64_t total_ticks = 0;    ///< sum of all durations
+  std::uint64_t longest_ticks = 0;  ///< longest duration
+  double nanoseconds_per_tick = 1;  ///< length of a tick
 
   /// Returns the number of durations.
   [[nodiscard]] std::uint64_t count() const noexcept {
@@ -81,12 +79,12 @@ struct duration_stats {
   [[nodiscard]] std::chrono::nanoseconds total() const noexcept {
     return time_of(static_cast<double>(total_ticks));
   }
-  /// Returns the longest duration. After a subtraction it may be up to an eighth too long.
+  /// Returns the longest duration. After a subtraction, the value may be up to 1/8 too large.
   [[nodiscard]] std::chrono::nanoseconds longest() const noexcept {
     return time_of(static_cast<double>(longest_ticks));
   }
-  /// Returns the duration that a `share` of the durations does not exceed: `quantile(0.5)` is the
-  /// median. Returns 0 if the histogram is empty.
+  /// Returns the duration that the fraction `share` of durations does not exceed. `quantile(0.5)`
+  /// is the median. Returns 0 if the histogram is empty.
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept {
     const double rank = std::clamp(share, 0.0, 1.0) * static_cast<double>(count());
     std::uint64_t sum = 0;
@@ -109,12 +107,12 @@ struct duration_stats {
       if (later.counts[bucket] != 0) top = bucket;
     }
     later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
-    // The longest duration in the difference is unknown, except for its bucket.
+    // Only the bucket of the longest duration in the difference is known.
     const std::uint64_t max = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
     if (detail::log_buckets::of(later.longest_ticks) != top || max == 0) later.longest_ticks = max;
     return later;
   }
-  /// Returns the sum, in ticks of `a`.
+  /// Returns the sum in ticks of `a`.
   [[nodiscard]] friend duration_stats operator+(duration_stats a,
                                                 const duration_stats& b) noexcept {
     for (std::size_t bucket = 0; bucket < a.counts.size(); ++bucket)
@@ -130,59 +128,58 @@ struct duration_stats {
   }
 };
 
-/// Thrown if two snapshots do not match: they are from different loaders, in the wrong order, or
-/// measured by different clocks.
+/// Thrown if two snapshots are from different loaders, in the wrong order, or measured by different
+/// clocks.
 class [[gnu::visibility("default")]] stats_mismatch : public error {
  public:
   using error::error;
 };
 
-/// Count and total time of the waits of one kind. The time includes waits in progress, up to the
+/// Number and total time of waits of one kind, including waits in progress at the time of the
 /// snapshot.
 struct wait_stats {
-  std::uint64_t count = 0;           ///< the number of waits that have begun
-  std::chrono::nanoseconds time{0};  ///< the total time
+  std::uint64_t count = 0;           ///< number of waits that have begun
+  std::chrono::nanoseconds time{0};  ///< total time
 };
 
-/// The depth of a queue, sampled each time a thread takes from it.
+/// Depth of a queue, sampled whenever a thread removes an element.
 struct depth_stats {
-  std::uint64_t looks = 0;  ///< the number of samples
-  std::uint64_t sum = 0;    ///< the sum of the depths
+  std::uint64_t looks = 0;  ///< number of samples
+  std::uint64_t sum = 0;    ///< sum of the sampled depths
 
-  /// Returns the mean depth, or 0 without a sample.
+  /// Returns the mean depth, or 0 without samples.
   [[nodiscard]] double mean() const noexcept {
     return looks == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(looks);
   }
 };
 
-/// A slow sample and its read time. If the time is 0, the entry is empty.
+/// A slow sample and its read time. The entry is empty if the time is 0.
 struct slow_sample {
-  std::uint64_t index = 0;           ///< in the loader's dataset
-  std::chrono::nanoseconds time{0};  ///< the sample's longest timed read
+  std::uint64_t index = 0;           ///< index in the loader's dataset
+  std::chrono::nanoseconds time{0};  ///< longest timed read of the sample
   friend bool operator==(const slow_sample&, const slow_sample&) = default;
 };
 
-/// The work of a loader's workers.
+/// Statistics of a loader's workers.
 struct read_stats {
-  std::uint64_t chunks = 0;   ///< the number of chunks read
-  std::uint64_t samples = 0;  ///< the number of samples read
-  /// The bytes of the samples read, as stored in batches. Ragged values are counted when their
+  std::uint64_t chunks = 0;   ///< number of chunks read
+  std::uint64_t samples = 0;  ///< number of samples read
+  /// Size of the samples read in bytes, as stored in batches. Ragged values are counted when their
   /// batch is complete.
   std::uint64_t bytes = 0;
-  /// The total time in which the workers did not wait: reads, including `map` functions, and the
-  /// small cost of claiming work. If the loader has no workers, it is the total time of the
-  /// batches.
+  /// Total time in which workers did not wait. Includes reads, `map` functions, and the small cost
+  /// of claiming work. If the loader has no workers, the total time of the batches.
   std::chrono::nanoseconds busy{0};
-  std::uint64_t timed = 0;  ///< number of timed samples: all slow and some fast samples
-  std::chrono::nanoseconds timed_chunks{0};  ///< the total time of the timed chunks
-  /// The time that `map` functions and decoders took in the timed chunks.
+  std::uint64_t timed = 0;  ///< number of timed samples: all slow samples and some fast samples
+  std::chrono::nanoseconds timed_chunks{0};  ///< total time of the timed chunks
+  /// Time spent in `map` functions and decoders in the timed chunks.
   std::chrono::nanoseconds timed_transforms{0};
-  duration_stats times;  ///< time of each sample; samples read together share their time
-  /// The ten slowest samples, slowest first. Samples that are read together are listed as the first
-  /// of them. In a difference, the list has the samples that were read between the snapshots.
+  duration_stats times;  ///< sample times; samples that are read together share their time
+  /// The ten slowest samples, slowest first. Samples that are read together are represented by the
+  /// first of them. In a difference, the list contains samples read between the snapshots.
   std::array<slow_sample, 10> slowest{};
 
-  /// Returns the fraction of `busy` that `map` functions and decoders take, from 0 to 1, estimated
+  /// Returns the fraction of `busy` spent in `map` functions and decoders, from 0 to 1, estimated
   /// from the timed chunks.
   [[nodiscard]] double transforming() const noexcept {
     return timed_chunks.count() == 0 ? 0.0
@@ -191,54 +188,55 @@ struct read_stats {
   }
 };
 
-/// The prefetch hints that a loader has sent to its dataset. See `loader_options::lookahead_bytes`.
+/// Statistics of the prefetch hints that a loader sends to its dataset (see
+/// `loader_options::lookahead_bytes`).
 struct ahead_stats {
-  /// The limit for prefetched bytes: the smaller of the option and the dataset's capacity. If it is
-  /// 0, the loader sends no hints.
+  /// Limit on prefetched bytes: the minimum of the option and the dataset's capacity. If 0, the
+  /// loader sends no hints.
   std::uint64_t max_bytes = 0;
-  std::uint64_t samples = 0;    ///< the number of hinted samples
-  std::uint64_t bytes = 0;      ///< the bytes of those samples
-  std::uint64_t bytes_now = 0;  ///< bytes of hinted samples that are not read yet, sampled
-  std::uint64_t late = 0;       ///< the number of samples whose batch was opened before the hint
-  std::uint64_t failed = 0;     ///< exceptions of dataset or sampler during lookahead
-  /// The dataset's capacity for prefetched bytes. If it is 0, the dataset accepts no hints.
+  std::uint64_t samples = 0;    ///< number of hinted samples
+  std::uint64_t bytes = 0;      ///< total size of the hinted samples in bytes
+  std::uint64_t bytes_now = 0;  ///< bytes of hinted samples that have not been read yet, sampled
+  std::uint64_t late = 0;       ///< number of samples whose batch was opened before the hint
+  std::uint64_t failed = 0;     ///< number of exceptions of the dataset or sampler during lookahead
+  /// Capacity of the dataset for prefetched bytes. If 0, the dataset does not accept hints.
   std::uint64_t source_bytes = 0;
 };
 
-/// The batches that the consumer has taken from a loader or a transfer, and the time of the loop's
-/// body.
+/// Statistics of the batches that the consumer received from a loader or transfer, and the time of
+/// the loop body.
 struct step_stats {
-  std::uint64_t batches = 0;  ///< the number of batches taken
-  std::uint64_t samples = 0;  ///< the number of samples in the batches
-  /// The bytes of the samples, as stored in a batch. For a transfer, ragged values are not
-  /// included, because the host can't read them; `transfer_stats::bytes` includes them.
+  std::uint64_t batches = 0;  ///< number of batches
+  std::uint64_t samples = 0;  ///< number of samples in the batches
+  /// Size of the samples in bytes, as stored in a batch. A transfer does not include ragged values
+  /// here, because the host cannot read them. `transfer_stats::bytes` includes them.
   std::uint64_t bytes = 0;
-  /// The time of the loop's body: the time in which a range existed and its consumer did not wait.
+  /// Time of the loop body: the time in which a range existed and its consumer did not wait.
   std::chrono::nanoseconds busy{0};
-  /// The time in which a range existed and its thread was ready to run but had no core. 0 if the
-  /// kernel does not report it.
+  /// Time in which a range existed and its thread was runnable but had no core. 0 if the kernel
+  /// does not report it.
   std::chrono::nanoseconds run_queue{0};
 };
 
-/// Statistics of the batches that `transfer::replay` handed out.
+/// Statistics of the batches delivered by `transfer::replay`.
 struct replay_stats {
-  std::uint64_t batches = 0;  ///< the number of batches handed out
-  /// The time from the first batch of each replay to the end of its work on the stream.
+  std::uint64_t batches = 0;  ///< number of batches delivered
+  /// Time from the first batch of each replay to the end of its work on the stream.
   std::chrono::nanoseconds time{0};
 };
 
-/// Times of some batches, measured by the device's clock. See
-/// `transfer_options::instrumentation.time_device`. Each time is a total over `batches` batches.
+/// Times of timed batches, measured by the device's clock (see
+/// `transfer_options::instrumentation.time_device`). Each time is the total over `batches` batches.
 struct device_stats {
-  std::uint64_t batches = 0;              ///< the number of timed batches
-  std::chrono::nanoseconds copy{0};       ///< time of the copies, without waits
+  std::uint64_t batches = 0;              ///< number of timed batches
+  std::chrono::nanoseconds copy{0};       ///< time of the copies, excluding waits
   std::chrono::nanoseconds transform{0};  ///< time of the transforms
-  /// The idle time of the consumer's stream: from the end of a step until the next batch is
-  /// available on the stream.
+  /// Idle time of the consumer's stream, from the end of a step until the next batch is available
+  /// on the stream.
   std::chrono::nanoseconds idle{0};
-  std::chrono::nanoseconds step{0};  ///< the work of the loop's body, after that idle time
+  std::chrono::nanoseconds step{0};  ///< time of the loop body's work after that idle time
 
-  /// Returns the fraction of time in which the stream worked on steps, from 0 to 1, or 0 if nothing
+  /// Returns the fraction of time in which the stream works on steps, from 0 to 1, or 0 if nothing
   /// was timed.
   [[nodiscard]] double busy() const noexcept {
     const auto all = idle + step;
@@ -249,8 +247,7 @@ struct device_stats {
 
 namespace detail {
 
-/// A list of members of statistics that only grow. A difference subtracts them, and a sum adds
-/// them.
+/// A list of monotonic statistics members. A difference subtracts them, and a sum adds them.
 template <auto... Members>
 struct growing {
   static constexpr bool are_there = sizeof...(Members) != 0;
@@ -259,7 +256,7 @@ struct growing {
     ((to.*Members = combine(to.*Members, with.*Members)), ...);
   }
 };
-/// The growing members of `Stats`. The list is empty for numbers and histograms.
+/// The monotonic members of `Stats`. The list is empty for numbers and histograms.
 template <class Stats>
 struct counters : growing<> {};
 template <>
@@ -288,9 +285,8 @@ struct counters<device_stats>
 template <class T>
 concept has_counters = counters<T>::are_there;
 
-/// Returns how much a number, or each counter of a struct, has grown. Returns 0 if a race between
-/// threads makes the difference negative. Members that are not counters keep their value from
-/// `later`.
+/// Returns the increase of a number, or of each counter in a struct. Returns 0 if a race between
+/// threads makes the difference negative. Other members keep their value from `later`.
 template <class T>
 [[nodiscard]] constexpr T grown(T later, const T& earlier) noexcept {
   if constexpr (has_counters<T>) {
@@ -302,8 +298,8 @@ template <class T>
     return later - earlier;
   }
 }
-/// Returns the sum of two numbers, or of each counter of two structs. Members that are not counters
-/// keep their value from `a`.
+/// Returns the sum of two numbers, or of each counter in two structs. Other members keep their
+/// value from `a`.
 template <class T>
 [[nodiscard]] constexpr T sum(T a, const T& b) noexcept {
   if constexpr (has_counters<T>) {
@@ -314,13 +310,13 @@ template <class T>
   }
 }
 
-/// Throws `stats_mismatch` unless the same kind of clock measured both snapshots.
+/// Throws `stats_mismatch` if different kinds of clocks measured the two snapshots.
 inline void require_one_clock(std::string_view what, bool is_one) {
   if (is_one) return;
   throw stats_mismatch(str_cat({what, ": two snapshots were measured by different clocks"}));
 }
-/// Throws `stats_mismatch` unless both snapshots have the same identity and the later snapshot is
-/// at least as old.
+/// Throws `stats_mismatch` unless both snapshots are from the same object and `age` is at least
+/// `earlier_age`.
 inline void require_later(std::string_view what, std::uint64_t later, std::uint64_t earlier,
                           std::chrono::nanoseconds age, std::chrono::nanoseconds earlier_age) {
   if (later != earlier) {
@@ -336,9 +332,9 @@ inline void require_later(std::string_view what, std::uint64_t later, std::uint6
 
 using slowest_of_reads = decltype(read_stats::slowest);
 
-/// Returns the samples of the later list that were read since the earlier snapshot. A sample that
-/// is also in the earlier list counts only if its time is longer now. The comparison tolerates 2 %,
-/// because the length of a tick may differ slightly between two snapshots.
+/// Returns the samples in the later list that were read since the earlier snapshot. A sample in
+/// both lists counts only if its time has increased. The comparison tolerates 2 %, because the tick
+/// length may differ slightly between two snapshots.
 [[nodiscard]] inline slowest_of_reads read_since(const slowest_of_reads& later,
                                                  const slowest_of_reads& earlier) {
   slowest_of_reads between{};
@@ -349,7 +345,7 @@ using slowest_of_reads = decltype(read_stats::slowest);
   });
   return between;
 }
-/// Returns the slowest samples of both lists.
+/// Returns the slowest samples in both lists.
 [[nodiscard]] inline slowest_of_reads slowest_of(const slowest_of_reads& a,
                                                  const slowest_of_reads& b) {
   std::array<slow_sample, 2 * std::tuple_size_v<slowest_of_reads>> all{};
@@ -362,11 +358,11 @@ using slowest_of_reads = decltype(read_stats::slowest);
 
 }  // namespace detail
 
-/// The clock that measures statistics.
+/// Clocks that measure statistics.
 enum class stats_clock {
-  tsc,      ///< the processor's time stamp counter (x86), if it is invariant
-  counter,  ///< the processor's virtual counter (aarch64)
-  steady,   ///< `std::chrono::steady_clock`, the fallback; costs three times as much
+  tsc,      ///< time stamp counter (x86), if it is invariant
+  counter,  ///< virtual counter (aarch64)
+  steady,   ///< `std::chrono::steady_clock`, the fallback, which costs three times as much
 };
 
 namespace detail {
@@ -378,50 +374,51 @@ namespace detail {
 
 }  // namespace detail
 
-/// Statistics of a loader, from its construction to the snapshot, or between two snapshots.
-/// `loader::stats()` returns them. `to_text` formats them as a table, and `to_json` as JSON:
+/// Statistics of a loader since its construction, or between two snapshots. `loader::stats()`
+/// returns a snapshot. `to_text` formats statistics as a table, and `to_json` as JSON:
 ///
 ///     const auto before = loader.stats();
 ///     for (auto& batch : loader.epoch(1)) ...
 ///     std::cout << loader.stats() - before;
 ///
-/// While threads run, their counters are not sampled at the same instant: a sample may be counted
+/// The counters of running threads are not sampled at the same instant, so a sample may be counted
 /// before its batch.
 struct loader_stats {
-  std::uint64_t loader = 0;                 ///< identifies the loader; in a sum, all loaders
-  std::chrono::nanoseconds age{0};          ///< the time span
-  std::size_t workers = 0;                  ///< worker threads; in a sum, of all loaders
-  bool workers_are_automatic = false;       ///< if true, `workers` is a maximum
-  stats_clock clock = stats_clock::steady;  ///< the clock of all times
-  /// True if times are wrong, because the clock's rate has changed relative to the steady clock.
+  std::uint64_t loader = 0;         ///< identifies the loader, or in a sum all loaders
+  std::chrono::nanoseconds age{0};  ///< time span
+  /// number of worker threads, or in a sum of all loaders
+  std::size_t workers = 0;
+  bool workers_are_automatic = false;       ///< true if `workers` is a maximum
+  stats_clock clock = stats_clock::steady;  ///< clock of all times
+  /// True if times are wrong, because the clock rate has changed relative to the steady clock.
   bool clock_has_stepped = false;
 
-  read_stats read;         ///< reads of the workers, or of the consumer if it has none
-  duration_stats batches;  ///< time of a batch from opening (with order and lengths) to completion
+  read_stats read;  ///< reads of the workers, or of the consumer without workers
+  /// time of each batch from opening (including order and lengths) to completion
+  duration_stats batches;
 
-  wait_stats wait_for_slot;    ///< worker waits because every slot is full or leased
+  wait_stats wait_for_slot;    ///< worker waits because all slots are full or leased
   wait_stats wait_for_copy;    ///< worker waits for the copy out of a slot
   wait_stats wait_for_demand;  ///< worker waits because no further batch is needed
   wait_stats wait_for_opener;  ///< worker waits while another worker opens a batch
 
-  /// Sleeps of inactive workers, see `loader_options::workers = automatic`.
+  /// Sleep of inactive workers (see `loader_options::workers = automatic`).
   wait_stats wait_while_inactive;
 
   wait_stats wait_for_ready;  ///< consumer waits because no batch is complete
-  wait_stats wait_for_lease;  ///< consumer waits for a leased slot, without workers
-  depth_stats ready;          ///< complete batches left when the consumer took a batch
-  step_stats step;            ///< batches handed to the consumer
+  wait_stats wait_for_lease;  ///< consumer without workers waits for a leased slot
+  depth_stats ready;          ///< number of complete batches left when the consumer took a batch
+  step_stats step;            ///< batches delivered to the consumer
 
   ahead_stats ahead;  ///< prefetch hints
 
-  std::chrono::nanoseconds processor{0};  ///< the workers' processor time, accurate to about 10 ms
-  /// The time in which workers were ready to run but had no core. 0 if the kernel does not report
-  /// it.
+  std::chrono::nanoseconds processor{0};  ///< CPU time of the workers, accurate to about 10 ms
+  /// Time in which workers were runnable but had no core. 0 if the kernel does not report it.
   std::chrono::nanoseconds run_queue{0};
-  std::uint64_t minor_faults = 0;  ///< the workers' page faults without disk access
-  std::uint64_t major_faults = 0;  ///< the workers' page faults with disk access
-  /// The time in which the container had used up its CPU quota. The kernel sums over all cores, so
-  /// the time may exceed `age`.
+  std::uint64_t minor_faults = 0;  ///< page faults of the workers without disk access
+  std::uint64_t major_faults = 0;  ///< page faults of the workers with disk access
+  /// Time in which the container's CPU quota was used up. The kernel sums over all cores, so the
+  /// time may exceed `age`.
   wait_stats throttled;
 };
 
@@ -439,7 +436,7 @@ struct counters<loader_stats>
 
 }  // namespace detail
 
-/// Returns the difference of two snapshots of the same loader, or of the same sum of loaders.
+/// Returns the difference between two snapshots of the same loader, or of the same sum of loaders.
 /// Throws `stats_mismatch` if the snapshots do not match.
 [[nodiscard]] inline loader_stats operator-(const loader_stats& later,
                                             const loader_stats& earlier) {
@@ -451,8 +448,8 @@ struct counters<loader_stats>
   return between;
 }
 
-/// Returns the sum for several loaders. Values that apply to the whole container are not added.
-/// Throws `stats_mismatch` if the loaders were measured by different clocks.
+/// Returns the sum over several loaders. Values that apply to the whole container are not added.
+/// Throws `stats_mismatch` if different clocks measured the loaders.
 [[nodiscard]] inline loader_stats operator+(const loader_stats& a, const loader_stats& b) {
   detail::require_one_clock("loader_stats", a.clock == b.clock);
   loader_stats both = detail::sum(a, b);
@@ -464,26 +461,26 @@ struct counters<loader_stats>
   both.read.slowest = detail::slowest_of(a.read.slowest, b.read.slowest);
   both.ahead.max_bytes += b.ahead.max_bytes;
   both.ahead.bytes_now += b.ahead.bytes_now;
-  // Does not add the capacities, because a capacity may be the largest 64-bit number.
+  // Capacities are not added, because a capacity may be the largest 64-bit number.
   both.ahead.source_bytes = (std::max)(a.ahead.source_bytes, b.ahead.source_bytes);
   if (b.throttled.time > a.throttled.time) both.throttled = b.throttled;
   return both;
 }
 
-/// Statistics of `results`, from their construction or between two snapshots. `results::stats()`
-/// returns them. If a program stores them in `transfer_stats::results`, `diagnose` considers them
-/// too.
+/// Statistics of a `results` object since its construction, or between two snapshots.
+/// `results::stats()` returns a snapshot. If a program stores it in `transfer_stats::results`,
+/// `diagnose` considers it too.
 struct results_stats {
-  std::uint64_t workers = 0;    ///< the number of consuming threads
-  std::uint64_t taken = 0;      ///< slots that the loop has acquired
-  std::uint64_t handed_in = 0;  ///< slots sent by `send`
-  std::uint64_t discarded = 0;  ///< slots that were released without a `send`
-  std::uint64_t consumed = 0;   ///< slots whose consumer function has returned
-  /// The time for which the loop has waited for a slot, because consumers or copies are slower than
-  /// the steps.
+  std::uint64_t workers = 0;    ///< number of consumer threads
+  std::uint64_t taken = 0;      ///< number of slots acquired by the loop
+  std::uint64_t handed_in = 0;  ///< number of slots sent by `send`
+  std::uint64_t discarded = 0;  ///< number of slots released without a `send`
+  std::uint64_t consumed = 0;   ///< number of slots whose consumer function has returned
+  /// Time in which the loop waited for a slot, because consumers or copies are slower than the
+  /// steps.
   std::chrono::nanoseconds waited{0};
-  std::chrono::nanoseconds copying{0};    ///< total time of workers waiting for copies
-  std::chrono::nanoseconds consuming{0};  ///< total run time of consumers
+  std::chrono::nanoseconds copying{0};    ///< total time in which workers waited for copies
+  std::chrono::nanoseconds consuming{0};  ///< total run time of the consumer functions
 };
 
 namespace detail {
@@ -496,46 +493,46 @@ struct counters<results_stats>
 
 }  // namespace detail
 
-/// Returns the difference of two snapshots of the same results.
+/// Returns the difference between two snapshots of the same object.
 [[nodiscard]] inline results_stats operator-(const results_stats& later,
                                              const results_stats& earlier) noexcept {
   return detail::grown(later, earlier);
 }
 
-/// Statistics of a transfer, from its construction to the snapshot, or between two snapshots.
-/// `transfer::stats()` returns them. `to_text` and `to_json` format them as they format
-/// `loader_stats`.
+/// Statistics of a transfer since its construction, or between two snapshots. `transfer::stats()`
+/// returns a snapshot. `to_text` and `to_json` format it like `loader_stats`.
 ///
 /// The host does not wait for copies and transforms, so their times are unknown unless
-/// `transfer_options::instrumentation.time_device` fills in `device`.
+/// `transfer_options::instrumentation.time_device` is set, which fills in `device`.
 struct transfer_stats {
-  std::uint64_t transfer = 0;               ///< identifies the transfer; in a sum, all transfers
-  std::chrono::nanoseconds age{0};          ///< the time span
-  stats_clock clock = stats_clock::steady;  ///< the clock of all times
-  bool clock_has_stepped = false;           ///< see `loader_stats`
+  std::uint64_t transfer = 0;               ///< identifies the transfer, or in a sum all transfers
+  std::chrono::nanoseconds age{0};          ///< time span
+  stats_clock clock = stats_clock::steady;  ///< clock of all times
+  bool clock_has_stepped = false;           ///< see `loader_stats::clock_has_stepped`
 
-  std::uint64_t depth = 0;   ///< device slots in use at the time of the snapshot
-  bool runs_inline = false;  ///< true if the loop's body is the step (no stream was given)
+  std::uint64_t depth = 0;   ///< number of device slots in use at the time of the snapshot
+  bool runs_inline = false;  ///< true if the step is the loop body, because no stream was specified
 
-  std::uint64_t copies = 0;       ///< batches whose copy was queued
-  std::uint64_t samples = 0;      ///< the samples of the copied batches
-  std::uint64_t bytes = 0;        ///< the bytes of the copied samples
-  std::uint64_t zero_copies = 0;  ///< batches that the device reads in their host slots
-  std::uint64_t transforms = 0;   ///< batches whose transform on the device was queued
+  std::uint64_t copies = 0;   ///< number of batches whose copy was queued
+  std::uint64_t samples = 0;  ///< number of samples in the copied batches
+  std::uint64_t bytes = 0;    ///< size of the copied samples in bytes
+  /// number of batches that the device reads directly from host slots
+  std::uint64_t zero_copies = 0;
+  std::uint64_t transforms = 0;  ///< number of batches whose device transform was queued
 
-  wait_stats wait_for_batch;  ///< waits for a ready batch; without workers, includes reads
+  wait_stats wait_for_batch;  ///< waits for a ready batch, including reads without workers
   wait_stats
-      wait_for_slot;  ///< waits for a leased slot, see `transfer_options::on_slots_exhausted`
-  wait_stats wait_for_copy;  ///< waits for a copy, if the loop's body is the step
-  depth_stats ahead;         ///< copies in flight when a batch was handed out
-  step_stats step;           ///< batches handed to the consumer, and the loop's body
+      wait_for_slot;  ///< waits for a leased slot (see `transfer_options::on_slots_exhausted`)
+  wait_stats wait_for_copy;  ///< waits for a copy, if the step is the loop body
+  depth_stats ahead;         ///< number of copies in flight when a batch was delivered
+  step_stats step;           ///< batches delivered to the consumer, and the loop body
   replay_stats replay;       ///< steps on batches that were already on the device
-  device_stats device;       ///< times by the device's clock
+  device_stats device;       ///< times measured by the device's clock
 
-  /// Statistics of the source, if it is a loader.
+  /// Statistics of the source if it is a loader.
   std::optional<loader_stats> loader;
-  /// Statistics of `results`, if the program stores them here: `auto now = feed.stats();
-  /// now.results = out.stats();`. A sum does not include them.
+  /// Statistics of a `results` object, if the program stores them here:
+  /// `auto now = feed.stats(); now.results = out.stats();`. Not included in a sum.
   std::optional<results_stats> results = {};
 };
 
@@ -551,8 +548,8 @@ struct counters<transfer_stats>
 
 }  // namespace detail
 
-/// Returns the difference of two snapshots of the same transfer, or of the same sum of transfers.
-/// Throws `stats_mismatch` if the snapshots do not match.
+/// Returns the difference between two snapshots of the same transfer, or of the same sum of
+/// transfers. Throws `stats_mismatch` if the snapshots do not match.
 [[nodiscard]] inline transfer_stats operator-(const transfer_stats& later,
                                               const transfer_stats& earlier) {
   detail::require_later("transfer_stats", later.transfer, earlier.transfer, later.age, earlier.age);
@@ -565,8 +562,8 @@ struct counters<transfer_stats>
   return between;
 }
 
-/// Returns the sum for several transfers, and for their loaders if each transfer has one. Throws
-/// `stats_mismatch` if the transfers were measured by different clocks.
+/// Returns the sum over several transfers, and over their loaders if each transfer has one. Throws
+/// `stats_mismatch` if different clocks measured the transfers.
 [[nodiscard]] inline transfer_stats operator+(const transfer_stats& a, const transfer_stats& b) {
   detail::require_one_clock("transfer_stats", a.clock == b.clock);
   transfer_stats both = detail::sum(a, b);

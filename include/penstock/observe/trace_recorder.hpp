@@ -24,18 +24,18 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A finished stage. All times are times of the steady clock (CLOCK_MONOTONIC).
+/// A finished stage. All times are steady clock times (CLOCK_MONOTONIC).
 struct trace_event {
-  trace_stage stage = trace_stage::read;  ///< the stage
-  std::chrono::nanoseconds begin{0};      ///< start, since the steady clock's epoch
-  std::chrono::nanoseconds end{0};        ///< end, not before `begin`
-  /// The batch. For a wait, it is the batch that the thread waited for, or `std::nullopt` if no
-  /// batch came.
+  trace_stage stage = trace_stage::read;
+  std::chrono::nanoseconds begin{0};  ///< start time since the epoch of the steady clock
+  std::chrono::nanoseconds end{0};    ///< end time, not before `begin`
+  /// The batch. For a wait, the batch that the thread waited for, or `std::nullopt` if no batch
+  /// followed.
   std::optional<batch_position> batch = {};
-  std::uint64_t samples = 0;   ///< samples of the batch or the chunk; 0 for waits
-  std::uint64_t workers = 0;   ///< active workers of a `setting`, otherwise 0
-  std::uint64_t prefetch = 0;  ///< batches read ahead by a `setting`, otherwise 0
-  std::uint64_t depth = 0;     ///< device slots in use for a `depth`, otherwise 0
+  std::uint64_t samples = 0;   ///< number of samples in the batch or chunk; 0 for waits
+  std::uint64_t workers = 0;   ///< number of active workers for a `setting`, otherwise 0
+  std::uint64_t prefetch = 0;  ///< number of batches read ahead for a `setting`, otherwise 0
+  std::uint64_t depth = 0;     ///< number of device slots in use for a `depth`, otherwise 0
 };
 
 /// The events of one thread, or the leases of one slot.
@@ -45,27 +45,27 @@ struct trace_track {
       ///< "host slot 0", "device slot 0"; a second loader or `results` appends " (2)"
   std::uint64_t flow = 0;           ///< equal for a loader and its transfer
   std::uint64_t lost = 0;           ///< number of older events that were overwritten
-  std::vector<trace_event> events;  ///< the latest events, without gaps, ordered by end
+  std::vector<trace_event> events;  ///< latest events without gaps, sorted by end time
 };
 
 /// A snapshot of a recorder.
 struct trace_snapshot {
   std::vector<trace_track> tracks;          ///< in order of creation
-  std::chrono::nanoseconds taken{0};        ///< the time of the snapshot, by the steady clock
-  stats_clock clock = stats_clock::steady;  ///< the clock of all times
-  bool clock_has_stepped = false;           ///< true if times are wrong, see `loader_stats`
+  std::chrono::nanoseconds taken{0};        ///< steady clock time of the snapshot
+  stats_clock clock = stats_clock::steady;  ///< clock of all times
+  bool clock_has_stepped = false;           ///< true if times are wrong (see `loader_stats`)
 };
 
-/// The options of a `trace_recorder`, whose constructor throws `option_error` for invalid values.
+/// Options of a `trace_recorder`. Invalid values cause `option_error` at construction.
 struct trace_options {
-  /// The capacity in events, a power of two from 16 to 2^24, at 64 bytes each. The capacity applies
-  /// to each thread, and to all slots of a ring together. The default holds more than an epoch of
-  /// MNIST in batches of 64, in which a thread has at most eight events per batch.
+  /// Capacity in events of 64 bytes each, a power of two from 16 to 2^24. The capacity applies to
+  /// each thread, and to all slots of a ring together. The default suffices for more than an epoch
+  /// of MNIST in batches of 64, in which a thread has at most eight events for each batch.
   std::size_t capacity = 8192;
 };
 
 /// Records the stages of each batch (reads, waits, copy, step and release) with their threads and
-/// times. The program makes the recorder and passes it to loaders and transfers in their options:
+/// times. The program creates the recorder and passes it to loaders and transfers in their options:
 ///
 ///     ps::trace_recorder recorder;
 ///     ps::loader loader{digits, ps::shuffled{.seed = 1},
@@ -74,14 +74,15 @@ struct trace_options {
 ///     for (auto& batch : feed.epoch(0)) train_step(batch, stream);
 ///     ps::write_chrome_trace(recorder, "epoch.json");
 ///
-/// Make the recorder before the loaders and transfers. After its destruction, nothing is recorded.
-/// Each worker has a ring buffer, as have the consumer (one in the loader and one in the transfer)
-/// and each slot. A buffer is allocated when the loader or transfer is made, and freed when the
-/// last object that uses it is destroyed, including leases. An event costs two clock readings and
-/// one cache line, and no lock, allocation or system call. The buffers keep the newest events.
+/// Create the recorder before the loaders and transfers. After its destruction, nothing is
+/// recorded. Each worker and each slot has a ring buffer. The consumer has one in the loader and
+/// one in the transfer. A buffer is allocated when the loader or transfer is constructed, and freed
+/// when the last object that uses it is destroyed, including leases. An event costs two clock
+/// readings and one cache line, without locks, allocations or system calls. The buffers keep the
+/// newest events.
 class trace_recorder {
  public:
-  /// Throws `option_error` if the capacity is invalid.
+  /// Creates a recorder. Throws `option_error` if the capacity is invalid.
   explicit trace_recorder(const trace_options& options = {})
       : capacity_(options.capacity), log_(std::make_shared<log>()) {
     constexpr std::size_t min = 16;
@@ -92,12 +93,11 @@ class trace_recorder {
   }
   trace_recorder(trace_recorder&&) = delete;
 
-  /// Returns the capacity in events per thread.
+  /// Returns the capacity in events for each thread.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
-  /// Returns a copy of the events in the buffers. Any thread may call this, even while loops run.
-  /// Loops do not wait for it; only the construction of loaders and transfers does. May throw
-  /// std::bad_alloc.
+  /// Returns a copy of the buffered events. Any thread may call this, even while loops run. Loops
+  /// never wait for it, but constructing loaders and transfers does. May throw std::bad_alloc.
   [[nodiscard]] trace_snapshot snapshot() const {
     const std::lock_guard lock{log_->mutex};
     const auto at = log_->clock.look();
@@ -122,8 +122,8 @@ class trace_recorder {
     const std::lock_guard lock{log_->mutex};
     return ++log_->flows;
   }
-  // Adds a track. Only one thread at a time may write to it. The track keeps alive what it needs.
-  // The track's name ends in `number`, unless that is `unnumbered`.
+  // Adds a track. Only one thread at a time may write to it. The track keeps all required objects
+  // alive. The track name ends in `number` unless `number` is `unnumbered`.
   [[nodiscard]] std::shared_ptr<detail::trace_writer> add_track(std::uint64_t flow,
                                                                 std::string name,
                                                                 std::size_t number,
@@ -142,10 +142,10 @@ class trace_recorder {
   using look = detail::tick_clock::reading;
 
   /// State shared by the recorder, loaders, transfers and leases. An abandoned read may return
-  /// after all of them are destroyed.
+  /// after all of them have been destroyed.
   struct log {
     detail::tick_clock clock;
-    std::mutex mutex;  // guards flows and tracks; recording threads do not use it
+    std::mutex mutex;  // guards flows and tracks; not used by recording threads
     std::uint64_t flows = 0;
     std::vector<std::unique_ptr<detail::trace_writer>> tracks;
   };
@@ -175,12 +175,12 @@ class trace_recorder {
 
 namespace detail {
 
-/// The tracks of a ring of slots: one track per slot, with the leases of the slot. A lease may end
-/// on any thread, but a slot has one lease at a time. The synchronization between two leases of a
-/// slot also orders their writes, so each track has one writer at a time.
+/// The tracks of a slot ring. Each slot has a track with its leases. A lease may end on any thread,
+/// but a slot has only one lease at a time. The synchronization between two leases of a slot also
+/// orders their writes, so each track has one writer at a time.
 class recorded_leases : public lease_sink {
  public:
-  /// Makes `count` tracks, whose names are `name` and a number.
+  /// Creates `count` tracks with the name `name` and a slot number.
   recorded_leases(trace_recorder& recorder, std::uint64_t flow, const char* name, std::size_t count)
       : lease_sink{&begin_one, &end_one} {
     tracks_.reserve(count);
@@ -205,7 +205,7 @@ class recorded_leases : public lease_sink {
     one.writer->add(trace_stage::lease, one.begin, one.writer->now(), batch, batch.size);
   }
 
-  std::vector<track> tracks_;  // indexed by slot number
+  std::vector<track> tracks_;  // indexed by slot
 };
 
 inline constexpr tracing tracing::code{

@@ -17,13 +17,12 @@ class trace_recorder;  // include <penstock/observe/trace_recorder.hpp>
 
 namespace detail {
 
-/// The track of one thread in a trace, without the code that records. `trace_writer` documents
-/// these functions. Calls go through a table of functions instead of virtual functions: to guess
-/// the target of a virtual call, a compiler would compile the recorder into programs that trace
-/// nothing.
+/// The trace track of a thread, without the recording code. `trace_writer` documents the functions.
+/// Calls use a table of functions instead of virtual functions. To devirtualize a virtual call, a
+/// compiler would compile the recorder into programs without a trace.
 class trace_sink {
  public:
-  /// The functions that a derived class implements.
+  /// Functions that a derived class implements.
   struct functions {
     std::uint64_t (*now)(const trace_sink&) noexcept;
     void (*add)(trace_sink&, trace_stage, std::uint64_t begin, const batch_info&,
@@ -38,7 +37,7 @@ class trace_sink {
   explicit trace_sink(const functions& all) noexcept : functions_(&all) {}
   trace_sink(trace_sink&&) = delete;
 
-  /// @name One thread at a time
+  /// @name Only one thread at a time may call these members
   /// @{
   [[nodiscard]] std::uint64_t now() const noexcept { return functions_->now(*this); }
   void add(trace_stage stage, std::uint64_t begin, const batch_info& batch,
@@ -65,23 +64,23 @@ class trace_sink {
   const functions* functions_;
 };
 
-/// The tracks of a ring of slots in a trace, see `lease_tracks`.
+/// The trace tracks of a slot ring (see `lease_tracks`).
 struct lease_sink {
   void (*begin)(lease_sink&, std::size_t slot) noexcept;
   void (*end)(lease_sink&, std::size_t slot, const batch_info&) noexcept;
 };
 
-/// The code that an option with a `trace_recorder` needs. Only programs that set such an option
+/// The recording code for an option with a `trace_recorder`. Only programs that set such an option
 /// refer to this code, so only they compile it.
 struct tracing {
   static constexpr std::size_t unnumbered = ~std::size_t{0};
 
   /// Returns a number that distinguishes the batches of a loader or transfer.
   std::uint64_t (*new_flow)(trace_recorder&);
-  /// Makes the track of a thread, whose name is `name` and, unless `unnumbered`, a number.
+  /// Creates the track of a thread with the name `name` and, unless `unnumbered`, a number.
   std::shared_ptr<trace_sink> (*add_track)(trace_recorder&, std::uint64_t flow, const char* name,
                                            std::size_t number);
-  /// Makes a track for each of `count` slots, whose names are `name` and a number.
+  /// Creates a track for each of `count` slots, with the name `name` and a slot number.
   std::shared_ptr<lease_sink> (*add_leases)(trace_recorder&, std::uint64_t flow, const char* name,
                                             std::size_t count);
 
@@ -90,14 +89,14 @@ struct tracing {
 
 }  // namespace detail
 
-/// The value of an option that sets a `trace_recorder`, or none. The code that records is in the
-/// recorder's header, so a program without a recorder does not compile it.
+/// The value of a `trace_recorder` option, or none. The recording code is in the recorder's header,
+/// so programs without a recorder do not compile it.
 class trace_target {
  public:
-  /// Makes a target without a recorder: nothing is recorded.
+  /// Creates a target without a recorder, which records nothing.
   constexpr trace_target(std::nullptr_t = nullptr) noexcept {}  // NOLINT: implicit
 
-  /// Records in `recorder`, which should outlive the loop. Null means that nothing is recorded.
+  /// Records in `recorder`, which should outlive the loop. Records nothing if `recorder` is null.
   template <class Recorder = trace_recorder>
   constexpr trace_target(std::type_identity_t<Recorder>* recorder) noexcept  // NOLINT: implicit
       : recorder_(recorder) {
@@ -114,9 +113,10 @@ class trace_target {
   friend constexpr bool operator==(const trace_target&, const trace_target&) = default;
 
   /// @cond internal
-  // Returns the code for loaders and transfers under construction, or null without a recorder.
+  // Returns the recording code for loaders and transfers under construction, or null without a
+  // recorder.
   [[nodiscard]] constexpr const detail::tracing* code() const noexcept { return code_; }
-  // Makes the track of a thread, or returns null without a recorder.
+  // Creates the track of a thread. Returns null without a recorder.
   [[nodiscard]] std::shared_ptr<detail::trace_sink> add_track(
       std::uint64_t flow, const char* name,
       std::size_t number = detail::tracing::unnumbered) const {

@@ -15,18 +15,17 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 
-// Random bits that depend only on (seed, epoch, stage, sample index), and distributions that turn
-// them into numbers. The numbers do not depend on the standard library, the compiler or its flags,
-// except flags that disable IEEE arithmetic (-ffast-math). The number of workers has no effect
-// either.
+// Random bits that depend only on seed, epoch, stage and sample index, and distributions of them.
+// Results do not depend on the number of workers, the standard library, the compiler or its flags,
+// except flags that disable IEEE arithmetic (-ffast-math).
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A generator of 32 uniform bits per call, such as `sample_generator` or `std::mt19937`. The
-/// distributions below accept it. Does not use `std::uniform_random_bit_generator`, because
-/// <random> would add a tenth of a second to each program's compile time.
+/// A generator that returns 32 uniform bits for each call, such as `sample_generator` or
+/// `std::mt19937`. The distributions below accept it. `std::uniform_random_bit_generator` is not
+/// used, because <random> would add a tenth of a second to the compile time of each program.
 template <class Generator>
 concept random_bits32 = requires(Generator& gen) {
   { gen() } -> std::unsigned_integral;
@@ -51,22 +50,22 @@ constexpr std::uint64_t draw64(Generator& gen) {
   return high << 32 | draw32(gen);
 }
 
-/// Returns the shortest text that reads back as `value`.
+/// Returns the shortest text that parses to `value`.
 template <real Real>
 std::string to_text(Real value) {
   std::array<char, 32> text;
   return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
 }
 
-/// Returns a multiple of 2^-53 in [0, 1), from two words.
+/// Returns a multiple of 2^-53 in [0, 1), computed from two words.
 template <random_bits32 Generator>
 constexpr double draw_unit(Generator& gen) {
   return static_cast<double>(draw64(gen) >> 11) * 0x1p-53;
 }
 
 /// Returns a uniform number in [0, range) without bias and nearly without division. `Word` has as
-/// many bits as a draw, `Product` twice as many. Source: Lemire, "Fast random integer generation in
-/// an interval", 2019.
+/// many bits as a draw, and `Product` has twice as many. Source: Lemire, "Fast random integer
+/// generation in an interval", 2019.
 template <class Word, class Product, class Draw>
 constexpr Word draw_below(Word range, Draw draw) {
   Product product = Product{draw()} * range;
@@ -77,36 +76,35 @@ constexpr Word draw_below(Word range, Draw draw) {
   return static_cast<Word>(product >> std::numeric_limits<Word>::digits);
 }
 
-// The stages that are reserved for the library's own random bits, see `random_key`. Programs number
-// the stages of their pipelines from 0.
+// Stages reserved for the library's own random bits (see `random_key`). Programs number the stages
+// of their pipelines from 0.
 
-/// The stage for the order of an epoch (`permutation`).
+/// Stage of an epoch's order (`permutation`).
 inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_t>::max)();
-/// The stage for the order of `block_shuffled`.
+/// Stage of the order of `block_shuffled`.
 inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
-/// The stage for the draws of `weighted`.
+/// Stage of the draws of `weighted`.
 inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
-/// The stage for the choice of replacements for samples that cannot be read.
+/// Stage of the substitutes for samples that cannot be read.
 inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
-/// The stage for whole batches (`map_batch`). The key contains the batch's number instead of the
-/// sample's index.
+/// Stage of whole batches (`map_batch`). The key contains the batch index instead of the sample
+/// index.
 inline constexpr std::uint32_t batch_stage = shuffle_stage - 4;
-/// The stage for the order of the batches of `bucketed`.
+/// Stage of the batch order of `bucketed`.
 inline constexpr std::uint32_t bucketed_stage = shuffle_stage - 5;
-/// The stage for the parts of `random_split`.
+/// Stage of the parts of `random_split`.
 inline constexpr std::uint32_t split_stage = shuffle_stage - 6;
-/// The stage for the order within a stratified part of `random_split`.
+/// Stage of the order within a stratified part of `random_split`.
 inline constexpr std::uint32_t part_order_stage = shuffle_stage - 7;
-/// The stage for the orders of the parts of a `mixture`.
+/// Stage of the part orders of a `mixture`.
 inline constexpr std::uint32_t mixture_stage = shuffle_stage - 9;
-/// The stage for the draws of `prioritized`.
+/// Stage of the draws of `prioritized`.
 inline constexpr std::uint32_t prioritized_stage = shuffle_stage - 10;
-/// The stage for the batches of `by_tokens`.
+/// Stage of the batches of `by_tokens`.
 inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
 
-/// Maps a 128-bit counter to 128 random bits by the bijection Philox4x32-10 with a 64-bit key.
-/// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A
-/// pure function, which any thread may call.
+/// Maps a 128-bit counter to 128 random bits with the keyed bijection Philox4x32-10. Source:
+/// Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Thread-safe.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(
     std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) noexcept {
   for (int round = 0; round < 10; ++round) {
@@ -122,20 +120,20 @@ inline constexpr std::uint32_t by_tokens_stage = shuffle_stage - 12;
   return counter;
 }
 
-/// The layers of the ziggurat for the normal density, and the functions to compute them.
+/// The layers of the ziggurat for the normal density, and functions to compute them.
 ///
 /// exp and log are implemented here because the functions of different C libraries differ in their
 /// last bits. Every multiply-add is an explicit fma, because a compiler may or may not fuse the two
-/// operations. There are 256 layers of equal area; layer 0 is the base with the tail beyond `tail`.
+/// operations. There are 256 layers of equal area. Layer 0 is the base with the tail beyond `tail`.
 /// Source: Marsaglia, Tsang, "The ziggurat method for generating random variables", 2000. Layer and
-/// position come from different bits as in Doornik, "An improved ziggurat method", 2005.
+/// position use different bits, as in Doornik, "An improved ziggurat method", 2005.
 struct ziggurat {
   static constexpr std::size_t layers = 256;
   static constexpr double tail = 3.654152885361008771645;
   static constexpr double area = 0.004928673233974655347;  // area of a layer, under exp(-x^2 / 2)
   static constexpr double log_2 = 0.693147180559945309417;
 
-  std::array<double, layers + 1> edge{};     // right edge of a layer; the last edge is 0
+  std::array<double, layers + 1> edge{};     // right edge of each layer; the last edge is 0
   std::array<double, layers + 1> density{};  // exp(-edge^2 / 2)
 
   constexpr ziggurat() {
@@ -148,7 +146,7 @@ struct ziggurat {
     density[layers] = 1;
   }
 
-  /// Returns a * b + c, rounded once. Uses a built-in function, because <cmath> would add 0.06 s to
+  /// Returns a * b + c, rounded once. Uses a compiler builtin, because <cmath> would add 0.06 s to
   /// the compile time of each translation unit.
   static constexpr double multiply_add(double a, double b, double c) {
     if (std::is_constant_evaluated()) return a * b + c;
@@ -179,8 +177,8 @@ struct ziggurat {
     return multiply_add(exponent, log_2, 2 * s * sum);
   }
 
-  /// Returns sqrt(x), by Newton's iteration. Only for the table: std::sqrt is not constexpr in
-  /// C++20.
+  /// Returns sqrt(x), computed by Newton's iteration. Used only for the table, because std::sqrt is
+  /// not constexpr in C++20.
   static constexpr double root(double x) {
     double guess = x < 1 ? 1 : x;
     for (int k = 0; k < 40; ++k) guess = (guess + x / guess) / 2;
@@ -188,15 +186,15 @@ struct ziggurat {
   }
 };
 
-/// The table. The table takes a fifth of a second of compile time. Because it is a template, only
-/// programs that draw normal numbers pay for it.
+/// The table, which takes a fifth of a second of compile time. A template, so that only programs
+/// that draw normal numbers compile the table.
 template <class = void>
 inline constexpr ziggurat normal_layers{};
 
 /// Returns a standard normal number.
 template <random_bits32 Generator, class Table = void>
 double draw_normal(Generator& gen) {
-  const ziggurat& table = normal_layers<Table>;  // computed only if this is called
+  const ziggurat& table = normal_layers<Table>;  // computed only if this function is instantiated
   for (;;) {
     const std::uint64_t bits = draw64(gen);
     const std::size_t layer = bits & 0xff;
@@ -225,19 +223,18 @@ double draw_normal(Generator& gen) {
 
 }  // namespace detail
 
-/// The key of an epoch's random bits; `sample_generator` also takes the index of the sample. Two
-/// random stages of a pipeline with different values of `stage` use different streams. The last 16
-/// stages below 2^32 are reserved for samplers, replacements of bad samples, whole batches and
+/// The key of an epoch's random bits. `sample_generator` combines it with a sample index. Random
+/// stages of a pipeline with different values of `stage` use different streams. The last 16 stages
+/// below 2^32 are reserved for samplers, substitutes for failed samples, whole batches and
 /// `random_split`.
 struct random_key {
-  /// Determines all random bits of a training, together with epoch, stage and sample.
+  /// Seed of all random bits in a training run.
   std::uint64_t seed = 0;
-  /// The epoch.
   std::uint64_t epoch = 0;
-  /// The number of the random stage in the pipeline.
+  /// Index of the random stage in the pipeline.
   std::uint32_t stage = 0;
 
-  /// Returns this key with stage `other`.
+  /// Returns this key with the stage `other`.
   [[nodiscard]] constexpr random_key at_stage(std::uint32_t other) const noexcept {
     return {seed, epoch, other};
   }
@@ -247,10 +244,10 @@ struct random_key {
 
 /// The random generator of a sample in an epoch: Philox4x32-10 in counter mode.
 ///
-/// Equal (seed, epoch, stage, index) give equal bits, on every machine and from every thread. A
-/// change in any of the four gives an unrelated stream. The period is 2^34 words. Models
-/// `std::uniform_random_bit_generator`. Is 44 bytes, trivially copyable and allocates nothing, so
-/// it is cheap enough to construct for each sample. Not thread-safe.
+/// Equal (seed, epoch, stage, index) result in equal bits on every machine and thread. A change in
+/// any of the four results in an unrelated stream. The period is 2^34 words. Models
+/// `std::uniform_random_bit_generator`. Trivially copyable with 44 bytes, so that constructing a
+/// generator for each sample is cheap. Not thread-safe.
 ///
 ///     penstock::sample_generator gen{{.seed = 1, .epoch = 3}, 41};
 ///     float angle = penstock::uniform(gen, -15.0f, 15.0f);
@@ -258,12 +255,13 @@ class sample_generator {
  public:
   using result_type = std::uint32_t;
 
-  /// Starts the stream of sample `index` (its position in the dataset, not in the batch) under
-  /// `key`.
+  /// Starts the stream of sample `index` for `key`. `index` is the index in the dataset, not in the
+  /// batch.
   constexpr sample_generator(const random_key& key, std::uint64_t index) noexcept {
-    // 224 bits identify a stream, but Philox takes 192, 32 of which count blocks. Therefore seed,
-    // epoch and stage are first hashed: for a fixed seed by a bijection, 96 bits of which are kept.
-    // The index is used unchanged, so two samples of an epoch never share a stream.
+    // A stream is identified by 224 bits, but Philox has 192 bits of input, of which 32 count
+    // blocks. Therefore seed, epoch and stage are first hashed. For a fixed seed, the hash is a
+    // bijection of which 96 bits are used. The index is used unchanged, so two samples of an epoch
+    // never share a stream.
     const auto stream =
         detail::philox4x32({low_half(key.epoch), high_half(key.epoch), key.stage, 0},
                            {low_half(key.seed), high_half(key.seed)});
@@ -300,14 +298,14 @@ class sample_generator {
   std::uint32_t used_ = 4;
 };
 
-// The distributions take any generator that returns 32 uniform bits per call, such as
+// The distributions accept any generator that returns 32 uniform bits for each call, such as
 // `sample_generator` or `std::mt19937`.
 
 /// Returns a uniform number in the half-open interval [low, high). Never returns `high`, not even
-/// by rounding; if low == high, returns low. A float consumes one word and has 2^24 steps; a double
-/// consumes two words and has 2^53 steps. PyTorch: `Tensor.uniform_`. Throws std::invalid_argument
-/// unless low <= high and high - low is finite. Note: `uniform(gen, 0, 1)` calls the overload for
-/// integers and returns 0 or 1.
+/// by rounding, unless low == high. A float consumes one word and has 2^24 steps. A double consumes
+/// two words and has 2^53 steps. PyTorch: `Tensor.uniform_`. Throws std::invalid_argument unless
+/// low <= high and high - low is finite. Note: `uniform(gen, 0, 1)` calls the overload for integers
+/// and returns 0 or 1.
 template <detail::random_bits32 Generator, detail::real Real>
 [[nodiscard]] Real uniform(Generator& gen, Real low, Real high) {
   const double from = low;
@@ -318,8 +316,7 @@ template <detail::random_bits32 Generator, detail::real Real>
                          ", high = ", detail::to_text(high)}));
   }
   if constexpr (std::same_as<Real, float>) {
-    // Both products are exact in double, so it makes no difference if the compiler fuses
-    // operations.
+    // Both products are exact in double, so fusing them with additions makes no difference.
     const double unit = static_cast<double>(detail::draw32(gen) >> 8) * 0x1p-24;
     const auto value = static_cast<float>(from * (1 - unit) + to * unit);
     return value < high ? value : __builtin_nextafterf(high, low);
@@ -330,10 +327,10 @@ template <detail::random_bits32 Generator, detail::real Real>
 }
 
 /// Returns a uniform number in the closed interval [low, high], without bias, for any integer type
-/// except bool and over its full range. The numbers do not depend on the type. Consumes one word if
-/// high - low < 2^32, otherwise two, and more only if a draw would be biased. PyTorch:
-/// `torch.randint`, which excludes the upper bound. Throws std::invalid_argument if low > high.
-/// Source: Lemire, "Fast random integer generation in an interval", 2019.
+/// except bool. The result does not depend on the type. Consumes one word if high - low < 2^32,
+/// otherwise two, and more only if a draw would be biased. PyTorch: `torch.randint`, which excludes
+/// the upper bound. Throws std::invalid_argument if low > high. Source: Lemire, "Fast random
+/// integer generation in an interval", 2019.
 template <detail::random_bits32 Generator, detail::integer Integer>
 [[nodiscard]] constexpr Integer uniform(Generator& gen, Integer low, Integer high) {
   if (low > high) {
@@ -361,7 +358,7 @@ template <detail::random_bits32 Generator, detail::integer Integer>
 
 /// Returns a normally distributed number with the given mean and standard deviation, accurate to
 /// the last bits of a double. A float result is the double result, rounded. Consumes two words in
-/// 98.8 % of the calls, otherwise more. PyTorch: `torch.normal`. Throws std::invalid_argument
+/// 98.8 % of calls, and more in the others. PyTorch: `torch.normal`. Throws std::invalid_argument
 /// unless stddev is finite and not negative. Source: Marsaglia, Tsang, "The ziggurat method for
 /// generating random variables", 2000.
 template <detail::random_bits32 Generator, detail::real Real = double>

@@ -15,38 +15,38 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Selects what happens to an epoch's last samples if they do not fill a global batch.
+/// Specifies the handling of an epoch's last samples if they do not fill a global batch.
 enum class remainder_policy {
-  wrap,  ///< complete the batch with the epoch's first samples; PyTorch: `drop_last=False`
-  drop,  ///< drop the batch; PyTorch: `drop_last=True`
-  keep,  ///< shorten the batch: every sample once, for evaluation; batch counts may differ
+  wrap,  ///< completes the batch with the epoch's first samples; PyTorch: `drop_last=False`
+  drop,  ///< drops the batch; PyTorch: `drop_last=True`
+  keep,  ///< shortens the batch, for evaluation; ranks may have different numbers of batches
 };
 
-/// The options of `sharded`, whose constructor throws `option_error` for invalid values.
+/// Options of `sharded`. Invalid values cause `option_error` at construction.
 struct shard_options {
-  /// The rank of this process, from 0. PyTorch: `DistributedSampler(rank=...)`.
+  /// Rank of this process, starting at 0. PyTorch: `DistributedSampler(rank=...)`.
   int rank = 0;
 
-  /// The number of processes that share an epoch. PyTorch: `DistributedSampler(num_replicas=...)`.
+  /// Number of processes that share an epoch. PyTorch: `DistributedSampler(num_replicas=...)`.
   int world = 1;
 
-  /// The number of samples in a step over all ranks, a multiple of `world`. The loader of every
-  /// rank has `batch_size = global_batch / world`. Do not set it for a sampler whose batches have
-  /// different numbers of samples, such as `by_tokens`; there, a rank gets every `world`-th batch.
+  /// Number of samples in a step over all ranks, a multiple of `world`. The loader of each rank has
+  /// `batch_size = global_batch / world`. Must not be set for a sampler with batches of variable
+  /// size, such as `by_tokens`, of which each rank reads every `world`-th batch.
   std::size_t global_batch = 0;
 
-  /// Selects what happens to the last samples of the epoch.
+  /// Handling of the last samples in an epoch.
   remainder_policy remainder = remainder_policy::wrap;
 };
 
 namespace detail {
 
-/// The order of a rank: its `batch` consecutive positions of every global batch.
+/// The order of a rank, which consists of `batch` consecutive positions in each global batch.
 template <epoch_order Order>
 class shard_order {
  public:
   /// Selects the share of rank `options.rank` from `all`, an order of `drawn` samples. In a short
-  /// last batch, the rank's share begins `tail_shift` positions earlier than in a full batch.
+  /// last batch, the share begins `tail_shift` positions earlier than in a full batch.
   shard_order(const Order& all, std::uint64_t drawn, const shard_options& options,
               std::uint64_t tail_shift) noexcept
       : all_(all),
@@ -56,14 +56,14 @@ class shard_order {
         begin_(batch_ * static_cast<std::size_t>(options.rank)),
         tail_shift_(tail_shift) {}
 
-  /// Writes the indices of the rank's samples at position `first` and after. Costs two divisions
-  /// per batch more than the global order.
+  /// Writes the rank's sample indices starting at position `first`. Needs two divisions for each
+  /// batch in addition to the global order.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     while (!out.empty()) {
       const std::uint64_t at = first % batch_;
       const std::uint64_t step = first / batch_ * global_batch_;
       const std::uint64_t begin = begin_ - (drawn_ - step < global_batch_ ? tail_shift_ : 0);
-      // Past the end, the epoch wraps around to its start.
+      // Beyond the end, the epoch wraps around to its start.
       const std::uint64_t place = (step + begin + at) % drawn_;
       const auto count = static_cast<std::size_t>(
           (std::min)({std::uint64_t{out.size()}, batch_ - at, drawn_ - place}));
@@ -73,7 +73,7 @@ class shard_order {
     }
   }
 
-  /// Returns the number of samples of the rank's batch `batch`.
+  /// Returns the number of samples in the rank's batch `batch`.
   [[nodiscard]] std::size_t batch_size(std::uint64_t batch) const noexcept
     requires variable_batch_order<Order>
   {
@@ -85,50 +85,50 @@ class shard_order {
   std::uint64_t drawn_;
   std::uint64_t global_batch_;
   std::uint64_t batch_;
-  std::uint64_t begin_;  // the rank's first position in a global batch
+  std::uint64_t begin_;  // first position of the rank in a global batch
   std::uint64_t tail_shift_;
 };
 
 }  // namespace detail
 
-/// Distributes the order of any sampler over the ranks of data-parallel training.
+/// Distributes the order of any sampler over the ranks in data-parallel training.
 ///
 ///     ps::sharded order{ps::shuffled{.seed = 1}, {.rank = 3, .world = 8, .global_batch = 1024}};
 ///     ps::loader loader{digits, order, {.batch_size = order.batch_size()}};
 ///
 /// In step s, rank r reads the positions [s G + r G/w, s G + (r + 1) G/w) of the global order,
-/// where G is the size of the global batch and w the world size. The ranks of any world size w that
-/// divides G read the same global batch in step s. Therefore training that stops at step s on 8
-/// ranks resumes at step s on 4 without skipping or repeating a sample. With `wrap` and `drop`
-/// every rank has the same number of batches, and all batches are full, so that no rank waits
-/// forever in a collective. `wrap` repeats up to G - 1 samples per epoch, the same samples for
-/// every w. `drop` omits up to G - 1 samples.
+/// where G is the global batch size and w is the world size. All world sizes that divide G read the
+/// same global batch in step s. Therefore training that stops at step s on 8 ranks can resume at
+/// step s on 4 ranks without skipping or repeating a sample. With `wrap` and `drop`, all ranks have
+/// the same number of batches, and all batches are full, so that no rank waits forever in a
+/// collective. `wrap` repeats up to G - 1 samples in each epoch, which are the same samples for all
+/// w. `drop` omits up to G - 1 samples.
 ///
-/// `keep` is for evaluation: over all ranks, every drawn sample is read exactly once. The ranks
-/// divide the last global batch as evenly as possible. A rank's last batch may be short, and one
-/// rank may have one batch more than another. If the epoch has fewer samples than there are ranks,
-/// some ranks have no batch. No rank has more batches than rank 0, so save the state of rank 0.
-/// Collective calls must allow for different numbers of batches: sum the results of an epoch, not
-/// of each batch.
+/// `keep` is for evaluation: over all ranks, each drawn sample is read exactly once. The ranks
+/// divide the last global batch as evenly as possible. A rank's last batch may be short, and some
+/// ranks may have one batch more than others. If there are fewer samples than ranks, some ranks
+/// have no batch. No rank has more batches than rank 0, so save the state of rank 0. Because the
+/// numbers of batches may differ, use collectives once for each epoch instead of once for each
+/// batch.
 ///
-/// PyTorch: `DistributedSampler`, without `set_epoch`; PyTorch's sampler distributes sample by
-/// sample, and its padding depends on the world size. Uses O(1) memory in addition to the sampler's
-/// memory. Copyable; any number of threads may share a sampler.
+/// PyTorch: `DistributedSampler`, without `set_epoch`. PyTorch distributes individual samples, and
+/// its padding depends on the world size. Needs O(1) memory in addition to the sampler. Copyable
+/// and thread-safe.
 ///
-/// If it distributes `by_tokens`, rank r reads the global batches r, r + w, r + 2w, ... unchanged,
-/// and the world size must divide `by_tokens::batches_per_step()`.
+/// With `by_tokens`, rank r reads the global batches r, r + w, r + 2w, ... unchanged, and the world
+/// size must divide `by_tokens::batches_per_step()`.
 ///
-/// All ranks need the same sampler, seed, global batch and dataset. A loader of another batch size
-/// throws `option_error`.
+/// All ranks must have the same sampler, seed, global batch size and dataset. A loader with a
+/// different batch size throws `option_error`.
 template <sampler Sampler>
 class sharded {
  public:
-  /// True if the orders of `Sampler` refer to memory that something else owns.
+  /// True if the orders of `Sampler` reference memory that the sampler does not own.
   static constexpr bool borrows = requires { requires Sampler::borrows; };
 
   /// Distributes the order of `all`. Throws `option_error` unless 0 <= rank < world, `global_batch`
-  /// is at least 1, and `world` divides it. For a sampler that counts steps, also throws unless
-  /// `global_batch` equals the sampler's step size.
+  /// is at least 1, and `world` divides it. For a sampler that counts steps, also throws if
+  /// `global_batch` differs from the step size.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {
     const auto [rank, world, global_batch, tail] = options;
     using detail::refuse_option;
@@ -153,7 +153,7 @@ class sharded {
     if (global_batch == 0) refuse_option("global_batch", {"must be at least 1, but is 0"});
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
-      const std::size_t above = below + ranks;  // 0 if the sum wraps around exactly
+      const std::size_t above = below + ranks;  // 0 if the sum overflows to exactly 0
       refuse_option(
           "global_batch",
           {"must be a multiple of the world of ", world, ", but is ", global_batch,
@@ -168,10 +168,9 @@ class sharded {
     }
   }
 
-  /// Returns the number of samples that this rank reads in an epoch. Except with `keep`, the number
-  /// is the same for all ranks and a multiple of `batch_size()`. Throws `option_error` if `drop`
-  /// leaves no batch of a non-empty epoch, or if the padded epoch has more positions than 64 bits
-  /// can count.
+  /// Returns the number of samples that this rank reads in an epoch. Except with `keep`, all ranks
+  /// return the same multiple of `batch_size()`. Throws `option_error` if `drop` leaves no batch of
+  /// a non-empty epoch, or if the number of positions in the padded epoch exceeds 64 bits.
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const {
     const std::uint64_t drawn = all_.size(n);
     const std::uint64_t global = options_.global_batch;
@@ -195,7 +194,7 @@ class sharded {
     return keeps_remainder() ? all_.size(n) : size(n) * world();
   }
 
-  /// Returns the rank's order of an epoch. Throws what the sampler throws.
+  /// Returns the rank's order of an epoch. Throws the errors of the sampler.
   [[nodiscard]] detail::shard_order<detail::order_of<Sampler>> order(std::uint64_t n,
                                                                      std::uint64_t epoch) const {
     const std::uint64_t drawn = all_.size(n);
@@ -222,14 +221,14 @@ class sharded {
   }
   /// Returns the options.
   [[nodiscard]] const shard_options& options() const noexcept { return options_; }
-  /// Returns true if the policy is `remainder_policy::keep`, in which case ranks may differ in the
-  /// number of samples.
+  /// Returns true if the policy is `remainder_policy::keep`. Ranks may then have different numbers
+  /// of samples.
   [[nodiscard]] bool keeps_remainder() const noexcept {
     return options_.remainder == remainder_policy::keep;
   }
 
  private:
-  /// This rank's positions in an epoch's last global batch, which is short.
+  /// The rank's positions in a short last global batch.
   struct tail_part {
     std::uint64_t begin;
     std::uint64_t size;

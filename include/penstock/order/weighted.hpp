@@ -22,25 +22,25 @@ namespace detail {
 
 /// The probabilities of n samples as a table of n columns, in which a draw is a single lookup. A
 /// column has a height of 2^32. The lower `keep` units of a column belong to its own sample, and
-/// the other units to another sample, the alias.
+/// the upper units belong to another sample, the alias.
 ///
-/// Computed with integers only, so it is the same on every machine, with every compiler and flag,
-/// including -ffast-math and flushed denormals. Unlike with floating point, the last columns have
-/// no rounding error to absorb.
+/// Computed with integers only, so that the table is the same on every machine, with every compiler
+/// and flag, including -ffast-math and flushed denormals. Unlike with floating point, the last
+/// columns need not absorb rounding errors.
 ///
 /// Source: Walker, "An efficient method for generating discrete random variables with general
 /// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with
 /// a given distribution", 1991. Implemented with two ascending indices instead of Vose's two lists.
 class alias_table {
  public:
-  /// A column of 8 bytes.
+  /// An 8-byte column.
   struct column {
     std::uint32_t alias;
     std::uint32_t keep;
   };
 
-  /// Throws `option_error` unless there are 1 to 2^32 - 1 weights, all are finite and not negative,
-  /// and at least one is above 0.
+  /// Creates the table. Throws `option_error` unless there are 1 to 2^32 - 1 weights, all are
+  /// finite and not negative, and at least one is positive.
   template <real Real>
   explicit alias_table(std::span<const Real> weights) {
     if (weights.empty()) refuse_option("weights", {"expected at least one, found none"});
@@ -50,7 +50,7 @@ class alias_table {
     level(shares_of(weights));
   }
 
-  /// Returns the sample in column `which` at height `height`.
+  /// Returns the sample at height `height` of column `which`.
   [[nodiscard]] std::uint32_t at(std::uint32_t which, std::uint32_t height) const noexcept {
     const column& found = columns_[which];
     return height < found.keep ? which : found.alias;
@@ -74,7 +74,7 @@ class alias_table {
     using word = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
     using limits = std::numeric_limits<Real>;
     static_assert(limits::digits == (sizeof(word) == 4 ? 24 : 53), "weights: IEEE 754 is expected");
-    constexpr int stored = limits::digits - 1;  // bits of the significand
+    constexpr int stored = limits::digits - 1;  // number of stored significand bits
     constexpr word sign = word{1} << (limits::digits == 24 ? 31 : 63);
     constexpr int infinite = 2 * limits::max_exponent - 1;
 
@@ -90,9 +90,9 @@ class alias_table {
     return {significand | word{1} << stored, exponent};
   }
 
-  /// Returns each sample's share of the table, in units of 2^-32 columns. The sum is exactly n
-  /// 2^32, a weight of 0 has share 0, and each share is accurate to two units, or to five if n
-  /// exceeds 2^30.
+  /// Returns each sample's share of the table in units of 2^-32 columns. The shares sum to exactly
+  /// n 2^32. A weight of 0 has the share 0. Each share is accurate to two units, or to five units
+  /// if n exceeds 2^30.
   template <real Real>
   static std::vector<std::uint64_t> shares_of(std::span<const Real> weights) {
     int top = 0;
@@ -104,8 +104,8 @@ class alias_table {
       refuse_option("weights", {"expected one above 0, found ", weights.size(), " zeros"});
     }
 
-    // The highest bit of the largest weights is bit 95, so that 2^32 of them do not overflow. Even
-    // then, the bits lost below bit 0 are less than 2^-62 of the sum.
+    // The highest bit of the largest weight is bit 95, so that a sum of 2^32 weights does not
+    // overflow. The bits lost below bit 0 are then less than 2^-62 of the sum.
     constexpr int room = 95 - std::numeric_limits<Real>::digits;
     const auto fixed = [&](std::size_t i) -> wide {
       const parts weight = parts_of(weights[i], i);
@@ -117,7 +117,7 @@ class alias_table {
     for (std::size_t i = 0; i < weights.size(); ++i) sum += fixed(i);
 
     // Each share is a difference of two rounded running sums, so errors do not accumulate. 64 bits
-    // of both sums suffice, and leave room for the product.
+    // of both sums suffice and leave room for the product.
     const auto high = static_cast<std::uint64_t>(sum >> 64);
     const int drop = static_cast<int>(std::bit_width(high));
     const auto all = static_cast<std::uint64_t>(sum >> drop);
@@ -135,8 +135,8 @@ class alias_table {
     return shares;
   }
 
-  /// Fills each column that is not full with units of a sample whose share exceeds a column.
-  /// Because the sum is exact, there is such a sample as long as a column is not full.
+  /// Fills each column that is not full with units of a sample whose share exceeds a column. The
+  /// sum is exact, so such a sample exists as long as a column is not full.
   void level(std::vector<std::uint64_t> shares) {
     columns_.reserve(shares.size());
     std::size_t rich = 0;
@@ -160,15 +160,14 @@ class alias_table {
 
 static_assert(sizeof(alias_table::column) == 8);
 
-/// The order of an epoch of `weighted`. Refers to the table of the sampler that made it.
+/// An epoch's order of `weighted`. References the table of the sampler that created it.
 class weighted_order {
  public:
-  /// Draws from `table` with the random bits of (seed, epoch, position).
+  /// Draws from `table` with random bits keyed by seed, epoch and position.
   weighted_order(const alias_table& table, std::uint64_t seed, std::uint64_t epoch) noexcept
       : table_(&table), key_{.seed = seed, .epoch = epoch, .stage = weighted_stage} {}
 
-  /// Writes the indices of the samples at position `first` and after. Every position is an
-  /// independent draw.
+  /// Writes the sample indices starting at position `first`. Each position is an independent draw.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     const auto last = static_cast<std::uint32_t>(table_->columns().size() - 1);
     // Uses two loops, so that cache misses in a large table overlap.
@@ -188,47 +187,47 @@ class weighted_order {
   random_key key_;
 };
 
-/// The value type of a container that converts to std::span. Not a concept of <ranges>, because
-/// that header would add a tenth to the parsed size of the umbrella header.
+/// The value type of a container that converts to std::span. Does not use <ranges>, because that
+/// header would add a tenth to the preprocessed size of the umbrella header.
 template <class Container>
 using spanned_value = typename decltype(std::span{std::declval<const Container&>()})::value_type;
 
 }  // namespace detail
 
-/// The options of `weighted`.
+/// Options of `weighted`.
 struct weighted_options {
-  /// Determines the draws, together with epoch and position.
+  /// Seed that determines the draws, together with the epoch and position.
   std::uint64_t seed = 0;
-  /// Number of samples in an epoch; 0 means the number of weights. PyTorch:
+  /// Number of samples in an epoch. 0 means the number of weights. PyTorch:
   /// `WeightedRandomSampler(num_samples=...)`.
   std::uint64_t draws = 0;
 };
 
-/// Draws samples with replacement: at every position of the epoch, sample i is drawn with
-/// probability weights[i] / sum.
+/// Draws samples with replacement. At each position of an epoch, sample i is drawn with probability
+/// weights[i] / sum.
 ///
 ///     std::vector<double> weights = ...;  // one for each sample, in any unit
 ///     ps::loader loader{digits, ps::weighted{weights, {.seed = 1}}, {.batch_size = 64}};
 ///
-/// The draw at position k is a function of (seed, epoch, k), so a loop can resume anywhere. Every
-/// probability is accurate to 2^-29 of the mean. A test needs about 2^60 draws to distinguish it
-/// from the exact probability. A sample of weight 0 is never drawn. A sample with a weight below
-/// 2^-31 of the mean may never be drawn, but many such samples together keep their joint
+/// The draw at position k is a function of seed, epoch and k, so a loop can resume anywhere.
+/// Probabilities are accurate to 2^-29 of the mean. About 2^60 draws are needed to distinguish them
+/// from the exact probabilities. A sample with weight 0 is never drawn. A sample with a weight
+/// below 2^-31 of the mean may never be drawn, but many such samples together keep their joint
 /// probability.
 ///
-/// Construction takes O(n) time and 16 bytes per weight, 8 of which are kept; a draw is one table
-/// lookup for any n. Copies share the table, and any number of threads may share a sampler. An
-/// order refers to the table, so the sampler or a copy of it must outlive its orders; a loader
-/// keeps a copy. `order` of a temporary does not compile.
+/// Construction needs O(n) time and 16 bytes for each weight, 8 of which are retained. A draw is
+/// one table lookup for any n. Copies share the table. Thread-safe. An order references the table,
+/// so the sampler or a copy must outlive its orders. A loader ensures this. Calling `order` on a
+/// temporary is a compile-time error.
 ///
-/// PyTorch: `WeightedRandomSampler(replacement=True)`, which takes at most 2^24 weights (because of
-/// `torch.multinomial`) and stores the list of an epoch. `weighted` takes up to 2^32 - 1 weights.
-/// The constructor throws `option_error` if a weight is negative, infinite or NaN, or if no weight
-/// is above 0. `size` and `order` throw `option_error` if the dataset's size differs from the
-/// number of weights.
+/// PyTorch: `WeightedRandomSampler(replacement=True)`, which supports at most 2^24 weights (because
+/// of `torch.multinomial`) and stores the index list of an epoch. `weighted` supports up to 2^32 -
+/// 1 weights. The constructor throws `option_error` if a weight is negative, infinite or NaN, or if
+/// no weight is positive. `size` and `order` throw `option_error` if the dataset size differs from
+/// the number of weights.
 class weighted {
  public:
-  /// Draws by `weights`, which are float or double. The constructor copies what it needs.
+  /// Draws by `weights`, which are float or double. The constructor copies the required data.
   template <class Weights>
     requires detail::real<detail::spanned_value<Weights>>
   explicit weighted(const Weights& weights, const weighted_options& options = {})

@@ -19,7 +19,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Thrown if a loader cannot continue from a state, because its batches would differ. The message
-/// names every difference.
+/// lists all differences.
 class [[gnu::visibility("default")]] state_mismatch : public error {
  public:
   using error::error;
@@ -31,55 +31,55 @@ namespace detail {
 inline void require_same_order(const loader_state& state, const loader_state& own);
 }  // namespace detail
 
-/// The position of a training loop, which is the next batch to deliver, and all values that the
-/// order of its batches depends on. Takes 64 bytes in a checkpoint, stored directly or as text
-/// (`to_text`).
+/// The position of a training loop, which is its next batch, and all values that the batch order
+/// depends on. Can be stored in a checkpoint as 64 bytes or as text (`to_text`).
 ///
 ///     save(feed.state());                                         // after any batch
-///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // the very next batch, at once
+///     for (auto& batch : feed.resume(load(), last_epoch)) ...     // continues with the next batch
 ///
 /// After an epoch's last batch, for example during validation, `batch` is the number of batches in
 /// the epoch. {e, batches} is the end of epoch e, and {e + 1, 0} the start of the next epoch.
-/// Resuming from either gives the same batches; resuming up to epoch e + 1 gives no batches.
+/// Resuming from either position yields the same batches. Resuming from there up to epoch e + 1
+/// yields no batches.
 ///
 /// A state does not depend on workers, prefetch, depth and device, which have no effect on batches.
-/// With a sharded sampler, a state counts global batches and is equal on every rank, so the loop
-/// may continue with another world size. If batches have different numbers of samples
-/// (`by_tokens`), a state counts the batches of all ranks. The data is not part of a state: the
-/// caller must provide the same files.
+/// With a sharded sampler, a state counts global batches and is the same on all ranks, so the loop
+/// may continue with a different world size. If batches vary in size (`by_tokens`), a state counts
+/// the batches of all ranks. A state does not contain data, so the caller must provide the same
+/// files.
 struct loader_state {
-  /// The version of this layout.
+  /// Version of this layout.
   std::uint32_t version = 1;
-  /// `loader_options::last_batch`.
+  /// Value of `loader_options::last_batch`.
   std::uint32_t last = 0;
-  /// The epoch of the next batch.
+  /// Epoch of the next batch.
   std::uint64_t epoch = 0;
-  /// The next batch within its epoch.
+  /// Index of the next batch in its epoch.
   std::uint64_t batch = 0;
-  /// The size of the dataset.
+  /// Dataset size.
   std::uint64_t dataset = 0;
-  /// The number of samples that the sampler draws in an epoch, over all ranks. For `by_tokens`, the
+  /// Number of samples that the sampler draws in an epoch over all ranks. For `by_tokens`, the
   /// number of positions.
   std::uint64_t samples = 0;
-  /// The batch size over all ranks.
+  /// Batch size over all ranks.
   std::uint64_t batch_size = 0;
-  /// `loader_options::seed`.
+  /// Value of `loader_options::seed`.
   std::uint64_t seed = 0;
-  /// The fingerprint of the sampler's order.
+  /// Fingerprint of the sampler's order.
   std::uint64_t order = 0;
 
   friend bool operator==(const loader_state&, const loader_state&) = default;
 
-  /// Throws `state_mismatch` unless a loader whose own state is `own` can continue from `state`.
-  /// The message names every difference, as "batch_size: 64 in the state, 32 here".
+  /// Throws `state_mismatch` unless a loader with the state `own` can continue from `state`. The
+  /// message lists all differences, for example as "batch_size: 64 in the state, 32 here".
   friend void require_same_order(const loader_state& state, const loader_state& own) {
     detail::require_same_order(state, own);
   }
 
-  /// Returns `state` for a loader with another order, whose own state is `own`. The caller accepts
-  /// that later batches may differ, such as the batches of a `mixture` that is `continued`:
+  /// Returns `state` with the order of `own`, for a loader with a different sampler. The caller
+  /// accepts that later batches differ, for example the batches of a `mixture` that is `continued`:
   /// `loader.resume(with_order_of(state, loader.state_at({})), last_epoch)`. Throws
-  /// `state_mismatch` if anything except the order differs.
+  /// `state_mismatch` if anything other than the order differs.
   [[nodiscard]] friend loader_state with_order_of(loader_state state, const loader_state& own) {
     state.order = own.order;
     detail::require_same_order(state, own);
@@ -92,9 +92,10 @@ static_assert(std::is_trivially_copyable_v<loader_state> && sizeof(loader_state)
 
 namespace detail {
 
-/// A member of a state, with its name in texts and messages.
+/// A member of a state, and its name in texts and messages.
 struct state_member {
-  using place_type = std::uint64_t loader_state::*;  // named: else nvcc prints it in parentheses
+  // A named type, because nvcc would print an unnamed one in parentheses.
+  using place_type = std::uint64_t loader_state::*;
   std::string_view name;
   place_type place;
 };
@@ -139,7 +140,7 @@ inline void require_same_order(const loader_state& state, const loader_state& ow
                  differences}));
 }
 
-/// Reads a state from its text: "key=value" pairs, separated by white space. Can be used only once.
+/// Parses the text of a state: "key=value" pairs, separated by white space. Single-use.
 class state_reader {
  public:
   explicit state_reader(std::string_view text) noexcept : text_(text) {}
@@ -179,7 +180,7 @@ class state_reader {
     return which == state_members.size() ? version_name : last_name;
   }
 
-  // Reads the value for `key` and returns the key's number.
+  // Parses the value of `key` and returns the key index.
   std::size_t value_of(std::string_view key, std::size_t begin, loader_state& state) {
     for (std::size_t which = 0; which < state_members.size(); ++which) {
       if (key == state_members[which].name) {
@@ -217,7 +218,7 @@ class state_reader {
     return value;
   }
 
-  // Reads a key or a name.
+  // Parses a key or a name.
   std::string_view word() {
     const std::size_t begin = at_;
     while (at_ < text_.size() && ((text_[at_] >= 'a' && text_[at_] <= 'z') || text_[at_] == '_')) {
@@ -248,7 +249,7 @@ class state_reader {
 
 }  // namespace detail
 
-/// Returns the state as one line for a log or a file: "penstock_state=1 epoch=3 batch=17 ...
+/// Formats the state as one line for a log or file: "penstock_state=1 epoch=3 batch=17 ...
 /// last=keep".
 [[nodiscard]] inline std::string to_text(const loader_state& state) {
   std::string text = detail::str_cat({"penstock_state=", state.version});
@@ -264,8 +265,8 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
   return out << to_text(state);
 }
 
-/// Returns the value that `to_text` wrote: `from_text<loader_state>(text)`. The keys may come in
-/// any order, with any white space. Throws `text_error`.
+/// Parses the text written by `to_text`, as in `from_text<loader_state>(text)`. The keys may be in
+/// any order, separated by any white space. Throws `text_error`.
 template <std::same_as<loader_state> State>
 [[nodiscard]] State from_text(std::string_view text) {
   return detail::state_reader{text}.read();

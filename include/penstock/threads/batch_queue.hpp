@@ -17,8 +17,8 @@ inline namespace PENSTOCK_ABI {
 
 /// Result of an operation with a deadline, such as `batch_queue::push_for`.
 enum class wait_status {
-  done,       ///< The operation has taken place.
-  closed,     ///< The queue is closed, so the operation can never take place.
+  done,       ///< The operation has succeeded.
+  closed,     ///< The queue is closed, so the operation can never succeed.
   timed_out,  ///< The deadline has passed. A later attempt may succeed.
 };
 
@@ -33,7 +33,7 @@ template <class T>
 class pop_result {
  public:
   /// Creates a result with a value.
-  constexpr pop_result(T value) noexcept  // NOLINT: implicit, as std::optional
+  constexpr pop_result(T value) noexcept  // NOLINT: implicit, like std::optional
       : value_(std::move(value)), status_(wait_status::done) {}
   /// Creates a result without a value. `reason` must not be `wait_status::done`.
   constexpr pop_result(wait_status reason) noexcept : status_(reason) {}  // NOLINT: implicit
@@ -48,9 +48,9 @@ class pop_result {
   [[nodiscard]] constexpr T* operator->() noexcept { return &*value_; }
   /// Accesses a member of the value. The behavior is undefined without a value.
   [[nodiscard]] constexpr const T* operator->() const noexcept { return &*value_; }
-  /// Returns true if the result has no value because the queue is closed and empty.
+  /// Returns true if the value is missing because the queue is closed and empty.
   [[nodiscard]] constexpr bool closed() const noexcept { return status_ == wait_status::closed; }
-  /// Returns true if the result has no value because the deadline has passed.
+  /// Returns true if the value is missing because the deadline has passed.
   [[nodiscard]] constexpr bool timed_out() const noexcept {
     return status_ == wait_status::timed_out;
   }
@@ -65,19 +65,19 @@ class pop_result {
 /// The default policy of a `batch_queue`: any number of producer and consumer threads. Implemented
 /// by a lock-free ring.
 struct many_producers_many_consumers {
-  /// The ring that holds the tickets.
+  /// The ring that stores the tickets.
   template <detail::queue_ticket T, class Atomics>
   using ring = detail::ticket_ring<T, Atomics>;
-  /// The primitive on which threads wait.
+  /// The waiting primitive.
   template <class Atomics>
   using eventcount = detail::basic_eventcount<Atomics>;
-  /// True if the operations of the ring are sequentially consistent. The queue then needs no fence
-  /// between a change of the ring and the check for sleeping threads.
+  /// True if ring operations are sequentially consistent. The queue then needs no fence between a
+  /// ring operation and the check for sleeping threads.
   static constexpr bool is_ordered = true;
 };
 
-/// A bounded first-in-first-out queue between threads. Its elements are tickets: trivially copyable
-/// values of at most 64 bytes, such as the number of a slot.
+/// A bounded first-in-first-out queue between threads. The elements are tickets: trivially copyable
+/// values of at most 64 bytes, such as slot indices.
 ///
 ///     penstock::batch_queue<int> queue{16};
 ///
@@ -88,25 +88,25 @@ struct many_producers_many_consumers {
 ///     queue.close();
 ///     consumer.join();
 ///
-/// Any number of threads may push and pop. All that a thread wrote before a push is visible to the
+/// Any number of threads may push and pop. All writes of a thread before a push are visible to the
 /// thread that pops the ticket. The constructor allocates all memory.
 ///
 /// `try_push`, `try_push_quietly`, `try_pop`, `was_empty` and `was_closed` are lock-free: they
-/// never wait for another thread, and make a system call only to wake threads that sleep. `push`
-/// and `pop` take the same path if they can proceed immediately. Otherwise they spin briefly,
-/// yield, and then sleep in the kernel; the variants with a deadline return when it has passed.
+/// never wait for another thread, and make a system call only to wake sleeping threads. `push` and
+/// `pop` are equally fast if they can proceed immediately. Otherwise they spin briefly, yield, and
+/// then sleep in the kernel. The variants with a deadline return when it has passed.
 ///
-/// `close` ends all waiting: later pushes fail, and pops return the remaining tickets and then
-/// fail.
+/// `close` wakes all waiting threads. Later pushes fail, and pops return the remaining tickets and
+/// then fail.
 ///
 /// For one producer and one consumer, `batch_queue<T, single_producer_single_consumer>` is faster.
-/// That policy needs Boost, and is in
+/// That policy requires Boost and is in
 /// `<penstock_ext/lockfree/single_producer_single_consumer.hpp>`.
 template <detail::queue_ticket T, class Threads = many_producers_many_consumers,
           class Atomics = detail::std_atomics>
 class batch_queue {
  public:
-  /// Upper limit of the capacity.
+  /// Maximum capacity.
   static constexpr std::size_t max_capacity = std::size_t{1} << 20;
 
   /// Creates an empty queue for `capacity` tickets. Throws `option_error` if `capacity` is 0 or
@@ -114,7 +114,7 @@ class batch_queue {
   explicit batch_queue(std::size_t capacity) : capacity_(checked(capacity)), ring_(capacity) {}
   batch_queue(batch_queue&&) = delete;
 
-  /// Returns the number of tickets that fit into the queue.
+  /// Returns the maximum number of tickets in the queue.
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
 
   /// Appends a ticket. Returns false if the queue is full or closed. Never blocks.
@@ -125,27 +125,27 @@ class batch_queue {
   }
 
   /// Appends a ticket like `try_push`, but does not wake consumers that sleep in `pop`. A producer
-  /// of several tickets can call `wake_poppers` once, after the last ticket.
+  /// of several tickets can call `wake_poppers` once after the last ticket.
   bool try_push_quietly(T ticket) noexcept {
     if (was_closed() || !ring_.try_push(ticket)) return false;
     if constexpr (!Threads::is_ordered) pushed_.announce();
     return true;
   }
 
-  /// Wakes the consumers that sleep in `pop`, after quiet pushes by any thread. Makes a system call
-  /// only if a consumer sleeps.
+  /// Wakes the consumers that sleep in `pop`, after `try_push_quietly` calls of any thread. Makes a
+  /// system call only if a consumer sleeps.
   void wake_poppers() noexcept { pushed_.wake(); }
 
   /// Appends a ticket. Waits while the queue is full. Returns false if the queue is closed.
   bool push(T ticket) noexcept { return try_push(ticket) || push_waiting(ticket); }
 
-  /// Appends a ticket. Waits while the queue is full, for at most `timeout`.
+  /// Appends a ticket. Waits up to `timeout` while the queue is full.
   template <class Rep, class Period>
   wait_status push_for(T ticket, const std::chrono::duration<Rep, Period>& timeout) noexcept {
     if (try_push(ticket)) return wait_status::done;
     return push_before(ticket, detail::deadline_in(timeout));
   }
-  /// Appends a ticket. Waits while the queue is full, at most until `deadline`.
+  /// Appends a ticket. Waits up to `deadline` while the queue is full.
   template <class Duration>
   wait_status push_until(
       T ticket,
@@ -170,14 +170,13 @@ class batch_queue {
     return ticket ? ticket : pop_waiting();
   }
 
-  /// Removes and returns the oldest ticket. Waits while the queue is empty, for at most `timeout`.
+  /// Removes and returns the oldest ticket. Waits up to `timeout` while the queue is empty.
   template <class Rep, class Period>
   [[nodiscard]] pop_result<T> pop_for(const std::chrono::duration<Rep, Period>& timeout) noexcept {
     if (const auto ticket = try_pop()) return *ticket;
     return pop_before(detail::deadline_in(timeout));
   }
-  /// Removes and returns the oldest ticket. Waits while the queue is empty, at most until
-  /// `deadline`.
+  /// Removes and returns the oldest ticket. Waits up to `deadline` while the queue is empty.
   template <class Duration>
   [[nodiscard]] pop_result<T> pop_until(
       const std::chrono::time_point<std::chrono::steady_clock, Duration>& deadline) noexcept {
@@ -188,9 +187,8 @@ class batch_queue {
   /// Closes the queue and wakes all waiting threads. Later pushes fail. Pops return the remaining
   /// tickets and then fail. Any thread may call this, repeatedly.
   ///
-  /// A push that is in progress on another thread may still succeed. A consumer that has seen the
-  /// queue closed and empty may miss its ticket, so close a queue after its last push if no ticket
-  /// may be lost.
+  /// A concurrent push may still succeed. A consumer that has found the queue closed and empty may
+  /// miss that ticket, so call `close` after the last push if no ticket may be lost.
   void close() noexcept {
     closed_.store(true, std::memory_order_release);
     pushed_.notify();
@@ -203,7 +201,7 @@ class batch_queue {
   [[nodiscard]] bool was_empty() const noexcept { return ring_.was_empty(); }
 
  private:
-  // Does not inline the waiting paths, which shortens calls that need not wait by a fifth.
+  // Not inlined, which makes calls that need not wait a fifth faster.
   [[gnu::noinline]] bool push_waiting(T ticket) noexcept {
     if (was_closed()) return false;
     bool is_in = false;
@@ -213,10 +211,11 @@ class batch_queue {
   [[gnu::noinline]] std::optional<T> pop_waiting() noexcept {
     std::optional<T> ticket;
     if (!was_closed()) pushed_.wait([&] { return (ticket = try_pop()) || was_closed(); }, pauses());
-    return ticket ? ticket : try_pop();  // a ticket may precede `close` and follow the last look
+    // A ticket may have been pushed between the last check and `close`.
+    return ticket ? ticket : try_pop();
   }
 
-  // `Deadline` is the type that the word of `Atomics` takes.
+  // `Deadline` is the deadline type of the `Atomics` word.
   template <class Deadline>
   [[gnu::noinline]] wait_status push_before(T ticket, Deadline deadline) noexcept {
     if (was_closed()) return wait_status::closed;
@@ -233,12 +232,13 @@ class batch_queue {
         was_closed() || pushed_.wait_until([&] { return (ticket = try_pop()) || was_closed(); },
                                            deadline, pauses());
     if (!has_ended) return wait_status::timed_out;
-    if (!ticket) ticket = try_pop();  // a ticket may precede `close` and follow the last look
+    // A ticket may have been pushed between the last check and `close`.
+    if (!ticket) ticket = try_pop();
     if (ticket) return *ticket;
     return wait_status::closed;
   }
 
-  // Returns the number of pauses before a waiting thread checks again. A small ring fills and
+  // Returns the number of spin pauses before a waiting thread checks again. A small ring fills and
   // drains sooner.
   [[nodiscard]] int pauses() const noexcept { return capacity_ < 64 ? 4 : 16; }
 
@@ -251,11 +251,11 @@ class batch_queue {
 
   std::size_t capacity_;
   typename Threads::template ring<T, Atomics> ring_;
-  // Every operation reads the members below, and threads that sleep or wake write to them. Each
+  // All operations read the members below, and threads that sleep or wake write to them, so each
   // member has its own cache line. Invariant: `pushed_` is notified after every push, `popped_`
   // after every pop, and both after `closed_` is set. `closed_` is never reset. `closed_` is stored
-  // with release and loaded with acquire, because a thread that sees it must also see all tickets
-  // pushed before.
+  // with release and loaded with acquire, because a thread that sees the value must also see all
+  // tickets pushed before.
   alignas(detail::cache_line) typename Threads::template eventcount<Atomics> pushed_;
   alignas(detail::cache_line) typename Threads::template eventcount<Atomics> popped_;
   alignas(detail::cache_line) typename Atomics::template atomic<bool> closed_{false};

@@ -19,27 +19,26 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A set of processor cores by their Linux numbers, in ascending order. A value type that owns its
-/// memory; copying may throw `std::bad_alloc`.
+/// A set of CPU cores by Linux CPU number, in ascending order. A value type that owns its memory.
+/// Copying may throw `std::bad_alloc`.
 class cpu_list {
  public:
-  /// All numbers are less than this limit, which exceeds the number of cores that any kernel
-  /// supports.
+  /// Exclusive upper limit of CPU numbers, larger than in any kernel.
   static constexpr unsigned limit = 1U << 16;
 
   /// Creates an empty set.
   cpu_list() = default;
   /// Creates a set of `numbers`, which may be unsorted and contain duplicates. Drops numbers that
-  /// are not below `limit`.
+  /// are not less than `limit`.
   explicit cpu_list(std::vector<unsigned> numbers) : numbers_(std::move(numbers)) {
     std::sort(numbers_.begin(), numbers_.end());
     numbers_.erase(std::unique(numbers_.begin(), numbers_.end()), numbers_.end());
     numbers_.erase(std::lower_bound(numbers_.begin(), numbers_.end(), limit), numbers_.end());
   }
 
-  /// Parses a list in the kernel's format, such as "0-3,8,10-11", with or without a final newline.
-  /// Returns nothing if the text is empty or contains spaces, if a number is not below `limit`, or
-  /// if the numbers do not ascend.
+  /// Parses a list in kernel format, such as "0-3,8,10-11", with an optional trailing newline.
+  /// Returns nothing if the text is empty or contains spaces, if a number is not less than `limit`,
+  /// or if the numbers do not ascend.
   [[nodiscard]] static std::optional<cpu_list> parse(std::string_view text) {
     if (!text.empty() && text.back() == '\n') text.remove_suffix(1);
     cpu_list read;
@@ -60,18 +59,17 @@ class cpu_list {
     }
   }
 
-  /// Returns true if the set has no cores.
+  /// Returns true if the set is empty.
   [[nodiscard]] bool empty() const noexcept { return numbers_.empty(); }
   /// Returns the number of cores.
   [[nodiscard]] std::size_t size() const noexcept { return numbers_.size(); }
-  /// Returns the numbers of the cores in ascending order. The reference is valid as long as this
-  /// object.
+  /// Returns the CPU numbers in ascending order. The reference is valid as long as this object.
   [[nodiscard]] const std::vector<unsigned>& numbers() const noexcept { return numbers_; }
 
   friend bool operator==(const cpu_list&, const cpu_list&) = default;
 
  private:
-  /// Removes the number at the start of `text` and returns it.
+  /// Parses the number at the start of `text` and removes it from `text`.
   static std::optional<unsigned> number_at(std::string_view& text) noexcept {
     unsigned value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -91,7 +89,7 @@ class cpu_list {
   return cpu_list{std::move(both)};
 }
 
-/// Formats a set in the kernel's format, such as "0-3,8,10-11". Returns "" for an empty set.
+/// Formats a set in kernel format, such as "0-3,8,10-11". Returns "" for an empty set.
 [[nodiscard]] inline std::string to_text(const cpu_list& cores) {
   std::string text;
   const auto& all = cores.numbers();
@@ -105,32 +103,32 @@ class cpu_list {
   return text;
 }
 
-/// State of the binding of a loader's workers to the cores of the NUMA node next to its device.
+/// State of the binding of a loader's workers to the cores of the device's NUMA node.
 enum class core_binding {
   bound,          ///< Each worker is bound to cores of the node.
   disabled,       ///< The option is `worker_affinity::anywhere`.
-  no_node,        ///< The device reports no NUMA node of the host.
-  no_workers,     ///< The loader has no workers: the consumer thread reads.
+  no_node,        ///< The device reports no host NUMA node.
+  no_workers,     ///< The loader has no workers, and the consumer thread reads.
   unknown_cores,  ///< The system does not report the cores of the node.
   not_in_cpuset,  ///< The process may not run on any core of the node.
-  within_node,    ///< The process may run only on cores of the node, so no worker is bound.
-  refused,        ///< The system refused to report the affinity of the process or to bind a worker.
+  within_node,    ///< The process may run only on cores of the node, so workers need not be bound.
+  refused,        ///< The system denied reading the affinity or binding a worker.
 };
 
-/// The cores on which the workers of a loader run. See `loader_options::tuning.affinity` and
-/// `loader::footprint`. A value type that owns its memory.
+/// The cores on which a loader's workers run (see `loader_options::tuning.affinity` and
+/// `loader::footprint`). A value type that owns its memory.
 struct affinity_report {
-  core_binding binding = core_binding::no_node;  ///< State of the binding.
-  std::optional<int> node = {};  ///< Linux number of the NUMA node next to the device.
-  /// If `bound` or `within_node`, the cores of the workers. If `refused`, the requested cores, as
-  /// far as they are known. Otherwise empty: workers run on all cores of the process.
+  core_binding binding = core_binding::no_node;  ///< binding state
+  std::optional<int> node = {};                  ///< number of the device's NUMA node
+  /// The cores of the workers if `bound` or `within_node`. The requested cores, as far as known, if
+  /// `refused`. Otherwise empty, because workers run on all cores of the process.
   cpu_list cores = {};
-  int error_number = 0;  ///< Value of errno, if `refused`.
+  int error_number = 0;  ///< errno value if `refused`
 
   friend bool operator==(const affinity_report&, const affinity_report&) = default;
 };
 
-/// Describes a report in words, such as "workers on node 1, cores 8-15". If the workers are not
+/// Formats a report in words, such as "workers on node 1, cores 8-15". If the workers are not
 /// bound, the text contains the reason.
 [[nodiscard]] inline std::string to_text(const affinity_report& workers) {
   using detail::str_cat;

@@ -21,14 +21,14 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// The default wake-up of a `worker_pool`: does nothing.
+/// The default wake-up function of a `worker_pool`, which does nothing.
 struct wake_nothing {
   void operator()() const noexcept {}
 };
 
 }  // namespace detail
 
-/// A fixed number of threads that all run `work(stop_token, worker)`, once on each thread, with
+/// A fixed number of threads, each of which runs `work(stop_token, worker)` once with a different
 /// `worker` in [0, size()).
 ///
 ///     std::mutex mutex;
@@ -52,21 +52,22 @@ struct wake_nothing {
 ///       added.notify_one();
 ///     }
 ///     pool.stop();     // returns when all jobs are done and all threads have ended
-///     pool.rethrow();  // throws the exception of `process`, if there was one
+///     pool.rethrow();  // throws the exception of `process`, if any
 ///
 /// All threads share one `Work` object and call it concurrently. The work runs its own loop, and
-/// returns when it is done or when a stop is requested. If the work blocks on something that does
-/// not observe the stop token, pass a `Wake`: the pool calls it after each stop request, on the
-/// thread that requested the stop. The wake-up must not throw.
+/// returns when it is done or when a stop is requested. If the work blocks on an operation that
+/// does not observe the stop token, pass a `Wake` function. The pool calls it after each stop
+/// request, on the thread that requested the stop. The function must not throw.
 ///
 /// If the work throws, the pool keeps the first exception and requests a stop. `rethrow` or
-/// `exception` retrieves it; the destructor prints an exception that was not retrieved to stderr.
+/// `exception` retrieves the exception. The destructor prints an exception that was not retrieved
+/// to stderr.
 template <std::invocable<std::stop_token, std::size_t> Work,
           std::invocable<> Wake = detail::wake_nothing>
 class worker_pool {
  public:
-  /// Starts `workers` threads. If the system refuses a thread, stops and joins the threads that
-  /// already run, and throws `std::system_error`.
+  /// Starts `workers` threads. If a thread cannot be created, stops and joins the running threads,
+  /// and throws `std::system_error`.
   worker_pool(std::size_t workers, Work work, Wake wake = {})
       : size_(workers), work_(std::move(work)), wake_(std::move(wake)) {
     threads_.reserve(workers);
@@ -89,7 +90,7 @@ class worker_pool {
       throw;
     }
   }
-  worker_pool(worker_pool&&) = delete;  // the threads refer to this object
+  worker_pool(worker_pool&&) = delete;  // the threads reference this object
   /// Stops the pool.
   ~worker_pool() {
     stop();
@@ -108,7 +109,7 @@ class worker_pool {
   }
 
   /// Requests a stop and waits until all threads have ended. A second call has no effect. If a
-  /// worker calls this, for example through `exit()`, its own thread is detached.
+  /// worker thread calls this, for example through `exit()`, that thread is detached.
   void stop() noexcept {
     request_stop();
     std::vector<std::thread> threads;
@@ -118,13 +119,13 @@ class worker_pool {
       threads.swap(threads_);
     }
     for (std::thread& thread : threads) {
-      if (thread.joinable()) detail::join_unless_caller(thread);  // otherwise detached
+      if (thread.joinable()) detail::join_unless_caller(thread);  // false for detached threads
     }
   }
 
   /// Detaches the thread of `worker`, so that `stop` does not wait for it. The caller must keep
-  /// this object alive until the work of that thread returns. After this call, the work must not
-  /// throw. Has no effect after `stop`.
+  /// this object alive until the work of that thread returns, and the work must not throw after
+  /// this call. Has no effect after `stop`.
   void detach(std::size_t worker) noexcept {
     const std::lock_guard lock{mutex_};
     if (worker < threads_.size() && threads_[worker].joinable()) threads_[worker].detach();
@@ -133,14 +134,14 @@ class worker_pool {
   /// Returns true if the calling thread belongs to this pool.
   [[nodiscard]] bool is_worker() const noexcept { return current_ == this; }
 
-  /// Returns the first exception that the work threw, or null. Any thread may call this. After
-  /// `stop`, the result is final.
+  /// Returns the first exception of the work, or null. Any thread may call this. The result is
+  /// final after `stop`.
   [[nodiscard]] std::exception_ptr exception() const noexcept {
     const std::lock_guard lock{mutex_};
     is_retrieved_ = exception_ != nullptr;
     return exception_;
   }
-  /// Throws the first exception that the work threw, if there is one.
+  /// Throws the first exception of the work, if any.
   void rethrow() const {
     if (const auto first = exception()) std::rethrow_exception(first);
   }
@@ -149,7 +150,7 @@ class worker_pool {
   // Not inlined, because GCC 12 would warn about an uninitialized std::stop_source.
   [[gnu::noinline]] static std::stop_source make_stop_source() { return {}; }
 
-  // Must not access this object after the work has returned without an exception: see `detach`.
+  // Must not access this object after the work has returned without an exception (see `detach`).
   void run(std::size_t worker) noexcept {
     current_ = this;
     try {
@@ -163,16 +164,17 @@ class worker_pool {
     }
   }
 
-  static inline constinit thread_local const worker_pool* current_ = nullptr;  // this thread's
+  // The pool of the current thread.
+  static inline constinit thread_local const worker_pool* current_ = nullptr;
 
   std::size_t size_;
   Work work_;
   Wake wake_;
   std::stop_source stop_ = make_stop_source();
-  mutable std::mutex mutex_;  // guards the members below, except while the constructor runs
+  mutable std::mutex mutex_;  // guards the members below, except in the constructor
   std::exception_ptr exception_;
   mutable bool is_retrieved_ = false;
-  std::vector<std::thread> threads_;  // by worker; empty after `stop`
+  std::vector<std::thread> threads_;  // indexed by worker; empty after `stop`
 };
 
 }  // namespace PENSTOCK_ABI

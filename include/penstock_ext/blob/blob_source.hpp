@@ -14,7 +14,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A reusable buffer into which one thread reads blobs. The buffer grows as needed and never
+/// A reusable buffer for the blobs that a thread reads. The buffer grows as needed and never
 /// shrinks. A source that already has a blob in memory returns that memory instead and passes its
 /// owner to `hold`. Movable. A moved-from buffer is empty.
 class blob_buffer {

@@ -40,7 +40,7 @@ namespace detail {
   });
 }
 
-/// A folder in a listing. Its files precede the files of the next folder.
+/// A folder in a listing. The files of a folder precede the files of the next folder.
 struct listed_folder {
   std::uint64_t first_file = 0;
   std::uint64_t names_begin = 0;  ///< Start of its file names in the buffer of names.

@@ -133,10 +133,10 @@ class spare_buffers {
 ///
 /// The threads call
 /// `read(std::span<const std::uint64_t> indices, std::span<const std::span<std::byte>> out)`.
-/// `read` must outlive this object. A child created by fork() has none of the threads, and any lock
-/// may be held forever there. Therefore the child prefetches nothing, and `delete_unless_forked`
-/// does not destroy the object. `Clock` measures the duration of reads and can be replaced in
-/// tests.
+/// `read` must outlive this object. A child created by fork() does not have the threads, and any
+/// lock may be held forever there. Therefore the child prefetches nothing, and
+/// `delete_unless_forked` does not destroy the object. `Clock` measures the duration of reads and
+/// can be replaced in tests.
 template <class Read, class Clock = std::chrono::steady_clock>
 class blob_read_ahead {
  public:
@@ -244,7 +244,7 @@ class blob_read_ahead {
   using blobs_by_age = std::list<blob>;
   using place = typename blobs_by_age::iterator;
 
-  // Maximum number of blobs in one read call; they become ready together.
+  // Maximum number of blobs in one read call, which become ready together.
   static constexpr std::size_t max_together = 16;
   static constexpr std::size_t first_threads = 2;  // enough for nearby storage
   static constexpr std::chrono::milliseconds long_call{2};
@@ -433,8 +433,8 @@ class planned_reads {
 ///
 /// An lvalue store is referenced and must outlive this object; an rvalue is moved in. Each blob
 /// occupies 100 bytes plus its names. Background threads read the blobs that `prefetch` requests,
-/// in batches if the store supports them. They skip blobs that a `warmable_store` already has
-/// nearby. Prefetching has no effect on the content of blobs.
+/// in batches if the store supports them. The threads skip blobs that a `warmable_store` already
+/// has nearby. Prefetching has no effect on the content of blobs.
 ///
 /// Movable, not copyable. Reading is thread-safe. A child created by fork() after a `prefetch` does
 /// not prefetch.

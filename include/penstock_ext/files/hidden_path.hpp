@@ -29,10 +29,10 @@ namespace detail {
 }  // namespace detail
 
 /// Returns true if a component of `path` is a file or folder that systems and tools create next to
-/// data. Its name starts with a dot (`.ipynb_checkpoints`, `.DS_Store`, `._1.jpg`), or is
-/// `__MACOSX`, `Thumbs.db` or `desktop.ini`. The components `.` and `..` are not hidden.
-/// `image_folder` and `tar_shards` skip such entries, and a program that lists a store can do the
-/// same.
+/// data. The name of such a component starts with a dot (`.ipynb_checkpoints`, `.DS_Store`,
+/// `._1.jpg`), or is `__MACOSX`, `Thumbs.db` or `desktop.ini`. The components `.` and `..` are not
+/// hidden. `image_folder` and `tar_shards` skip such entries, and a program that lists a store can
+/// do the same.
 [[nodiscard]] constexpr bool is_hidden_path(std::string_view path) noexcept {
   while (!path.empty()) {
     const std::string_view part = path.substr(0, path.find('/'));

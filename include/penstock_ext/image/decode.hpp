@@ -74,8 +74,8 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {columns.first, rows.first, {columns.count, rows.count}};
 }
 
-/// Returns the largest of the denominators 8, 4 and 2 at which the decoded crop is at least as
-/// large as its resized size. Returns 1 if there is none.
+/// Returns the largest of the denominators 8, 4, 2 and 1 at which the decoded crop is at least as
+/// large as its resized size. Returns 1 if the crop itself is smaller.
 [[nodiscard]] constexpr unsigned denominator_for(const image_plan& plan) noexcept {
   for (const unsigned denominator : {8u, 4u, 2u}) {
     if (plan.crop.size.width / denominator >= plan.scaled.width &&
@@ -103,7 +103,7 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
 template <class State>
 class decode_states {
  public:
-  /// Creates an empty pool. Its objects will be copies of `first`.
+  /// Creates an empty pool, whose objects will be copies of `first`.
   explicit decode_states(State first) : first_(std::move(first)) {}
   decode_states(const decode_states&) = delete;
   decode_states& operator=(const decode_states&) = delete;
@@ -119,7 +119,7 @@ class decode_states {
   /// A borrowed object. The destructor returns it to the pool.
   using lease = std::unique_ptr<State, release>;
 
-  /// Returns an idle object or a new one.
+  /// Returns an idle object, or creates an object.
   [[nodiscard]] lease take() {
     {
       const std::lock_guard lock{mutex_};
@@ -175,8 +175,8 @@ class decode_dataset {
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     const auto taken = states_->take();
-    // Excludes the first image from the hint. It is needed now, and its read would have to wait for
-    // all images in the hint.
+    // Excludes the first image from the hint, because it is needed now, and its read would have to
+    // wait for all images in the hint.
     [[maybe_unused]] std::size_t hinted = 1;
     if constexpr (prefetches_chunks<Source>) {
       source().prefetch(indices.subspan((std::min)(indices.size(), hinted)));
@@ -344,8 +344,9 @@ struct decode_options {
   /// Resize filter and pass order.
   resize_options resize = {};
   /// If true, decodes a crop at 1/2, 1/4 or 1/8 scale if the decoder supports it and the decoded
-  /// crop is at least as large as the target. This is faster for large images but inexact, because
-  /// the decoder first averages blocks of pixels and extends the crop to whole blocks.
+  /// crop is at least as large as the target. Scaled decoding is faster for large images but
+  /// inexact, because the decoder first averages blocks of pixels and extends the crop to whole
+  /// blocks.
   bool scaled = false;
 };
 

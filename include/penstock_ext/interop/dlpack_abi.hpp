@@ -15,9 +15,9 @@
 
 /// @file The structures of DLPack 1 (https://dmlc.github.io/dlpack/latest/). Array libraries such
 /// as NumPy, PyTorch, JAX, CuPy, ONNX Runtime and TVM use them to exchange tensors without copying.
-/// This header declares the structures, so that the DLPack header is not required. They have the
-/// same layout, so a pointer to a `dlpack::managed_tensor` can be converted through `void*` to a
-/// pointer to a `DLManagedTensorVersioned`.
+/// The structures are declared here, so that the DLPack header is not required. The layout is the
+/// same, so a pointer to a `dlpack::managed_tensor` can be converted through `void*` to a pointer
+/// to a `DLManagedTensorVersioned`.
 
 #include <penstock/core/error.hpp>
 

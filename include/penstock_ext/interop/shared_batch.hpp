@@ -104,9 +104,9 @@ class shared_lease {
 
 }  // namespace detail
 
-/// A lease that can be shared. It must be move-only, convert to true while it holds a batch, and
-/// provide the batch memory and identification. Models are `host_batch`, `device_batch`, and every
-/// `source_batch`.
+/// A lease that can be shared. A lease must be move-only, convert to true while it holds a batch,
+/// and provide the batch memory and identification. Models are `host_batch`, `device_batch`, and
+/// every `source_batch`.
 template <class B>
 concept batch_lease =
     std::movable<B> && !std::copyable<B> && requires(B& batch, const B& constant) {
@@ -128,7 +128,7 @@ concept batch_lease =
 /// writes need exclusive access. Calls of `also_used_on` are serialized.
 ///
 /// For device memory, ending the lease records the release on the lease's stream and on each stream
-/// passed to `also_used_on`. These streams must outlive the last copy. A CUDA host function
+/// passed to `also_used_on`. All these streams must outlive the last copy. A CUDA host function
 /// (cudaLaunchHostFunc) must not hold a copy, because such functions may not call CUDA.
 ///
 /// An empty handle behaves like an empty lease.

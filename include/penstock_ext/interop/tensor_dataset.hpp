@@ -38,7 +38,7 @@ struct expected_tensor {
 
 /// The location of the samples of a validated tensor.
 struct tensor_rows {
-  const std::byte* first;     // null only if there are no samples
+  const std::byte* first;     // null only without samples
   std::uint64_t count;        // number of samples
   std::int64_t stride_bytes;  // distance between samples in bytes; may be 0 or negative
   std::size_t row_bytes;      // size of a contiguous sample
@@ -242,8 +242,8 @@ class imported_tensor {
   [[nodiscard]] std::uint64_t size() const noexcept { return rows_.count; }
   /// Returns the extents of a sample.
   [[nodiscard]] const extents_type& extents() const noexcept { return extents_; }
-  /// Returns the distance between samples in bytes. It is negative for samples in reverse order,
-  /// and 0 for samples that share memory.
+  /// Returns the distance between samples in bytes. The distance is negative for samples in reverse
+  /// order, and 0 for samples that share memory.
   [[nodiscard]] std::ptrdiff_t stride_bytes() const noexcept { return rows_.stride_bytes; }
 
   /// Returns sample `index` in tensor memory. `index` must be less than `size()`.

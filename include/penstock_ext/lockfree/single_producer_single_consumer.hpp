@@ -32,8 +32,8 @@ class spsc_ring {
   boost::lockfree::spsc_queue<T> queue_;
 };
 
-/// Asymmetric fences, whose cost is paid only by the sleeping side. It executes a full fence on
-/// each core that runs a thread of this process (membarrier(2)). If the kernel does not support
+/// Asymmetric fences, whose cost is paid only by the sleeping side. That side executes a full fence
+/// on each core that runs a thread of this process (membarrier(2)). If the kernel does not support
 /// membarrier, as in some sandboxes, both sides use ordinary fences.
 template <class Atomics>
 class asymmetric_fences {

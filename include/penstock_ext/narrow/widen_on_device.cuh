@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <utility>
 
-/// Restores floats from narrow fields on a CUDA device. Requires nvcc.
+/// CUDA kernels that widen narrow fields to floats. Require nvcc.
 
 #include <array>
 #include <concepts>

@@ -198,8 +198,8 @@ void require_same_run(const world& here, const loader_state& state, Exchange&& e
 }
 
 /// Throws `run_mismatch` on all ranks unless the loaders of all ranks read parts of the same global
-/// batches. This requires equal dataset size, order, seed, batch size and last-batch policy, and a
-/// `sharded` sampler for this world. Call this once on each rank before the loop.
+/// batches. The check requires equal dataset size, order, seed, batch size and last-batch policy,
+/// and a `sharded` sampler for this world. Call this once on each rank before the loop.
 ///
 ///     const auto exchange = [](std::span<const std::byte> mine, std::span<std::byte> all) {
 ///       const int count = static_cast<int>(mine.size());

@@ -260,7 +260,7 @@ void require_rank_of_pmix(const launcher_values& chosen, const Environment& read
 }
 
 /// Returns the values of the launcher that started this process, or of the launcher `only` if
-/// specified. Returns `std::nullopt` if there is no launcher. Throws `world_error`.
+/// specified. Returns `std::nullopt` without a launcher. Throws `world_error`.
 template <class Environment>
 [[nodiscard]] std::optional<launcher_values> choose_launcher(std::optional<launcher> only,
                                                              const Environment& read) {

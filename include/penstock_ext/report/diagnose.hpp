@@ -39,7 +39,7 @@ enum class bottleneck {
 struct diagnosis {
   bottleneck limit = bottleneck::nothing;
   double waiting = 0;  ///< share of time in which the loop waits
-  /// share spent waiting for a batch, or reading it if there are no workers
+  /// share spent waiting for a batch, or reading it without workers
   double for_batches = 0;
   double for_copies = 0;           ///< share spent waiting for copies
   double for_leases = 0;           ///< share spent waiting for leases to end
@@ -116,7 +116,7 @@ struct ahead_advice {
 /// Mean times for each batch, derived from statistics.
 struct loop_times {
   diagnosis known;       // values copied unchanged from the statistics
-  double all = 0;        // total time in seconds, like all times here; 0 if there are no batches
+  double all = 0;        // total time in seconds, like all times here; 0 without batches
   double body = 0;       // part of `all` spent in the loop body
   double no_core = 0;    // part of `all` in which the loop thread was runnable but had no core
   double reading = 0;    // time that workers, or the consumer, spent reading
@@ -144,7 +144,7 @@ struct loop_times {
 [[nodiscard]] inline double seconds(std::chrono::nanoseconds time) noexcept {
   return std::chrono::duration<double>(time).count();
 }
-/// Returns `time` divided by `batches`, or 0 if there are no batches.
+/// Returns `time` divided by `batches`, or 0 without batches.
 [[nodiscard]] inline double share_of(std::chrono::nanoseconds time,
                                      std::uint64_t batches) noexcept {
   return batches == 0 ? 0 : seconds(time) / static_cast<double>(batches);

@@ -39,9 +39,9 @@ struct by_tokens_options {
   /// batch position.
   std::uint64_t window = 65'536;
 
-  /// Number of batches in a step over all ranks, at most 2^16. These batches have equal costs. The
-  /// number of batches in an epoch is a multiple of this value. All world sizes that divide this
-  /// value read the same steps.
+  /// Number of batches in a step over all ranks, at most 2^16. The batches of a step have equal
+  /// costs. The number of batches in an epoch is a multiple of this value. All world sizes that
+  /// divide this value read the same steps.
   std::uint64_t batches_per_step = 1;
 
   /// Maximum number of samples in a batch. 0 means no limit other than the budget. Called
@@ -199,9 +199,9 @@ class batch_packer {
 /// the K samples of the ranks [j K, (j + 1) K). Therefore all windows have nearly the same lengths
 /// and the same batches of positions. The sums of two windows differ by less than the longest
 /// sample, plus the width of the classes. A stratum consists of neighboring positions whose ranks
-/// begin in the same class, or in a few classes. Its samples are exchanged at random in each epoch.
-/// The n mod K last ranks form a separate stratum with one position, which some windows leave
-/// empty.
+/// begin in the same class, or in a few classes. The samples of a stratum are exchanged at random
+/// in each epoch. The n mod K last ranks form a separate stratum with one position, which some
+/// windows leave empty.
 struct token_plan {
   /// A run of positions whose samples are exchanged.
   struct stratum {
@@ -383,9 +383,9 @@ class token_order {
 ///
 /// Samples are ranked by length once. Each epoch distributes them to windows of at most `window`
 /// samples, so that all windows have the same lengths, up to 1/256. All windows are packed in the
-/// same way, so each batch has a counterpart with the same lengths in every other window. Its
-/// samples are random among samples of similar length. The steps within a window are in random
-/// order.
+/// same way, so each batch has a counterpart with the same lengths in every other window. The
+/// samples of a batch are random among samples of similar length. The steps within a window are in
+/// random order.
 ///
 /// `sharded` assigns the batches r, r + w, ... to rank r of w ranks. A saved state counts the
 /// batches of all ranks. A state saved after a whole step, which has `batches_per_step() / w`

@@ -381,8 +381,8 @@ class prioritized {
 
   /// Returns the state for resuming at step `at`, after all calls of `set` for earlier steps. The
   /// state has 64 bytes, plus 4 bytes for each sample and 24 bytes for each weight that has not
-  /// taken effect yet. It is little-endian with a checksum. Throws `option_error` if `at` is more
-  /// than `lag` steps before the last `set`.
+  /// taken effect yet. The bytes are little-endian with a checksum. Throws `option_error` if `at`
+  /// is more than `lag` steps before the last `set`.
   [[nodiscard]] std::vector<std::byte> save(const training_position& at) const {
     return log_->save(log_->step_of(at));
   }

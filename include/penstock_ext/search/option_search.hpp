@@ -108,9 +108,9 @@ struct expected_value {
 };
 
 /// Gaussian process regression of a noisy function in the unit cube. The kernel is Matérn 5/2 with
-/// a length scale for each dimension. This kernel permits kinks, which throughput has where the
-/// slowest stage changes. Length scales and noise are selected from a few values each by maximum
-/// posterior density.
+/// a length scale for each dimension. Matérn 5/2 permits kinks, such as those of throughput when
+/// the slowest stage changes. Length scales and noise are selected from a few values each by
+/// maximum posterior density.
 ///
 /// Source: C. E. Rasmussen and C. K. I. Williams, "Gaussian Processes for Machine Learning", 2006,
 /// algorithm 2.1 and section 5.4.1. Needs O(n^3) time for n points, and is intended for tens of

@@ -165,8 +165,8 @@ class signal_handlers {
 };
 
 /// A thread that requests a stop when one of a set of signals arrives, and then ends. The
-/// destructor also ends the thread, except in a child created by fork(), where the thread does not
-/// exist.
+/// destructor also ends the thread, except in a child created by fork(), which does not have the
+/// thread.
 class signal_waiter {
  public:
   /// Throws `std::system_error` if the thread cannot be created.

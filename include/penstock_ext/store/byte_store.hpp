@@ -22,7 +22,7 @@ inline namespace PENSTOCK_ABI {
 struct byte_range {
   std::string_view object;   ///< Object name in the store, such as a path or a bucket key.
   std::uint64_t offset = 0;  ///< Offset of the first byte in the object.
-  std::span<std::byte> out;  ///< Destination. Its size is the length of the range.
+  std::span<std::byte> out;  ///< Destination, whose size is the length of the range.
 };
 
 /// A range that a reader expects to read.
@@ -41,8 +41,8 @@ struct upcoming_range {
 ///     };
 ///
 /// Objects must not change while a store is in use. Several threads may call both members
-/// concurrently. Each call blocks until it is complete. Errors derive from `file_error`. Their path
-/// is the object and their offset is the range offset.
+/// concurrently. Each call blocks until it is complete. Errors derive from `file_error`, with the
+/// object as the path and the range offset as the offset.
 template <class S>
 concept byte_store = requires(const S& store, std::string_view object, const byte_range& range) {
   { store.size_of(object) } -> std::convertible_to<std::uint64_t>;

@@ -726,8 +726,8 @@ class piece_reader {
 ///
 /// Files must not change after the store first opened them. If a file was modified, or was replaced
 /// and is opened again, the store throws `file_changed`. Each file ever read occupies 150 bytes
-/// plus its name. Movable, not copyable. Reading is thread-safe. It also works in a child created
-/// by `fork()` if no other thread was reading at that time.
+/// plus its name. Movable, not copyable. Reading is thread-safe. Reading also works in a child
+/// created by `fork()` if no other thread was reading at that time.
 ///
 /// `Calls` makes the io_uring system calls and can be replaced in tests.
 template <class Calls = detail::ring_calls>

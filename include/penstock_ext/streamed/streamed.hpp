@@ -32,7 +32,7 @@ inline namespace PENSTOCK_ABI {
 
 /// A function that fills batches of a `streamed` of `Record`: `fill(view)` or `fill(view, turn)`,
 /// where `view` is a `batch_view<Record>` of `batch_size` samples, and `turn` is a `stream_turn&`.
-/// It returns the number of samples written at the start of the view, or 0 at the end of the
+/// `fill` returns the number of samples written at the start of the view, or 0 at the end of the
 /// stream.
 template <class F, class Record>
 concept stream_fill =

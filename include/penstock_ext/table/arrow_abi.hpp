@@ -7,10 +7,10 @@
 
 /// @file The structures of Arrow's C data interface and C stream interface
 /// (https://arrow.apache.org/docs/format/CDataInterface.html). Libraries such as pyarrow, DuckDB,
-/// polars, nanoarrow and arrow-rs use them to exchange columns without copying. This header
-/// declares the structures, so that penstock does not require an Arrow library. The declarations
-/// are in the global namespace with the include guards of the specification, so that they do not
-/// conflict with another library's declarations.
+/// polars, nanoarrow and arrow-rs use them to exchange columns without copying. The structures are
+/// declared here, so that penstock does not require an Arrow library. The declarations are in the
+/// global namespace with the include guards of the specification, so that they do not conflict with
+/// another library's declarations.
 
 /// @cond specification
 // NOLINTBEGIN: the specification defines every name here

@@ -186,7 +186,7 @@ struct arrow_type {
   return {kind::other, 0, "type '" + std::string{format.substr(0, 40)} + "'"};
 }
 
-/// Returns the column name, or "" if there is none.
+/// Returns the column name, or "" for a column without a name.
 [[nodiscard]] inline std::string arrow_name(const ArrowSchema& node) {
   return node.name == nullptr ? "" : node.name;
 }

@@ -105,8 +105,8 @@ class number_set {
     if (words_[number / 64] != 0) return;
     summary_[number / 64 / 64] &= ~(std::uint64_t{1} << number / 64 % 64);
   }
-  /// Returns the smallest member that is at least `number`, or `bound` if there is none. `number`
-  /// must be less than `bound`.
+  /// Returns the smallest member that is at least `number`, or `bound` without such a member.
+  /// `number` must be less than `bound`.
   [[nodiscard]] std::size_t at_least(std::size_t number) const noexcept {
     const std::size_t first = number / 64;
     const std::uint64_t in_word = words_[first] >> number % 64;
@@ -169,7 +169,7 @@ class best_fit {
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  // A row that can hold more lengths. It is in a list of rows with equal room.
+  // A row that can hold more lengths, in a list of rows with equal room.
   struct row {
     std::uint32_t before = none;  // next row in its list
     std::uint32_t lengths = 0;
@@ -296,7 +296,7 @@ class packed_window {
   // Start of each shared row in `rests_`, followed by the end.
   std::vector<std::uint32_t> begins_;
   std::vector<std::uint32_t> rests_;  // documents with remainders, ordered by shared row
-  std::optional<permutation> order_;  // empty if there are no rows
+  std::optional<permutation> order_;  // empty without rows
 };
 
 /// Packs windows of documents. The result depends only on the document lengths, the options and the
@@ -407,7 +407,7 @@ class window_packer {
   const Documents* documents_;
   packing_options options_;
   std::uint64_t size_;
-  std::optional<permutation> order_;  // order of all documents; empty if there are none
+  std::optional<permutation> order_;  // order of all documents; empty without documents
   best_fit fit_;
   std::vector<std::uint64_t> indices_;  // document indices of the window
   std::vector<std::uint64_t> told_;     // document lengths of the window
@@ -512,8 +512,8 @@ class packed_row {
 
   // Writes the labels and positions of all whole blocks in the `count` tokens. Positions start at
   // `first`. Returns the bitwise OR of the labels. Compilers vectorize this loop even at -O2,
-  // because it has no remainder and no aliasing. They would unroll a nested loop over the tokens of
-  // a block and then vectorize it poorly.
+  // because it has no remainder and no aliasing. Compilers would unroll a nested loop over the
+  // tokens of a block and then vectorize it poorly.
   [[nodiscard]] static std::int32_t fill_blocks(const Token* __restrict tokens,
                                                 std::int32_t* __restrict labels,
                                                 std::int32_t* __restrict positions,
@@ -675,7 +675,7 @@ class packed_documents {
   [[nodiscard]] std::uint64_t window_rows() const noexcept {
     return ends_.empty() ? 1 : (std::max)(size() / ends_.size(), std::uint64_t{1});
   }
-  /// Returns the fraction of row tokens that are not padding, or 1 if there are no rows.
+  /// Returns the fraction of row tokens that are not padding, or 1 without rows.
   [[nodiscard]] double fill() const noexcept {
     if (size() == 0) return 1;
     return static_cast<double>(tokens_) / static_cast<double>(options_.length) /

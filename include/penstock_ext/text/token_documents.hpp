@@ -28,7 +28,7 @@ struct document_part {
 ///       std::uint64_t length(std::uint64_t index) const;  // number of tokens; may be 0
 ///     };
 ///
-/// These optional members make packing faster:
+/// Optional members that make packing faster:
 ///
 ///     // lengths[i] = length(indices[i]), for many documents at once
 ///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;

@@ -238,8 +238,9 @@ template <std::integral Token>
 ///
 /// All files are opened and checked at construction. Files are memory-mapped, so opening takes the
 /// same time for any size. Truncating an open file kills the process. The sample origin
-/// (`origin_of`) contains the file index. Movable, not copyable. Reading is thread-safe. It throws
-/// `element_type_mismatch` with the token's file position if a token does not fit into `Token`.
+/// (`origin_of`) contains the file index. Movable, not copyable. Reading is thread-safe. Reading
+/// throws `element_type_mismatch` with the token's file position if a token does not fit into
+/// `Token`.
 template <std::integral Token = std::int32_t>
 class token_shards : public detail::concat_dataset<detail::part_list<detail::token_shard<Token>>> {
  public:

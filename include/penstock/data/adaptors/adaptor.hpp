@@ -11,8 +11,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The type in which an adaptor stores a dataset: a reference to an lvalue, or the dataset itself,
-/// which is moved from an rvalue. This is the rule of `std::views::all`.
+/// The type in which an adaptor stores a dataset: a reference for an lvalue, and the dataset itself
+/// for an rvalue. Follows the rule of `std::views::all`.
 template <class D>
 using stored_dataset_t = typename detail::stored_dataset<D>::type;
 
@@ -20,8 +20,8 @@ namespace detail {
 
 struct adaptor_tag {};
 
-/// Fails to compile if a dataset that changes whole batches is adapted sample by sample, because
-/// its changes would be lost.
+/// Rejects, at compile time, a sample-by-sample adaptor over a dataset that transforms whole
+/// batches, because the adaptor would lose the transformation.
 template <class D>
 constexpr void refuse_batch_maps() {
   static_assert(!finishes_batches<D>,
@@ -29,17 +29,17 @@ constexpr void refuse_batch_maps() {
                 "adaptor forwards whole batches");
 }
 
-/// True if an adaptor forwards the whole-batch changes made by the dataset that it wraps.
+/// True if an adaptor forwards the batch transformations of the dataset that it wraps.
 template <class Adaptor>
 inline constexpr bool is_last = false;
 
 }  // namespace detail
 
 /// The right-hand side of `data | map(f)`: a callable that takes a dataset and returns a dataset.
-/// Derive a class from it as `struct my_adaptor : adaptor<my_adaptor>` with `template <class Data>
-/// auto operator()(Data&& data) &&`, which keeps the dataset as `stored_dataset_t<Data>`. That type
-/// refers to an lvalue, which must outlive the result, and moves an rvalue in. An rvalue adaptor is
-/// moved from, so it may hold objects that cannot be copied.
+/// Derive a class as `struct my_adaptor : adaptor<my_adaptor>` with
+/// `template <class Data> auto operator()(Data&& data) &&`, which stores the dataset as
+/// `stored_dataset_t<Data>`. An lvalue dataset is referenced and must outlive the result, and an
+/// rvalue is moved in. An rvalue adaptor is moved from, so it may hold move-only objects.
 template <class Derived>
 class adaptor : detail::adaptor_tag {
   template <class Data>
@@ -49,7 +49,8 @@ class adaptor : detail::adaptor_tag {
     if constexpr (!detail::is_last<Derived>) {
       detail::refuse_batch_maps<std::remove_cvref_t<Data>>();
     }
-    // Reports one readable sentence instead of a page of unmet constraints.
+    // A static_assert reports the error in one sentence instead of a page of unsatisfied
+    // constraints.
     if constexpr (dataset<std::remove_cvref_t<Data>>) {
       return std::move(self)(std::forward<Data>(data));
     }
@@ -58,8 +59,8 @@ class adaptor : detail::adaptor_tag {
 
 namespace detail {
 
-/// An adaptor that makes a `Made` from a dataset and the object that the adaptor holds. The object
-/// is moved into the result.
+/// An adaptor that creates a `Made` from a dataset and a held object, which is moved into the
+/// result.
 template <template <class, class> class Made, class Held>
 class holding_adaptor : public adaptor<holding_adaptor<Made, Held>> {
  public:

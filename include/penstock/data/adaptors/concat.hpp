@@ -26,13 +26,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown if datasets cannot be concatenated, because their extents differ or their total size does
-/// not fit into 64 bits. `part()` is the first dataset that does not fit, counted from 0.
+/// Thrown if datasets cannot be concatenated, because their extents differ or their total size
+/// exceeds 64 bits. `part()` returns the index of the first mismatched dataset.
 class [[gnu::visibility("default")]] concat_mismatch : public error {
  public:
   concat_mismatch(std::size_t part, const std::string& problem)
       : error(detail::str_cat({"concat: part ", part, ": ", problem})), part_(part) {}
-  /// Returns the number of the first dataset that does not fit, counted from 0.
+  /// Returns the index of the first mismatched dataset.
   [[nodiscard]] std::size_t part() const noexcept { return part_; }
 
  private:
@@ -41,7 +41,7 @@ class [[gnu::visibility("default")]] concat_mismatch : public error {
 
 namespace detail {
 
-/// Throws `concat_mismatch` if the extents of field `Field` of part `part` differ from those in
+/// Throws `concat_mismatch` if the extents of field `Field` in part `part` differ from those in
 /// part 0.
 template <std::size_t Field, record_type Record>
 void require_same_field(std::size_t part, const record_extents<Record>& first,
@@ -59,7 +59,7 @@ void require_same_field(std::size_t part, const record_extents<Record>& first,
   }
 }
 
-/// Returns the common extents of field `Field`. For a ragged field, returns the largest bounds.
+/// Returns the common extents of field `Field`, or the largest bounds if the field is ragged.
 template <std::size_t Field, record_type Record>
 [[nodiscard]] auto joint_field(std::span<const record_extents<Record>> parts) {
   auto joint = parts.front().template at<Field>();
@@ -78,7 +78,7 @@ template <std::size_t Field, record_type Record>
   return joint;
 }
 
-/// A fixed list of datasets of several types.
+/// A fixed list of datasets of different types.
 template <dataset... Parts>
   requires(sizeof...(Parts) > 0)
 class part_tuple {
@@ -94,12 +94,12 @@ class part_tuple {
   explicit part_tuple(Parts... parts) : parts_(std::move(parts)...) {}
 
   [[nodiscard]] static constexpr std::size_t size() noexcept { return sizeof...(Parts); }
-  /// Calls `function(part)` for all parts, in their order.
+  /// Calls `function(part)` for all parts, in order.
   template <class Function>
   void for_each(const Function& function) const {
     std::apply([&](const Parts&... parts) { (function(parts), ...); }, parts_);
   }
-  /// Returns `function(part)` of part number `part` < size().
+  /// Returns `function` applied to the part with index `part`, which must be less than size().
   template <std::size_t Part = 0, class Function>
   auto visit(std::size_t part, const Function& function) const {
     if constexpr (Part + 1 < sizeof...(Parts)) {
@@ -125,12 +125,12 @@ class part_list {
   explicit part_list(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return parts_.size(); }
-  /// Calls `function(part)` for all parts, in their order.
+  /// Calls `function(part)` for all parts, in order.
   template <class Function>
   void for_each(const Function& function) const {
     for (const Part& part : parts_) function(part);
   }
-  /// Returns `function(part)` of part number `part` < size().
+  /// Returns `function` applied to the part with index `part`, which must be less than size().
   template <class Function>
   auto visit(std::size_t part, const Function& function) const {
     return function(parts_[part]);
@@ -157,7 +157,7 @@ template <class Parts>
   }(std::make_index_sequence<record::size>{});
 }
 
-/// The concatenation of the datasets in `Parts`, a `part_tuple` or a `part_list`: see `concat`.
+/// The concatenation of the datasets in `Parts`, a `part_tuple` or a `part_list` (see `concat`).
 template <class Parts>
 class concat_dataset {
  public:
@@ -165,7 +165,7 @@ class concat_dataset {
   static constexpr bool borrows = Parts::borrow;
   static constexpr bool looks_ahead = Parts::look_ahead;
 
-  /// Concatenates `parts`. `name` identifies the dataset in error messages about an index. Throws
+  /// Concatenates `parts`. `name` identifies the dataset in messages about an index. Throws
   /// `concat_mismatch`.
   explicit concat_dataset(Parts parts, const char* name = "concat")
       : parts_(std::move(parts)), lengths_(joint_extents(parts_)), name_(name) {
@@ -214,7 +214,7 @@ class concat_dataset {
     return is_chosen ? hash.value() : 0;
   }
 
-  /// Splits the chunk into stretches within one part, and reads each stretch from its part. Throws
+  /// Splits the chunk into runs within one part, and reads each run from its part. Throws
   /// `index_error`. Exceptions of the parts propagate.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
@@ -223,7 +223,7 @@ class concat_dataset {
     each_stretch(indices, begins,
                  [&](const auto& data, std::span<const std::uint64_t> local, std::size_t begin) {
                    if constexpr (Parts::prefetch) {
-                     // Stretches of shuffled indices are too short for the parts to prefetch.
+                     // Runs of shuffled indices are too short for the parts to prefetch.
                      const std::size_t end = begin + local.size();
                      const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
                      for (prefetched = (std::max)(prefetched, end); prefetched < until;
@@ -249,9 +249,8 @@ class concat_dataset {
     of_sample(index, [](const auto& data, auto local) { data.prefetch(local); });
   }
 
-  /// Calls `f(part, local)` for each stretch of at most 64 `indices` within one part, where `local`
-  /// are the indices in that part. If `indices` is empty, calls `f` for all parts with an empty
-  /// list.
+  /// Calls `f(part, local)` for each run of at most 64 `indices` within one part. `local` contains
+  /// the indices in that part. If `indices` is empty, calls `f` for all parts with an empty list.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
     if (indices.empty()) {
@@ -287,7 +286,8 @@ class concat_dataset {
   }
 
  private:
-  // Returns `function(data, local)` for the sample's part and its index in that part.
+  // Returns `function(data, local)` for the part that contains the sample. `local` is the sample
+  // index in that part.
   template <class Function>
   auto of_sample(std::uint64_t index, const Function& function) const {
     const std::size_t part = part_of(index);
@@ -295,9 +295,9 @@ class concat_dataset {
                         [&](const auto& data) { return function(data, index - begins_[part]); });
   }
 
-  // Splits `indices` into stretches of at most 64 samples within one part. For each stretch, calls
-  // `begins(begin)` and then `use(data, local, begin)`. `begin` is the position of the stretch in
-  // `indices`, and `local` are its indices in its part.
+  // Splits `indices` into runs of at most 64 samples within one part. For each run, calls
+  // `begins(begin)` and then `use(data, local, begin)`. `begin` is the position of the run in
+  // `indices`, and `local` contains the indices in the part.
   template <class Begins, class Use>
   void each_stretch(std::span<const std::uint64_t> indices, const Begins& begins,
                     const Use& use) const {
@@ -311,8 +311,8 @@ class concat_dataset {
     }
   }
 
-  // Translates the leading samples of `indices` that lie in `part`, at most 64, to indices in that
-  // part. Writes them to `memory`.
+  // Translates the leading `indices` that lie in `part`, at most 64, to indices in that part.
+  // Writes them to `memory`.
   [[nodiscard]] std::span<const std::uint64_t> first_in(
       std::size_t part, std::span<const std::uint64_t> indices,
       std::array<std::uint64_t, 64>& memory) const noexcept {
@@ -337,35 +337,36 @@ class concat_dataset {
   Parts parts_;
   record_extents<record_type> lengths_;
   const char* name_;
-  // begins_[p] is the index of part p's first sample; the last entry is the total size.
+  // begins_[p] is the index of the first sample in part p. The last element is the total size.
   std::vector<std::uint64_t> begins_{0};
-  // first_bases_[p] is the number of source datasets in the parts before p.
+  // first_bases_[p] is the number of source datasets in the parts before part p.
   std::vector<std::uint64_t> first_bases_;
 };
 
 }  // namespace detail
 
-/// Concatenates datasets: `concat(train, extra) | map(f)`. All must have the same record. Throws
-/// `concat_mismatch` if their dynamic extents differ. The bounds of a ragged field are the largest
-/// of all parts. Refers to lvalues, which must outlive the result, and moves rvalues in.
+/// Concatenates datasets: `concat(train, extra) | map(f)`. All datasets must have the same record.
+/// Throws `concat_mismatch` if their dynamic extents differ. The bounds of a ragged field are the
+/// largest of all parts. Lvalues are referenced and must outlive the result, and rvalues are moved
+/// in.
 ///
-/// At least one argument must have a record. Otherwise argument-dependent lookup could find this
-/// function when a library that binds C++ to Python makes an unqualified call to its own `concat`.
+/// At least one argument must have a record. Otherwise, argument-dependent lookup could find this
+/// function when a Python binding library makes an unqualified call to its own `concat`.
 template <class... Parts>
   requires(detail::has_record<std::remove_cvref_t<Parts>> || ...)
 [[nodiscard]] auto concat(Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
   (detail::refuse_batch_maps<std::remove_cvref_t<Parts>>(), ...);
-  // Reports one sentence that is not followed by a page of unmet constraints.
+  // A static_assert reports the error in one sentence instead of a page of unsatisfied constraints.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     return detail::concat_dataset{detail::part_tuple<stored_dataset_t<Parts>...>{
         stored_dataset_t<Parts>(std::forward<Parts>(parts))...}};
   }
 }
 
-/// Concatenates a list of datasets of the same type, such as the shards of a dataset. Finds the
-/// part that contains a sample in O(log parts). A part may be empty. Throws `concat_mismatch` if
-/// the extents of the parts differ or the list is empty. The vector is moved in.
+/// Concatenates a list of datasets of the same type, such as shards. Finds the part that contains a
+/// sample in O(log parts) time. Parts may be empty. Throws `concat_mismatch` if the extents of the
+/// parts differ or the list is empty. The vector is moved in.
 template <class Part>
   requires detail::has_record<Part>
 [[nodiscard]] auto concat(std::vector<Part>&& parts) {
@@ -376,7 +377,7 @@ template <class Part>
   }
 }
 
-/// Concatenates the datasets of a vector without copying them. The vector must outlive the result,
+/// Concatenates the datasets in a vector without copying them. The vector must outlive the result
 /// and must not reallocate.
 template <class Part>
   requires detail::has_record<Part>

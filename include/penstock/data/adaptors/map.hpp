@@ -25,17 +25,18 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// The arguments of a `map` function after its samples.
+/// Additional arguments of a `map` function after its samples.
 enum class map_form {
   none,            ///< not callable with the samples
-  plain,           ///< no further argument
+  plain,           ///< no additional argument
   random,          ///< a generator
-  indexed,         ///< the sample's index
-  indexed_random,  ///< the index, then a generator
+  indexed,         ///< the sample index
+  indexed_random,  ///< the sample index, followed by a generator
 };
 
-/// Returns the first form in which an `F`, with its qualifiers, is callable with `Args`. A form is
-/// tried only if the earlier forms do not fit, since trying may instantiate the function's body.
+/// Returns the first form in which an `F`, with its qualifiers, is callable with `Args`. Later
+/// forms are tried only if earlier forms do not fit, because trying a form may instantiate the
+/// function body.
 template <class F, class... Args>
 consteval map_form form_of() {
   if constexpr (std::invocable<F, Args..., sample_generator&>) {
@@ -51,26 +52,26 @@ consteval map_form form_of() {
   }
 }
 
-/// The form in which a map calls `F`. The function is called as const, because many threads call it
-/// at once.
+/// The form in which a map calls `F`. The function is called as const, because several threads call
+/// it concurrently.
 template <class F, class... Args>
 inline constexpr map_form map_form_of = form_of<const F&, Args...>();
 /// True if `F` would be callable if it were not const.
 template <class F, class... Args>
 inline constexpr bool maps_mutably = form_of<F&, Args...>() != map_form::none;
 
-/// Returns true if a function of this form takes random bits.
+/// Returns true if a function of this form uses random bits.
 constexpr bool draws(map_form form) noexcept {
   return form == map_form::random || form == map_form::indexed_random;
 }
 
-/// The chunk that a map reads: the indices of its samples and the context with their random bits.
+/// A chunk that a map reads: the sample indices, and the context with their random bits.
 struct mapped_chunk {
   std::span<const std::uint64_t> indices;
   const chunk_context& context;
   std::uint32_t stage;  ///< stage of the random bits
 
-  /// Calls `function` with `args`, the samples at position `i`, and the further arguments of its
+  /// Calls `function` with `args`, the samples at position `i`, and the additional arguments of its
   /// form.
   template <map_form Form, class F, class... Args>
   void call(const F& function, std::size_t i, Args... args) const {
@@ -89,8 +90,8 @@ struct mapped_chunk {
   }
 };
 
-/// Returns the position, among the ragged fields of `In`, of the field with the same name as the
-/// ragged field `Index` of `Out`. Returns `In::ragged_fields` if there is no such field.
+/// Returns the index, among the ragged fields of `In`, of the field with the same name as the
+/// ragged field `Index` of `Out`. Returns `In::ragged_fields` if `In` has no such field.
 template <class Out, class In, std::size_t Index>
 consteval std::size_t ragged_namesake() {
   constexpr name key = Out::template field_at<Index>::key;
@@ -103,7 +104,8 @@ consteval std::size_t ragged_namesake() {
   return In::ragged_fields;
 }
 
-/// True if each ragged field of `Out` has the name, and so the length, of a ragged field of `In`.
+/// True if each ragged field of `Out` has the name, and therefore the length, of a ragged field of
+/// `In`.
 template <class Out, class In>
 inline constexpr bool lengths_are_known = [] {
   bool are_known = true;
@@ -113,7 +115,7 @@ inline constexpr bool lengths_are_known = [] {
   return are_known;
 }();
 
-/// Returns the lengths of a sample of `Out` that is made from a sample of `In` with lengths
+/// Returns the lengths of a sample of `Out` that is computed from a sample of `In` with lengths
 /// `below`.
 template <record_type Out, record_type In>
 [[nodiscard]] constexpr sample_lengths<Out> same_lengths(const sample_lengths<In>& below) noexcept {
@@ -124,8 +126,8 @@ template <record_type Out, record_type In>
   return found;
 }
 
-/// Places the only sample of a batch. Throws `layout_error` if the sample is longer than the
-/// announced maximum. The loader does not check this, because it only checks lengths in its own
+/// Places the only sample of a batch. Throws `layout_error` if the sample exceeds the declared
+/// maximum length. The loader does not check this, because it checks only lengths in its own
 /// record.
 template <record_type Record>
 void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& lengths) {
@@ -135,7 +137,7 @@ void place_alone(const batch_view<Record>& one, const sample_lengths<Record>& le
       "dataset's extents(): raise longest in extents()");
 }
 
-/// A dataset whose samples are transformed in place after reading, see `map`.
+/// A dataset whose samples are transformed in place after reading (see `map`).
 template <class Base, class F>
 class map_dataset : public adaptor_base<Base> {
   using below = adaptor_base<Base>;
@@ -155,7 +157,7 @@ class map_dataset : public adaptor_base<Base> {
                 "record, and may take the sample's index, a sample_generator&, or first the index "
                 "and then the generator, after it");
 
-  /// Reads from `base` and passes every sample through `function`.
+  /// Transforms the samples of `base` with `function`.
   map_dataset(Base base, F function) : below(std::move(base)), function_(std::move(function)) {}
 
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
@@ -176,7 +178,7 @@ class map_dataset : public adaptor_base<Base> {
   F function_;
 };
 
-/// A dataset whose samples are made from the samples of another dataset, see `map`.
+/// A dataset whose samples are computed from the samples of another dataset (see `map`).
 template <dataset Base, penstock::record_type Out, class F>
 class map_into_dataset : public adaptor_base<Base> {
   using below = adaptor_base<Base>;
@@ -203,7 +205,7 @@ class map_into_dataset : public adaptor_base<Base> {
       "dataset's record, and may take the sample's index, a sample_generator&, or first the index "
       "and then the generator, after them");
 
-  /// Reads from `base` and lets `function` write every sample, with the extents `lengths`.
+  /// Reads samples from `base`, and calls `function` to write samples with the extents `lengths`.
   map_into_dataset(Base base, F function, const record_extents<Out>& lengths)
       : below(std::move(base)),
         function_(std::move(function)),
@@ -218,8 +220,8 @@ class map_into_dataset : public adaptor_base<Base> {
   }
   [[nodiscard]] std::uint32_t stages() const { return stages_of(base_) + (draws(form) ? 1 : 0); }
 
-  /// Returns the scratch memory for reading a sample of the underlying dataset, or 0 if that
-  /// dataset has `view`.
+  /// Returns the size in bytes of the scratch memory for a sample of the underlying dataset, or 0
+  /// if that dataset has `view`.
   [[nodiscard]] std::size_t scratch_bytes() const {
     if constexpr (views_samples<Base>) {
       return 0;
@@ -262,15 +264,14 @@ class map_into_dataset : public adaptor_base<Base> {
   batch_layout<base_record_type> base_layout_;
 };
 
-/// The result of `map(f)`: `data | map(f)`.
+/// The adaptor returned by `map(f)`.
 template <class F>
 using map_adaptor = holding_adaptor<map_dataset, F>;
 
-/// The result of `map<Out>(f)`: `data | map<Out>(f)`.
+/// The adaptor returned by `map<Out>(f)`.
 template <record_type Out, class F>
 class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
  public:
-  /// Stores the function and the extents until a dataset is given.
   map_into_adaptor(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
@@ -289,29 +290,30 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
 
 }  // namespace detail
 
-/// Transforms every sample in place after it is read: `data | map(f)` with `f(sample<R> s)`, where
-/// R is the dataset's record. The function may take more arguments, in this order: the sample's
-/// index in `data` (`std::uint64_t`), and a generator (`sample_generator&`). The generator's key is
-/// (seed, epoch, sample index, number of this map among the random maps). Therefore the result does
-/// not depend on the number of threads or on the random bits that other maps use.
+/// Transforms each sample in place after it is read: `data | map(f)` with `f(sample<R> s)`, where R
+/// is the record of the dataset. The function may have two more parameters, in this order: the
+/// sample index in `data` (`std::uint64_t`), and a generator (`sample_generator&`). The generator
+/// is keyed by seed, epoch, sample index, and the position of this map among the random maps.
+/// Therefore the result does not depend on the number of threads or on random bits used by other
+/// maps.
 ///
-/// The function is moved in and called as const from many threads at once. An exception of the
-/// function reaches the consumer together with the batch that contains the sample.
+/// The function is moved in and called as const from several threads concurrently. The consumer
+/// receives an exception of the function with the batch that contains the sample.
 template <class F>
 [[nodiscard]] detail::map_adaptor<std::decay_t<F>> map(F&& function) {
   return detail::map_adaptor<std::decay_t<F>>{std::forward<F>(function)};
 }
 
-/// Makes samples of record `Out` from the samples of the dataset: `data | map<Out>(f)` with
-/// `f(const_sample<In> in, sample<Out> out)`. Optionally the function also takes an index and a
-/// generator, like the function of the other `map`. The function must write every element of `out`.
-/// `in` refers to the dataset's own memory if the dataset has `view`, otherwise to a copy in the
-/// thread's memory. `in` is valid only during the call. Threads and exceptions are handled as in
-/// the other `map`.
+/// Computes samples of record `Out` from the samples of a dataset: `data | map<Out>(f)` with
+/// `f(const_sample<In> in, sample<Out> out)`. As in the other `map`, the function may also have an
+/// index and a generator parameter. The function must write all elements of `out`. `in` references
+/// the dataset's own memory if the dataset has `view`, and otherwise a copy in the thread's scratch
+/// memory. `in` is valid only during the call. Threads and exceptions are handled as in the other
+/// `map`.
 ///
 /// A loop that reads `get<"image">(in).flat()` and fills `get<"x">(out).flat()` is vectorized at
-/// -O3. At -O2, GCC 12 leaves the loop scalar, because vector code would have to check that the
-/// input and the output do not overlap.
+/// -O3. At -O2, GCC 12 does not vectorize the loop, because vector code would have to check that
+/// the input and output do not overlap.
 template <record_type Out, class F>
 [[nodiscard]] detail::map_into_adaptor<Out, std::decay_t<F>> map(
     F&& function, const record_extents<Out>& lengths) {

@@ -31,17 +31,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The labels by which `random_split` stratifies, see `stratified`.
+/// Labels by which `random_split` stratifies (see `stratified`).
 template <class Labels>
 struct stratification {
   Labels labels;
 };
 
-/// Labels taken from a field of each sample.
+/// Labels read from a field of each sample.
 template <name Field>
 struct field_labels {};
 
-/// The default labels, which stratify nothing.
+/// The default, which does not stratify.
 struct no_labels {};
 
 /// The exact quotient and remainder of `whole * part / total`.
@@ -56,7 +56,7 @@ struct share {
   std::uint64_t rest;
 };
 
-/// Computes the sizes of the parts by the method of largest remainders. Ties go to the earlier
+/// Returns the part sizes, computed by the method of largest remainders. Ties go to the earlier
 /// part. Fractions are rounded to multiples of 10^-15, so that decimal fractions are exact. Throws
 /// `option_error`.
 [[nodiscard]] inline std::vector<std::uint64_t> split_sizes(std::uint64_t samples,
@@ -71,7 +71,7 @@ struct share {
       refuse_option("fractions", {"must lie in [0, 1], found ", to_text(fraction), " for part ",
                                   weights.size()});
     }
-    // Do not add 0.5 and truncate: some compilers would fuse the addition with the product, and
+    // Rounds with llround. Some compilers would fuse the addition of 0.5 with the product, so that
     // sizes would differ between machines.
     weights.push_back(static_cast<std::uint64_t>(__builtin_llround(fraction * units)));
     sum += fraction;
@@ -100,7 +100,8 @@ struct share {
   return sizes;
 }
 
-/// The samples at positions [first, first + size) of a random order, computed without a list.
+/// The samples at positions [first, first + size) of a random order, computed without an index
+/// list.
 class drawn_range {
  public:
   drawn_range(const permutation& order, std::uint64_t seed, std::uint64_t first,
@@ -117,7 +118,7 @@ class drawn_range {
   void add_to(word_hash& hash) const noexcept {
     hash.add_all({4 /* of a random order */, seed_, order_.size(), first_});
   }
-  /// Checks nothing, because the range was made for this dataset.
+  /// Does nothing, because the range was created for this dataset.
   void check(std::uint64_t) const noexcept {}
 
  private:
@@ -127,21 +128,21 @@ class drawn_range {
   std::uint64_t size_;
 };
 
-/// Returns parts of the given sizes, each with its share of the samples of every label. `labelled`
-/// contains pairs of label and index.
+/// Returns parts of the given sizes, each with its share of every label. `labelled` contains pairs
+/// of label and index.
 ///
 /// For the first part, each class in order contributes the rounded cumulative share of all classes
-/// so far, minus the samples that the part already has. Therefore each class contributes its share
-/// rounded up or down, and the part gets its exact size. The remaining samples are distributed to
-/// the next parts in the same way. The function is a template, so only programs that stratify
+/// so far, minus the samples that the part already has. Therefore each class contributes its share,
+/// rounded up or down, and the part has its exact size. The remaining samples are distributed to
+/// the next parts in the same way. The function is a template, so that only programs that stratify
 /// compile it.
 template <class Label>
 [[nodiscard]] std::vector<index_list> stratified_parts(
     std::vector<std::pair<Label, std::uint64_t>> labelled, std::span<const std::uint64_t> sizes,
     std::uint64_t seed) {
   struct progress {
-    std::uint64_t rest;         // samples of all classes left for this part and the later parts
-    std::uint64_t counted = 0;  // samples of the classes so far, for these parts
+    std::uint64_t rest;         // number of samples of all classes for this part and later parts
+    std::uint64_t counted = 0;  // number of samples of the previous classes for these parts
     std::uint64_t dealt = 0;
   };
   std::sort(labelled.begin(), labelled.end());
@@ -173,8 +174,8 @@ template <class Label>
     }
     begin = end;
   }
-  // Shuffles each part. Its samples are still grouped by class, so a subset of the part would miss
-  // most classes.
+  // Shuffles each part. Otherwise its samples would be grouped by class, and a subset of the part
+  // would miss most classes.
   for (std::size_t part = 0; part < sizes.size(); ++part) {
     const std::vector<std::uint64_t> sorted = std::move(parts[part].indices);
     auto& indices = parts[part].indices;
@@ -196,8 +197,7 @@ void each_label(const D& data, const Labels& labels, const Use& use) {
   }
 }
 
-/// Takes labels from a field, through `view` if the dataset has it, otherwise by reading 64 samples
-/// at a time.
+/// Reads labels from a field, through `view` if the dataset has it, otherwise 64 samples at a time.
 template <dataset D, name Field, class Use>
 void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   using record = typename D::record_type;
@@ -224,8 +224,8 @@ void each_label(const D& data, const field_labels<Field>&, const Use& use) {
   }
 }
 
-/// True if the dataset has the labels. A field that cannot be a label is reported by one readable
-/// sentence at compile time.
+/// True if the dataset has the labels. If a field cannot be a label, a static_assert reports it in
+/// a readable sentence.
 template <class D, class Labels>
 inline constexpr bool has_labels = std::invocable<const Labels&, std::uint64_t>;
 template <class D, name Field>
@@ -246,8 +246,8 @@ inline constexpr bool has_labels<D, field_labels<Field>> = [] {
   return false;
 }();
 
-/// Returns the dataset that the parts of a split wrap: a reference to an lvalue, or shared
-/// ownership of an rvalue.
+/// Returns the dataset that the parts of a split wrap: a reference to an lvalue, or a dataset that
+/// shares ownership of an rvalue.
 template <class Data>
 [[nodiscard]] auto split_base(Data&& data) {
   if constexpr (std::is_lvalue_reference_v<Data>) {
@@ -259,7 +259,7 @@ template <class Data>
   }
 }
 
-/// Returns the parts of `base` that `chosen` selects.
+/// Returns the parts of `base` selected by `chosen`.
 template <std::size_t Parts, class Base, class Selection>
 [[nodiscard]] auto split_into(const Base& base, std::vector<Selection> chosen) {
   using part = subset_dataset<Base, Selection>;
@@ -275,7 +275,8 @@ template <std::size_t Parts, class Base, class Selection>
   }
 }
 
-/// Splits `data` and returns the parts in an array of `Parts`, or in a vector if `Parts` is 0.
+/// Splits `data`. Returns the parts in an array of `Parts` elements, or in a vector if `Parts` is
+/// 0.
 template <std::size_t Parts, class Data, class Labels>
 [[nodiscard]] auto split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                          const stratification<Labels>& by) {
@@ -309,16 +310,16 @@ template <std::size_t Parts, class Data, class Labels>
 
 }  // namespace detail
 
-/// Makes `random_split` give each part its share of the samples of each label. The label is the
-/// field `Field`, a single integer. The calling thread reads each sample once, unless the dataset
-/// has `view`. For images, pass a function instead, which need not decode them.
+/// Makes `random_split` assign to each part its share of each label. The label is the field
+/// `Field`, a single integer. The calling thread reads each sample once, unless the dataset has
+/// `view`. For images, pass a function instead to avoid decoding.
 template <name Field>
 [[nodiscard]] constexpr detail::stratification<detail::field_labels<Field>> stratified() {
   return {};
 }
 
-/// Stratifies by a function: `label_of(index)` returns the label of a sample, an integer, as in
-/// `stratified([&](std::uint64_t i) { return photos.label(i); })`. The function is called once per
+/// Stratifies by a function `label_of(index)` that returns the integer label of a sample, as in
+/// `stratified([&](std::uint64_t i) { return photos.label(i); })`. Calls the function once for each
 /// sample.
 template <std::invocable<std::uint64_t> F>
   requires std::integral<std::invoke_result_t<const std::decay_t<F>&, std::uint64_t>>
@@ -327,24 +328,26 @@ template <std::invocable<std::uint64_t> F>
 }
 
 /// Splits a dataset randomly into parts with the given fractions of its samples. With `stratified`,
-/// each part gets its share of each label:
+/// each part has its share of each label:
 ///
 ///     auto [train, test] = ps::random_split(photos, {0.8, 0.2}, 1);
 ///     auto [fit, check, test] = ps::random_split(photos, {0.7, 0.1, 0.2}, 1,
 ///                                                ps::stratified<"label">());
 ///
-/// Each sample is in exactly one part. The sizes follow from the fractions by the method of largest
-/// remainders; a part may be empty. The samples of a part are in random order: if storage is much
-/// faster at sequential reads, split its files instead. Equal sizes, fractions and seeds give equal
-/// parts on every machine. A loader rejects a `loader_state` that was taken with other values.
+/// Each sample is in exactly one part. The sizes are computed from the fractions by the method of
+/// largest remainders. A part may be empty. The samples of a part are in random order. If storage
+/// is much faster at sequential reads, split its files instead. Equal sizes, fractions and seeds
+/// result in equal parts on every machine. A loader rejects a `loader_state` saved with different
+/// values.
 ///
-/// A part is a dataset like the result of `subset`, takes about 250 bytes, and has no index list. A
-/// stratified part has a list with 8 bytes per sample. Making it needs 16 bytes for each sample of
-/// the whole dataset. With two parts, a part's count of each class is its share rounded up or down.
-/// With three parts, the count differs from the share by less than 2.
+/// A part is a dataset like the result of `subset`, with about 250 bytes and no index list. A
+/// stratified part has a list with 8 bytes for each sample, and its creation needs 16 bytes for
+/// each sample of the whole dataset. With two parts, the number of samples of each class is the
+/// exact share, rounded up or down. With three parts, it differs from the exact share by less than
+/// 2.
 ///
-/// Refers to an lvalue, which must outlive the parts. An rvalue is moved in and lives as long as
-/// the last part. Throws `option_error` "fractions" if a fraction is not in [0, 1] or their sum
+/// An lvalue is referenced and must outlive the parts. An rvalue is moved in, and the parts share
+/// its ownership. Throws `option_error` "fractions" if a fraction is not in [0, 1] or their sum
 /// differs from 1 by more than 10^-6. Exceptions of the dataset and of the label function
 /// propagate.
 template <class Data, std::size_t Parts, class Labels = detail::no_labels>
@@ -353,8 +356,8 @@ template <class Data, std::size_t Parts, class Labels = detail::no_labels>
   return detail::split<Parts>(std::forward<Data>(data), fractions, seed, by);
 }
 
-/// Splits by a number of fractions that is known only at run time, and returns a vector. Otherwise
-/// the same as the other overload.
+/// Splits by fractions whose number is known only at run time, and returns a vector. Otherwise
+/// behaves like the other overload.
 template <class Data, class Labels = detail::no_labels>
 [[nodiscard]] auto random_split(Data&& data, std::span<const double> fractions, std::uint64_t seed,
                                 const detail::stratification<Labels>& by = {}) {

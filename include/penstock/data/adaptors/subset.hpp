@@ -26,9 +26,9 @@ namespace detail {
 
 /// The samples [first, last) of a dataset.
 struct index_range {
-  /// The first index of the subset.
+  /// First index of the subset.
   std::uint64_t first = 0;
-  /// One past the last index.
+  /// One past the last index of the subset.
   std::uint64_t last = 0;
 
   /// Returns the number of samples.
@@ -50,9 +50,9 @@ struct index_range {
   }
 };
 
-/// Samples selected by index, in any order, with repetitions allowed.
+/// Samples selected by index, in any order and with duplicates.
 struct index_list {
-  /// The selected indices, in order.
+  /// Selected indices, in order.
   std::vector<std::uint64_t> indices;
 
   /// Returns the number of samples.
@@ -62,7 +62,7 @@ struct index_list {
 
   /// Adds the selection to `hash`.
   void add_to(word_hash& hash) const noexcept {
-    hash.add(2);  // marks a list
+    hash.add(2);  // identifies a list
     hash.add_all(indices);
   }
 
@@ -75,14 +75,14 @@ struct index_list {
   }
 };
 
-/// A part of a dataset, see `subset`.
+/// A subset of a dataset (see `subset`).
 template <class Base, class Selection>
 class subset_dataset : public adaptor_base<Base> {
  public:
   using record_type = typename Base::record_type;
   static constexpr bool borrows = detail::borrows<Base>;
 
-  /// Throws `index_error` if the selection exceeds the dataset.
+  /// Selects samples of `base`. Throws `index_error` if the selection exceeds the dataset.
   subset_dataset(Base base, Selection selection)
       : adaptor_base<Base>(std::move(base)), selection_(std::move(selection)) {
     selection_.check(base_.size());
@@ -97,15 +97,15 @@ class subset_dataset : public adaptor_base<Base> {
   [[nodiscard]] std::uint64_t fingerprint() const {
     word_hash hash{fingerprint_of(base_)};
     selection_.add_to(hash);
-    hash.add(selection_.size());  // so that two nested lists differ from one list of both
+    hash.add(selection_.size());  // so that nested lists differ from a single combined list
     return hash.value();
   }
 
-  /// Reads the samples from the underlying dataset. Throws `index_error`. Exceptions of that
-  /// dataset propagate.
+  /// Reads the samples from the underlying dataset. Throws `index_error`. Exceptions of the dataset
+  /// propagate.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
-    // Reads in pieces of a fixed size, in order to allocate nothing.
+    // Reads in pieces of a fixed size to avoid allocation.
     std::array<std::uint64_t, 64> below;
     for (std::size_t begin = 0; begin < indices.size(); begin += below.size()) {
       const std::size_t count = (std::min)(below.size(), indices.size() - begin);
@@ -130,7 +130,7 @@ class subset_dataset : public adaptor_base<Base> {
     if (index < size()) base_.prefetch(selection_[index]);
   }
 
-  /// Calls `f` with the underlying dataset and the samples' indices in that dataset, up to 64 at a
+  /// Calls `f` with the underlying dataset and the sample indices in that dataset, up to 64 at a
   /// time.
   template <class F>
   void each_base(std::span<const std::uint64_t> indices, const F& f) const {
@@ -156,20 +156,20 @@ class subset_dataset : public adaptor_base<Base> {
   Selection selection_;
 };
 
-/// The result of `subset(...)`: `data | subset(0, 50'000)`.
+/// The adaptor returned by `subset`.
 template <class Selection>
 using subset_adaptor = holding_adaptor<subset_dataset, Selection>;
 
 }  // namespace detail
 
-/// Selects samples by index, in the order of the list: `data | subset({3, 1, 3})`. The list is
-/// moved in. Applying it to a dataset throws `index_error` if an index is out of range.
+/// Selects samples by index, in list order: `data | subset({3, 1, 3})`. The list is moved in.
+/// Applying the adaptor throws `index_error` if an index is out of range.
 [[nodiscard]] inline detail::subset_adaptor<detail::index_list> subset(
     std::vector<std::uint64_t> indices) {
   return detail::subset_adaptor<detail::index_list>{detail::index_list{std::move(indices)}};
 }
 
-/// Selects the samples [first, last): `data | subset(0, 50'000)`. Applying it to a dataset throws
+/// Selects the samples [first, last): `data | subset(0, 50'000)`. Applying the adaptor throws
 /// `index_error` if the range exceeds the dataset.
 [[nodiscard]] inline detail::subset_adaptor<detail::index_range> subset(std::uint64_t first,
                                                                         std::uint64_t last) {

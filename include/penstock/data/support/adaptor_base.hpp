@@ -19,9 +19,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Base of adaptors whose samples come from an underlying dataset, which the adaptor holds directly
-/// or by any pointer. Forwards all members to that dataset. A derived adaptor hides the members
-/// that it changes.
+/// Base of adaptors whose samples are from an underlying dataset, which is held directly or through
+/// a pointer. Forwards all members to that dataset. A derived adaptor hides the members that it
+/// changes.
 template <class Base, class Held = Base>
 class adaptor_base {
  public:
@@ -64,18 +64,18 @@ class adaptor_base {
     }
   }
 
-  Held base_;  ///< the underlying dataset
+  Held base_;  ///< underlying dataset
 };
 
-/// A reference to a dataset, which must outlive it. A pipeline holds an lvalue this way, like
-/// `std::ranges::ref_view`.
+/// A reference to a dataset, which must outlive this object. A pipeline stores an lvalue this way,
+/// like `std::ranges::ref_view`.
 template <dataset D>
 class dataset_ref : public adaptor_base<D, const D*> {
  public:
   using record_type = typename D::record_type;
   static constexpr bool borrows = true;
 
-  /// Refers to `data`, which must outlive it.
+  /// References `data`, which must outlive this object.
   explicit dataset_ref(const D& data) noexcept : adaptor_base<D, const D*>(&data) {}
 
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const
@@ -96,7 +96,7 @@ class shared_dataset : public dataset_ref<D> {
  public:
   static constexpr bool borrows = detail::borrows<D>;
 
-  /// Shares `data`.
+  /// Shares ownership of `data`.
   explicit shared_dataset(std::shared_ptr<const D> data) noexcept
       : dataset_ref<D>(*data), owned_(std::move(data)) {}
 

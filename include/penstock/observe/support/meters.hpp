@@ -23,10 +23,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Stands in for the meters of a thread whose waits are not timed.
+/// A placeholder for the meters of a thread whose waits are not timed.
 struct unobserved {
   struct nothing {
-    ~nothing() {}  // NOLINT(modernize-use-equals-default): a variable of it counts as used
+    ~nothing() {}  // NOLINT(modernize-use-equals-default): a variable of this type counts as used
   };
   [[nodiscard]] static nothing for_slot() noexcept { return {}; }
   [[nodiscard]] static nothing for_copy(bool) noexcept { return {}; }
@@ -36,17 +36,17 @@ struct unobserved {
 /// The trace in which the meters of a thread record, if any.
 class traced_meters {
  public:
-  /// Starts recording in `trace`; null disables recording.
+  /// Starts recording in `trace`. Null disables recording.
   void trace_to(std::shared_ptr<trace_sink> trace) noexcept { trace_ = std::move(trace); }
   [[nodiscard]] const std::shared_ptr<trace_sink>& kept_trace() const noexcept { return trace_; }
-  /// Returns the track of the thread, or null.
+  /// Returns the trace track of the thread, or null.
   [[nodiscard]] trace_sink* trace() const noexcept { return trace_.get(); }
 
  private:
   std::shared_ptr<trace_sink> trace_;
 };
 
-/// Converts ticks and readings of stopwatches to times.
+/// Converts ticks and stopwatch readings to times.
 struct tick_times {
   double nanoseconds_per_tick = 1;
 
@@ -58,17 +58,17 @@ struct tick_times {
   }
 };
 
-/// Counters and timers of the thread that takes batches from a loader or a transfer. Only that
-/// thread writes to them. Any thread may read them. The meters own the clock that all threads of
-/// the loader or the transfer use, and occupy cache lines of their own.
+/// Counters and timers of the consumer thread of a loader or transfer. Only that thread writes to
+/// them, and any thread may read them. The meters own the clock that all threads of the loader or
+/// transfer use, and occupy their own cache lines.
 class alignas(cache_line) consumer_meters : public traced_meters {
  public:
   /// Returns the clock. Any thread may call this.
   [[nodiscard]] tick_clock& clock() const noexcept { return clock_; }
-  /// Returns the length of a tick. Any thread may call this.
+  /// Returns the tick length. Any thread may call this.
   [[nodiscard]] tick_times times() const noexcept { return {clock_.look().nanoseconds_per_tick}; }
 
-  /// @name Called by the consumer thread
+  /// @name Consumer thread only
   /// @{
   [[nodiscard]] std::uint64_t ticks() const noexcept { return clock_.now(); }
   [[nodiscard]] double ten_milliseconds() const noexcept {
@@ -87,11 +87,11 @@ class alignas(cache_line) consumer_meters : public traced_meters {
   [[nodiscard]] wait_probe for_batch(bool is_missing = true) noexcept {
     return {trace_stage::wait_for_batch, is_missing ? &batch_ : nullptr, clock_, trace()};
   }
-  /// Times a wait for the end of a lease.
+  /// Times a wait for a lease to end.
   [[nodiscard]] wait_probe for_lease() noexcept {
     return {trace_stage::wait_for_lease, &lease_, clock_, trace()};
   }
-  /// Times a wait for the end of a copy, if the thread waits for one.
+  /// Times a wait for a copy to end, if the thread waits for one.
   [[nodiscard]] wait_probe for_copy(bool is_waited_for) noexcept {
     return {trace_stage::wait_for_copy, is_waited_for ? &copy_ : nullptr, clock_, trace()};
   }
@@ -100,27 +100,28 @@ class alignas(cache_line) consumer_meters : public traced_meters {
     batches_.add(1);
     samples_.add(samples);
   }
-  /// Counts the bytes of the batch's ragged fields.
+  /// Counts the bytes in the batch's ragged fields.
   void record_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
-  /// Records the number of further batches that were ready.
+  /// Records the number of additional batches that were ready.
   void record_depth(std::uint64_t batches) noexcept {
     looks_.add(1);
     depths_.add(batches);
   }
   /// @}
 
-  /// Returns the time of active ranges. Any thread may call this and the members below.
+  /// Returns the total time in which a range was active. Any thread may call this and the members
+  /// below.
   [[nodiscard]] const stopwatch& range() const noexcept { return range_; }
-  /// Returns the time in which a range was active and the thread was ready to run but had no core.
+  /// Returns the time in which a range was active and the thread was runnable but had no core.
   [[nodiscard]] std::chrono::nanoseconds run_queue() const noexcept { return run_queue_.read(); }
   [[nodiscard]] const stopwatch& batch() const noexcept { return batch_; }
   [[nodiscard]] const stopwatch& lease() const noexcept { return lease_; }
   [[nodiscard]] const stopwatch& copy() const noexcept { return copy_; }
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_.value(); }
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
-  /// Returns the bytes of the ragged fields of the batches.
+  /// Returns the number of bytes in the batches' ragged fields.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
-  /// Returns the number of `record_depth` calls. `depths` is the sum of their values.
+  /// Returns the number of `record_depth` calls. `depths` is the sum of the recorded values.
   [[nodiscard]] std::uint64_t looks() const noexcept { return looks_.value(); }
   [[nodiscard]] std::uint64_t depths() const noexcept { return depths_.value(); }
 
@@ -175,13 +176,13 @@ class histogram {
   std::array<tally, log_buckets::count> counts_;
 };
 
-/// A sample and its read time. If `ticks` is 0, the entry is empty.
+/// A sample and its read time. The entry is empty if `ticks` is 0.
 struct timed_sample {
   std::uint64_t index = 0;
   std::uint64_t ticks = 0;
 };
 
-/// The ten slowest samples, each once, slowest first.
+/// The ten slowest distinct samples, slowest first.
 struct slowest_list {
   std::array<timed_sample, 10> samples{};
 
@@ -200,68 +201,67 @@ struct slowest_list {
   }
 };
 
-/// The slowest samples of a reading thread. Only that thread writes to the list. Any thread may
+/// The slowest samples of a reader thread. Only that thread writes to the list, and any thread may
 /// read it.
 class slowest_samples {
  public:
-  /// Offers a sample to the list. Only the reading thread calls this.
+  /// Offers a sample to the list. Only the reader thread calls this.
   void offer(const timed_sample& sample) noexcept {
     if (kept_.offer(sample)) shown_.store(kept_);
   }
-  /// Offers the samples to `all`. Any thread may call this.
+  /// Offers all samples to `all`. Any thread may call this.
   void add_to(slowest_list& all) const noexcept {
     const slowest_list shown = shown_.load();
     for (const timed_sample& sample : shown.samples) all.offer(sample);
   }
 
  private:
-  slowest_list kept_;  // only for the reading thread
+  slowest_list kept_;  // accessed only by the reader thread
   shared_value<slowest_list> shown_;
 };
 
-/// Counts the chunks and samples that a thread reads, and times single samples. Times all batches
-/// if reading the clock is cheap compared with reading a sample, otherwise every eighth or every
-/// 128th batch.
+/// Counts the chunks and samples that a thread reads, and times individual samples. Times all
+/// batches if reading the clock is cheap compared with reading a sample, and otherwise every eighth
+/// or every 128th batch.
 class read_meter {
  public:
-  /// Makes a meter for chunks of at most `max_chunk` samples. A sample that takes at least
-  /// `slow` ticks is slow.
+  /// Creates a meter for chunks of at most `max_chunk` samples. A sample that takes at least `slow`
+  /// ticks is slow.
   read_meter(const machine_clocks& clocks, std::uint64_t slow, std::size_t max_chunk)
       : slow_(slow), samples_clock_(clocks, max_chunk) {}
 
-  /// Returns true if the samples of the chunks of batch `batch` are timed. Only the reading thread
-  /// calls this.
+  /// Returns true if the samples of batch `batch` are timed. Only the reader thread calls this.
   [[nodiscard]] bool is_timed(std::uint64_t batch) const noexcept { return batch % every_ == 0; }
-  /// Begins a timed chunk of `samples` samples. Returns the clock that times it. Only the reading
+  /// Begins a timed chunk of `samples` samples. Returns the clock that times it. Only the reader
   /// thread calls this.
   [[nodiscard]] sample_clock* begin(std::size_t samples, std::uint64_t now) noexcept {
     samples_clock_.begin(samples, now);
     return &samples_clock_;
   }
-  /// Counts a chunk of these samples, and stops timing it if it was timed. Only the reading thread
-  /// calls this.
+  /// Counts a chunk with the indices `samples`, and stops timing it if it was timed. Only the
+  /// reader thread calls this.
   void end(std::span<const std::uint64_t> samples, bool is_timed, std::uint64_t now) noexcept {
     chunks_.add(1);
     samples_.add(samples.size());
     if (is_timed && samples_clock_.end(now)) record_times(samples);
   }
 
-  /// Counts the bytes of the ragged fields of a completed batch.
+  /// Counts the bytes in the ragged fields of a completed batch.
   void record_values(std::uint64_t bytes) noexcept { values_.add(bytes); }
 
   /// Returns the number of chunks read. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t chunks() const noexcept { return chunks_.value(); }
   /// Returns the number of samples in the chunks.
   [[nodiscard]] std::uint64_t samples() const noexcept { return samples_.value(); }
-  /// Returns the bytes of the ragged fields of the samples, counted when their batch is complete.
+  /// Returns the number of bytes in the ragged fields of the samples, counted when their batch is
+  /// complete.
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
   /// Returns the number of timed samples.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
-  /// Returns the ticks of the timed chunks. `transform_ticks` is the time that they spent in
-  /// transforms.
+  /// Returns the ticks of the timed chunks. `transform_ticks` is the part spent in transforms.
   [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
-  /// Returns the times of single samples.
+  /// Returns the times of individual samples.
   [[nodiscard]] const histogram& times() const noexcept { return times_; }
   /// Returns the slowest samples.
   [[nodiscard]] const slowest_samples& slowest() const noexcept { return slowest_; }
@@ -283,12 +283,12 @@ class read_meter {
     for (std::size_t i = 0; i < ticks.size(); ++i) slowest_.offer({samples[i], ticks[i]});
   }
 
-  // Used only by the reading thread.
+  // The members below are accessed only by the reader thread.
   std::uint64_t slow_;
-  std::uint64_t every_ = 1;  // every n-th batch is timed; set after each timed chunk
+  std::uint64_t every_ = 1;  // every n-th batch is timed; updated after each timed chunk
   sample_clock samples_clock_;
 
-  // Read by any thread.
+  // Any thread may read the members below.
   tally chunks_;
   tally samples_;
   tally values_;
@@ -299,7 +299,7 @@ class read_meter {
   histogram times_;
 };
 
-/// The stopwatches of a reading thread: one around all its work, and one for each kind of wait.
+/// The stopwatches of a reader thread: one for all its work, and one for each kind of wait.
 struct worker_watches {
   stopwatch work;
   stopwatch opener;
@@ -316,8 +316,8 @@ struct worker_watches {
       waits += wait->read(now).ticks;
     return ticks_between(waits, work.read(now).ticks);
   }
-  /// Adds the busy ticks to `busy` without blocking. Returns false and adds nothing while the
-  /// thread writes.
+  /// Adds the busy ticks to `busy` without blocking. If the thread is writing, returns false and
+  /// adds nothing.
   [[nodiscard]] bool try_add_busy(std::uint64_t now, std::uint64_t& busy) const noexcept {
     std::uint64_t waits = 0;
     stopwatch::reading shows;
@@ -331,25 +331,24 @@ struct worker_watches {
   }
 };
 
-/// Counters and timers of a reading thread, in cache lines of their own. Only that thread writes to
-/// them. Any thread may read them.
+/// Counters and timers of a reader thread, in their own cache lines. Only that thread writes to
+/// them, and any thread may read them.
 class alignas(cache_line) worker_meters : public traced_meters {
  public:
-  /// Makes meters for chunks of at most `max_chunk` samples. `clock` must outlive them. If the
-  /// loader owns the thread, the meters also record its processor time and page faults.
+  /// Creates meters for chunks of at most `max_chunk` samples. `clock` must outlive them. If the
+  /// loader owns the thread, also records its CPU time and page faults.
   worker_meters(const tick_clock& clock, std::size_t max_chunk, bool is_own_thread)
       : clock_(&clock),
         is_own_thread_(is_own_thread),
         usage_apart_(clock.ten_milliseconds()),
-        // A sample that takes 50 us counts as slow, because that is a thousand times the cost of
-        // timing it.
+        // A sample that takes 50 us counts as slow, because timing costs only a thousandth of that.
         reads_(clock.clocks(), clock.ten_milliseconds() / 200, max_chunk) {}
 
-  /// Measures the read of a chunk, from the object's construction to its destruction.
+  /// Measures a chunk read from construction to destruction.
   class chunk_probe {
    public:
-    /// Begins a chunk of `samples` samples of `batch`, which is the `sequence`-th batch of the
-    /// loader and must outlive the probe. If `is_timed`, the ticks of the chunk are measured.
+    /// Begins a chunk of `samples` samples in `batch`, the loader's batch number `sequence`.
+    /// `batch` must outlive the probe. If `is_timed` is true, measures the ticks of the chunk.
     chunk_probe(worker_meters& meters, const batch_info& batch, std::uint64_t sequence,
                 std::size_t samples, bool is_timed) noexcept
         : reads_(&meters.reads_),
@@ -364,8 +363,8 @@ class alignas(cache_line) worker_meters : public traced_meters {
     /// Returns the clock that times the samples, or null.
     [[nodiscard]] sample_clock* samples() const noexcept { return samples_; }
 
-    /// Counts the chunk, whose samples were `samples`, as read. Returns its ticks, or 0 if they
-    /// were not measured.
+    /// Counts the chunk with the indices `samples` as read. Returns its ticks, or 0 if they were
+    /// not measured.
     std::uint64_t count(std::span<const std::uint64_t> samples) noexcept {
       const std::uint64_t ended = now();
       reads_->end(samples, has_sample_times_, ended);
@@ -384,7 +383,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
     sample_clock* samples_ = nullptr;
   };
 
-  /// Times all work of a thread, from the object's construction to its destruction.
+  /// Times all work of a thread from construction to destruction.
   class busy_scope {
    public:
     explicit busy_scope(worker_meters& meters) noexcept : meters_(&meters) {
@@ -397,14 +396,14 @@ class alignas(cache_line) worker_meters : public traced_meters {
     worker_meters* meters_;
   };
 
-  /// @name Probes of the reading thread, around its work and around each kind of wait
+  /// @name Probes for the reader thread's work and each kind of wait
   /// @{
   [[nodiscard]] busy_scope for_work() noexcept { return busy_scope{*this}; }
   [[nodiscard]] wait_probe for_opener() noexcept {
     return wait(trace_stage::wait_for_opener, &watches_.opener);
   }
   [[nodiscard]] wait_probe while_inactive() noexcept {
-    if (trace() != nullptr) trace()->leave();  // adds earlier waits before a long sleep
+    if (trace() != nullptr) trace()->leave();  // reports earlier waits before a long sleep
     return wait(trace_stage::wait_while_inactive, &watches_.inactive);
   }
   [[nodiscard]] wait_probe for_demand() noexcept {
@@ -418,16 +417,16 @@ class alignas(cache_line) worker_meters : public traced_meters {
   }
   /// @}
 
-  /// Counts the bytes of the ragged fields of a completed batch.
+  /// Counts the bytes in the ragged fields of a completed batch.
   void record_values(std::uint64_t bytes) noexcept { reads_.record_values(bytes); }
-  /// Returns the counts of the thread's reads. Any thread may call this.
+  /// Returns the read counters of the thread. Any thread may call this.
   [[nodiscard]] const read_meter& reads() const noexcept { return reads_; }
 
-  /// Opens a batch. Returns the current time, to be passed to `close`. Only the reading thread
-  /// calls this.
+  /// Opens a batch. Returns the current time, which must be passed to `close`. Only the reader
+  /// thread calls this.
   [[nodiscard]] std::uint64_t open() const noexcept { return clock_->now(); }
-  /// Completes the batch that was opened at `opened`. Must be called before the batch is announced.
-  /// Only the reading thread calls this.
+  /// Completes the batch that was opened at time `opened`. Must be called before the batch is
+  /// announced. Only the reader thread calls this.
   void close(std::uint64_t opened) noexcept {
     const std::uint64_t now = clock_->now();
     complete_.add(1);
@@ -437,7 +436,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
 
   /// Returns the number of completed batches. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_.value(); }
-  /// Returns the times from opening to completion of these batches.
+  /// Returns the times of these batches from opening to completion.
   [[nodiscard]] const histogram& batches() const noexcept { return batches_; }
   [[nodiscard]] const worker_watches& watches() const noexcept { return watches_; }
   [[nodiscard]] const thread_usage& usage() const noexcept { return usage_; }

@@ -24,20 +24,21 @@ namespace detail {
 
 #if PENSTOCK_NVTX
 
-/// The NVTX domain `penstock` with the registered names of the stages. The first range creates the
-/// domain. The domain is never destroyed, because threads may still use it while static objects are
-/// destroyed. If no profiler is attached, a call only tests a pointer.
+/// The NVTX domain `penstock` with registered stage names. The first range creates the domain. The
+/// domain is never destroyed, because threads may still use it while static objects are destroyed.
+/// If no profiler is attached, a call only tests a pointer.
 class nvtx_domain {
  public:
-  /// Begins a range of the calling thread. For a wait, `batch` is null, because it is not known
-  /// yet.
+  /// Begins a range of the calling thread. For a wait, `batch` is null, because the batch is not
+  /// known yet.
   static void push(trace_stage stage, const batch_info* batch) noexcept {
     const nvtxEventAttributes_t attributes = attributes_of(stage, batch);
     ::nvtxDomainRangePushEx(the().domain_, &attributes);
   }
   static void pop() noexcept { ::nvtxDomainRangePop(the().domain_); }
 
-  /// Begins a range that need not nest with the ranges of the thread. Returns its number.
+  /// Begins a range that need not nest with the thread's other ranges. Returns the range
+  /// identifier.
   static std::uint64_t start(trace_stage stage, const batch_info* batch) noexcept {
     const nvtxEventAttributes_t attributes = attributes_of(stage, batch);
     return ::nvtxDomainRangeStartEx(the().domain_, &attributes);
@@ -78,24 +79,23 @@ class nvtx_domain {
 
 /// The state of a stopwatch.
 struct stopwatch_state {
-  std::uint64_t count = 0;     ///< the number of starts
-  std::uint64_t ticks = 0;     ///< the total from start to stop
+  std::uint64_t count = 0;     ///< number of starts
+  std::uint64_t ticks = 0;     ///< total time of completed runs
   std::uint64_t is_going = 0;  ///< 1 while running
-  std::uint64_t since = 0;     ///< the time of the latest start
+  std::uint64_t since = 0;     ///< time of the latest start
 };
 
 /// Counts and times one activity of a thread, such as waiting for a slot. A single thread starts
-/// and stops the stopwatch. Any thread can read it. A reading includes an activity in progress.
+/// and stops the stopwatch, and any thread can read it. A reading includes an activity in progress.
 class stopwatch {
  public:
   /// A reading of a stopwatch.
   struct reading {
-    std::uint64_t count = 0;  ///< the number of starts
-    std::uint64_t ticks = 0;  ///< the total, up to the time of the reading
+    std::uint64_t count = 0;  ///< number of starts
+    std::uint64_t ticks = 0;  ///< total time, up to the time of the reading
   };
 
-  /// Starts the stopwatch at `now`. Has no effect while it is running. Only the timing thread calls
-  /// this.
+  /// Starts the stopwatch at `now`. Has no effect while running. Only the timing thread calls this.
   void start(std::uint64_t now) noexcept {
     if (kept_.is_going != 0) return;
     ++kept_.count;
@@ -103,8 +103,7 @@ class stopwatch {
     kept_.since = now;
     shown_.store(kept_);
   }
-  /// Stops the stopwatch at `now`. Has no effect while it is stopped. Only the timing thread calls
-  /// this.
+  /// Stops the stopwatch at `now`. Has no effect while stopped. Only the timing thread calls this.
   void stop(std::uint64_t now) noexcept {
     if (kept_.is_going == 0) return;
     kept_.is_going = 0;
@@ -116,7 +115,7 @@ class stopwatch {
   [[nodiscard]] reading read(std::uint64_t now) const noexcept {
     return reading_of(shown_.load(), now);
   }
-  /// Reads without blocking. Returns false while the timing thread writes.
+  /// Reads without blocking. Returns false if the timing thread is writing.
   [[nodiscard]] bool try_read(std::uint64_t now, reading& shows) const noexcept {
     stopwatch_state state;
     if (!shown_.try_load(state)) return false;
@@ -131,12 +130,12 @@ class stopwatch {
     return {state.count, state.ticks + going};
   }
 
-  stopwatch_state kept_;  // only for the timing thread
+  stopwatch_state kept_;  // accessed only by the timing thread
   shared_value<stopwatch_state> shown_;
 };
 
-/// Shows a stage in NVTX profilers, as a range of the calling thread from `begin` to `end`. Ranges
-/// of a thread must nest.
+/// Displays a stage in NVTX profilers, as a range of the calling thread from `begin` to `end`. The
+/// ranges of a thread must nest.
 struct stage_range {
 #if PENSTOCK_NVTX
   static void begin(trace_stage stage, const batch_info* batch) noexcept {
@@ -149,9 +148,9 @@ struct stage_range {
 #endif
 };
 
-/// Measures a wait, from the object's construction to its destruction, with all instruments that
-/// are enabled: a stopwatch, a trace, and a range in profilers. The batch is not known yet;
-/// `trace_sink::work_on` reports it later.
+/// Measures a wait from construction to destruction with all enabled instruments: a stopwatch, a
+/// trace, and a profiler range. The batch is not known yet, and `trace_sink::work_on` reports it
+/// later.
 class wait_probe {
  public:
   /// Begins a wait. If `watch` is null, nothing is measured. If `trace` is null, the wait is not
@@ -182,8 +181,7 @@ class wait_probe {
   std::uint64_t began_ = 0;
 };
 
-/// Measures work on a batch, from the object's construction to its destruction, with a trace and a
-/// range in profilers.
+/// Measures work on a batch from construction to destruction with a trace and a profiler range.
 class work_probe {
  public:
   /// Begins work on `samples` samples of `batch`, which must outlive the probe. If `trace` is null,
@@ -215,15 +213,15 @@ class work_probe {
   std::uint64_t began_ = 0;
 };
 
-/// Measures the steps of a loop. Each step lasts from `begin` to `end`, or to the next `begin`. In
-/// profilers, the range of a step need not nest with the ranges of the loop's body.
+/// Measures the steps of a loop. Each step lasts from `begin` to `end` or to the next `begin`. The
+/// profiler range of a step need not nest with the ranges of the loop body.
 class step_probe {
  public:
   step_probe() = default;
   step_probe(step_probe&&) = delete;
   ~step_probe() { end_range(); }
 
-  /// Begins a step when the consumer gets `batch`. If `trace` is null, the step is not traced.
+  /// Begins a step when the consumer receives `batch`. If `trace` is null, the step is not traced.
   void begin(trace_sink* trace, const batch_info& batch) noexcept {
     end();
 #if PENSTOCK_NVTX

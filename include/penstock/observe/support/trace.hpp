@@ -13,10 +13,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Records the leases of a ring of slots in a trace, if the program traces. Each slot has a track.
+/// Records the leases of a slot ring in a trace, if any. Each slot has its own track.
 class lease_tracks {
  public:
-  /// Records all leases in tracks whose names are `name` and a number. Must be called before the
+  /// Records all leases in tracks with the name `name` and a slot number. Must be called before the
   /// first lease.
   void trace_to(const trace_target& target, std::uint64_t flow, const char* name,
                 std::size_t count) {
@@ -24,19 +24,19 @@ class lease_tracks {
     sink_ = target.code()->add_leases(*target.recorder(), flow, name, count);
   }
 
-  /// Records the begin of the lease of a slot.
+  /// Records the start of a slot lease.
   void begin(std::size_t slot) noexcept {
     if (sink_ != nullptr) [[unlikely]]
       sink_->begin(*sink_, slot);
   }
-  /// Records the end of the lease of a slot. Any thread may call this, before it returns the slot.
+  /// Records the end of a slot lease. Any thread may call this before it returns the slot.
   void end(std::size_t slot, const batch_info& batch) noexcept {
     if (sink_ != nullptr) [[unlikely]]
       sink_->end(*sink_, slot, batch);
   }
 
  private:
-  std::shared_ptr<lease_sink> sink_;  // null: nothing is recorded
+  std::shared_ptr<lease_sink> sink_;  // null if nothing is recorded
 };
 
 }  // namespace detail

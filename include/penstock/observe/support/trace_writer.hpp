@@ -18,16 +18,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A ring buffer of a thread's latest events. Each new event overwrites the oldest event. Only one
-/// thread at a time adds events, without locks or locked instructions. Any thread may copy the
-/// events at the same time without stopping the writer. The constructor allocates the memory.
+/// A ring buffer of a thread's latest events, in which a new event overwrites the oldest event.
+/// Only one thread at a time may add events, which needs no locks or locked instructions. Any
+/// thread may copy the events concurrently without blocking the writer. The constructor allocates
+/// all memory.
 ///
-/// `Event` is trivially copyable and has a member `number`, which the ring sets to the count of
-/// earlier events.
+/// `Event` must be trivially copyable and have a member `number`, which the ring sets to the number
+/// of earlier events.
 template <class Event, class Atomics = std_atomics>
 class trace_ring {
  public:
-  /// Makes a ring for `capacity` events, a power of two.
+  /// Creates a ring for `capacity` events, a power of two.
   explicit trace_ring(std::size_t capacity) : mask_(capacity - 1), events_(capacity) {}
   trace_ring(trace_ring&&) = delete;
 
@@ -39,9 +40,9 @@ class trace_ring {
     count_.store(number + 1, std::memory_order_release);
   }
 
-  /// Replaces the contents of `all` by the latest events, oldest first and without gaps. If an
-  /// event is overwritten during the copy, leaves out that event and all earlier events. Returns
-  /// the number of the first event, or of the next event if the ring has none. Any thread may call
+  /// Replaces the content of `all` with the latest events, oldest first and without gaps. If an
+  /// event is overwritten during the copy, omits that event and all earlier events. Returns the
+  /// number of the first event, or of the next event if the ring is empty. Any thread may call
   /// this.
   std::uint64_t copy_to(std::vector<Event>& all) const {
     const std::uint64_t end = count_.load(std::memory_order_acquire);
@@ -68,9 +69,10 @@ class trace_ring {
   }
 
   std::size_t mask_;
-  std::vector<place> events_;  // event n is at n modulo capacity
-  // Invariant: events below the count were stored before the count (release; readers acquire). So
-  // if a place does not hold its event, a later event has overwritten it or is overwriting it.
+  std::vector<place> events_;  // event n is at index n modulo capacity
+  // Invariant: all events with a number less than the count were stored before the count (release,
+  // with acquire in readers). If an element does not contain its event, a later event has
+  // overwritten it or is overwriting it.
   typename Atomics::template atomic<std::uint64_t> count_{0};
 };
 
@@ -78,20 +80,21 @@ class trace_ring {
 struct traced_event {
   static constexpr std::uint64_t none = ~std::uint64_t{0};
 
-  std::uint64_t number = none;  ///< the sequence number in the ring
+  std::uint64_t number = none;  ///< sequence number in the ring
   std::uint64_t begin = 0;      ///< in ticks
   std::uint64_t end = 0;        ///< in ticks
-  std::uint64_t epoch = 0;      ///< the batch's epoch; for a setting, the workers
-  std::uint64_t batch = none;   ///< number of the batch in its epoch, or `none`
-  std::uint64_t samples = 0;    ///< samples; for a setting, the prefetch; for a depth, the slots
-  std::uint64_t stage = 0;      ///< a `trace_stage`
+  std::uint64_t epoch = 0;      ///< epoch of the batch; for a setting, the number of workers
+  std::uint64_t batch = none;   ///< index of the batch in its epoch, or `none`
+  /// number of samples; for a setting, the prefetch; for a depth, the number of slots
+  std::uint64_t samples = 0;
+  std::uint64_t stage = 0;  ///< a `trace_stage`
 };
 
-/// The trace writer of one thread, or of the threads that hold a slot's leases one after the other.
-/// Buffers waits until their batch is known.
+/// Writes the trace track of one thread, or of the threads that hold a slot's leases one after
+/// another. Buffers waits until their batch is known.
 class alignas(cache_line) trace_writer : public trace_sink {
  public:
-  /// Makes a track named `name`. `flow` distinguishes the batches of this loader from those of
+  /// Creates a track named `name`. `flow` distinguishes the batches of this loader from those of
   /// other loaders. The clock must outlive the writer.
   trace_writer(std::string name, std::uint64_t flow, std::size_t capacity, const tick_clock& clock)
       : trace_sink(table), name_(std::move(name)), flow_(flow), clock_(&clock), ring_(capacity) {}
@@ -100,7 +103,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
   [[nodiscard]] std::uint64_t flow() const noexcept { return flow_; }
   [[nodiscard]] const trace_ring<traced_event>& ring() const noexcept { return ring_; }
 
-  /// @name One thread at a time
+  /// @name Only one thread at a time may call these members
   /// @{
   [[nodiscard]] std::uint64_t now() const noexcept { return clock_->now(); }
   /// Adds a finished stage of a batch.
@@ -109,13 +112,13 @@ class alignas(cache_line) trace_writer : public trace_sink {
     ring_.add({0, begin, end, batch.epoch, batch.batch, samples, number_of(stage)});
   }
   /// Adds a setting that a loader has used. For a transfer, `prefetch` is the number of device
-  /// slots and `workers` is 0.
+  /// slots, and `workers` is 0.
   void add_setting(trace_stage stage, std::uint64_t begin, std::uint64_t end, std::uint64_t workers,
                    std::uint64_t prefetch) noexcept {
     ring_.add({0, begin, end, workers, traced_event::none, prefetch, number_of(stage)});
   }
-  /// Adds a finished wait for the batch that `work_on` will be called for. Merges consecutive waits
-  /// of the same stage, because they are one wait that was interrupted for a check.
+  /// Adds a finished wait for the batch passed to the next `work_on`. Merges consecutive waits of
+  /// the same stage, because they are one wait that was interrupted for a check.
   void record_wait(trace_stage stage, std::uint64_t begin, std::uint64_t end) noexcept {
     if (count_ != 0 && waits_[count_ - 1].stage == number_of(stage)) {
       waits_[count_ - 1].end = end;
@@ -124,7 +127,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
     if (count_ == waits_.size()) leave();
     waits_[count_++] = {0, begin, end, 0, traced_event::none, 0, number_of(stage)};
   }
-  /// Assigns the buffered waits and all events that follow to `batch`. Returns the current time.
+  /// Assigns the buffered waits and all following events to `batch`. Returns the current time.
   std::uint64_t work_on(const batch_info& batch) noexcept {
     for (std::size_t i = 0; i < count_; ++i) {
       waits_[i].epoch = batch.epoch;
@@ -133,7 +136,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
     leave();
     return now();
   }
-  /// Adds the buffered waits to the track without a batch.
+  /// Adds the buffered waits without a batch.
   void leave() noexcept {
     for (std::size_t i = 0; i < count_; ++i) ring_.add(waits_[i]);
     count_ = 0;
@@ -148,7 +151,7 @@ class alignas(cache_line) trace_writer : public trace_sink {
     return static_cast<trace_writer&>(sink);
   }
 
-  static const functions table;  // the functions of this class
+  static const functions table;  // implementation of the `trace_sink` functions
 
   std::string name_;
   std::uint64_t flow_;

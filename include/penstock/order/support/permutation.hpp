@@ -22,7 +22,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The rounds of a bijection. A round computes x = (a x + c) mod 2^b, then x ^= x >> ceil(b / 2),
-/// with a and c from a key.
+/// with a and c derived from a key.
 struct mixing_rounds {
   static constexpr std::size_t count = 6;
   std::array<std::uint64_t, count> factor{};  // odd
@@ -35,8 +35,8 @@ struct mixing_rounds {
     }
   }
 
-  /// Applies the rounds to `x`, a `bits`-bit number. The bits of `own` modify all factors and
-  /// addends. Unrolled by hand: at -O2 compilers keep the loop, which takes nearly twice as long.
+  /// Applies the rounds to `x`, a `bits`-bit number. `own` modifies all factors and addends.
+  /// Unrolled by hand, because compilers keep a loop at -O2, which takes nearly twice as long.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t x, int bits,
                                          std::uint64_t own = 0) const noexcept {
     const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
@@ -51,33 +51,33 @@ struct mixing_rounds {
   }
 };
 
-/// A keyed bijection on [0, n): the shuffled order of an epoch without a list.
+/// A keyed bijection on [0, n), which represents the shuffled order of an epoch without an index
+/// list.
 ///
-/// Is 176 bytes and trivially copyable, and is constructed in O(1). Every position costs the same,
-/// so a loop may resume anywhere. Equal (n, seed, epoch) give equal orders on every machine; a
-/// change in seed or epoch gives an unrelated order. Immutable: any number of threads may share an
-/// object.
+/// Trivially copyable with 176 bytes, and constructed in O(1) time. Each position costs the same,
+/// so a loop can resume anywhere. Equal (n, seed, epoch) result in equal orders on every machine. A
+/// change in seed or epoch results in an unrelated order. Immutable and thread-safe.
 ///
-/// For 65 or more elements, it consists of six `mixing_rounds`, each of them a bijection on b =
-/// ceil(log2 n) bits. A result outside [0, n) goes through the rounds again until it lies inside.
-/// For up to 64 elements, it is a table drawn by Fisher-Yates. Then each of the n! orders is
-/// equally likely, up to about n = 27, where the stream's 96 bits no longer suffice.
+/// For 65 or more elements, the bijection consists of six `mixing_rounds` on b = ceil(log2 n) bits.
+/// The rounds are repeated until the result lies in [0, n). For up to 64 elements, the bijection is
+/// a table drawn by Fisher-Yates, in which all n! orders are equally likely up to about n = 27,
+/// where the 96 bits of the stream no longer suffice.
 ///
 /// Sources: Kensler, "Correlated multi-jittered sampling", Pixar memo 13-01, 2013, for the rounds;
 /// Black, Rogaway, "Ciphers with arbitrary finite domains", 2002, for cycle walking, which repeats
 /// the rounds. The number of rounds was measured: chi-square tests of positions, pairs, triples,
 /// distances and related keys fail with five rounds and pass with six. VariablePhilox (Mitchell et
-/// al., "Bandwidth-optimal random shuffling for GPUs", 2022) is as uniform with 24 rounds, but
+/// al., "Bandwidth-optimal random shuffling for GPUs", 2022) with 24 rounds is as uniform, but
 /// takes six times as long. A Feistel network on Z_m x 2^j needs eight half rounds, and is faster
-/// only with AVX-512 and many steps of cycle walking.
+/// only with AVX-512 and many cycle-walking steps.
 class permutation {
  public:
-  /// Makes the order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <=
+  /// Creates the order of `n` elements in `epoch`. Throws std::invalid_argument unless 1 <= n <=
   /// 2^63.
   permutation(std::uint64_t n, std::uint64_t seed, std::uint64_t epoch)
       : permutation(n, random_key{.seed = seed, .epoch = epoch, .stage = shuffle_stage}) {}
 
-  /// Makes the order of `n` elements for this key. Throws std::invalid_argument unless 1 <= n <=
+  /// Creates the order of `n` elements for `key`. Throws std::invalid_argument unless 1 <= n <=
   /// 2^63.
   permutation(std::uint64_t n, const random_key& key) : size_{n} {
     if (n == 0 || n > max_size) {
@@ -85,20 +85,20 @@ class permutation {
     }
     sample_generator gen{key, 0};
     if (n <= table_size) {
-      for (std::uint32_t k = 0; k < n; ++k) {  // draws like `uniform`
+      for (std::uint32_t k = 0; k < n; ++k) {  // equivalent to `uniform`
         const auto other = draw_below<std::uint32_t, std::uint64_t>(k + 1, [&] { return gen(); });
         table_[k] = table_[other];
         table_[other] = static_cast<std::uint8_t>(k);
       }
       return;
     }
-    // The cast is needed because libstdc++ 12 returns the type of the argument. The standard
+    // The cast is needed because libstdc++ 12 returns the argument type, whereas the standard
     // specifies int.
     bits_ = static_cast<int>(std::bit_width(n - 1));
     rounds_.draw(gen);
   }
 
-  /// Returns the index at position `k`, which must be below size().
+  /// Returns the index at position `k`, which must be less than size().
   [[nodiscard]] std::uint64_t operator()(std::uint64_t k) const noexcept {
     assert(k < size_);
     if (size_ <= table_size) return table_[k & (table_size - 1)];
@@ -107,8 +107,8 @@ class permutation {
     return k;
   }
 
-  /// Sets out[i] = (*this)(first + i). first + out.size() must be at most size(). Takes only a few
-  /// nanoseconds per index, because the processor computes many at once.
+  /// Sets out[i] = (*this)(first + i). first + out.size() must not exceed size(). Takes only a few
+  /// nanoseconds for each index, because the CPU computes several in parallel.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     assert(first <= size_ && out.size() <= size_ - first);
     if (size_ <= table_size) {
@@ -129,14 +129,15 @@ class permutation {
   static constexpr std::size_t chunk = 64;
 
   void fill_chunk(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    const mixing_rounds rounds = rounds_;  // a copy, because stores to `out` might alias the member
+    // A local copy, because stores to `out` might alias the member.
+    const mixing_rounds rounds = rounds_;
     const int bits = bits_;
     const std::uint64_t size = size_;
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = rounds(first + i, bits);
 
-    // If n is a little above a power of two, cycle walking one index at a time would mispredict a
-    // branch for most indices. Therefore each pass repeats the rounds for all positions whose bits
-    // are set.
+    // If n is slightly larger than a power of two, cycle walking one index at a time would
+    // mispredict a branch for most indices. Therefore each pass repeats the rounds for all
+    // positions whose bits are set.
     static_assert(chunk <= std::numeric_limits<std::uint64_t>::digits);
     std::uint64_t outside = 0;
     for (std::size_t i = 0; i < out.size(); ++i) outside |= std::uint64_t{out[i] >= size} << i;
@@ -157,7 +158,7 @@ class permutation {
 
 static_assert(std::is_trivially_copyable_v<permutation>);
 
-/// Returns a permutation of `n` elements, drawn from stream `index` of `key`.
+/// Returns a permutation of `n` elements, drawn from the stream `index` of `key`.
 [[nodiscard]] inline permutation drawn_permutation(std::uint64_t n, const random_key& key,
                                                    std::uint64_t index) {
   sample_generator gen{key, index};
@@ -165,15 +166,15 @@ static_assert(std::is_trivially_copyable_v<permutation>);
   return {n, seed, draw64(gen)};
 }
 
-/// A family of bijections with the same key. Switching to another bijection costs nothing. So the
-/// family suits orders that take a few elements from each of many shuffles.
+/// A family of bijections with the same key. Switching between bijections is free, so the family
+/// suits orders that draw a few elements from each of many shuffles.
 ///
-/// The rounds are those of `permutation`; a hash of the number `which` changes the key's factors
-/// and addends. Equal arguments give equal numbers on every machine. O(1) memory, trivially
-/// copyable, immutable: any number of threads may share an object.
+/// Uses the rounds of `permutation`, whose factors and addends are modified by a hash of the
+/// bijection index `which`. Equal arguments result in equal numbers on every machine. O(1) memory,
+/// trivially copyable, immutable and thread-safe.
 class permutation_family {
  public:
-  /// Makes the bijections of `key`.
+  /// Creates the bijections of `key`.
   explicit permutation_family(const random_key& key) noexcept {
     sample_generator gen{key, 0};
     salt_ = draw64(gen);
@@ -190,12 +191,12 @@ class permutation_family {
     return x ^ x >> 31;
   }
 
-  /// Maps `x` by bijection `which` of [0, size), for x < size <= 2^63.
+  /// Maps `x` by bijection `which` of [0, size). Requires x < size <= 2^63.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t which, std::uint64_t size,
                                          std::uint64_t x) const noexcept {
     const int width = static_cast<int>(std::bit_width(size - 1));
-    // Small numbers need more passes: after four, the frequencies of the 8! orders of eight
-    // elements still differ by a twentieth.
+    // Small numbers need more passes. After four passes, the frequencies of the 8! orders of eight
+    // elements still differ by 5 %.
     const std::uint64_t passes = size > 64 ? 1 : 6;
     do {
       for (std::uint64_t pass = 0; pass < passes; ++pass) {

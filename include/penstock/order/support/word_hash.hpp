@@ -10,18 +10,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A hash of a sequence of 64-bit words: FNV-1a, word by word. Equal on every machine, because
+/// A hash of a sequence of 64-bit words (FNV-1a by words). Equal on every machine, because saved
 /// states contain it.
 class word_hash {
  public:
-  /// Starts the hash of an empty sequence, or continues from the hash `begun`.
+  /// Starts the hash of an empty sequence, or continues the hash `begun`.
   constexpr explicit word_hash(std::uint64_t begun = 0xcbf29ce484222325) noexcept : hash_(begun) {}
 
   constexpr void add(std::uint64_t word) noexcept {
     hash_ = (hash_ ^ word) * 0x100000001b3;
     hash_ ^= hash_ >> 32;
   }
-  /// Adds the words of a list or a container, in their order.
+  /// Adds the words of a list or container, in order.
   template <class Words = std::initializer_list<std::uint64_t>>
   constexpr word_hash& add_all(const Words& words) noexcept {
     for (const std::uint64_t word : words) add(word);

@@ -21,16 +21,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The alignment that keeps variables of different threads in different cache lines. The standard's
-/// constant depends on compiler flags, and layouts must not.
+/// Alignment that keeps variables of different threads in different cache lines. The standard
+/// constant is not used, because it depends on compiler flags, which must not affect layouts.
 #if defined(__aarch64__)
 inline constexpr std::size_t cache_line = 128;
 #else
 inline constexpr std::size_t cache_line = 64;
 #endif
 
-/// A value that shares its cache line with no other object. Use it if the value is read often and
-/// its neighbours are written often, or the other way round.
+/// A value that shares its cache line with no other object. Suits a value that is read often while
+/// its neighbors are written often, or vice versa.
 template <class T>
 struct alignas(cache_line) own_line {
   T value;
@@ -40,19 +40,18 @@ static_assert(alignof(own_line<std::uint64_t>) == cache_line &&
                   sizeof(own_line<std::uint64_t>) == cache_line,
               "the neighbours lie in other cache lines");
 
-/// The time at which a wait gives up, measured by the kernel's monotonic clock, which cannot be
-/// set.
+/// The time at which a wait gives up, measured by the kernel's monotonic clock.
 using deadline = std::chrono::steady_clock::time_point;
 
-/// Returns `now` plus `limit`, or the largest deadline if that overflows. Returns `now` if `limit`
-/// is negative or not a number.
+/// Returns `now` plus `limit`, or the maximum deadline if the sum overflows. Returns `now` if
+/// `limit` is negative or NaN.
 template <class Rep, class Period>
 [[nodiscard]] deadline deadline_in(const std::chrono::duration<Rep, Period>& limit,
                                    deadline now = std::chrono::steady_clock::now()) noexcept {
   // Computed in floating point, because a `duration` in hours may overflow nanoseconds.
   using wide = std::chrono::duration<long double, deadline::period>;
   const wide wanted = limit;
-  if (!(wanted > wide::zero())) return now;  // true for NaN, too
+  if (!(wanted > wide::zero())) return now;  // also true for NaN
   if (wanted >= wide{(deadline::max)() - now}) return (deadline::max)();
   return now + std::chrono::ceil<deadline::duration>(limit);
 }
@@ -64,15 +63,15 @@ template <class Duration>
   return deadline_in(at.time_since_epoch(), deadline{});
 }
 
-/// A 32-bit atomic number on which threads sleep in the kernel, by futex(2).
+/// A 32-bit atomic integer on which threads can sleep in the kernel (futex(2)).
 ///
-/// `std::atomic::wait` spins and yields before it sleeps (libstdc++ 12: 16 turns, four of them
-/// yields). Callers of this class have already spun and yielded as long as that helps. If many
-/// threads yield to each other, each sees a change before it falls asleep: 64 workers took 175 us
-/// of processor time per batch with `std::atomic::wait`, and take 60 us with this class.
+/// Used instead of `std::atomic::wait`, which spins and yields before it sleeps (in libstdc++ 12,
+/// 16 turns with four yields). Callers of this class have already spun and yielded for long enough.
+/// If many threads yield to each other, each sees a change before it falls asleep. 64 workers used
+/// 175 us of CPU time for each batch with `std::atomic::wait`, and use 60 us with this class.
 class futex_word {
  public:
-  /// Creates a number with an initial `value`.
+  /// Creates an integer with the initial value `value`.
   constexpr explicit futex_word(std::uint32_t value = 0) noexcept : value_(value) {}
 
   /// Returns the value.
@@ -80,18 +79,18 @@ class futex_word {
       std::memory_order order = std::memory_order_seq_cst) const noexcept {
     return value_.load(order);
   }
-  /// Sets the value. Does not wake sleepers.
+  /// Sets the value. Does not wake sleeping threads.
   void store(std::uint32_t value, std::memory_order order = std::memory_order_seq_cst) noexcept {
     value_.store(value, order);
   }
-  /// Adds `value` and returns the previous value. Does not wake sleepers.
+  /// Adds `value` and returns the previous value. Does not wake sleeping threads.
   std::uint32_t fetch_add(std::uint32_t value,
                           std::memory_order order = std::memory_order_seq_cst) noexcept {
     return value_.fetch_add(value, order);
   }
 
-  /// Sleeps until the value is not `old`. Only `notify` and `notify_all` wake a sleeper. May change
-  /// errno.
+  /// Sleeps until the value is not `old`. A sleeping thread checks the value only after `notify` or
+  /// `notify_all`. May change errno.
   void wait(std::uint32_t old, std::memory_order order) const noexcept {
     // The kernel compares the value again under its lock, so a change before the sleep is not
     // missed.
@@ -100,7 +99,7 @@ class futex_word {
   /// Sleeps until the value is not `old`, at most until `end`. Returns false if the value was still
   /// `old` at that time. May change errno.
   bool wait_until(std::uint32_t old, std::memory_order order, deadline end) const noexcept {
-    // FUTEX_WAIT_BITSET takes an absolute time, so a sleep that is restarted does not end later.
+    // FUTEX_WAIT_BITSET has an absolute timeout, so a restarted sleep does not end later.
     const auto since_boot = end.time_since_epoch();
     const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);
     ::timespec at{};
@@ -114,18 +113,18 @@ class futex_word {
     }
     return true;
   }
-  /// Wakes `count` sleepers, or all if there are fewer, so that they compare the value again. Makes
-  /// one system call.
+  /// Wakes up to `count` sleeping threads with one system call, so that they compare the value
+  /// again.
   void notify(std::uint32_t count) noexcept {
     constexpr auto max_count = static_cast<std::uint32_t>((std::numeric_limits<int>::max)());
-    // The kernel would wake one sleeper for a count of 0.
+    // For a count of 0, the kernel would wake one thread.
     if (count != 0) in_kernel(FUTEX_WAKE_PRIVATE, (std::min)(count, max_count));
   }
-  /// Wakes all sleepers.
+  /// Wakes all sleeping threads.
   void notify_all() noexcept { notify((std::numeric_limits<std::uint32_t>::max)()); }
 
  private:
-  // Ignores errors, which mean that the value has changed, or that a signal interrupted the sleep.
+  // Ignores errors, which mean that the value has changed or that a signal interrupted the sleep.
   template <class Argument>
   void in_kernel(int operation, Argument argument) const noexcept {
     ::syscall(SYS_futex, &value_, operation, argument, nullptr, nullptr, 0);
@@ -136,35 +135,35 @@ class futex_word {
                 "the kernel reads four bytes and takes no lock of the standard library");
 };
 
-/// The atomics and waiting primitives that the lock-free classes use. A template parameter of each
-/// class, so that a model checker can run the same source.
+/// Atomics and waiting primitives of the lock-free classes. Each class has this type as a template
+/// parameter, so that a model checker can run the same source.
 struct std_atomics {
   /// An atomic value.
   template <class T>
   using atomic = std::atomic<T>;
-  /// An atomic number on which threads can sleep.
+  /// An atomic integer on which threads can sleep.
   using word = futex_word;
 
-  /// Reduces the cost of a spin loop for the other threads of the core.
+  /// Reduces the cost of a spin loop for other threads on the same core.
   static void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
-    asm volatile("pause");  // no intrinsic, see `scoped_flush_to_zero`
+    asm volatile("pause");  // not an intrinsic, as in `scoped_flush_to_zero`
 #elif defined(__aarch64__)
     asm volatile("isb" ::: "memory");
 #endif
   }
-  /// Lets other threads run.
+  /// Yields to other threads.
   static void yield() noexcept { std::this_thread::yield(); }
 
-// GCC warns that its thread sanitizer does not support fences. The fences here publish no data, so
-// the sanitizer need not understand them. A precompiled header loses this pragma and needs
+// GCC warns that its thread sanitizer does not support fences. The fences here do not publish data,
+// so the sanitizer need not support them. A precompiled header loses this pragma and needs
 // -Wno-tsan.
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
-  /// Executes a sequentially consistent fence. If two threads each write a value, call this, and
-  /// then read the other thread's value, at least one thread sees the new value.
+  /// Executes a sequentially consistent fence. If two threads each write a value, call this
+  /// function, and then read the other thread's value, at least one of them sees the new value.
   static void fence() noexcept { std::atomic_thread_fence(std::memory_order_seq_cst); }
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic pop

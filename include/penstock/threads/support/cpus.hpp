@@ -34,15 +34,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the cores of a NUMA node, which `root`/devices/system/node lists. Returns nothing if the
-/// system does not list the node, or if the node has no cores. Reads a file. `root` is "/sys"
-/// except in tests.
+/// Returns the cores of a NUMA node, as listed in `root`/devices/system/node. Returns nothing if
+/// the node is not listed or has no cores. Reads a file. `root` is "/sys" except in tests.
 [[nodiscard]] inline std::optional<cpu_list> cpus_of_node(const std::string& root, int node) {
   return cpu_list::parse(
       text_of_file(str_cat({root, "/devices/system/node/node", node, "/cpulist"})));
 }
 
-/// A set of cores as a bit mask, which is the format of the kernel.
+/// A set of cores as a bit mask in the kernel's format.
 class cpu_bits {
  public:
   /// Creates an empty set with room for `cores` cores.
@@ -69,19 +68,21 @@ class cpu_bits {
   std::vector<unsigned long> words_;
 };
 
-/// Reads the affinity mask of the calling thread into `bytes` bytes at `mask`. Returns the number
-/// of bytes written, or -1 with errno. Tests replace this type to emulate kernels of any size.
+/// Reads the affinity mask of the calling thread into the `bytes` bytes at `mask`. Returns the
+/// number of bytes written, or -1 with errno. Tests replace this type to emulate kernels of any
+/// size.
 struct ask_kernel {
   long operator()(std::size_t bytes, unsigned long* mask) const noexcept {
     return ::syscall(SYS_sched_getaffinity, 0, bytes, mask);
   }
 };
 
-/// Returns the cores on which the calling thread may run. Returns nothing, with errno, if the
-/// system refuses the request.
+/// Returns the cores on which the calling thread may run. If the system call fails, returns nothing
+/// and sets errno.
 template <class Ask = ask_kernel>
 [[nodiscard]] std::optional<cpu_list> affinity_of_this_thread(const Ask& ask = {}) {
-  // The kernel refuses a mask that is shorter than its own (EINVAL) and does not report the length.
+  // The kernel rejects a mask that is shorter than its own (EINVAL), and does not report the
+  // length.
   for (std::size_t cores = 1024; cores <= cpu_list::limit; cores *= 2) {
     cpu_bits mask{cores};
     if (ask(mask.bytes(), mask.data()) >= 0) return mask.list();
@@ -90,19 +91,19 @@ template <class Ask = ask_kernel>
   return std::nullopt;
 }
 
-/// Binds the calling thread to `cores`. Returns 0, or the value of errno.
+/// Binds the calling thread to `cores`. Returns 0 or an errno value.
 [[nodiscard]] inline int bind_this_thread(const cpu_bits& cores) noexcept {
   return ::syscall(SYS_sched_setaffinity, 0, cores.bytes(), cores.data()) == 0 ? 0 : errno;
 }
 
-/// Throttling of the threads of a container that has used up its quota of processor time.
+/// Throttling of threads in a container that has used up its CPU quota.
 struct cpu_throttling {
-  std::uint64_t count = 0;           ///< Number of periods with throttling.
-  std::chrono::nanoseconds time{0};  ///< Total time for which threads were throttled.
+  std::uint64_t count = 0;           ///< number of periods with throttling
+  std::chrono::nanoseconds time{0};  ///< total throttled time of all threads
 };
 
 /// Returns the throttling of this process's cgroups (v1 and v2) and all their ancestors since the
-/// groups were created, or zero without a quota. Reads files. `root` is for tests.
+/// cgroups were created, or zero without a quota. Reads files. `root` is for tests.
 [[nodiscard]] inline cpu_throttling cpu_throttling_so_far(const std::string& root = "") {
   cpu_throttling all;
   for (const auto& [group, is_unified] : cgroups_of_process(root, "cpu")) {
@@ -117,8 +118,8 @@ struct cpu_throttling {
   return all;
 }
 
-/// Returns the time for which thread `thread` of this process was ready to run and had no core, or
-/// 0 if the kernel does not report it. Reads a file and does not allocate. `root` is for tests.
+/// Returns the time in which thread `thread` of this process was runnable but had no core, or 0 if
+/// the kernel does not report it. Reads a file but does not allocate. `root` is for tests.
 [[nodiscard]] inline std::chrono::nanoseconds run_queue_time_of(std::uint64_t thread,
                                                                 const char* root = "") noexcept {
   std::array<char, 512> text{};
@@ -134,33 +135,34 @@ struct cpu_throttling {
   return std::chrono::nanoseconds{waiting};
 }
 
-/// Measures the time for which a thread is ready to run but has no core, between `start` and
-/// `stop`. One thread at a time starts and stops the watch. Any thread may read it.
+/// Measures the time between `start` and `stop` in which a thread is runnable but has no core. One
+/// thread at a time starts and stops the watch. Any thread may read it.
 class run_queue_watch {
  public:
-  /// Starts counting for the calling thread. Has no effect if the watch already counts.
+  /// Starts measuring the calling thread. Has no effect if the watch is already running.
   void start() noexcept {
     if (state_.thread != 0) return;
     state_.thread = static_cast<std::uint64_t>(::syscall(SYS_gettid));
     state_.base = run_queue_time_of(state_.thread);
     published_.store(state_);
   }
-  /// Stops counting.
+  /// Stops measuring.
   void stop() noexcept {
     state_.total = total_of(state_);
     state_.thread = 0;
     published_.store(state_);
   }
-  /// Returns the time counted so far, including a count in progress. Any thread may call this.
+  /// Returns the measured time so far, including a measurement in progress. Any thread may call
+  /// this.
   [[nodiscard]] std::chrono::nanoseconds read() const noexcept {
     return total_of(published_.load());
   }
 
  private:
   struct state {
-    std::uint64_t thread;            // the counted thread, or 0
-    std::chrono::nanoseconds base;   // run queue time of the thread at `start`
-    std::chrono::nanoseconds total;  // sum of earlier counts
+    std::uint64_t thread;            // the measured thread, or 0
+    std::chrono::nanoseconds base;   // run-queue time of the thread at `start`
+    std::chrono::nanoseconds total;  // total of earlier measurements
   };
   [[nodiscard]] static std::chrono::nanoseconds total_of(const state& read) noexcept {
     if (read.thread == 0) return read.total;
@@ -173,12 +175,12 @@ class run_queue_watch {
   shared_value<state> published_;
 };
 
-/// Resource usage of a thread, as counted by the kernel. The thread itself samples the counts with
-/// a system call. Any thread may read the last sample.
+/// Resource usage of a thread, as counted by the kernel. The thread itself samples the counters
+/// with a system call. Any thread may read the last sample.
 class thread_usage {
  public:
-  /// Samples the counts of the calling thread, unless the last sample is less than `apart` ticks
-  /// before `now`. Only the thread that is measured may call this. May change errno.
+  /// Samples the counters of the calling thread, unless the last sample is less than `apart` ticks
+  /// before `now`. Only the measured thread may call this. May change errno.
   void look(std::uint64_t now, std::uint64_t apart) noexcept {
     if (now - sampled_ < apart) [[likely]]
       return;
@@ -191,16 +193,15 @@ class thread_usage {
     major_faults_.set(static_cast<std::uint64_t>(used.ru_majflt));
   }
 
-  /// Returns the processor time in user mode and in the kernel.
+  /// Returns the CPU time in user mode and in the kernel.
   [[nodiscard]] std::chrono::nanoseconds processor() const noexcept {
     return std::chrono::nanoseconds{processor_.value()};
   }
-  /// Returns the time for which the thread was ready to run and had no core, up to now. Reads a
-  /// file.
+  /// Returns the time in which the thread was runnable but had no core, up to now. Reads a file.
   [[nodiscard]] std::chrono::nanoseconds run_queue() const {
     return thread_.value() == 0 ? std::chrono::nanoseconds{0} : run_queue_time_of(thread_.value());
   }
-  /// Returns the number of page faults that needed no disk access.
+  /// Returns the number of page faults without disk access.
   [[nodiscard]] std::uint64_t minor_faults() const noexcept { return minor_faults_.value(); }
   /// Returns the number of page faults that waited for a disk.
   [[nodiscard]] std::uint64_t major_faults() const noexcept { return major_faults_.value(); }
@@ -212,23 +213,23 @@ class thread_usage {
   }
 
   std::uint64_t sampled_ = 0;  // time of the last sample in ticks
-  tally thread_;               // number of the thread, or 0 before the first sample
+  tally thread_;               // thread id, or 0 before the first sample
   tally processor_;            // nanoseconds
   tally minor_faults_;
   tally major_faults_;
 };
 
-/// Returns the number of cores on which the calling thread may run, or the number of cores of the
-/// machine if the system does not report the affinity.
+/// Returns the number of cores on which the calling thread may run. If the system does not report
+/// the affinity, returns the number of cores of the machine.
 [[nodiscard]] inline std::size_t cpus_of_affinity() {
   const auto mask = affinity_of_this_thread();
   if (mask && !mask->empty()) return mask->size();
   return (std::max)(1U, std::thread::hardware_concurrency());
 }
 
-/// Returns the number of whole cores that the quotas of this process's cgroups (v1 and v2) and of
-/// their ancestors allow, at least 1. Without a quota, returns the largest number. Reads files.
-/// `root` is for tests.
+/// Returns the number of whole cores permitted by the quotas of this process's cgroups (v1 and v2)
+/// and their ancestors, at least 1. Returns the maximum value without a quota. Reads files. `root`
+/// is for tests.
 [[nodiscard]] inline std::size_t cpus_of_quota(const std::string& root = "") {
   std::uint64_t cpus = (std::numeric_limits<std::size_t>::max)();
   const auto limit = [&](std::uint64_t quota, std::uint64_t period) {
@@ -249,7 +250,7 @@ class thread_usage {
   return static_cast<std::size_t>(cpus);
 }
 
-/// Returns the number of cores that this process may use at the same time, at least 1.
+/// Returns the number of cores that this process may use concurrently, at least 1.
 [[nodiscard]] inline std::size_t usable_cpus() {
   return (std::min)(cpus_of_affinity(), cpus_of_quota());
 }

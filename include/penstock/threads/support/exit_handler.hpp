@@ -11,7 +11,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An `exit_handler` without its function. The handlers of a thread form a list.
+/// The base of an `exit_handler`, without its function. The handlers of a thread form a list.
 class exit_handler_base {
  public:
   exit_handler_base(exit_handler_base&&) = delete;
@@ -23,8 +23,8 @@ class exit_handler_base {
   ~exit_handler_base() { newest() = outer_; }
 
  private:
-  // `exit()` destroys this list before any static object. If the thread ends in another way, the
-  // list is empty.
+  // `exit()` destroys this list before static objects. If the thread ends in another way, the list
+  // is empty.
   struct list {
     const exit_handler_base* newest = nullptr;
     ~list() {
@@ -40,13 +40,13 @@ class exit_handler_base {
   const exit_handler_base* outer_;
 };
 
-/// Calls a function if the thread that made this object calls `exit()` while the object lives. In
-/// that case the work of that thread never returns. The function must release all threads that wait
-/// for the work, because the destructor of a static object may wait for such a thread.
+/// Calls a function if the current thread calls `exit()` during this object's lifetime. In that
+/// case the work of that thread never returns. The function must release all threads that wait for
+/// the work, because a static object's destructor may wait for such a thread.
 ///
-/// The function is called on the same thread, before static objects are destroyed: `exit()` first
-/// destroys the objects of the calling thread that have thread storage duration. The function must
-/// not throw. If there are several handlers on a thread, the newest is called first.
+/// The function runs on the same thread before static objects are destroyed, because `exit()` first
+/// destroys the thread-local objects of the calling thread. The function must not throw. If a
+/// thread has several handlers, the newest is called first.
 template <std::invocable Function>
 class exit_handler : exit_handler_base {
  public:
@@ -60,8 +60,8 @@ class exit_handler : exit_handler_base {
   Function function_;
 };
 
-/// Waits until `thread` has ended. If `thread` is the calling thread, because its work has called
-/// `exit()`, detaches it instead.
+/// Joins `thread`. If `thread` is the calling thread, because its work has called `exit()`,
+/// detaches it instead.
 inline void join_unless_caller(std::thread& thread) {
   if (thread.get_id() == std::this_thread::get_id()) {
     thread.detach();

@@ -15,8 +15,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A counter that one thread writes and any thread reads. A write is a load and a store, without a
-/// locked instruction.
+/// A counter with a single writer thread that any thread may read. A write is a load and a store,
+/// without a locked instruction.
 class tally {
  public:
   /// Adds `more`. Only the writing thread may call this.
@@ -29,48 +29,48 @@ class tally {
   }
 
  private:
-  // Invariant: only one thread stores. Relaxed, because the value publishes no other memory. A
-  // thread that has received a batch sees everything that was counted before the batch was
-  // announced.
+  // Invariant: only one thread stores. Relaxed suffices, because the value does not publish other
+  // memory. A thread that has received a batch sees everything that was counted before the batch
+  // was announced.
   std::atomic<std::uint64_t> value_{0};
 };
 
-/// A value that one thread at a time writes and any thread reads as a whole: a sequence lock. A
-/// write takes no lock and no locked instruction. A reader that overlaps with a writer reads again.
+/// A sequence lock: a value with one writer thread at a time that any thread may read consistently.
+/// A write needs no lock and no locked instruction. A read that overlaps with a write is repeated.
 template <class T, class Atomics = std_atomics>
 class shared_value {
   static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>);
 
  public:
-  /// Creates a shared value with an initial `value`.
+  /// Creates a shared value with the initial value `value`.
   explicit shared_value(const T& value = {}) noexcept { store(value); }
   shared_value(shared_value&&) = delete;
 
-  /// Sets the value. One thread at a time may call this.
+  /// Sets the value. Only one thread at a time may call this.
   void store(const T& value) noexcept {
     std::array<std::uint64_t, words> copy{};
     std::memcpy(copy.data(), &value, sizeof value);
     const std::uint64_t turn = turn_.load(std::memory_order_relaxed);
     turn_.store(turn + 1, std::memory_order_relaxed);
-    // Each store is a release: a reader that loads one of the words also sees the odd turn.
+    // Each store is a release, so that a reader that loads one of the words also sees the odd turn.
     for (std::size_t i = 0; i < words; ++i) words_[i].store(copy[i], std::memory_order_release);
     turn_.store(turn + 2, std::memory_order_release);
   }
 
-  /// Returns the value that was written last. Any thread may call this.
+  /// Returns the last value written. Any thread may call this.
   [[nodiscard]] T load() const noexcept {
     T value;
     while (!try_load(value)) Atomics::yield();
     return value;
   }
 
-  /// Loads the value without waiting. If a writer was active during the call, returns false and
-  /// does not change `value`. Any thread may call this.
+  /// Loads the value without waiting. If a write overlaps with the call, returns false and does not
+  /// change `value`. Any thread may call this.
   [[nodiscard]] bool try_load(T& value) const noexcept {
     const std::uint64_t turn = turn_.load(std::memory_order_acquire);
     std::array<std::uint64_t, words> copy;
-    // Each load is an acquire: the second load of the turn sees at least the turn of the word's
-    // writer.
+    // Each load is an acquire, so that the second load of the turn sees at least the turn of the
+    // word's writer.
     for (std::size_t i = 0; i < words; ++i) copy[i] = words_[i].load(std::memory_order_acquire);
     if (turn % 2 != 0 || turn_.load(std::memory_order_relaxed) != turn) return false;
     std::memcpy(static_cast<void*>(&value), copy.data(), sizeof value);

@@ -17,36 +17,36 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A value that can pass through a `batch_queue`: small and trivial, such as a number or a handle,
-/// but not an owner.
+/// A value that can pass through a `batch_queue`: small and trivial, such as a number or a
+/// non-owning handle.
 template <class T>
 concept queue_ticket = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
                        std::is_default_constructible_v<T> && sizeof(T) <= 64;
 
 struct ticket_ring_access;
 
-/// A bounded first-in-first-out ring of tickets for any number of producers and consumers. No call
-/// blocks: `batch_queue` adds the waiting. The constructor allocates all memory.
+/// A bounded first-in-first-out ring of tickets for any number of producers and consumers. Calls
+/// never block, and `batch_queue` adds waiting. The constructor allocates all memory.
 ///
 /// All operations are lock-free: a thread that is suspended inside a call blocks no other thread.
-/// As the only exception, another push may be refused although the ring is not full while `spare`
-/// or more producers are suspended inside `try_push`.
+/// The only exception is that a push may fail although the ring is not full, while `spare` or more
+/// producers are suspended inside `try_push`.
 ///
 /// The ring is an array of entries. Positions count pushes. Position p belongs to entry p modulo
-/// the length, and a push fills the entry by a compare-and-swap on its word (P. Tsigas and Y.
-/// Zhang, SPAA 2001). The word contains the position for which the entry was filled last and the
-/// number of the cell that holds the ticket, so a ticket may be larger than a word, as in SCQ (R.
-/// Nikolaev, DISC 2019). SCQ finds free cells with a second ring; here each cell stores the head
-/// position at which it becomes free. The tail is only a hint, because the words show which
+/// the length, and a push fills the entry with a compare-and-swap on its word (P. Tsigas and Y.
+/// Zhang, SPAA 2001). The word contains the last filled position of the entry and the index of the
+/// cell that holds the ticket. Therefore a ticket may be larger than a word, as in SCQ (R.
+/// Nikolaev, DISC 2019). SCQ finds free cells with a second ring, whereas here each cell stores the
+/// head position at which it becomes free. The tail is only a hint, because the words show which
 /// positions are filled. Positions have 64 bits and do not repeat, so a compare-and-swap never
 /// mistakes an old word.
 template <queue_ticket T, class Atomics = std_atomics>
 class ticket_ring {
  public:
-  /// Minimum number of cells in addition to the capacity. A producer holds a cell during a push.
+  /// Minimum number of cells in addition to the capacity. A producer occupies a cell during a push.
   static constexpr std::size_t spare = 64;
 
-  /// Creates an empty ring for `capacity` tickets, at least 1. Tests pass a `first` position.
+  /// Creates an empty ring for `capacity` tickets, at least 1. Tests specify the position `first`.
   explicit ticket_ring(std::size_t capacity, std::uint64_t first = 0)
       : capacity_(static_cast<std::int64_t>(capacity)),
         mask_(std::bit_ceil(capacity + spare) - 1),
@@ -62,12 +62,12 @@ class ticket_ring {
   }
   ticket_ring(ticket_ring&&) = delete;
 
-  /// Appends a ticket. Returns false if the ring holds `capacity` tickets. Any thread may call
+  /// Appends a ticket. Returns false if the ring contains `capacity` tickets. Any thread may call
   /// this.
   bool try_push(const T& ticket) noexcept {
     std::uint64_t tail = tail_.value.position.load(std::memory_order_relaxed);
-    // Each load of a head is an acquire: if a cell is free by this head, the producer writes to it
-    // after the consumer that moved the head has read it.
+    // Each load of a head is an acquire. If a cell is free according to this head, the producer
+    // writes to it after the consumer that moved the head has read it.
     std::uint64_t head = tail_.value.known_head.load(std::memory_order_acquire);
     claim mine;
     for (;;) {
@@ -78,8 +78,7 @@ class ticket_ring {
       }
       entry& last = entry_at(tail);
       std::uint64_t word = last.word.load(std::memory_order_relaxed);
-      // The tail may lag: its entry may be filled for this position or for a position of a later
-      // lap.
+      // The tail may lag, so that its entry is already filled for this position or for a later lap.
       const std::uint64_t filled = first_of_lap(word) | (tail & mask_);
       if (static_cast<std::int64_t>(filled - tail) >= 0) {
         tail = filled + 1;
@@ -87,16 +86,16 @@ class ticket_ring {
       }
       if (!mine.is_made) {
         if (!make(mine, tail, head)) {
-          // If no other push has finished in the meantime, unfinished pushes hold all free cells.
+          // If no other push has finished in the meantime, unfinished pushes occupy all free cells.
           if (last.word.load(std::memory_order_relaxed) == word) return give_up(mine, tail);
           continue;
         }
         entry_at(mine.cell).write(ticket);
       }
-      // Release publishes the ticket and everything that its producer wrote before. Sequentially
-      // consistent order, as in `try_pop`, ensures that a thread that changes the ring and then
-      // checks for sleepers, and a thread that announces its sleep and then checks the ring, cannot
-      // miss each other.
+      // Release publishes the ticket and all earlier writes of its producer. Sequentially
+      // consistent order, as in `try_pop`, ensures that no wake-up is lost between a thread that
+      // changes the ring and then checks for sleepers, and a thread that announces its sleep and
+      // then checks the ring.
       if (last.word.compare_exchange_strong(word, first_of_lap(tail) | mine.cell,
                                             std::memory_order_seq_cst, std::memory_order_relaxed)) {
         free_from_[mine.cell].store(tail + 1, std::memory_order_release);
@@ -106,7 +105,7 @@ class ticket_ring {
     }
   }
 
-  /// Removes the oldest ticket. Returns false if the ring is empty, in which case `ticket` is
+  /// Removes the oldest ticket. Returns false if the ring is empty, and then leaves `ticket`
   /// unspecified. Any thread may call this.
   bool try_pop(T& ticket) noexcept {
     std::uint64_t head = head_.value.load(std::memory_order_seq_cst);
@@ -119,7 +118,7 @@ class ticket_ring {
         continue;
       }
       entry_at(word).read(ticket);  // valid only if the head has not moved afterwards
-      // Release orders the next writer of the cell after this read.
+      // Release orders the next write to the cell after this read.
       if (head_.value.compare_exchange_strong(head, head + 1, std::memory_order_seq_cst,
                                               std::memory_order_relaxed)) {
         return true;
@@ -143,18 +142,18 @@ class ticket_ring {
   using atomic = typename Atomics::template atomic<U>;
 
   static constexpr std::size_t words = (sizeof(T) + 7) / 8;
-  static constexpr std::uint64_t never = std::uint64_t{1} << 62;  // no head advances by as much
+  static constexpr std::uint64_t never = std::uint64_t{1} << 62;  // no head advances that far
 
-  // An entry and the cell with the same number. The two share a cache line, because the ticket of a
+  // An entry and the cell with the same index. Both share a cache line, because the ticket of a
   // position is usually in the cell of its entry.
   struct entry {
-    // The position for which the entry was filled last. The low bits, which are the same for all
-    // positions of an entry, hold the number of the cell with the ticket. Invariant: the position
-    // grows by one lap at a time, and no position is filled before its predecessor.
+    // The last filled position of the entry. The low bits, which are the same for all positions of
+    // an entry, contain the index of the cell with the ticket. Invariant: the position grows by one
+    // lap at a time, and no position is filled before its predecessor.
     atomic<std::uint64_t> word;
-    // The cell. Invariant: only the producer that claimed the cell writes. A read is valid only if
-    // the head has not passed the ticket's position afterwards. Invalid reads may race with a
-    // write, so the words are atomic.
+    // The cell. Invariant: only the producer that claimed the cell writes to it. A read is valid
+    // only if the head has not passed the ticket's position afterwards. Invalid reads may race with
+    // a write, so the words are atomic.
     std::array<atomic<std::uint64_t>, words> ticket;
 
     void write(const T& from) noexcept {
@@ -170,18 +169,19 @@ class ticket_ring {
   };
 
   struct tail_end {
-    // A position at or before the first unfilled position. A producer that was suspended may set
-    // the value back, in which case the next producer skips the filled positions, at most one lap.
+    // A position not after the first unfilled position. A producer that was suspended may set the
+    // value back. The next producer then skips the filled positions, at most one lap.
     atomic<std::uint64_t> position;
-    // A head that a producer has loaded. Invariant: at or before the head, so if the ring has room
-    // by this value, it has room. Producers load the head itself only if the ring seems full.
+    // A head that a producer has loaded. Invariant: not after the head, so if the ring has room
+    // according to this value, it has room. Producers load the head itself only if the ring seems
+    // full.
     atomic<std::uint64_t> known_head;
   };
 
   // A cell that a push has claimed.
   struct claim {
     std::uint64_t cell = 0;
-    std::uint64_t before = 0;  // the value of `free_from_` before the claim
+    std::uint64_t before = 0;  // value of `free_from_` before the claim
     bool is_made = false;
   };
 
@@ -191,8 +191,8 @@ class ticket_ring {
   [[nodiscard]] std::uint64_t first_of_lap(std::uint64_t position) const noexcept {
     return position & ~mask_;
   }
-  // Returns the laps from `position` to the position for which the entry was last filled: negative
-  // if the entry was filled in an earlier lap, positive if in a later lap.
+  // Returns the number of laps from `position` to the last filled position of the entry. The result
+  // is negative if the entry was last filled in an earlier lap, and positive if in a later lap.
   [[nodiscard]] std::int64_t laps_ahead(std::uint64_t word, std::uint64_t position) const noexcept {
     return static_cast<std::int64_t>(first_of_lap(word) - first_of_lap(position));
   }
@@ -214,7 +214,7 @@ class ticket_ring {
     }
     return false;
   }
-  // Finishes a refused push: frees its cell, and stores the tail so that the next push need not
+  // Finishes a failed push. Frees its cell, and stores the tail so that the next push need not
   // search for it.
   bool give_up(const claim& mine, std::uint64_t tail) noexcept {
     if (mine.is_made) free_from_[mine.cell].store(mine.before, std::memory_order_release);
@@ -225,13 +225,13 @@ class ticket_ring {
   std::int64_t capacity_;
   std::uint64_t mask_;
   std::vector<entry> entries_;
-  // For each cell, the head at which the cell becomes free, or a value `never` beyond the tail
-  // while a push holds the cell. Invariant: a thread claims a cell by replacing a value that the
-  // head has reached. After that, only that thread writes the cell and changes the value. Stored
+  // For each cell, the head at which the cell becomes free, or `never` beyond the tail while a push
+  // occupies the cell. Invariant: a thread claims a cell by replacing a value that the head has
+  // reached. After that, only that thread writes to the cell and changes the value. Stored
   // separately from the entries, so that consumers, which do not need it, do not take its cache
-  // lines from the producers.
+  // lines from producers.
   std::vector<atomic<std::uint64_t>> free_from_;
-  own_line<atomic<std::uint64_t>> head_;  // the position to pop next. Invariant: it only grows
+  own_line<atomic<std::uint64_t>> head_;  // the next position to pop. Invariant: it only grows
   own_line<tail_end> tail_;
 };
 

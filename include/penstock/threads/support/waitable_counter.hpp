@@ -10,16 +10,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A 32-bit number that threads can wait for: they spin briefly, yield, and then sleep in the
-/// kernel. The number has 32 bits because a futex does.
+/// A 32-bit counter on which threads can wait. Waiting threads spin briefly, yield, and then sleep
+/// in the kernel. The counter has 32 bits because a futex has 32 bits.
 ///
 /// A thread that has waited for a value sees everything that was written before the `store` or
-/// `advance` that set the value. That call may still access the number when the waiting thread
-/// continues, so the number must outlive the call.
+/// `advance` that set the value. That call may still access the counter when the waiting thread
+/// continues, so the counter must outlive the call.
 template <class Atomics = std_atomics>
 class basic_waitable_counter {
  public:
-  /// Creates a number with an initial `value`.
+  /// Creates a counter with the initial value `value`.
   constexpr explicit basic_waitable_counter(std::uint32_t value = 0) noexcept : value_(value) {}
 
   /// Returns the value.
@@ -27,40 +27,40 @@ class basic_waitable_counter {
     return value_.load(std::memory_order_acquire);
   }
 
-  /// Sets the value and wakes all sleepers. Makes a system call only if there is a sleeper.
+  /// Sets the value and wakes all sleeping threads. Makes a system call only if a thread sleeps.
   void store(std::uint32_t value) noexcept {
     value_.store(value, std::memory_order_seq_cst);
     wake();
   }
 
-  /// Adds one and wakes all sleepers. Any thread may call this.
+  /// Adds one and wakes all sleeping threads. Any thread may call this.
   void advance() noexcept {
     advance_quietly();
     wake();
   }
 
-  /// Adds one. Sleepers keep sleeping until a thread calls `wake`; waiters that are still awake see
-  /// the new value.
+  /// Adds one. Sleeping threads continue to sleep until a thread calls `wake`. Waiting threads that
+  /// are awake see the new value.
   void advance_quietly() noexcept { value_.fetch_add(1, std::memory_order_seq_cst); }
 
-  /// Adds one and wakes `count` sleepers, or all if there are fewer, with one system call. Use it
-  /// if any waiter can do the work and there is work for `count` of them. Waiters that are still
-  /// awake see the new value too.
+  /// Adds one and wakes up to `count` sleeping threads with one system call. Suits waiters of which
+  /// any can do the work, if there is work for `count` of them. Waiting threads that are awake see
+  /// the new value too.
   void advance_waking(std::uint32_t count) noexcept {
     advance_quietly();
-    // A waiter that is about to sleep or has just been woken counts as a sleeper, in which case the
+    // A waiter that is about to sleep or was just woken counts as a sleeper. In that case the
     // kernel wakes another sleeper.
     if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify(count);
   }
 
-  /// Wakes all sleepers, so that they check the value again.
+  /// Wakes all sleeping threads, so that they check the value again.
   void wake() noexcept {
     if (sleepers_.load(std::memory_order_seq_cst) != 0) value_.notify_all();
   }
 
-  /// Waits until `done(value)` is true, and returns the value. `done` may also read other state, if
-  /// a `store` or `advance` follows each change of that state. Pass `yielding = false` if a long
-  /// wait is expected.
+  /// Waits until `done(value)` returns true, and returns the value. `done` may also read other
+  /// state, if a `store` or `advance` follows each change of that state. Pass `yielding = false` if
+  /// a long wait is expected.
   template <class Done>
   std::uint32_t wait(Done done, bool yielding = true) const noexcept {
     std::uint32_t value = load();
@@ -94,11 +94,11 @@ class basic_waitable_counter {
   static constexpr int yields = 8;
 
   typename Atomics::word value_;
-  // Number of threads that sleep, are about to, or have just been woken.
+  // Number of threads that sleep, are about to sleep, or were just woken.
   mutable typename Atomics::template atomic<std::uint32_t> sleepers_{0};
 };
 
-/// The counter on the standard library's atomics.
+/// A counter based on standard library atomics.
 using waitable_counter = basic_waitable_counter<>;
 
 }  // namespace detail

@@ -179,8 +179,8 @@ concept file_codec = requires(const C& codec, const std::string& path) {
   { codec.family() } -> std::convertible_to<std::string>;
 };
 
-/// A type-erased `file_codec`, or none. It keeps `mds_shards` independent of compression libraries.
-/// Copies share the codec.
+/// A type-erased `file_codec`, or none, which makes `mds_shards` independent of compression
+/// libraries. Copies share the codec.
 class mds_compression {
  public:
   /// A function that fills its argument with the next bytes of a file's uncompressed content.
@@ -237,8 +237,8 @@ struct mds_shards_options {
   /// If true, the constructor reads all shards and verifies their checksums from index.json (xxh64,
   /// sha1 or sha256).
   bool verify = false;
-  /// Number of threads that unpack, verify and open shards at construction. They end before the
-  /// constructor returns.
+  /// Number of threads that unpack, verify and open shards at construction. The threads end before
+  /// the constructor returns.
   std::size_t threads = 8;
   /// Number of shards that stay open. Each read from another shard opens and checks its file.
   std::size_t max_open = 512;
@@ -447,8 +447,8 @@ inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_
 /// index.json lists the shards in sample order. The constructor reads all offset tables, which
 /// occupy 4 bytes for each sample. Values are returned as stored: images as encoded files, arrays
 /// in C order, and unknown encodings such as "jpeg_array" unchanged. Pickled values are rejected.
-/// Compressed shards have no random access. They are therefore read in unpacked form, either from
-/// the same folder or from the folder `unpacked`, which the constructor fills.
+/// Compressed shards have no random access, so their unpacked files are read, either from the same
+/// folder or from the folder `unpacked`, which the constructor fills.
 ///
 /// Shards must not change while the object exists. Reading throws `file_changed` if the shard was
 /// modified, or if it is not among the `max_open` open shards and was replaced. Names in index.json

@@ -74,8 +74,8 @@ class group_cache {
   /// Calls `use(part, group)` for the group of each part. A part has the members `group` (an index)
   /// and `bytes`. `make(part)` creates a group that is not cached. Groups that other threads are
   /// making come last, so that this thread can make other groups in the meantime. Calls
-  /// `begin(part)` before each lookup. If several parts fail, throws the exception of the first one
-  /// in the list.
+  /// `begin(part)` before each lookup. If several parts fail, throws the exception of the first
+  /// failed part in the list.
   template <class Parts, class Begin, class Make, class Use>
   void get_each(const Parts& parts, const Begin& begin, const Make& make, const Use& use) {
     std::vector<const typename Parts::value_type*> late;

@@ -186,7 +186,7 @@ class shard_listing {
   struct kept_file {
     std::string name;
     std::string key;  // normalized by `plain_key`
-    tar_member file;  // its `name` is no longer valid
+    tar_member file;  // the member `name` is no longer valid
 
     [[nodiscard]] std::string_view extension() const { return split_component(name).extension; }
   };
@@ -471,7 +471,7 @@ class shard_index_words {
   [[nodiscard]] const tar_member& file() const noexcept { return file_; }
   /// Returns true if the current file is the first in its line.
   [[nodiscard]] bool is_first() const noexcept { return is_first_; }
-  /// Returns a description of the error in the text, or "" if there is none.
+  /// Returns a description of the error in the text, or "".
   [[nodiscard]] const std::string& problem() const noexcept { return problem_; }
   /// Returns the first block after the last file.
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
@@ -800,7 +800,7 @@ struct tar_shards_options {
   /// allocates memory.
   std::uint64_t max_bytes = std::uint64_t{1} << 30;
   /// Number of threads that list the shards at construction, so that several headers are read from
-  /// disk concurrently. They end before the constructor returns.
+  /// disk concurrently. The threads end before the constructor returns.
   std::size_t threads = 8;
   /// Number of shards that stay open. Each read from another shard opens and checks its file.
   std::size_t max_open = 512;
@@ -842,11 +842,11 @@ namespace detail {
 /// without a dot belong to no sample. Sample indices continue across shards, so any sampler
 /// shuffles over all shards. The option `duplicates` specifies the handling of repeated keys.
 ///
-/// The constructor lists samples from an archive's headers or from an index file. It uses an index
-/// that is not older than the archive, has plausible entries, and contains the last file. Otherwise
-/// all headers are read. Each read checks the header of its file. A wrong index therefore causes an
-/// error and never returns data of another size or path. The check ignores paths that are not ASCII
-/// or exceed 100 characters, because headers need not contain them.
+/// The constructor lists samples from an archive's headers or from an index file. The constructor
+/// uses an index that is not older than the archive, has plausible entries, and contains the last
+/// file. Otherwise all headers are read. Each read checks the header of its file. A wrong index
+/// therefore causes an error and never returns data of another size or path. The check ignores
+/// paths that are not ASCII or exceed 100 characters, because headers need not contain them.
 ///
 /// Shards must not change while the object exists. Replacing the file of an open shard has no
 /// effect, because the old file stays open. Reading throws `file_changed` if the shard was

@@ -50,8 +50,8 @@ struct fixed_steps {
   static std::size_t whole(number at) noexcept { return static_cast<std::size_t>(at >> 16); }
 };
 
-/// Floating-point steps. Pillow uses them if coordinates do not fit into 32 bits, or if the image
-/// is neither rotated nor sheared.
+/// Floating-point steps. Pillow uses them if coordinates do not fit into 32 bits, or for images
+/// without rotation and shear.
 struct double_steps {
   using number = double;
   static number from(double value) noexcept { return value; }

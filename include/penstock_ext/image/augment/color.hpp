@@ -73,7 +73,7 @@ inline std::uint64_t sum_of_greys(const pixels& picture) {
 }
 
 /// Returns `from + part * (to - from)`, clamped and truncated to a byte. The product is exact in
-/// double precision. It is therefore rounded to float only once, even if the compiler contracts
+/// double precision, so only one rounding to float occurs, even if the compiler contracts
 /// operations.
 inline std::uint8_t blended(int from, int to, float part) noexcept {
   const auto step = static_cast<float>(double{part} * (to - from));

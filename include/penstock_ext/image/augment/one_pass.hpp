@@ -178,7 +178,7 @@ inline constexpr std::size_t max_changes<grayscale> = 1;
 template <std::size_t MostChanges>
 struct drawn_pass {
   image_plan plan;                       ///< plan that is applied to the transformed image
-  const random_affine* turns = nullptr;  ///< the affine step, or null if there is none
+  const random_affine* turns = nullptr;  ///< the affine step, or null
   affine_change turn = {};               ///< the transformation drawn by `turns`
   std::array<color_step, MostChanges> colors = {};
   std::size_t changes = 0;  ///< number of elements used in `colors`
@@ -257,9 +257,9 @@ class one_pass {
     to_chw::require_planes(size, 3, out);
     const std::size_t plane = size.width * size.height;
     // Pixels that wait for the mean are stored as bytes in the last quarter of the float buffer.
-    // They are never overwritten before they are read: in an image of n pixels, the floats of pixel
-    // i end at or before byte 8 n + 4 (i + 1), and the bytes of pixel i + 1 begin at byte 9 n + 3
-    // (i + 1).
+    // These bytes are never overwritten before they are read. In an image of n pixels, the floats
+    // of pixel i end at or before byte 8 n + 4 (i + 1), and the bytes of pixel i + 1 begin at byte
+    // 9 n + 3 (i + 1).
     auto* const bytes = reinterpret_cast<std::uint8_t*>(out.data()) + plane * 9;
     const auto place = [&](std::size_t x, std::size_t y) {
       return bytes + (y * size.width + x) * 3;
@@ -316,7 +316,7 @@ class one_pass {
   }
 
   // Returns the index of the first change at or after `first` that needs a mean. Returns the number
-  // of changes if there is none.
+  // of changes if no such change follows.
   [[nodiscard]] static std::size_t next_mean(const drawn_pass& drawn, std::size_t first) noexcept {
     while (first < drawn.changes && !drawn.colors[first].needs_mean()) ++first;
     return first;

@@ -25,7 +25,7 @@ namespace detail {
 /// result, the sign, and one more bit for partial sums that exceed 1 before negative weights reduce
 /// them.
 inline constexpr int coefficient_bits = 22;
-/// Initial value of every weighted sum. It makes the final truncation round.
+/// Initial value of every weighted sum, with which the final truncation rounds to nearest.
 inline constexpr std::int32_t coefficient_half = 1 << (coefficient_bits - 1);
 
 /// A resize along one axis, from `length` pixels to `scaled` pixels. Only the `count` result pixels
@@ -335,7 +335,7 @@ struct column_sums_avx2 {
   column_sums_avx2 sums_2 = none;
   column_sums_avx2 sums_3 = none;
   for (std::size_t tap = 0; tap < taps; tap += 2, in += 2 * pitch) {
-    // If there is no next row, its coefficient is 0.
+    // The coefficient of a missing next row is 0.
     const std::uint8_t* const next = tap + 1 < taps ? in + pitch : in;
     const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
     const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));

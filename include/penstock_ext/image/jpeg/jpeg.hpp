@@ -326,8 +326,8 @@ struct jpeg_session {
 /// A region of an image in libjpeg. The decoded values equal the same region of the whole image.
 ///
 /// Subsampled color is interpolated from neighboring pixels. Therefore the decoder also decodes and
-/// drops two columns on each side and two rows above. It skips rows only from the first image row
-/// to the start of a row group, because libjpeg-turbo 2.1.5 has bugs in other skips.
+/// drops two columns on each side and two rows above. Rows are skipped only from the first image
+/// row to the start of a row group, because libjpeg-turbo 2.1.5 has bugs in other skips.
 ///
 /// All members are trivial, because `jpeg_session::run` executes the steps.
 struct jpeg_region {

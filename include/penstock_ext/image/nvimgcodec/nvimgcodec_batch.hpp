@@ -39,7 +39,7 @@ enum class nvimgcodec_backend : std::uint8_t {
 /// Options and limits of an `nvimgcodec_batch`.
 struct nvimgcodec_batch_options {
   /// Ordinal of the CUDA device to which pixels are written. If empty, the CPU decodes to host
-  /// memory, which requires neither a GPU nor a driver.
+  /// memory without a GPU or driver.
   std::optional<int> device = std::nullopt;
   /// Back end that decodes. An image that it cannot decode fails. `any` tries all back ends.
   nvimgcodec_backend backend = nvimgcodec_backend::any;

@@ -27,7 +27,7 @@ struct nvimgcodec_options {
 
 /// An `image_decoder` for JPEG, PNG, WebP, TIFF, JPEG 2000, BMP and PPM. Decodes images or regions
 /// to 8-bit RGB with the CPU back ends of nvImageCodec (0.9 or newer; CMake target
-/// `penstock::nvimgcodec`). Requires neither a GPU nor a driver.
+/// `penstock::nvimgcodec`). Does not require a GPU or driver.
 ///
 /// Decodes on the calling thread, without applying the EXIF orientation. Throws `image_truncated`,
 /// `image_corrupt`, `image_unsupported` or `image_too_large`, with offset 0 if the position is

@@ -13,8 +13,8 @@ class [[gnu::visibility("default")]] nvimgcodec_error : public error {
   using error::error;
 };
 
-/// Thrown if the requested GPU or back end is not available, for example because there is no
-/// driver, no such GPU, or no nvImageCodec extension for it.
+/// Thrown if the requested GPU or back end is not available, for example because the driver, the
+/// GPU, or its nvImageCodec extension is missing.
 class [[gnu::visibility("default")]] nvimgcodec_unavailable : public nvimgcodec_error {
  public:
   using nvimgcodec_error::nvimgcodec_error;

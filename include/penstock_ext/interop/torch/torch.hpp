@@ -34,8 +34,8 @@ concept gpu_lease = requires(const Batch& batch) {
   batch.device().ordinal();
 };
 
-/// Determines the device of a batch's tensors and the order of work on them. This definition is for
-/// host memory, where libtorch computes on the calling thread.
+/// Determines the device of a batch's tensors and the order of work on them. The primary template
+/// is for host memory, for which libtorch computes on the calling thread.
 /// `penstock_ext/interop/torch/torch_cuda.hpp` specializes it for GPUs.
 template <class Batch>
 struct torch_side {

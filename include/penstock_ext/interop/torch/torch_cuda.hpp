@@ -13,9 +13,9 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Establishes stream order on a GPU. The consumer is libtorch's current stream for this thread and
-/// the batch device. It waits for the batch copy, and the slot release is recorded on it. For work
-/// on other streams, call `shared_batch::also_used_on`. `record_stream` only supports libtorch's
-/// own memory. Such a stream must outlive the tensors, as libtorch's streams do.
+/// the batch device. That stream waits for the batch copy and records the slot release. For work on
+/// other streams, call `shared_batch::also_used_on`. `record_stream` only supports libtorch's own
+/// memory. Such a stream must outlive the tensors, as libtorch's streams do.
 template <class Batch>
   requires gpu_lease<Batch>
 struct torch_side<Batch> {

@@ -427,9 +427,9 @@ class block_cache {
       for (block_piece& one : pieces) {
         if (one.bytes || is_read_alone(one) || !one.awaited) continue;
         landed_.wait(lock, [&] { return one.awaited->bytes || one.awaited->has_failed; });
-        // If the other thread failed, this thread reads the block itself and receives the error. It
-        // must not wait for a third thread, because the last of many threads would then wait for as
-        // many failing reads.
+        // If the other thread failed, this thread reads the block itself and receives the error.
+        // Waiting for a third thread is not allowed, because the last of many threads would then
+        // wait for as many failing reads.
         one.bytes = one.awaited->bytes;
         one.waits = one.bytes != nullptr;
       }

@@ -172,7 +172,7 @@ class stream_core {
     }
     range_.close();
   }
-  /// Returns true in a child created by fork(), where the threads do not run.
+  /// Returns true in a child created by fork(), which does not have the threads.
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
   /// @name Thread-safe

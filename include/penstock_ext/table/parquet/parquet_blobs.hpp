@@ -97,8 +97,8 @@ class parquet_blobs {
     const auto [group, row] = find(index);
     return (*group).label(row);
   }
-  /// Returns the key of row `index`, or the file name and row index if there is no key column.
-  /// Throws the errors of `bytes`.
+  /// Returns the key of row `index`, or the file name and row index without a key column. Throws
+  /// the errors of `bytes`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     if (!shared_->options.columns.key.empty()) {
       const auto [group, row] = find(index);

@@ -82,10 +82,10 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
   return nvimgcodec_instance{made};
 }
 
-/// A memory pool for nvImageCodec. Freed memory is reused only on the stream where it was freed,
-/// because work on that stream may still access it. A loop over images of similar sizes therefore
-/// stops allocating after the first batches. Sizes are rounded up to powers of two, so that
-/// different images can share memory. Thread-safe.
+/// A memory pool for nvImageCodec. Freed memory is reused only on the stream that freed it, because
+/// work on that stream may still access it. A loop over images of similar sizes therefore stops
+/// allocating after the first batches. Sizes are rounded up to powers of two, so that different
+/// images can share memory. Thread-safe.
 class nvimgcodec_pool {
  public:
   /// Allocates up to `max` bytes in total with `take(bytes)`, which may throw. Frees memory with

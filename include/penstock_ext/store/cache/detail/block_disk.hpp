@@ -63,9 +63,9 @@ struct block_id {
 /// separately.
 inline constexpr std::size_t chunk_bytes = std::size_t{16} << 10;
 
-/// Header of a block file. It is followed by the store name, the object name, the chunk checksums
-/// and the block bytes. Integers are in native byte order. On a machine with a different byte
-/// order, `magic` does not match.
+/// Header of a block file. The header is followed by the store name, the object name, the chunk
+/// checksums and the block bytes. Integers are in native byte order. On a machine with a different
+/// byte order, `magic` does not match.
 struct block_header {
   static constexpr std::uint64_t expected_magic = 0x34'4b'4c'42'4b'54'53'50U;  // "PSTKBLK4"
 

@@ -22,11 +22,11 @@ namespace detail {
 inline constexpr std::uint64_t never = (std::numeric_limits<std::uint64_t>::max)();
 
 /// The cached blocks in eviction order. The block whose next use is farthest in the future, or
-/// never, is evicted first. This order is optimal for blocks of equal size (Belady 1966). Among
-/// blocks with the same next use, the least recently used block is evicted first. Not thread-safe.
+/// never, is evicted first, which is optimal for blocks of equal size (Belady 1966). Among blocks
+/// with the same next use, the least recently used block is evicted first. Not thread-safe.
 class eviction_order {
  public:
-  /// Inserts `block`, which has `bytes` bytes, as the most recently used block. Its next use is
+  /// Inserts `block`, which has `bytes` bytes, as the most recently used block, with the next use
   /// `next_use`. Updates the block if it is already present. If memory runs out, throws and does
   /// not insert the block.
   void hold(std::uint64_t block, std::uint64_t bytes, std::uint64_t next_use) {

@@ -28,7 +28,7 @@ struct s3_place {
 };
 
 /// Returns the key, secret and token in `settings`, which are a profile in a single file. Returns
-/// nothing if there is no key. Throws `file_format_error` for a key without a secret.
+/// nothing without a key. Throws `file_format_error` for a key without a secret.
 [[nodiscard]] inline std::optional<s3_credentials> keys_in(
     const std::optional<aws_settings>& settings) {
   if (!settings || settings->find("aws_access_key_id") == settings->end()) return std::nullopt;
