@@ -32,7 +32,7 @@ struct document_part {
 ///
 ///     // lengths[i] = length(indices[i]), for many documents at once
 ///     void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const;
-///     // a hint for the next reads: first one token of each of several documents, later a whole part
+///     // a hint for the next reads: first one token of each document, later a whole part
 ///     void prefetch(std::span<const document_part> parts) const noexcept;
 ///
 /// `bytes(index, buffer)` returns `length(index) * token_bytes()` bytes in native byte order, at
