@@ -26,7 +26,7 @@ struct recovering;
 /// Actions for a sample that cannot be read.
 enum class error_action {
   rethrow,  ///< rethrows the dataset's exception with the affected batch, which ends the range
-  /// replaces the sample by another sample, so that batch sizes do not change on any rank
+  /// Replaces the sample with another sample, so that batch sizes do not change on any rank.
   replace,
   skip,  ///< omits the sample, so that the batch is shorter; counted in `batch_info::skipped`
 };
@@ -154,7 +154,7 @@ namespace detail {
 
 /// Counts to which the limits of an `error_policy` apply.
 struct judged_samples {
-  /// number of sample positions in batches that the consumer received
+  /// Number of sample positions in batches that the consumer received.
   std::uint64_t requested = 0;
   std::uint64_t lost = 0;  ///< number of those positions whose sample was replaced or skipped
 };

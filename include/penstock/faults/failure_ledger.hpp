@@ -65,7 +65,7 @@ struct failure_report {
   std::uint64_t recovered = 0;     ///< number of samples read by a retry
   std::uint64_t replaced = 0;      ///< number of positions filled by a substitute
   std::uint64_t skipped = 0;       ///< number of positions omitted from batches
-  /// number of failed reads of samples that did not fit into `samples`
+  /// Number of failed reads of samples that did not fit into `samples`.
   std::uint64_t dropped = 0;
   bool misses_known = false;  ///< true if quarantined samples did not fit into `samples`
 

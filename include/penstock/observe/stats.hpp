@@ -107,7 +107,7 @@ struct duration_stats {
       if (later.counts[bucket] != 0) top = bucket;
     }
     later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
-    // Only the bucket of the longest duration in the difference is known.
+    // In a difference, only the bucket of the longest duration is known.
     const std::uint64_t max = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
     if (detail::log_buckets::of(later.longest_ticks) != top || max == 0) later.longest_ticks = max;
     return later;
@@ -386,7 +386,7 @@ namespace detail {
 struct loader_stats {
   std::uint64_t loader = 0;         ///< identifies the loader, or in a sum all loaders
   std::chrono::nanoseconds age{0};  ///< time span
-  /// number of worker threads, or in a sum of all loaders
+  /// Number of worker threads, or in a sum of all loaders.
   std::size_t workers = 0;
   bool workers_are_automatic = false;       ///< true if `workers` is a maximum
   stats_clock clock = stats_clock::steady;  ///< clock of all times
@@ -394,7 +394,7 @@ struct loader_stats {
   bool clock_has_stepped = false;
 
   read_stats read;  ///< reads of the workers, or of the consumer without workers
-  /// time of each batch from opening (including order and lengths) to completion
+  /// Time of each batch from opening (including order and lengths) to completion.
   duration_stats batches;
 
   wait_stats wait_for_slot;    ///< worker waits because all slots are full or leased
@@ -516,7 +516,7 @@ struct transfer_stats {
   std::uint64_t copies = 0;   ///< number of batches whose copy was queued
   std::uint64_t samples = 0;  ///< number of samples in the copied batches
   std::uint64_t bytes = 0;    ///< size of the copied samples in bytes
-  /// number of batches that the device reads directly from host slots
+  /// Number of batches that the device reads directly from host slots.
   std::uint64_t zero_copies = 0;
   std::uint64_t transforms = 0;  ///< number of batches whose device transform was queued
 

@@ -20,7 +20,7 @@ inline namespace PENSTOCK_ABI {
 /// A file and its label.
 struct blob_entry {
   std::string path;
-  std::int64_t label = 0;  ///< Any value.
+  std::int64_t label = 0;
 };
 
 /// Options of a `blob_list`.

@@ -35,7 +35,7 @@ struct run_record {
   loader_state state;
   std::uint64_t rank = 0;
   std::uint64_t size = 1;
-  /// batch size of this rank, or 0 if unknown
+  /// Batch size of this rank, or 0 if unknown.
   std::uint64_t share = 0;
 };
 

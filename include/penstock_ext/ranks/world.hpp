@@ -250,7 +250,7 @@ void refuse_unknown_launcher(const Environment& read) {
 }
 
 /// Throws `world_error` if the PMIx rank differs from the rank of the launcher `chosen`. In a Slurm
-/// job, srun sets PMIX_RANK too, and other launchers pass it on.
+/// job, srun also sets PMIX_RANK, and other launchers inherit the variable.
 template <class Environment>
 void require_rank_of_pmix(const launcher_values& chosen, const Environment& read) {
   const std::optional<std::string> rank = read("PMIX_RANK");

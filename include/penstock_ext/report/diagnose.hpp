@@ -39,7 +39,7 @@ enum class bottleneck {
 struct diagnosis {
   bottleneck limit = bottleneck::nothing;
   double waiting = 0;  ///< share of time in which the loop waits
-  /// share spent waiting for a batch, or reading it without workers
+  /// Share spent waiting for a batch, or reading it without workers.
   double for_batches = 0;
   double for_copies = 0;           ///< share spent waiting for copies
   double for_leases = 0;           ///< share spent waiting for leases to end

@@ -23,9 +23,9 @@ inline namespace PENSTOCK_ABI {
 
 /// Specifies the action of a `mixture` when a part is exhausted.
 enum class exhausted_part_policy {
-  /// starts the part's next epoch in a new order; continues across epochs of the mixture
+  /// Starts the part's next epoch in a new order; continues across epochs of the mixture.
   repeat,
-  /// ends the epoch at the part's next turn, so that the shortest epoch limits all epochs
+  /// Ends the epoch at the part's next turn, so that the shortest epoch limits all epochs.
   end,
   stop_sampling,  ///< continues without the part; an epoch has each sample of each part once
 };
@@ -122,7 +122,7 @@ struct mixture_plan {
 
   mixture_options options;
   std::vector<std::uint64_t> sizes;  ///< sizes of the parts
-  /// starts of the parts in their `concat`, followed by the end
+  /// Starts of the parts in their `concat`, followed by the end.
   std::vector<std::uint64_t> begins{0};
   permutation_family shuffles{{.seed = options.seed, .epoch = 0, .stage = mixture_stage}};
   std::vector<std::uint64_t> seeds;  ///< for each part, `seed + e` selects the bijection of epoch e

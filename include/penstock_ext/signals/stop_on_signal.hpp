@@ -28,7 +28,7 @@
 
 /// State that exists once in a process, because a signal has only one handler. Translation units
 /// with and without `PENSTOCK_COMPILED` share it, so it is declared outside the inline namespace
-/// and consists of standard types. If its layout changes, it needs a new name.
+/// and consists of standard types. If the layout changes, the type needs a new name.
 namespace penstock::per_process {
 
 /// State that signal handlers share with the threads that wait for signals. The object is

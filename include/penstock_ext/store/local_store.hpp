@@ -117,7 +117,7 @@ struct ring_calls {
 /// An open file of a `local_store`.
 struct open_file_pair {
   descriptor cached;  ///< descriptor for reads through the page cache
-  /// descriptor for reads that bypass the page cache; negative if disabled or unsupported
+  /// Descriptor for reads that bypass the page cache; negative if disabled or unsupported.
   descriptor direct;
   file_stamp stamp;  ///< file state when the store first opened it
 

@@ -45,7 +45,7 @@ struct ArrowArray {
   std::int64_t n_children;  ///< number of child arrays
   const void** buffers;     ///< buffers, whose sizes are not part of the ABI
   struct ArrowArray** children;
-  /// dictionary values if the array stores indices, otherwise null
+  /// Dictionary values if the array stores indices, otherwise null.
   struct ArrowArray* dictionary;
   void (*release)(struct ArrowArray*);  ///< frees the array; null after release
   void* private_data;                   ///< private data of the producer

@@ -127,7 +127,7 @@ class token_shard {
     }
     tokens_ = stored_tokens_of(file_.bytes(), file_.path(), options.header);
     const std::uint64_t tokens = tokens_.bytes.size() / tokens_.token_bytes;
-    // A window also needs the token after it, which is the first token of the next window.
+    // A window also contains the first token of the next window.
     const std::uint64_t windows = tokens == 0 ? 0 : (tokens - 1) / length_;
     size_ = windows / options.whole_steps * options.whole_steps;
     if (size_ != 0) return;

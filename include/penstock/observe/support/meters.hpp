@@ -258,7 +258,8 @@ class read_meter {
   [[nodiscard]] std::uint64_t value_bytes() const noexcept { return values_.value(); }
   /// Returns the number of timed samples.
   [[nodiscard]] std::uint64_t timed() const noexcept { return timed_.value(); }
-  /// Returns the ticks of the timed chunks. `transform_ticks` is the part spent in transforms.
+  /// Returns the total ticks of the timed chunks, of which `transform_ticks` were spent in
+  /// transforms.
   [[nodiscard]] std::uint64_t timed_ticks() const noexcept { return timed_ticks_.value(); }
   [[nodiscard]] std::uint64_t transform_ticks() const noexcept { return transform_ticks_.value(); }
   /// Returns the times of individual samples.

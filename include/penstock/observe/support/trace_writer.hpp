@@ -85,7 +85,7 @@ struct traced_event {
   std::uint64_t end = 0;        ///< in ticks
   std::uint64_t epoch = 0;      ///< epoch of the batch; for a setting, the number of workers
   std::uint64_t batch = none;   ///< index of the batch in its epoch, or `none`
-  /// number of samples; for a setting, the prefetch; for a depth, the number of slots
+  /// Number of samples; for a setting, the prefetch; for a depth, the number of slots.
   std::uint64_t samples = 0;
   std::uint64_t stage = 0;  ///< a `trace_stage`
 };

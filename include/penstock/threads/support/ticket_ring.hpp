@@ -105,7 +105,7 @@ class ticket_ring {
     }
   }
 
-  /// Removes the oldest ticket. Returns false if the ring is empty, and then leaves `ticket`
+  /// Moves the oldest ticket into `ticket`. If the ring is empty, returns false and leaves `ticket`
   /// unspecified. Any thread may call this.
   bool try_pop(T& ticket) noexcept {
     std::uint64_t head = head_.value.load(std::memory_order_seq_cst);

@@ -251,8 +251,8 @@ class mds_summer {
   return nullptr;
 }
 
-/// Verifies the file against the fastest supported checksum in `sums`. Throws `file_corrupt` if
-/// they differ, `file_format_error` if no checksum is supported, and the read errors of the file.
+/// Verifies the file against the fastest supported checksum in `sums`. Throws `file_corrupt` after
+/// a mismatch, `file_format_error` if no checksum is supported, and the read errors of the file.
 inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
                         const std::string& remedy) {
   const mds_sum* const expected = comparable_sum(sums);

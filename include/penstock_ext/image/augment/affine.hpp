@@ -261,7 +261,7 @@ enum class affine_filter {
 /// Sampling options for transformed images. As in Pillow, shrinking does not antialias.
 struct affine_options {
   affine_filter filter = affine_filter::nearest;
-  /// value of pixels outside the image, for each channel
+  /// Value of pixels outside the image, for each channel.
   std::array<std::uint8_t, 4> fill{};
 };
 

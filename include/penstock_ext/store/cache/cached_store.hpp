@@ -121,7 +121,7 @@ struct block_claim {
   std::shared_ptr<block_flight> flight;
   std::shared_ptr<block_bytes> bytes = nullptr;
   bool is_from_disk = false;
-  /// true if the block may be written to disk; false if its file may exist
+  /// True if the block may be written to disk; false if its file may exist.
   bool may_be_written = true;
   std::uint64_t next_use = 0;  ///< next use, as known when the block was published
 };

@@ -475,7 +475,7 @@ class stream_core {
   const std::exception_ptr cancelled_;
   const std::exception_ptr gone_;
   worker_pool<body, waker> pool_;       // declared after the members that the threads use
-  std::stop_callback<cancel> on_stop_;  // last, because it uses the pool
+  std::stop_callback<cancel> on_stop_;  // declared last, because the callback uses the pool
 
   // Not inlined, because GCC 12 would warn about an uninitialized std::stop_source.
   [[gnu::noinline]] static std::stop_source new_turns() { return {}; }

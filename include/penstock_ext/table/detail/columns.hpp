@@ -601,8 +601,8 @@ class field_column {
   bool is_bytes_ = false;
 };
 
-/// Returns the end of the run of `indices` that starts at position `i` and whose samples are all in
-/// the `rows` rows starting at `first`. Sample `i` must be among those rows.
+/// Returns the end of the longest run of `indices`, starting at position `i`, whose samples are all
+/// in [first, first + rows). `indices[i]` must be in this range.
 [[nodiscard]] inline std::size_t run_end(std::span<const std::uint64_t> indices, std::size_t i,
                                          std::uint64_t first, std::uint64_t rows) noexcept {
   std::size_t end = i + 1;

@@ -165,7 +165,7 @@ struct content_range {
 struct http_answer {
   int status = 0;
   std::optional<std::uint64_t> length = std::nullopt;  ///< Content-Length
-  /// true if the response has a Content-Range header
+  /// True if the response has a Content-Range header.
   bool has_range = false;
   std::optional<content_range> range = std::nullopt;  ///< the parsed Content-Range, if valid
   std::string etag = {};
@@ -259,7 +259,7 @@ struct object_version {
   std::optional<std::uint64_t> size = std::nullopt;
   std::string etag = {};      ///< ETag as processed by `kept`, or "" if unknown
   std::string modified = {};  ///< Last-Modified as processed by `kept`
-  /// true if from a response with a body; a HEAD response may omit headers
+  /// True if from a response with a body; a HEAD response may omit headers.
   bool is_of_get = false;
 
   /// Returns `text`, or its start and a hash if it is very long.

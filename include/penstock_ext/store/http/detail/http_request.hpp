@@ -89,7 +89,7 @@ void set_if_taken(CURL* easy, ::CURLoption option, const Value& value) noexcept 
 /// retried, in which case `success` is false and `error` is empty.
 struct attempt_result {
   bool success = false;
-  /// true if HEAD returned no result, so that the first byte must be requested
+  /// True if HEAD returned no result, so that the first byte must be requested.
   bool retry_with_get = false;
   std::exception_ptr error = {};
   std::string reason = {};  ///< reason for a failure that may be retried
@@ -135,7 +135,7 @@ struct attempt_result {
 enum class request_kind {
   range,   ///< reads object bytes for the parts of a plan
   header,  ///< queries the object size with HEAD
-  /// queries the size in Content-Range by requesting the first byte, if HEAD returned none
+  /// Queries the size in Content-Range by requesting the first byte, if HEAD returned none.
   probe,
   page,  ///< reads a whole body, such as a listing page
 };

@@ -29,7 +29,7 @@ namespace detail {
 
 /// A setting in an AWS configuration file, or an environment variable that overrides it.
 struct aws_setting {
-  /// value, which starts with a line break if it is a list of indented settings
+  /// Value, which starts with a line break if it is a list of indented settings.
   std::string value = {};
   std::string path = {};   ///< file path or variable name
   std::size_t offset = 0;  ///< byte offset of the line
