@@ -277,8 +277,10 @@ struct token_plan {
     // unused.
     const std::uint64_t mixed =
         (std::min)(std::uint64_t{64}, values / 64 / std::max<std::uint64_t>(1, longest));
-    const std::uint64_t lightest = (mixed + windows - 1) / windows;  // positions of a stratum
-    std::vector<std::uint32_t> bounds;                               // bounds of the positions
+    // Minimum number of positions in a stratum.
+    const std::uint64_t lightest = (mixed + windows - 1) / windows;
+    // Length bound of each position.
+    std::vector<std::uint32_t> bounds;
     std::uint16_t before = 0;  // class of the previous position
     for (std::uint32_t place = 0; place * windows < samples(); ++place) {
       const std::uint16_t own = classes[ranked[static_cast<std::size_t>(place * windows)]];

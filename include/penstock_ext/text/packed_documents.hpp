@@ -134,8 +134,8 @@ class number_set {
 };
 
 /// Packs lengths into rows of equal capacity by best-fit decreasing: longest first, and equal
-/// lengths in input order. Each length goes into the row with the least sufficient room. Ties go to
-/// the most recently changed row. Uses only integers, so that the packing is the same on every
+/// lengths in input order. Assigns each length to the row with the least sufficient room. Ties go
+/// to the most recently changed row. Uses only integers, so that the packing is the same on every
 /// machine.
 ///
 /// Takes O(n log n) time for n lengths. Source: Johnson, Demers, Ullman, Garey, Graham, "Worst-case

@@ -52,7 +52,8 @@ class shared_value {
     std::memcpy(copy.data(), &value, sizeof value);
     const std::uint64_t turn = turn_.load(std::memory_order_relaxed);
     turn_.store(turn + 1, std::memory_order_relaxed);
-    // Each store is a release, so that a reader that loads one of the words also sees the odd turn.
+    // Each store is a release, so that a reader that loads one of the words also sees the odd turn
+    // count.
     for (std::size_t i = 0; i < words; ++i) words_[i].store(copy[i], std::memory_order_release);
     turn_.store(turn + 2, std::memory_order_release);
   }

@@ -167,7 +167,7 @@ enum class jpeg_failure : std::uint8_t {
     case JERR_CCIR601_NOTIMPL:
     case JERR_COMPONENT_COUNT:
     case JERR_CONVERSION_NOTIMPL:
-    // No rows, because a marker after the first scan specifies the row count.
+    // The image has no rows if a marker after the first scan specifies the row count.
     case JERR_EMPTY_IMAGE:
     case JERR_FRACT_SAMPLE_NOTIMPL:
     case JERR_NOTIMPL:

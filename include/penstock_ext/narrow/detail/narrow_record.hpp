@@ -175,7 +175,7 @@ struct retyped_record<record<Fields...>, Name, T> {
   using type = record<field_of<Fields>...>;
 };
 
-/// Returns the extents of a record that differs only in element types.
+/// Converts extents to those of a record that differs only in its element types.
 template <record_type Out, record_type In>
 [[nodiscard]] record_extents<Out> same_extents(const record_extents<In>& lengths) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {

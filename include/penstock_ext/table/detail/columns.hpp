@@ -423,7 +423,7 @@ class column_walk {
   }
 
   // Validates an array with `per_row` values for each row, and adds its offset. Throws if a value
-  // is null and nulls are refused. Otherwise stores the validity bitmap.
+  // is null and nulls are not allowed. Otherwise stores the validity bitmap.
   [[nodiscard]] array_part enter(array_part at, std::int64_t buffers, std::int64_t children,
                                  std::uint64_t per_row) {
     check_.require_array(*at.array, buffers, children, at.begin, at.count);

@@ -472,8 +472,8 @@ class http_request {
     const auto remedy = [&](const char* usual) {
       return found + ": " + (reported.remedy.empty() ? usual : reported.remedy);
     };
-    // Some servers do not support HEAD, or allow only GET. Also, only a GET response has a body that
-    // explains the failure.
+    // Some servers do not support HEAD or allow only GET. Also, only a GET response has a body,
+    // which explains the failure.
     if (kind == request_kind::header &&
         (status == 400 || status == 403 || status == 405 || status == 501)) {
       return {.retry_with_get = true};
