@@ -149,7 +149,7 @@ inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
 }
 
 /// Copies the samples `indices` of `data` to `out`, and prefetches the next rows. `data` must have
-/// `view` and `prefetch`. Throws the errors of `view`.
+/// `view` and `prefetch`. Throws the same errors as `view`.
 template <class Dataset, class Record>
 void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
                std::span<const std::uint64_t> indices, batch_view<Record> out,

@@ -194,7 +194,7 @@ class sharded {
     return keeps_remainder() ? all_.size(n) : size(n) * world();
   }
 
-  /// Returns the rank's order of an epoch. Throws the errors of the sampler.
+  /// Returns the rank's order of an epoch. Throws errors from the sampler.
   [[nodiscard]] detail::shard_order<detail::order_of<Sampler>> order(std::uint64_t n,
                                                                      std::uint64_t epoch) const {
     const std::uint64_t drawn = all_.size(n);

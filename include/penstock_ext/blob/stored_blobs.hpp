@@ -453,7 +453,7 @@ class stored_blobs {
 
   /// Returns blob `index`, read into `buffer`. If a `borrowable_store` returns its own memory,
   /// `buffer` holds the owner. Throws `index_error`, `file_format_error` if the blob exceeds
-  /// `max_bytes`, `file_truncated` if the object ends before `offset`, and the errors of the store.
+  /// `max_bytes`, `file_truncated` if the object ends before `offset`, and errors from the store.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const stored_blob& one = at(index);
     if (state_->reads_ahead()) {
@@ -517,7 +517,7 @@ class stored_blobs {
 
   /// Announces to a `planned_store`, such as a `cached_store`, that the blobs `indices` will each
   /// be read once, after the blobs of earlier calls. An empty list and the destructor withdraw all
-  /// announcements. Ignores indices out of range. Throws the errors of the store.
+  /// announcements. Ignores indices out of range. Throws errors from the store.
   void access_plan(std::span<const std::uint64_t> indices) const
     requires planned_store<Store>
   {

@@ -76,7 +76,7 @@ namespace detail {
 
 /// Reads each blob of `source` once and writes its CRC-32C to the file `path`. Each line has the
 /// form "1a2b3c4d KEY", but with two blanks. Call this while the data is known to be intact.
-/// `verified_blobs` compares later reads with the list. Throws the errors of the source,
+/// `verified_blobs` compares later reads with the list. Throws errors from the source,
 /// `option_error` if a key is empty or contains a line break, and `file_unwritable`. If the
 /// function throws, an existing file is unchanged.
 template <blob_source Source>
@@ -139,7 +139,7 @@ class verified_blobs {
   [[nodiscard]] std::uint64_t size() const { return source_.size(); }
 
   /// Returns blob `index` as returned by the source. Throws `file_corrupt` with both checksums if
-  /// the bytes do not match the list, and the errors of the source.
+  /// the bytes do not match the list, and errors from the source.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const std::span<const std::byte> found = source_.bytes(index, buffer);
     const std::uint32_t expected = sums_.at(static_cast<std::size_t>(index));

@@ -43,8 +43,8 @@ inline constexpr std::size_t cifar_image_bytes = std::size_t{3} * 32 * 32;
 /// Reads a CIFAR file in binary format. A row consists of one byte for each element of `labels`,
 /// followed by the image. Throws `file_truncated` if the file has no row or ends within a row.
 /// Throws `file_format_error` if a label is out of range or the file has another known format. Also
-/// throws the errors of the source. Allocates at most the file size plus 1 MiB, unless the file
-/// grows during the call.
+/// throws errors from the source. Allocates at most the file size plus 1 MiB, unless the file grows
+/// during the call.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_cifar(Source& source,
                                                 std::span<const cifar_label> labels) {
@@ -124,7 +124,7 @@ class cifar_dataset {
   explicit cifar_dataset(Paths&&... paths)
       : cifar_dataset(std::vector<std::string>{std::string(std::forward<Paths>(paths))...}) {}
 
-  /// Reads any number of files. Throws the errors of the constructor above.
+  /// Reads any number of files. Throws the same errors as the constructor above.
   explicit cifar_dataset(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
       require_new(path, paths);

@@ -101,7 +101,7 @@ class idx_file {
   explicit idx_file(std::string path) : idx_file(open_file, std::move(path)) {}
 
   /// Reads a file with an opener, as in `idx_file{gzip, "train-images-idx3-ubyte.gz"}`. Also throws
-  /// the errors of the opener's source.
+  /// errors from the opener's source.
   template <file_opener Open>
   idx_file(const Open& open, std::string path)
       : idx_file(open, std::move(path), [](const std::string&, const header&) {}) {}
@@ -260,8 +260,8 @@ class idx_dataset {
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(Paths&&... paths) : idx_dataset(open_file, std::forward<Paths>(paths)...) {}
 
-  /// Reads the files with `opener`, for example `gzip`. Throws the errors of the constructor above
-  /// and of the opener's sources.
+  /// Reads the files with `opener`, for example `gzip`. Throws the same errors as the constructor
+  /// above, and errors from the opener's sources.
   template <file_opener Open, std::convertible_to<std::string>... Paths>
     requires(sizeof...(Paths) == Record::size)
   explicit idx_dataset(const Open& open, Paths&&... paths)

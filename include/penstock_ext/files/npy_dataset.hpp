@@ -512,9 +512,9 @@ class npy_dataset : public detail::mapped_rows<Record> {
   explicit npy_dataset(const Paths&... paths) : npy_dataset(open_files({std::string(paths)...})) {}
 
   /// Opens the arrays `names` in an npz file. If `names` is empty, opens the arrays with the field
-  /// names. Throws the errors of the constructor above. Also throws `file_format_error` if an array
-  /// is missing or compressed, and `file_corrupt` if the archive directory is damaged or, with
-  /// `verify`, if an array is damaged.
+  /// names. Throws the same errors as the constructor above. Also throws `file_format_error` if an
+  /// array is missing or compressed, and `file_corrupt` if the archive directory is damaged or,
+  /// with `verify`, if an array is damaged.
   template <std::convertible_to<std::string>... Names>
     requires(sizeof...(Names) == Record::size || sizeof...(Names) == 0)
   explicit npy_dataset(const npz& archive, const Names&... names)

@@ -165,7 +165,8 @@ class raw_records : public detail::mapped_rows<Record> {
               const raw_records_options& options = {})
       : raw_records(mapped_file{path}, batch_layout<Record>{lengths, 1}, options) {}
 
-  /// Opens a file of records without dynamic extents. Throws the errors of the constructor above.
+  /// Opens a file of records without dynamic extents. Throws the same errors as the constructor
+  /// above.
   explicit raw_records(const std::string& path, const raw_records_options& options = {})
     requires(!Record::has_dynamic_extents)
       : raw_records(path, record_extents<Record>{}, options) {}

@@ -214,7 +214,7 @@ class shared_batch {
   }
   /// Makes `other` wait for the batch copy, and the slot release wait for `other` (see
   /// `device_batch::also_used_on`). A repeated stream waits again but is not recorded twice.
-  /// Thread-safe, serialized by a lock of the batch. Throws the errors of the lease.
+  /// Thread-safe, serialized by a lock of the batch. Throws errors from the lease.
   void also_used_on(stream_ref other) const
     requires detail::has_stream<Batch>
   {

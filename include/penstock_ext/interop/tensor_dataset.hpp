@@ -230,7 +230,7 @@ class imported_tensor {
       : imported_tensor(array_of(managed.get(), where), where) {
     owner_ = std::move(managed);
   }
-  /// Takes ownership of a tensor of the unversioned layout. Throws the errors of the other
+  /// Takes ownership of a tensor of the unversioned layout. Throws the same errors as the other
   /// constructor.
   imported_tensor(  // NOLINT: implicit, for the same reason
       dlpack::unversioned_ptr managed, std::string_view where = "from_dlpack")
@@ -303,7 +303,7 @@ class imported_tensor {
 };
 
 /// Imports a tensor from another library as samples with `Extents`:
-/// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`. Throws the errors of
+/// `ps::from_dlpack<float, 3, 224, 224>(std::move(tensor))`. Throws the same errors as
 /// `imported_tensor`.
 template <dlpack::element T, std::size_t... Extents>
 [[nodiscard]] imported_tensor<T, Extents...> from_dlpack(dlpack::managed_ptr managed) {

@@ -144,7 +144,7 @@ template <name Name, class Batch>
 /// Exports a field for work on the stream `consumer`, like `__dlpack__(stream)` in Python. The
 /// stream waits for the batch copy. The slot is reused only after all work that is queued on the
 /// stream when the lease ends (see `shared_batch::also_used_on`). The stream must outlive the
-/// lease. Throws the errors of the device without exporting anything.
+/// lease. Throws errors from the device without exporting anything.
 ///
 /// In Python, stream 1 is `cudaStreamLegacy` and stream 2 is `cudaStreamPerThread`, which is
 /// rejected. Stream -1 requests no wait and corresponds to the overload without a stream.

@@ -209,8 +209,8 @@ void require_same_run(const world& here, const loader_state& state, Exchange&& e
 ///
 /// Exchanges 88 bytes for each rank, or nothing in a world of one. Compares orders only at the
 /// start and the middle of two epochs, and does not compare file contents. All ranks must have the
-/// same byte order and library version. Throws `option_error` for an invalid world, and the errors
-/// of `loader.state_at`.
+/// same byte order and library version. Throws `option_error` for an invalid world, and errors from
+/// `loader.state_at`.
 template <stateful_loader Loader, rank_exchange Exchange>
 void require_same_run(const world& here, const Loader& loader, Exchange&& exchange) {
   detail::compare_runs(here, loader.state_at(batch_position{}), detail::share_of(loader), exchange);

@@ -122,7 +122,7 @@ class chrome_text {
 inline void write_chrome_trace(const trace_snapshot& trace, const std::string& path) {
   detail::write_report(path, "the trace", detail::chrome_text{trace}.text());
 }
-/// Writes the current trace of a recorder. Throws the errors of the overload above.
+/// Writes the current trace of a recorder. Throws the same errors as the overload above.
 inline void write_chrome_trace(const trace_recorder& recorder, const std::string& path) {
   write_chrome_trace(recorder.snapshot(), path);
 }

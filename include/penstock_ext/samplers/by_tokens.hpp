@@ -220,7 +220,7 @@ struct token_plan {
   std::uint64_t fingerprint = 0;          ///< hash of all lengths and options
 
   /// Creates the plan for `count` samples with `length(index)` values. Throws `option_error`, and
-  /// the errors of `length`.
+  /// errors from `length`.
   template <class Length>
   token_plan(std::uint64_t count, const Length& length, const by_tokens_options& by) : options(by) {
     require_valid(count);

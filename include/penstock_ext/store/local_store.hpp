@@ -148,7 +148,7 @@ class open_files {
     return direct_refused_.load(std::memory_order_relaxed);
   }
 
-  /// Returns the file `name`, which stays open while the result exists. Throws the errors of
+  /// Returns the file `name`, which stays open while the result exists. Throws the same errors as
   /// `root_folder::open`, and `file_changed` if the file has changed since it was first opened.
   [[nodiscard]] file open(std::string_view name) {
     {
@@ -747,14 +747,14 @@ class basic_local_store {
   }
 
   /// Returns the size and version of `object` (see `versioned_store`). The version contains the
-  /// inode and the modification time in nanoseconds. Throws the errors of `size_of`.
+  /// inode and the modification time in nanoseconds. Throws the same errors as `size_of`.
   [[nodiscard]] object_state state_of(std::string_view object) const {
     const detail::file_stamp stamp = state_->files.open(object)->stamp;
     return {stamp.size, std::to_string(stamp.seconds) + '.' + std::to_string(stamp.nanoseconds) +
                             ' ' + std::to_string(stamp.inode)};
   }
 
-  /// Reads one range on the calling thread. Throws the errors of `read_many`.
+  /// Reads one range on the calling thread. Throws the same errors as `read_many`.
   void read(const byte_range& range) const { state_->read({&range, 1}, true); }
 
   /// Reads all `ranges` concurrently. Throws the error of the first range that fails:

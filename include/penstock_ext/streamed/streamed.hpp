@@ -160,8 +160,8 @@ class streamed {
   using range_type = batch_range<flow>;
 
   /// Allocates slot memory and starts the threads. `fill` is moved in. Throws `option_error`,
-  /// `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, `std::system_error`, and the errors
-  /// of the device.
+  /// `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, `std::system_error`, and errors
+  /// from the device.
   template <stream_fill<Record> Fill>
   streamed(const Device& device, const record_extents<Record>& extents, Fill fill,
            const streamed_options& options = {})

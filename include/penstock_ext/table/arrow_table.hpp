@@ -520,7 +520,7 @@ class arrow_table {
     require_table(*content_);
     for (arrow_array& batch : batches) add(*content_, std::move(batch));
   }
-  /// Creates a table from one batch. Throws the errors of the constructor for several batches.
+  /// Creates a table from one batch. Throws the same errors as the constructor for several batches.
   arrow_table(arrow_schema schema, arrow_array batch)
       : arrow_table(std::move(schema), std::vector<arrow_array>{}) {
     add(*content_, std::move(batch));

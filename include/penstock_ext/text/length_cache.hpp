@@ -90,8 +90,8 @@ class length_cache {
       : file_(std::move(path)), head_(detail::lengths_header_of(file_.bytes(), file_.path())) {}
 
   /// Opens a length file that must contain `count` samples and the given dataset fingerprint.
-  /// Throws the errors of the other constructor, `length_mismatch`, and `file_format_error` if the
-  /// fingerprint differs.
+  /// Throws the same errors as the other constructor, `length_mismatch`, and `file_format_error` if
+  /// the fingerprint differs.
   length_cache(std::string path, std::uint64_t count, std::uint64_t fingerprint)
       : length_cache(std::move(path)) {
     if (count != size()) {
@@ -146,9 +146,10 @@ struct keep_lengths_options {
 /// killed. After a power failure the file may be damaged, which the checksum detects. Several
 /// processes may create the file concurrently, because they write the same content.
 ///
-/// Allocates 4 bytes for each sample during construction. Throws the errors of the `length_cache`
-/// constructor, for example if the file belongs to another dataset, and the first exception of
-/// `length`. Throws `option_error` for 0 workers, more than 2^60 samples, or a length above 2^32 -
+/// Allocates 4 bytes for each sample during construction. Throws the same errors as the
+/// `length_cache` constructor, for example if the file belongs to another dataset, and the first
+/// exception of `length`. Throws `option_error` for 0 workers, more than 2^60 samples, or a length
+/// above 2^32 -
 /// 1. Throws `file_unwritable` if the file cannot be written. If the folder is not writable, throws
 /// before the first call of `length`.
 template <class Length>

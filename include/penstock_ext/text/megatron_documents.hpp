@@ -264,7 +264,7 @@ class megatron_documents {
   [[nodiscard]] std::size_t token_bytes() const noexcept { return index_.token_bytes(); }
 
   /// Returns the number of tokens in document `index`, read from the index file only. Throws the
-  /// errors of `bytes`.
+  /// same errors as `bytes`.
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
     return place_of(index).size / index_.token_bytes();
   }
@@ -279,7 +279,7 @@ class megatron_documents {
   }
 
   /// Sets `lengths[i]` to `length(indices[i])`. Faster than single calls, because cache misses in
-  /// the index overlap. Throws the errors of `bytes`.
+  /// the index overlap. Throws the same errors as `bytes`.
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> lengths) const {
     constexpr std::size_t max = 64;
     for (std::size_t i = 0; i < indices.size(); i += max) {

@@ -321,8 +321,8 @@ class window_packer {
     return size == 0 ? 0 : (std::max)(size / window, std::uint64_t{1});
   }
 
-  /// Packs window `number`. Throws `document_error` if a document is too long, and the errors of
-  /// the documents.
+  /// Packs window `number`. Throws `document_error` if a document is too long, and errors from the
+  /// documents.
   [[nodiscard]] packed_window pack(std::uint64_t number) {
     packed_window made;
     made.row_length_ = options_.length;
@@ -448,7 +448,7 @@ class packed_row {
     ends_[0] = 0;
   }
 
-  /// Appends a piece. Throws the errors of the documents, and `document_error`.
+  /// Appends a piece. Throws errors from the documents, and `document_error`.
   template <token_documents Documents>
   void add(const Documents& documents, const packed_piece& piece, blob_buffer& buffer) {
     const std::span<const std::byte> bytes = documents.bytes(piece.document, buffer);
@@ -630,7 +630,7 @@ class packed_documents {
   static constexpr bool borrows = std::is_reference_v<Documents> || detail::borrows<Documents>;
 
   /// Packs `documents`. Throws `option_error` for invalid options or if the token size differs from
-  /// `sizeof(Token)`, `document_error` if a document is rejected, and the errors of the documents'
+  /// `sizeof(Token)`, `document_error` if a document is rejected, and errors from the documents'
   /// `length`.
   explicit packed_documents(Documents documents, const packing_options& options = {})
       : options_(detail::resolved_packing(options)),
@@ -691,8 +691,8 @@ class packed_documents {
     return hash.add_all(ends_).add_all(hashes_).value();
   }
 
-  /// Writes the rows `indices` to `out`. Throws `index_error`, `documents_changed`, and the errors
-  /// of the documents. Throws `document_error` if a document's length has changed, or if a token is
+  /// Writes the rows `indices` to `out`. Throws `index_error`, `documents_changed`, and errors from
+  /// the documents. Throws `document_error` if a document's length has changed, or if a token is
   /// not a valid label because it is negative, or 2^31 or more.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
@@ -776,7 +776,7 @@ class packed_documents {
 ///     loader feed{rows, order, {.batch_size = 8}};
 ///
 /// An lvalue is referenced and must outlive the result. `Token` is the document token type, an
-/// integer of 1, 2 or 4 bytes. Throws the errors of the `packed_documents` constructor.
+/// integer of 1, 2 or 4 bytes. Throws the same errors as the `packed_documents` constructor.
 template <std::integral Token = std::uint16_t, class Documents>
   requires token_documents<std::remove_cvref_t<Documents>>
 [[nodiscard]] auto pack_documents(Documents&& documents, const packing_options& options = {}) {

@@ -119,7 +119,7 @@ class token_shard {
   using record_type = window_record<Token>;
   static constexpr bool looks_ahead = true;
 
-  /// Opens the file `path`. Throws the errors of the `token_shards` constructor.
+  /// Opens the file `path`. Throws the same errors as the `token_shards` constructor.
   token_shard(std::string path, const token_shards_options& options)
       : file_(std::move(path)), length_(options.length) {
     if (options.check_format && !options.header.is_llmc) {
@@ -208,7 +208,7 @@ class token_shard {
   std::uint64_t size_ = 0;
 };
 
-/// Opens the files. Throws the errors of the `token_shards` constructor.
+/// Opens the files. Throws the same errors as the `token_shards` constructor.
 template <std::integral Token>
 [[nodiscard]] part_list<token_shard<Token>> opened_shards(const std::vector<std::string>& paths,
                                                           const token_shards_options& options) {

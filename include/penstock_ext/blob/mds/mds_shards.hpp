@@ -110,7 +110,7 @@ struct mds_shard {
 
 /// Opens the file `path` of the shard `entry`, which belongs to the index in `folder`. Verifies the
 /// checksum if `verify` is true. Throws `file_unreadable`, `length_mismatch` if the length differs,
-/// and the errors of `mds_offsets` and `require_sum`.
+/// and errors from `mds_offsets` and `require_sum`.
 [[nodiscard]] inline mds_shard open_mds_shard(const std::string& folder,
                                               const mds_shard_entry& entry, const std::string& path,
                                               bool verify) {
@@ -204,7 +204,7 @@ class mds_compression {
   explicit operator bool() const noexcept { return static_cast<bool>(open_); }
   /// Returns Mosaic's name of the compression, or "" if no codec is set.
   [[nodiscard]] const std::string& family() const noexcept { return family_; }
-  /// Opens a compressed file. A codec must be set. Throws the errors of the codec's source.
+  /// Opens a compressed file. A codec must be set. Throws errors from the codec's source.
   [[nodiscard]] reader open(const std::string& path) const { return open_(path); }
 
  private:
@@ -261,7 +261,7 @@ class unpacked_shards {
                   const mds_shards_options& options)
       : folder_(folder), entries_(entries), options_(options) {}
 
-  /// Unpacks missing shards, and returns the path of each shard. Throws the errors of the
+  /// Unpacks missing shards, and returns the path of each shard. Throws the same errors as the
   /// `mds_shards` constructor.
   [[nodiscard]] std::vector<std::string> paths() const {
     std::vector<std::string> all;
@@ -421,7 +421,8 @@ inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_
   entries = std::move(kept);
 }
 
-/// Opens the shards of the index in `folder`. Throws the errors of the `mds_shards` constructor.
+/// Opens the shards of the index in `folder`. Throws the same errors as the `mds_shards`
+/// constructor.
 [[nodiscard]] inline std::vector<mds_shard> open_mds_shards(
     const std::string& folder, std::span<const mds_shard_entry> entries,
     const mds_shards_options& options) {
@@ -522,15 +523,15 @@ class mds_shards {
     return value(find(index), blob_, buffer);
   }
 
-  /// Returns the value of sample `index` in the column `name`, read into `buffer`. Throws the
-  /// errors of `bytes`, and `option_error` if the column is missing or pickled.
+  /// Returns the value of sample `index` in the column `name`, read into `buffer`. Throws the same
+  /// errors as `bytes`, and `option_error` if the column is missing or pickled.
   [[nodiscard]] std::span<const std::byte> column(std::uint64_t index, std::string_view name,
                                                   blob_buffer& buffer) const {
     return value(find(index), readable_column(name, "name"), buffer);
   }
 
-  /// Returns the label of sample `index`. Throws the errors of `bytes`, and `file_format_error` if
-  /// the label is not a signed 64-bit integer.
+  /// Returns the label of sample `index`. Throws the same errors as `bytes`, and
+  /// `file_format_error` if the label is not a signed 64-bit integer.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const place at = find(index);
     if (!label_) return 0;

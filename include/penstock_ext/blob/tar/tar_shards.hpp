@@ -163,7 +163,7 @@ class shard_listing {
   /// no sample.
   void pass_link() noexcept { has_links_ = true; }
 
-  /// Ends the last sample. Throws the errors of `add`.
+  /// Ends the last sample. Throws the same errors as `add`.
   void finish() {
     if (!files_.empty()) take_extracted();
     end_sample();
@@ -516,7 +516,7 @@ class shard_index_words {
 };
 
 /// Lists the samples of an archive by reading all its headers. If `index` is not null, also builds
-/// the index text. Throws the errors of `tar_walk` and `shard_listing`.
+/// the index text. Throws the same errors as `tar_walk` and `shard_listing`.
 template <archive_bytes Source>
 void list_by_headers(const Source& archive, shard_listing& into, shard_index_text* index) {
   tar_walk walk{archive};
@@ -532,7 +532,7 @@ void list_by_headers(const Source& archive, shard_listing& into, shard_index_tex
 
 /// Lists the samples of an archive from its index text. Returns a description of the error in the
 /// text, or "". If the result is "", each listed file fits into the archive, and no other files
-/// follow. The content is checked when it is read. Throws the errors of `tar_walk` and
+/// follow. The content is checked when it is read. Throws the same errors as `tar_walk` and
 /// `shard_listing`.
 template <archive_bytes Source>
 [[nodiscard]] std::string list_by_index(const Source& archive, std::string_view text,
@@ -566,7 +566,7 @@ struct open_shard {
 
   /// Opens and lists the shard `path`. `index` is the index path, or "" for none. Uses an existing
   /// index. If no index can be used and `keep` is true, writes an index. Throws `file_unreadable`,
-  /// the errors of `tar_walk` and `shard_listing`, and `file_changed` if the archive was modified
+  /// errors from `tar_walk` and `shard_listing`, and `file_changed` if the archive was modified
   /// during the call.
   [[nodiscard]] static open_shard list(std::string path, const shard_wishes& wishes,
                                        const std::string& index, bool keep) {
@@ -856,7 +856,7 @@ namespace detail {
 /// Each sample occupies 24 bytes plus its key. Movable, not copyable. Reading is thread-safe.
 class tar_shards {
  public:
-  /// Opens and lists the shards of `pattern` (see `shard_paths`). Throws the errors of the
+  /// Opens and lists the shards of `pattern` (see `shard_paths`). Throws the same errors as the
   /// constructor below, and `option_error` if the pattern yields no path.
   template <std::convertible_to<std::string> Pattern>
   explicit tar_shards(const Pattern& pattern, const tar_shards_options& options = {})

@@ -77,7 +77,7 @@ std::uint64_t append_bytes(Source& source, std::vector<std::byte>& bytes, std::u
 }
 
 /// Returns the whole content of `source`. Throws `file_format_error` if the content is longer than
-/// `max_bytes`, and the errors of the source.
+/// `max_bytes`, and errors from the source.
 template <byte_source Source>
 [[nodiscard]] std::vector<std::byte> read_bytes(
     Source& source, std::uint64_t max_bytes = (std::numeric_limits<std::uint64_t>::max)()) {

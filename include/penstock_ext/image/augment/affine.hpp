@@ -408,7 +408,7 @@ class random_affine {
     return change;
   }
 
-  /// Draws a transformation and writes the transformed `in` to `out`. Throws the errors of
+  /// Draws a transformation and writes the transformed `in` to `out`. Throws the same errors as
   /// `affine`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const {
     affine(in, draw(in.size, random), out, options_.sampling);

@@ -229,7 +229,7 @@ class one_pass {
 
   /// Applies the steps to `in` and writes the result to `out`, which must not overlap `in`. Throws
   /// std::invalid_argument unless `in` and `out` have three channels and `out` has the result size.
-  /// Also throws the errors of the crop, such as `picture_too_small`.
+  /// Also throws errors from the crop, such as `picture_too_small`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const
     requires(!makes_planes)
   {
@@ -247,7 +247,7 @@ class one_pass {
 
   /// Applies the steps to `in` and writes the result to the planes `out`. Throws
   /// std::invalid_argument unless `in` has three channels and `out` has the result extents. Also
-  /// throws the errors of the crop.
+  /// throws errors from the crop.
   template <std::size_t C, std::size_t H, std::size_t W>
     requires(makes_planes)
   void operator()(const const_pixels& in, const tensor_view<float, C, H, W>& out,

@@ -110,7 +110,8 @@ class nvimgcodec_batch {
 
   /// Makes nvImageCodec allocate up to `options.max_memory` bytes from `device`. If `device` has an
   /// ordinal and the options specify no device, images are written to `device`. Throws
-  /// `option_error` if the options specify another device, and the errors of the other constructor.
+  /// `option_error` if the options specify another device, and otherwise the same errors as the
+  /// other constructor.
   template <device Device>
   explicit nvimgcodec_batch(const Device& device, const nvimgcodec_batch_options& options = {})
       : nvimgcodec_batch(on(device, options),
@@ -120,8 +121,8 @@ class nvimgcodec_batch {
   nvimgcodec_batch& operator=(nvimgcodec_batch&&) = delete;
 
   /// Decodes to host memory, and waits until all images are decoded. Throws std::logic_error if the
-  /// decoder writes to a GPU, because that requires a stream. Also throws the errors of the other
-  /// overload.
+  /// decoder writes to a GPU, because that requires a stream. Otherwise throws the same errors as
+  /// the other overload.
   std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures) {
     if (options_.device) {
       throw std::logic_error(

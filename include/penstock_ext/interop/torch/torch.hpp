@@ -75,7 +75,7 @@ inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
 namespace detail {
 
 /// Returns the field as a tensor that holds a handle of the batch. Stream order must already be
-/// established. Throws the errors of libtorch and `std::bad_alloc`, without keeping a handle.
+/// established. Throws errors from libtorch and `std::bad_alloc`, without keeping a handle.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
   using handle = shared_batch<Batch>;
@@ -135,7 +135,7 @@ template <class Batch>
 /// `penstock_ext/interop/torch/torch_cuda.hpp` establishes stream order.
 ///
 /// In addition to libtorch's own allocations, allocates once for the batch and once for each field.
-/// Throws `std::bad_alloc`, the errors of libtorch, and exceptions of the stream's work.
+/// Throws `std::bad_alloc`, errors from libtorch, and exceptions of the stream's work.
 template <name... Fields, class Batch>
   requires(sizeof...(Fields) > 0)
 [[nodiscard]] auto torch_tensors(Batch&& batch) {

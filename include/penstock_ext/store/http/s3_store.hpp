@@ -165,8 +165,8 @@ class s3_store {
   /// except in directory buckets. Sends one request for each thousand objects. Later responses are
   /// compared with the listed sizes.
   ///
-  /// Throws the errors of `read`. Throws `bad_response` if a response is not a listing or does not
-  /// continue the order of the previous page, or if more than a thousand consecutive pages are
+  /// Throws the same errors as `read`. Throws `bad_response` if a response is not a listing or does
+  /// not continue the order of the previous page, or if more than a thousand consecutive pages are
   /// empty.
   [[nodiscard]] std::vector<s3_object> list(std::string_view prefix = {}) const {
     const detail::http_target& bucket = client_->base();

@@ -233,7 +233,7 @@ class stream_core {
   }
 
   /// Returns the next batch, whose slot the caller then owns. If `waits` is true, waits for the
-  /// batch. Returns nothing at the end. Throws the errors of `fill`, `seek` and the device,
+  /// batch. Returns nothing at the end. Throws errors from `fill`, `seek` and the device,
   /// `leases_exhausted`, and `cancelled`. An error ends the range.
   [[nodiscard]] std::optional<taken> next(bool waits) {
     try {

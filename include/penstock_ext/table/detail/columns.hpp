@@ -544,7 +544,7 @@ class field_column {
     return found;
   }
 
-  /// Returns the rows of a batch. Throws the errors of `column_walk::rows`, and
+  /// Returns the rows of a batch. Throws the same errors as `column_walk::rows`, and
   /// `column_shape_mismatch`.
   [[nodiscard]] column_rows rows(const batch_place& of) {
     column_rows found = column_walk{plan_, of}.rows();
@@ -639,7 +639,7 @@ class table_columns {
 
   /// Returns the rows of a batch, indexed by field. `first_row` is the index of the batch's first
   /// row in the table. The first batch also determines extents that are not in the schema. Throws
-  /// the errors of `field_column::rows`.
+  /// the same errors as `field_column::rows`.
   [[nodiscard]] std::vector<column_rows> rows(const ArrowArray& batch, std::uint64_t first_row) {
     std::vector<column_rows> all;
     all.reserve(fields_.size());
@@ -764,7 +764,7 @@ template <class Record>
 class table_rows {
  public:
   /// `columns` are the columns of `table`. Row numbers in messages start at `first_row`. Throws the
-  /// errors of `table_columns::rows`.
+  /// same errors as `table_columns::rows`.
   table_rows(arrow_table table, table_columns& columns, std::uint64_t first_row)
       : table_(std::move(table)) {
     for (std::size_t i = 0; i < table_.batches(); ++i) {

@@ -92,13 +92,13 @@ class parquet_blobs {
     std::copy(found.begin(), found.end(), room.begin());
     return room;
   }
-  /// Returns the label of row `index`. Throws the errors of `bytes`.
+  /// Returns the label of row `index`. Throws the same errors as `bytes`.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const auto [group, row] = find(index);
     return (*group).label(row);
   }
   /// Returns the key of row `index`, or the file name and row index without a key column. Throws
-  /// the errors of `bytes`.
+  /// the same errors as `bytes`.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     if (!shared_->options.columns.key.empty()) {
       const auto [group, row] = find(index);

@@ -88,7 +88,7 @@ class parquet_dataset {
                              shared_->all.file_of(one).path()});
     }
   }
-  /// Opens one file. Throws the errors of the constructor for several files.
+  /// Opens one file. Throws the same errors as the constructor for several files.
   explicit parquet_dataset(const std::string& path, const parquet_options& options = {})
       : parquet_dataset(std::vector{path}, options) {}
 

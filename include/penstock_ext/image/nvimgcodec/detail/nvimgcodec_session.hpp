@@ -320,7 +320,7 @@ struct nvimgcodec_opened {
 };
 
 /// Opens an image of at most `max_pixels` pixels. Messages name `options` as the type of that
-/// option. Allocates memory only for the header. Throws the errors of an `image_decoder`.
+/// option. Allocates memory only for the header. Throws the same errors as an `image_decoder`.
 [[nodiscard]] inline nvimgcodec_opened nvimgcodec_open(nvimgcodecInstance_t instance,
                                                        std::span<const std::byte> bytes,
                                                        std::string_view key,

@@ -109,7 +109,7 @@ inline void require_object(std::string_view store, std::string_view object, bool
   return target;
 }
 
-/// Returns the URL of `object` in the store at `store`. Throws the errors of `require_object`.
+/// Returns the URL of `object` in the store at `store`. Throws the same errors as `require_object`.
 [[nodiscard]] inline http_target object_target(const http_target& store, std::string_view object,
                                                bool takes_any_name) {
   require_object(store.shown(), object, takes_any_name);

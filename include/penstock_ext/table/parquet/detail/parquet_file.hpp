@@ -187,7 +187,7 @@ class parquet_input final : public ::arrow::io::RandomAccessFile {
   }
 
   /// Reads `chunks` in few requests and caches them for `ReadAt`. Replaces the cached chunks.
-  /// Throws the errors of `parquet_bytes::read`.
+  /// Throws the same errors as `parquet_bytes::read`.
   ::arrow::Status hold(std::vector<parquet_chunk> chunks) {
     held_.clear();
     for (const parquet_chunk& request : requests_of(std::move(chunks))) {

@@ -99,7 +99,7 @@ struct s3_place {
 }
 
 /// Returns the credentials from the options or from `found_credentials`, or nothing if
-/// `options.anonymous` is true. Throws the errors of `found_credentials`. Also throws
+/// `options.anonymous` is true. Throws the same errors as `found_credentials`. Also throws
 /// `access_denied` if a credential is empty or contains a line break.
 [[nodiscard]] inline std::optional<s3_credentials> credentials_of(const s3_options& options,
                                                                   const aws_profile& profile,
