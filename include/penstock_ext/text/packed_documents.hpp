@@ -75,7 +75,7 @@ namespace detail {
     if (value >= 1 && value <= max) return;
     refuse_option(option, {"must be 1 to ", max, ", but is ", value});
   };
-  // So that positions and their end fit into int32.
+  // Positions and their end must fit into int32.
   constexpr std::size_t longest = (std::size_t{1} << 31U) - 2;
   require("length", options.length, longest);
   require("window", options.window, std::size_t{1} << 24U);

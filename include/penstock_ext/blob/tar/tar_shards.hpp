@@ -337,7 +337,7 @@ class shard_listing {
   const shard_wishes* wishes_;
   std::string line_key_;  // key of the previous file, as in wds2idx
   std::string key_;       // key of the current sample
-  // List of the current sample's extensions, for messages: ".jpg, .cls, ".
+  // Extensions of the current sample for messages, such as ".jpg, .cls, ".
   std::string found_;
   std::vector<found_file> run_;   // files of the current sample; empty between two samples
   std::vector<kept_file> files_;  // all files, with `take_last`

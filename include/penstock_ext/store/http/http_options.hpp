@@ -102,7 +102,7 @@ inline void require_option(bool holds, const char* option, const char* problem) 
 /// Throws `option_error` if an option is invalid.
 inline void require_sound(const http_options& options) {
   using std::chrono::milliseconds;
-  // Libcurl counts milliseconds in 31 bits.
+  // libcurl counts milliseconds in 31 bits.
   constexpr milliseconds max{std::chrono::hours{24 * 20}};
   const auto require_time = [&](milliseconds time, const char* option) {
     require_option(time > milliseconds{0} && time <= max, option,

@@ -173,7 +173,7 @@ class s3_store {
     std::vector<s3_object> all;
     std::set<std::string> tokens;
     std::string next;
-    // Consecutive empty pages, because a service may filter its results.
+    // Number of consecutive empty pages, which a service may return because it filters its results.
     std::size_t empty_pages = 0;
     do {
       // The query parameters are sorted by name, as the signature requires.

@@ -134,7 +134,7 @@ class nvimgcodec_pool {
     if (found == pieces_.end()) {
       if (bytes > max_ - taken_) return false;
       try {
-        // So that adding the allocated memory to `pieces_` cannot fail.
+        // Reserves capacity, so that adding the allocated memory to `pieces_` cannot fail.
         pieces_.reserve(pieces_.size() + 1);
         pieces_.push_back({take_(bytes), bytes, stream});
       } catch (...) {  // nvImageCodec returns the error as a status
@@ -383,7 +383,7 @@ struct nvimgcodec_opened {
 
 /// Selects the part `box` of an opened image.
 inline void nvimgcodec_choose(nvimgcodec_opened& picture, const image_box& box) {
-  // So that back ends without region support can decode a whole image.
+  // Does not select the whole image as a region, because some back ends do not support regions.
   if (box == image_box{0, 0, picture.info.size}) return;
   auto view =
       nvimgcodec_struct<nvimgcodecCodeStreamView_t>(NVIMGCODEC_STRUCTURE_TYPE_CODE_STREAM_VIEW);

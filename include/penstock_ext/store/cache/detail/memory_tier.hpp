@@ -88,7 +88,7 @@ class eviction_order {
     move_to(one, {next_use, std::get<1>(one.at), std::get<2>(one.at)});
   }
   void move_to(one_held& one, const place& to) {
-    // Extract does not allocate, so a failure cannot lose the block.
+    // `extract` does not allocate, so a failure cannot lose the block.
     auto node = order_.extract(one.at);
     node.value() = one.at = to;
     order_.insert(std::move(node));

@@ -138,7 +138,7 @@ class http_call {
   /// The caller waits here until all requests are done, a request has failed permanently, or
   /// `limit` has passed. Then the call is over. Returns true if all requests are done. Throws the
   /// exception of a failed request. After `limit`, throws the exception last passed to `record`, or
-  /// returns false without such an exception.
+  /// returns false if `record` was not called.
   [[nodiscard]] bool wait_until(deadline limit) {
     std::unique_lock lock{mutex_};
     const bool is_over = over_.wait_until(lock, limit, [this] { return is_over_.load(); });

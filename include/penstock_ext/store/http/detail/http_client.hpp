@@ -195,7 +195,7 @@ class http_transfers {
     ::curl_multi_remove_handle(multi_.get(), one->easy.get());
     if (has_succeeded) {
       ::curl_easy_reset(one->easy.get());
-      // Cannot throw, because capacity was reserved for all attempts.
+      // This cannot throw, because capacity was reserved for all attempts.
       idle_.push_back(std::move(one->easy));
     }
     one->easy.reset();

@@ -217,7 +217,7 @@ class http_request {
     set(handle, CURLOPT_SSL_VERIFYHOST, 2L);
     if (!options->ca_file.empty()) {
       set(handle, CURLOPT_CAINFO, options->ca_file.c_str());
-      // So that only `ca_file` is used.
+      // Without a certificate directory, only `ca_file` is used.
       set(handle, CURLOPT_CAPATH, static_cast<const char*>(nullptr));
     }
     // Many concurrent requests are fast on separate connections, and a lost connection affects only
