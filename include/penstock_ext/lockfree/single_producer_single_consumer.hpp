@@ -51,7 +51,7 @@ class asymmetric_fences {
   }
   void heavy() const noexcept {
     Atomics::fence();
-    // This call cannot fail after registration.
+    // The call cannot fail after registration.
     if (has_kernels_) in_kernel(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
   }
 
