@@ -8,8 +8,11 @@
 // a disk or a thread's memcpy, and sleeps instead of using a core. `bus_alone` is a single copy of
 // all bytes from page-locked memory; `medium_alone` runs the threads without device and copies. The
 // ring is allocated before, as in a `bulk_copier`; `whole_upload` also allocates and frees it.
-// `sum` is the cost of a checkpoint's checksum on a single thread.
+// `sum` is the cost of a checkpoint's checksum on a single thread. `memcpy` and `non_temporal` copy
+// 256 MiB through rings of two pieces for each thread, from memory in pages of 4 KiB or 2 MiB
+// (`huge:1`).
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
@@ -17,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <span>
 #include <string>
 #include <thread>
@@ -25,6 +29,7 @@
 
 #include <penstock/memory/support/slab.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
+#include <penstock_ext/bulk/support/staging_copy.hpp>
 #include <penstock_ext/files/support/sums.hpp>
 
 #include "support/program.hpp"
@@ -142,6 +147,51 @@ void medium_alone(benchmark::State& state, std::int64_t rate, std::int64_t worke
   }
 }
 
+/// Returns 256 MiB of touched memory in pages of 2 MiB, or of 4 KiB. The memory is never freed.
+std::span<std::byte> source_in(bool is_huge) {
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) throw std::bad_alloc{};
+  ::madvise(data, bytes, is_huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  std::memset(data, 1, bytes);
+  return {static_cast<std::byte*>(data), bytes};
+}
+
+struct staging_point {
+  std::int64_t is_huge;
+  std::int64_t threads;
+  std::int64_t piece_kib;
+};
+
+void staging(benchmark::State& state, const staging_point& at, bool is_non_temporal) {
+  static const std::span<std::byte> sources[] = {source_in(false), source_in(true)};
+  const ps::memory_source source{sources[at.is_huge]};
+  const auto piece_bytes = static_cast<std::size_t>(at.piece_kib) << 10;
+  const auto count = static_cast<std::size_t>(at.threads);
+  const ps::cpu_device device;
+  const ps::detail::slab<ps::cpu_device> ring{device, 2 * count * piece_bytes,
+                                              ps::detail::memory_kind::pinned, piece_bytes};
+  const auto fill = [&](std::size_t thread) {
+    std::size_t turn = 0;
+    for (std::size_t i = thread; i < bytes / piece_bytes; i += count, ++turn) {
+      const std::span<std::byte> to{ring.slot(thread + turn % 2 * count), piece_bytes};
+      if (is_non_temporal) {
+        source.read_non_temporal(i * piece_bytes, to);
+      } else {
+        source.read(i * piece_bytes, to);
+      }
+    }
+  };
+  for (auto _ : state) {
+    state.SetIterationTime(seconds_of([&] {
+      std::vector<std::jthread> others;
+      for (std::size_t i = 1; i < count; ++i) others.emplace_back(fill, i);
+      fill(0);
+    }));
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
+}
+
 void sum(benchmark::State& state) {
   for (auto _ : state) {
     state.SetIterationTime(seconds_of([&] {
@@ -187,6 +237,19 @@ int main(int argc, char** argv) {
       once(benchmark::RegisterBenchmark(
           bench::named("medium_alone", {{"medium", rate}, {"workers", workers}}).c_str(),
           medium_alone, rate, workers));
+    }
+  }
+  for (const std::int64_t is_huge : {0, 1}) {
+    for (const std::int64_t threads : {1, 2}) {
+      for (const std::int64_t kib : {64, 256, 1024, 4096}) {
+        const staging_point at{is_huge, threads, kib};
+        const auto name = [&](const char* copy) {
+          return bench::named(copy, {{"huge", is_huge}, {"threads", threads}, {"piece_kib", kib}});
+        };
+        once(benchmark::RegisterBenchmark(name("memcpy").c_str(), staging, at, false));
+        once(benchmark::RegisterBenchmark(name("non_temporal").c_str(), staging, at, true));
+        goals.push_back({name("non_temporal"), name("memcpy"), bench::goal::kind::time_at_most, 0});
+      }
     }
   }
   once(benchmark::RegisterBenchmark("sum", sum));

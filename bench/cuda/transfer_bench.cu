@@ -260,8 +260,15 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
+/// A source that only copies with `std::memcpy`.
+struct memcpy_source {
+  ps::memory_source memory;
+  [[nodiscard]] std::uint64_t size() const { return memory.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const { memory.read(offset, out); }
+};
+
 /// Measures weights that pass from ordinary memory through the ring of a bulk transfer, and back,
-/// compared with a single copy.
+/// compared with a single copy. `memory_source` writes the ring with non-temporal stores.
 void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t bytes = std::size_t{quick ? 8U : 512U} << 20;
@@ -274,14 +281,18 @@ void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
       return bench::seconds_since(begin);
     }};
   };
-  const auto moved = [&](std::size_t workers, bool is_upload) {
+  enum class move { upload, memcpy_upload, download };
+  const auto moved = [&](std::size_t workers, move how) {
     auto copier = std::make_shared<ps::bulk_copier<ps::cuda_device>>(
         device, ps::bulk_options{.workers = workers});
-    return std::function<double()>{[&, copier, is_upload] {
+    return std::function<double()>{[&, copier, how] {
       const std::span<std::byte> weights{there.data(), bytes};
+      const ps::memory_source source{here};
       const auto begin = clock_type::now();
-      auto on_its_way = is_upload ? copier->upload(stream, weights, ps::memory_source{here})
-                                  : copier->download(stream, ps::memory_sink{here}, weights);
+      auto on_its_way = how == move::upload ? copier->upload(stream, weights, source)
+                        : how == move::memcpy_upload
+                            ? copier->upload(stream, weights, memcpy_source{source})
+                            : copier->download(stream, ps::memory_sink{here}, weights);
       on_its_way.wait();
       return bench::seconds_since(begin);
     }};
@@ -293,10 +304,11 @@ void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
                   return copied(memory->data, memory);
                 }},
                {"one pageable cudaMemcpy", [&] { return copied(here.data(), nullptr); }},
-               {"upload, 2 workers", [&] { return moved(2, true); }},
-               {"upload, 4 workers", [&] { return moved(4, true); }},
-               {"upload, 8 workers", [&] { return moved(8, true); }},
-               {"download, 4 workers", [&] { return moved(4, false); }}},
+               {"upload, 2 workers", [&] { return moved(2, move::upload); }},
+               {"upload, 4 workers", [&] { return moved(4, move::upload); }},
+               {"upload, 8 workers", [&] { return moved(8, move::upload); }},
+               {"upload by memcpy, 8 workers", [&] { return moved(8, move::memcpy_upload); }},
+               {"download, 4 workers", [&] { return moved(4, move::download); }}},
               [&](double seconds) { return static_cast<double>(bytes) * 1e-9 / seconds; });
 }
 

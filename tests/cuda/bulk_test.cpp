@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests bulk transfers on the CUDA device: the bytes are right in any order of the device's work,
 // and a transfer ends if a call fails.
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,7 +10,9 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock/memory/support/slab.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
+#include <penstock_ext/bulk/support/staging_copy.hpp>
 
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -135,4 +138,68 @@ TEST_CASE("a device that is lost ends bulk transfers", "[cuda][bulk][fault:devic
     CHECK_THROWS_AS(run(2, 40, found), ps::cuda_error);
     CHECK(found.wrong == 0);
   }
+}
+
+namespace {
+
+/// A source that counts the calls of both functions.
+struct counting_source {
+  struct counts {
+    std::atomic<int> plain{0};
+    std::atomic<int> non_temporal{0};
+  };
+  ps::memory_source bytes;
+  counts* calls;
+  [[nodiscard]] std::uint64_t size() const { return bytes.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const {
+    ++calls->plain;
+    bytes.read(offset, out);
+  }
+  void read_non_temporal(std::uint64_t offset, std::span<std::byte> out) const {
+    ++calls->non_temporal;
+    bytes.read_non_temporal(offset, out);
+  }
+};
+
+/// Uploads four pieces and a half by one thread with two pieces. Returns true if the bytes arrive.
+template <class Device>
+bool upload_counted(const Device& device, std::size_t piece_bytes, counting_source::counts& calls) {
+  const auto stream = device.make_stream();
+  const std::size_t count = 4 * piece_bytes + piece_bytes / 2;
+  std::vector<std::byte> source(count);
+  for (std::size_t i = 0; i < count; ++i)
+    source[i] = static_cast<std::byte>(i * 2654435761U >> 20U);
+  const ps::detail::slab<Device> there{device, count, ps::detail::memory_kind::device};
+  const std::span<std::byte> to{there.data(), count};
+  std::vector<std::byte> back(count);
+  ps::bulk_copier copier{device, {.workers = 1, .piece_bytes = piece_bytes}};
+  copier.upload(stream, to, counting_source{ps::memory_source{source}, &calls}).wait();
+  copier.download(stream, ps::memory_sink{back}, std::span<const std::byte>{to}).wait();
+  return back == source;
+}
+
+}  // namespace
+
+TEST_CASE("an upload bypasses the caches if a copy engine reads a ring that exceeds them",
+          "[cuda][bulk]") {
+  fake_cuda::reset({});
+  constexpr std::size_t large = std::size_t{4} << 20;
+  const bool can = ps::detail::prefers_non_temporal(2 * large);
+  {
+    counting_source::counts calls;
+    CHECK(upload_counted(ps::cuda_device{0}, large, calls));
+    CHECK(calls.non_temporal == (can ? 5 : 0));
+    CHECK(calls.plain == (can ? 0 : 5));
+  }
+  {
+    counting_source::counts calls;
+    CHECK(upload_counted(ps::cuda_device{0}, page_bytes, calls));
+    CHECK(calls.plain == 5);
+  }
+  {
+    counting_source::counts calls;
+    CHECK(upload_counted(ps::cpu_device{}, large, calls));
+    CHECK(calls.plain == 5);
+  }
+  CHECK(fake_cuda::expect_clean());
 }

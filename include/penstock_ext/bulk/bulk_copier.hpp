@@ -27,6 +27,7 @@
 #include <penstock/threads/support/exit_handler.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>
+#include <penstock_ext/bulk/support/staging_copy.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -34,7 +35,9 @@ inline namespace PENSTOCK_ABI {
 /// A source of the bytes of an upload. `size()` returns the number of bytes. `read(offset, out)`
 /// fills `out` with the bytes starting at `offset`, or throws. Several threads call `read`
 /// concurrently. A source may have `finish()`, which is called once after the last `read` and
-/// throws if the bytes that were read are damaged.
+/// throws if the bytes that were read are damaged. A source may have `read_non_temporal(offset,
+/// out)`, which does the same as `read` with stores that bypass the caches. An upload calls it
+/// instead of `read` if a copy engine reads the pieces, and they exceed the caches of the threads.
 template <class S>
 concept bulk_source = std::move_constructible<S> &&
                       requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
@@ -65,6 +68,10 @@ class memory_source {
   /// Copies the bytes starting at `offset` to `out`.
   void read(std::uint64_t offset, std::span<std::byte> out) const noexcept {
     std::memcpy(out.data(), bytes_.data() + offset, out.size());
+  }
+  /// Copies the bytes starting at `offset` to `out`, with stores that bypass the caches.
+  void read_non_temporal(std::uint64_t offset, std::span<std::byte> out) const noexcept {
+    detail::copy_non_temporal(out.data(), bytes_.data() + offset, out.size());
   }
 
  private:
@@ -308,6 +315,8 @@ class bulk_work {
         total_(total),
         pieces_(total / ring_->piece_bytes + (total % ring_->piece_bytes != 0 ? 1 : 0)),
         threads_((std::min)(options.workers, ring_->pieces())),
+        reads_non_temporal_(!runs_host_functions<stream_ref> &&
+                            prefers_non_temporal(ring_->host_bytes() / threads_)),
         begins_(ring_->device.make_event(event_wait::by_streams)),
         running_(threads_) {}
   bulk_work(bulk_work&&) = delete;
@@ -366,7 +375,7 @@ class bulk_work {
       if (!at) return;
       ring.ends.wait(ring.copied[i]);
       std::byte* const from = ring.piece(i);
-      source.read(at->offset, {from, at->bytes});
+      read(source, at->offset, {from, at->bytes});
       to.visit(at->offset, at->bytes, [&](std::span<std::byte> range, std::size_t position) {
         copy(range.data(), from + position, range.size());
       });
@@ -409,6 +418,13 @@ class bulk_work {
     std::size_t bytes = 0;
   };
 
+  template <class Source>
+  void read(const Source& source, std::uint64_t offset, std::span<std::byte> out) const {
+    if constexpr (requires { source.read_non_temporal(offset, out); }) {
+      if (reads_non_temporal_) return source.read_non_temporal(offset, out);
+    }
+    source.read(offset, out);
+  }
   void copy(void* to, const void* from, std::size_t bytes) {
     const Device& device = ring_->device;
     const stream_ref copies = ring_->copies;
@@ -477,6 +493,7 @@ class bulk_work {
   std::uint64_t total_;
   std::uint64_t pieces_;
   std::size_t threads_;
+  bool reads_non_temporal_;  // the CPU device copies with a core, which finds the pieces in caches
   typename Device::event_type begins_;
   point all_ = 0;  // the end of an upload, set after everything is queued
   std::function<void(std::size_t)> move_;
