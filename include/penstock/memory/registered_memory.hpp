@@ -7,6 +7,7 @@
 
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/memory/support/huge_pages.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -52,6 +53,11 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
 /// also at boundaries of units. CUDA refuses a copy that spans two pieces. If `unit` is 0, the
 /// range is one piece.
 ///
+/// Private anonymous memory, such as a large vector, is moved to transparent huge pages first, as
+/// far as the kernel allows it. This keeps the contents, but takes longer than the registration: the
+/// kernel copies the pages. Mapped files, shared memory, and memory that is marked with
+/// `MADV_NOHUGEPAGE` keep their pages. `huge_page_bytes()` returns the result.
+///
 /// Throws `out_of_memory` if the system refuses. On CUDA, also throws `memory_already_registered`
 /// if any of the range is registered already, and `registration_unsupported` if the device does not
 /// support read-only memory, or the machine does not support a piece of more than 2 GB.
@@ -72,6 +78,7 @@ class registered_memory {
       : device_(other.device_),
         memory_(std::exchange(other.memory_, {})),
         unit_(other.unit_),
+        huge_page_bytes_(std::exchange(other.huge_page_bytes_, 0)),
         read_only_(other.read_only_) {}
   registered_memory& operator=(registered_memory&& other) noexcept {
     if (this != &other) {
@@ -79,6 +86,7 @@ class registered_memory {
       device_ = other.device_;
       memory_ = std::exchange(other.memory_, {});
       unit_ = other.unit_;
+      huge_page_bytes_ = std::exchange(other.huge_page_bytes_, 0);
       read_only_ = other.read_only_;
     }
     return *this;
@@ -89,6 +97,10 @@ class registered_memory {
   [[nodiscard]] std::span<const std::byte> memory() const noexcept { return memory_; }
   /// Returns the number of locked bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
+  /// Returns the number of locked bytes that were in huge pages right after the registration. It is
+  /// 0 for memory that is not private and anonymous. Less than `bytes()` by the parts before the
+  /// first and after the last whole huge page, at least.
+  [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return huge_page_bytes_; }
   /// Returns true if the memory was passed as const.
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
 
@@ -97,11 +109,15 @@ class registered_memory {
                     std::size_t unit)
       : device_(device), memory_(data, bytes), unit_(unit), read_only_(read_only) {
     if (bytes == 0) return;
+    const std::size_t huge = detail::huge_page_size();
+    detail::use_huge_pages(memory_, huge);
     if constexpr (detail::registers_by_unit<Device>) {
       device_.register_memory(data, bytes, read_only, unit);
     } else {
       device_.register_memory(data, bytes, read_only);
     }
+    // After the registration, which touches all pages.
+    huge_page_bytes_ = detail::bytes_in_huge_pages(memory_, huge);
   }
 
   void release() noexcept {
@@ -117,6 +133,7 @@ class registered_memory {
   Device device_;
   std::span<std::byte> memory_;
   std::size_t unit_;
+  std::size_t huge_page_bytes_ = 0;
   bool read_only_;
 };
 
