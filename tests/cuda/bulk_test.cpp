@@ -12,7 +12,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/memory/support/slab.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
-#include <penstock_ext/bulk/support/staging_copy.hpp>
+#include <penstock_ext/bulk/detail/staging_copy.hpp>
 
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"

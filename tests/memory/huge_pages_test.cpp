@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock/memory/support/huge_pages.hpp>
+#include <penstock/memory/detail/huge_pages.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -27,7 +27,7 @@
 #include <penstock/threads/support/exit_handler.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>
-#include <penstock_ext/bulk/support/staging_copy.hpp>
+#include <penstock_ext/bulk/detail/staging_copy.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

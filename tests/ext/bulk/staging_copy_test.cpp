@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <penstock_ext/bulk/support/staging_copy.hpp>
+#include <penstock_ext/bulk/detail/staging_copy.hpp>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <vector>
 
@@ -88,12 +89,13 @@ TEST_CASE("a non-temporal copy of a whole piece equals memcpy", "[bulk]") {
   CHECK(wrong_copies((std::size_t{4} << 20) - 4097, 63) == 0);
 }
 
-TEST_CASE("non-temporal stores are preferred only for rings that exceed the L2 cache", "[bulk]") {
-  CHECK_FALSE(ps::detail::prefers_non_temporal(0));
-#if defined(__x86_64__)
-  constexpr std::size_t more_than_any_cache = (std::numeric_limits<std::size_t>::max)() / 4;
-  CHECK(ps::detail::prefers_non_temporal(more_than_any_cache));
-  const long cache = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
-  if (cache > 0) CHECK_FALSE(ps::detail::prefers_non_temporal(static_cast<std::size_t>(cache)));
+TEST_CASE("non-temporal stores are preferred for rings that fill the L2 cache", "[bulk]") {
+#if defined(__x86_64__) && defined(_SC_LEVEL2_CACHE_SIZE)
+  const auto cache = static_cast<std::size_t>(std::max(0L, ::sysconf(_SC_LEVEL2_CACHE_SIZE)));
+  CHECK(ps::detail::prefers_non_temporal(cache));
+  CHECK(ps::detail::prefers_non_temporal(std::size_t{1} << 40));
+  if (cache != 0) CHECK_FALSE(ps::detail::prefers_non_temporal(cache - 1));
+#else
+  CHECK_FALSE(ps::detail::prefers_non_temporal(std::size_t{1} << 40));
 #endif
 }

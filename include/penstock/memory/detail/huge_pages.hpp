@@ -26,7 +26,7 @@ namespace detail {
 /// Calls `visit(area, huge_bytes)` for each area of whole huge pages of `huge` bytes in `memory`
 /// that is private and anonymous, and not marked with `MADV_NOHUGEPAGE`. `huge_bytes` is the number
 /// of bytes that are in huge pages. `smaps` is the path of /proc/self/smaps, which lists mappings in
-/// the order of their addresses. If it cannot be read, there are no areas.
+/// the order of their addresses. If the file cannot be read, the function visits nothing.
 template <class Visit>
 void visit_huge_page_areas(std::span<std::byte> memory, std::size_t huge, const char* smaps,
                            const Visit& visit) noexcept {
@@ -35,7 +35,7 @@ void visit_huge_page_areas(std::span<std::byte> memory, std::size_t huge, const 
   const std::unique_ptr<std::FILE, decltype(close)> file{std::fopen(smaps, "re"), close};
   if (file == nullptr) return;
   const auto first = reinterpret_cast<std::uintptr_t>(memory.data());
-  std::uintptr_t begin = 0;  // of the part of a mapping that is an area
+  std::uintptr_t begin = 0;  // the part of the mapping in `memory`, in whole huge pages
   std::uintptr_t end = 0;
   std::size_t in_use = 0;
   char line[256];
