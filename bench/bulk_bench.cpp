@@ -158,7 +158,8 @@ std::span<std::byte> source_in(bool is_huge) {
   return {static_cast<std::byte*>(data), bytes};
 }
 
-/// Returns the processor time of the calling thread. Other programs on the machine do not add to it.
+/// Returns the processor time of the calling thread. Other programs on the machine do not add to
+/// it.
 double thread_seconds() {
   std::timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

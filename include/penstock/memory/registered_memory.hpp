@@ -54,9 +54,9 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
 /// range is one piece.
 ///
 /// Private anonymous memory, such as a large vector, is moved to transparent huge pages first, as
-/// far as the kernel allows it, because copies out of small pages are slower. The contents stay the
-/// same. The kernel copies the pages, which takes about as long as copying the memory. Mapped files,
-/// shared memory, and memory that is marked with `MADV_NOHUGEPAGE` keep their pages.
+/// far as the kernel allows it. The contents stay the same. The kernel copies the pages, which takes
+/// about as long as copying the memory. Mapped files, shared memory, and memory that is marked with
+/// `MADV_NOHUGEPAGE` keep their pages.
 ///
 /// Throws `out_of_memory` if the system refuses. On CUDA, also throws `memory_already_registered`
 /// if any of the range is registered already, and `registration_unsupported` if the device does not
@@ -97,9 +97,9 @@ class registered_memory {
   [[nodiscard]] std::span<const std::byte> memory() const noexcept { return memory_; }
   /// Returns the number of locked bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
-  /// Returns the number of locked bytes that were in huge pages right after the registration. A huge
-  /// page counts only if all of it is locked. Returns 0 if the kernel refused, and for memory that is
-  /// not private and anonymous.
+  /// Returns the number of locked bytes that were in huge pages right after the registration. A
+  /// huge page counts only if all of it is locked. Returns 0 if the kernel refused, and for memory
+  /// that is not private and anonymous.
   [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return huge_page_bytes_; }
   /// Returns true if the memory was passed as const.
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }

@@ -25,8 +25,8 @@ namespace detail {
 
 /// Calls `visit(area, huge_bytes)` for each area of whole huge pages of `huge` bytes in `memory`
 /// that is private and anonymous, and not marked with `MADV_NOHUGEPAGE`. `huge_bytes` is the number
-/// of bytes that are in huge pages. `smaps` is the path of /proc/self/smaps, which lists mappings in
-/// the order of their addresses. If the file cannot be read, the function visits nothing.
+/// of bytes that are in huge pages. `smaps` is the path of /proc/self/smaps, which lists mappings
+/// in the order of their addresses. If the file cannot be read, the function visits nothing.
 template <class Visit>
 void visit_huge_page_areas(std::span<std::byte> memory, std::size_t huge, const char* smaps,
                            const Visit& visit) noexcept {
