@@ -10,26 +10,26 @@
 #include <thread>
 #include <utility>
 
-/// Returns the kernel's number of the calling thread.
+/// Returns the kernel thread ID of the calling thread.
 inline long this_thread_number() { return ::syscall(SYS_gettid); }
 
-/// Returns true if that thread of this process sleeps in the kernel, which means that it waits for
-/// something.
+/// Returns true if the thread with this ID is asleep in the kernel. The thread must belong to this
+/// process.
 inline bool is_asleep(long thread) {
   std::ifstream file{"/proc/self/task/" + std::to_string(thread) + "/stat"};
   std::string line;
   std::getline(file, line);
-  // "number (name) state ...": the name may contain anything except the last parenthesis.
+  // The line reads "ID (name) state ...". The name may contain parentheses.
   const auto name_end = line.rfind(')');
   return name_end != std::string::npos && line.compare(name_end + 1, 3, " S ") == 0;
 }
 
-/// Returns when the thread sleeps.
+/// Waits until the thread is asleep.
 inline void wait_until_asleep(long thread) {
   while (!is_asleep(thread)) std::this_thread::yield();
 }
 
-/// A thread whose sleep a test can observe.
+/// A thread that lets a test wait until it is asleep.
 template <class Work>
 class sleeper {
  public:

@@ -33,14 +33,14 @@ inline std::vector<glance> look_at(const std::vector<long>& all) {
   return each;
 }
 
-/// Returns true if all threads come to rest: they sleep, and get no core while this thread yields
-/// repeatedly. A thread that briefly waits for a lock is checked again. A thread that wakes
-/// periodically to poll never rests, and the function returns false at the deadline.
+/// Returns true if all threads come to rest: every thread is asleep and stays asleep while this
+/// thread yields repeatedly. The function retries if a thread was only briefly blocked on a lock.
+/// Returns false at the deadline, for example because a thread polls periodically.
 inline bool come_to_rest(const std::vector<long>& all) {
   using std::chrono::steady_clock;
   const auto deadline = steady_clock::now() + std::chrono::seconds{60};
-  // On a busy machine a yield may take a whole time slice. Then a few yields are enough, but at
-  // least 20 checks are needed.
+  // A yield may take a whole time slice on a busy machine, so the number of yields is bounded by
+  // time. The deadline applies only after 20 checks.
   for (int look = 0; look < 20 || steady_clock::now() < deadline; ++look) {
     const auto then = look_at(all);
     const auto enough = steady_clock::now() + std::chrono::milliseconds{20};

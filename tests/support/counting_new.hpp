@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Replaces the global operator new of a test program by a version that counts allocations and fails
-// on request. Include it in exactly one source of the program; the others include allocations.hpp.
+// Replaces the global operator new of a test program with a version that counts allocations and
+// fails on request. Exactly one source file of the program may include this header; the others
+// include allocations.hpp.
 
 #include <malloc.h>
 
@@ -50,9 +51,8 @@ inline void freed(void* memory) noexcept {
 
 }  // namespace test
 
-// Replaces all forms: a sanitizer's own forms would not call these and would miss their
-// allocations. The functions are not inlined, because GCC 12 would then warn that free() meets
-// operator new.
+// Defines every form of operator new, because the forms of a sanitizer would bypass the counters.
+// The functions are not inlined: GCC 12 would warn about a mismatch of operator new and free().
 #define COUNTED [[gnu::noinline]] void*
 #define FREED [[gnu::noinline]] void
 constexpr std::size_t usual = alignof(std::max_align_t);

@@ -7,8 +7,8 @@
 
 namespace test {
 
-/// Returns the exception that `call` throws. Its type must be exactly E, not a class derived from
-/// E.
+/// Returns the exception that `call` throws. The exception must have exactly type E, not a derived
+/// type.
 template <class E, class Call>
 E error_of(const Call& call) {
   try {

@@ -9,9 +9,9 @@
 
 namespace test {
 
-/// Calls `exit(7)` while another thread sleeps in `wait()`. A static object joins that thread, as a
-/// static loader joins its workers: the process ends only if `wait()` returns. For a child process,
-/// once.
+/// Calls `exit(7)` while another thread is blocked in `wait()`. A static object joins that thread,
+/// just as a static loader joins its workers, so the process ends only if `wait()` returns. Call
+/// this function only once, in a child process.
 template <class Wait>
 [[noreturn]] void exit_while(const Wait& wait) {
   static std::thread waiter;

@@ -19,13 +19,13 @@ namespace test {
 /// A folder of files. The destructor removes it with its contents.
 class folder {
  public:
-  /// Returns the path of the folder, or of `name` in it.
+  /// Returns the path of the folder, or of the file `name` inside it.
   [[nodiscard]] std::string path() const { return dir_.path("photos"); }
   [[nodiscard]] std::string path(const std::string& name) const { return path() + '/' + name; }
   /// Returns the path of a file next to the folder.
   [[nodiscard]] std::string beside(const std::string& name) const { return dir_.path(name); }
 
-  /// Writes a file, and creates the folders on its path.
+  /// Writes a file and creates its parent folders.
   void add(const std::string& name, std::string_view content = "content") const {
     std::filesystem::create_directories(std::filesystem::path{path(name)}.parent_path());
     write(path(name), content);
@@ -43,7 +43,7 @@ class folder {
   }
   [[nodiscard]] static std::string read(const std::string& path) { return content_of(path); }
 
-  /// Sets a modification time in the past, of a folder or by default of all folders.
+  /// Sets the modification time of a folder, or of all folders, to a time in the past.
   void age(const std::string& name, std::int64_t seconds = 1'000'000'000,
            std::int64_t nanoseconds = 123) const {
     const ::timespec times[] = {{seconds, nanoseconds}, {seconds, nanoseconds}};

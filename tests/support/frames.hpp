@@ -19,9 +19,9 @@
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/transfer/batch_source.hpp>
 
-/// A camera whose frames a test makes: numbered from 0, each a batch of one sample in memory that
-/// the device can copy from. The frames end when none is left. Thread-safe, because a step that
-/// another thread runs may make frames.
+/// A simulated camera. A test creates its frames, which are numbered from 0; each frame is a batch
+/// of one sample in memory that the device can copy from. The stream ends when no frame is left.
+/// The class is thread-safe, because a step on another thread may create frames.
 template <class Device>
 class frame_queue {
  public:
@@ -52,7 +52,7 @@ class frame_queue {
     [[nodiscard]] const std::byte* data() const { return from_->data(slot_); }
     [[nodiscard]] penstock::batch_info info() const { return info_; }
     void release_after(typename Device::stream_ref copies) {
-      from_->device_.synchronize(copies);  // simple: waits on this thread
+      from_->device_.synchronize(copies);  // a blocking wait is simple and sufficient here
       std::exchange(from_, nullptr)->free(slot_);
     }
 
@@ -62,9 +62,9 @@ class frame_queue {
     penstock::batch_info info_;
   };
 
-  std::uint64_t dropped = 0;                   ///< `skipped` of each frame
-  bool fails = false;                          ///< makes the end of the frames an error
-  std::vector<std::uint64_t> taken_back = {};  ///< frames that the feed returned
+  std::uint64_t dropped = 0;                   ///< the value of `skipped` for each frame
+  bool fails = false;                          ///< makes the stream end with an error
+  std::vector<std::uint64_t> taken_back = {};  ///< frames that the feed has returned
 
   explicit frame_queue(const Device& device)
       : device_(device),
@@ -74,7 +74,7 @@ class frame_queue {
   }
   frame_queue(frame_queue&&) = delete;
 
-  /// Makes `count` frames.
+  /// Adds `count` frames.
   void push(std::size_t count) {
     const std::lock_guard lock{mutex_};
     for (; count != 0; --count) {
@@ -90,7 +90,7 @@ class frame_queue {
       ++next_;
     }
   }
-  /// The number of slots that no batch uses.
+  /// Returns the number of slots that no batch uses.
   [[nodiscard]] std::size_t free() const {
     const std::lock_guard lock{mutex_};
     return static_cast<std::size_t>(std::count(is_free_.begin(), is_free_.end(), true));

@@ -11,12 +11,13 @@
 
 #include "support/gated_device.hpp"
 
-/// A gated device that also reports when host memory is freed and when a thread is about to block.
+/// A gated device that also reports when it frees host memory and when a thread is about to block.
 struct freeing_device : gated_device {
   struct watch {
     std::atomic<int> frees{0};
     penstock::detail::waitable_counter
-        reached;  // moves when a thread is about to block, has freed memory, or at the test's request
+        reached;  // incremented before a thread blocks, after memory is freed, and on request of
+                  // the test
   };
   std::shared_ptr<watch> seen = std::make_shared<watch>();
 

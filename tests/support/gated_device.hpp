@@ -16,9 +16,8 @@ class device_fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The CPU device with controls: copies and events can be held, so that tests prove order by
-/// blocking instead of timing, and the k-th call of a kind can fail. Copies of the object share one
-/// state.
+/// A CPU device under test control. A test can hold back copies and events, to prove ordering
+/// without timing, and can make the k-th call of a kind fail. Copies of the object share one state.
 class gated_device {
  public:
   using stream_type = penstock::cpu_stream;
@@ -29,16 +28,16 @@ class gated_device {
   void hold_copies() const { state_->gate.store(1); }
   void open_copies() const { state_->gate.store(0); }
 
-  std::size_t copies() const { return state_->copies.load(); }  ///< copies that have run
+  std::size_t copies() const { return state_->copies.load(); }  ///< number of copies that have run
   std::size_t copied_bytes() const { return state_->copied_bytes.load(); }
 
-  /// Makes the k-th call (0: the next) throw `device_fault`.
+  /// Makes the k-th `record` call from now, counted from 0, throw `device_fault`.
   void fail_record(std::uint64_t k) const { state_->record_fails.store(k); }
-  /// Makes the k-th synchronize with an event fail.
+  /// Makes the k-th `synchronize` call on an event fail.
   void fail_synchronize(std::uint64_t k) const { state_->synchronize_fails.store(k); }
   void fail_stream_synchronize(std::uint64_t k) const { state_->stream_synchronize_fails.store(k); }
   void fail_copy(std::uint64_t k) const { state_->copy_fails.store(k); }
-  /// Makes the k-th query of an event fail.
+  /// Makes the k-th `query` call on an event fail.
   void fail_query(std::uint64_t k) const { state_->query_fails.store(k); }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }

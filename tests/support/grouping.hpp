@@ -3,12 +3,13 @@
 
 #include <cstddef>
 
-/// A device on which small batches share calls. The test and the depth limit the number of batches
-/// in a group.
+/// A device that groups small batches into shared copy calls. The test sets the number of batches
+/// per group; the depth limits it too.
 template <class Device>
 struct grouping : Device {
   using Device::Device;
 
-  /// Total bytes of batches that share calls, see `device`. A transfer reads it at construction.
+  /// Maximum total size of a group of batches; see the concept `device`. A transfer reads the value
+  /// at construction.
   static inline std::size_t grouped_bytes = 0;
 };

@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-/// A queue that hands leases from a loop to other threads: first in, first out, at most `max` at a
-/// time. After `close` the remaining leases can still be popped.
+/// A FIFO queue that passes leases from a loop to other threads and holds at most `max` leases. The
+/// remaining leases can still be popped after `close`.
 template <class T>
 class hand_over {
  public:
@@ -21,7 +21,7 @@ class hand_over {
     values_.push_back(std::move(value));
     changed_.notify_all();
   }
-  /// Returns no value at the end.
+  /// Returns an empty optional if the queue is closed and empty.
   [[nodiscard]] std::optional<T> pop() {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] { return !values_.empty() || is_closed_; });

@@ -12,18 +12,18 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// A dataset in which some samples hang until `release` is called. `gone` moves when the last copy
-/// is destroyed, which may happen on a thread that a loader has abandoned.
+/// A dataset in which reads of some samples block until `release` is called. `gone` is incremented
+/// when the last copy is destroyed, possibly on a thread that a loader has abandoned.
 struct hanging {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
-  struct outside {                            // state that the test shares with all copies
-    penstock::detail::waitable_counter hung;  // moves with every read that starts to hang
+  struct outside {                            // state shared by the test and all copies
+    penstock::detail::waitable_counter hung;  // incremented when a read blocks
     penstock::detail::waitable_counter gone;
-    penstock::detail::waitable_counter gate{1};  // 1 holds the reads
+    penstock::detail::waitable_counter gate{1};  // holds back the reads while 1
     std::atomic<std::uint64_t> reads{0};
     std::atomic<std::thread::id> last_reader{};
-    std::atomic<std::thread::id> destroyer{};  // the thread that destroyed the last copy
+    std::atomic<std::thread::id> destroyer{};  // thread that destroyed the last copy
 
     void release() { gate.store(0); }
     void wait_until_hung(std::uint32_t readers) {

@@ -7,7 +7,7 @@
 
 namespace test {
 
-/// Yields to other threads. Returns true if a forbidden event happens in that time.
+/// Returns true if a forbidden event occurs while this thread yields repeatedly.
 inline bool happens(const std::function<bool()>& what) {
   for (int turn = 0; turn < 1000 && !what(); ++turn) std::this_thread::yield();
   return what();

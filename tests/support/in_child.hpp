@@ -9,7 +9,8 @@
 
 namespace test {
 
-/// Forks a child that exits with the result of `work`. A signal ends a child that hangs.
+/// Forks a child process that exits with the result of `work`. A signal kills the child if it
+/// hangs.
 template <class F>
 ::pid_t fork_to(const F& work) {
   const ::pid_t child = ::fork();
@@ -20,19 +21,20 @@ template <class F>
   try {
     status = work();
   } catch (...) {
-    // Only the parent continues the test.
+    // Only the parent process continues the test.
   }
   ::_exit(status);
 }
 
-/// Waits for the child. Returns its exit status, or minus the number of the signal that ended it.
+/// Waits for the child process. Returns its exit status, or the negated signal number if a signal
+/// killed it.
 inline int end_of(::pid_t child) {
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/// Runs `work` in a forked child and returns its result.
+/// Runs `work` in a child process and returns its result.
 template <class F>
 int in_child(const F& work) {
   return end_of(fork_to(work));

@@ -11,8 +11,8 @@
 
 #include "support/catch.hpp"
 
-/// Runs `what` in a child process and returns its output on stderr. Returns an empty string if the
-/// child does not abort.
+/// Runs `what` in a child process and returns the child's output on stderr. Returns an empty string
+/// if the child does not abort.
 template <class F>
 std::string last_words(F what) {
   int ends[2];
@@ -33,7 +33,8 @@ std::string last_words(F what) {
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
-  said.resize((std::min)(said.size(), said.find("qemu: uncaught target signal")));  // cuts qemu's
-                                                                                    // message off
+  said.resize(
+      (std::min)(said.size(), said.find("qemu: uncaught target signal")));  // removes the message
+                                                                            // that qemu appends
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? said : "";
 }

@@ -10,22 +10,22 @@
 
 #include <penstock/device/cpu_device.hpp>
 
-/// The CPU device with a ledger of its memory: size and kind of each block, and whether it was
-/// freed correctly. Copies of the object share one ledger.
+/// A CPU device that records the size and kind of each memory block, and detects incorrect frees.
+/// Copies of the object share one ledger.
 class ledger_device {
  public:
   using stream_type = penstock::cpu_stream;
   using stream_ref = penstock::cpu_stream_ref;
   using event_type = penstock::cpu_event;
 
-  /// Makes pinning fail: `pinned` is false in later allocations.
+  /// Makes pinning fail: `pinned` is false for all later allocations.
   void refuse_to_pin() const { ledger_->pins = false; }
 
   [[nodiscard]] std::size_t device_bytes() const { return total(ledger_->device); }
   [[nodiscard]] std::size_t pinned_bytes() const { return total(ledger_->pinned); }
-  /// Returns the number of blocks that were freed twice, as another kind, or with another size.
+  /// Returns the number of blocks that were freed twice, as the wrong kind or with the wrong size.
   [[nodiscard]] std::size_t bad_frees() const { return ledger_->bad_frees; }
-  /// Returns the number of allocation requests.
+  /// Returns the number of requested allocations.
   [[nodiscard]] std::size_t asked() const { return ledger_->asked; }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }

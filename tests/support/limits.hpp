@@ -11,7 +11,7 @@
 
 namespace test {
 
-/// Lowers a limit of this process within a scope.
+/// Lowers a resource limit of this process for the current scope.
 template <auto Resource>
 class lower_limit {
  public:
@@ -27,12 +27,12 @@ class lower_limit {
   ::rlimit before_{};
 };
 
-/// Makes opening a descriptor fail if its number would reach this limit. The limit also applies to
+/// Makes opening a file fail if its descriptor would reach the limit. The limit also affects
 /// Catch2.
 using descriptor_limit = lower_limit<RLIMIT_NOFILE>;
 
-/// Limits all files of this process to `bytes` within a scope. A larger write fails with EFBIG, as
-/// on a full disk.
+/// Limits the size of files that this process writes for the current scope. A larger write fails
+/// with EFBIG, as it would on a full disk.
 class file_limit {
  public:
   explicit file_limit(::rlim_t bytes) : limit_(bytes) {}
@@ -44,7 +44,7 @@ class file_limit {
   lower_limit<RLIMIT_FSIZE> limit_;
 };
 
-/// Returns the number of open descriptors, including the descriptor used for counting.
+/// Returns the number of open file descriptors, including the descriptor that this function uses.
 inline std::size_t open_descriptors() { return files_in("/proc/self/fd"); }
 
 }  // namespace test

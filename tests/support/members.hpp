@@ -3,14 +3,13 @@
 
 #include <tuple>
 
-/// Gives a test access to private members. The language permits naming them in an explicit
-/// instantiation:
+/// Gives a test access to private members. An explicit template instantiation may name them:
 ///
-///     struct in_queue {};
+/// struct in_queue {};
 ///     constexpr auto members_of(in_queue);
 ///     template struct opened<in_queue, &queue::head_, &queue::tail_>;
 ///
-/// Then `members_of(in_queue{})` is a tuple of those pointers to members. All three lines must be
+/// `members_of(in_queue{})` then returns a tuple of these member pointers. All three lines must be
 /// in the global namespace.
 template <class Tag, auto... Members>
 struct opened {

@@ -10,11 +10,11 @@
 
 namespace test {
 
-/// Limits the address space so that no further thread can get a stack. For a child process that
-/// ends soon. Returns false if this is impossible, as under qemu. A sanitizer needs address space
-/// for itself.
+/// Limits the address space so that no further thread can allocate a stack. Call this function in a
+/// short-lived child process. Returns false if the limit has no effect, as under qemu, or would
+/// break a sanitizer, which needs address space itself.
 inline bool allow_no_more_threads() {
-  // The stacks are larger than those of ended threads, which the C library caches for reuse.
+  // Requests larger stacks than those of ended threads, which the C library caches for reuse.
   ::pthread_attr_t large{};
   std::ifstream pages{"/proc/self/statm"};
   ::rlim_t used = 0;

@@ -11,7 +11,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// The exception of the sample that `numbered` is configured to fail on.
+/// The exception that `numbered` throws for its bad sample.
 class bad_sample : public std::runtime_error {
  public:
   explicit bad_sample(std::uint64_t which)
@@ -19,8 +19,8 @@ class bad_sample : public std::runtime_error {
   std::uint64_t index;
 };
 
-/// A dataset whose values identify the sample: eight times the index as a float, and the index.
-/// Counts reads, can fail on a sample, and can hold every read. Copies share one state.
+/// A dataset whose values identify the sample: a float of eight times the index, and the index. It
+/// counts reads, and can hold back all reads or fail on one sample. Copies share one state.
 struct numbered {
   using record_type = penstock::record<penstock::field<"values", float, 8>,
                                        penstock::field<"label", std::uint64_t>>;
@@ -32,8 +32,8 @@ struct numbered {
     std::atomic<std::uint64_t> bad{none};
     std::atomic<std::uint64_t> reads{0};
     std::atomic<std::uint64_t> running{0};
-    penstock::detail::waitable_counter arrived;  // moves with every read that starts
-    penstock::detail::waitable_counter gate;     // 1 holds every read
+    penstock::detail::waitable_counter arrived;  // incremented when a read starts
+    penstock::detail::waitable_counter gate;     // holds back all reads while 1
   };
   std::shared_ptr<shared> state = std::make_shared<shared>();
 

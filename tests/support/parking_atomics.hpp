@@ -10,8 +10,8 @@
 
 #include <penstock/threads/support/atomics.hpp>
 
-/// Atomics that can stop a thread inside a lock-free call. `parked_thread` stops before a chosen
-/// step until it may continue, as if it had lost its core there.
+/// Atomics that can stop a thread inside a lock-free call. A `parked_thread` stops before a chosen
+/// step, as if the scheduler had preempted it there.
 struct parking_atomics {
   /// A gate that stops a thread until the test lets it continue.
   class place {
@@ -46,7 +46,7 @@ struct parking_atomics {
     bool may_go_on_ = false;
   };
 
-  /// The place where the calling thread stops, and the step before which it stops, counted from 1.
+  /// The gate at which the calling thread stops, and the number of steps until then.
   static inline thread_local std::uint64_t steps_left = 0;
   static inline thread_local place* stopping = nullptr;
 
@@ -79,8 +79,8 @@ struct parking_atomics {
   static void fence() noexcept { penstock::detail::std_atomics::fence(); }
 };
 
-/// A thread that runs `call` and stops before its `step`th step on an atomic. The destructor
-/// resumes it and waits for it.
+/// A thread that runs `call` and stops before its `step`-th atomic operation. The destructor
+/// resumes and joins the thread.
 class parked_thread {
  public:
   template <class Call>
@@ -99,10 +99,10 @@ class parked_thread {
     if (thread_.joinable()) finish();
   }
 
-  /// Returns true if the thread has stopped inside the call, and false if the call ended before
+  /// Returns true if the thread has stopped inside the call, or false if the call has ended before
   /// that step.
   [[nodiscard]] bool has_stopped() const noexcept { return has_stopped_; }
-  /// Resumes the thread and returns when its call has ended.
+  /// Resumes the thread and waits for the end of its call.
   void finish() {
     place_.let_go();
     thread_.join();

@@ -16,9 +16,9 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// A dataset that records its prefetch hints, access plans and reads. Sample i occupies 10 bytes in
-/// storage unless `sizes` specifies another size. Copies share one state; the last copy moves
-/// `gone` when it is destroyed.
+/// A dataset that records its prefetch hints, access plans and reads. Each sample occupies 10 bytes
+/// in storage unless `sizes` specifies other sizes. Copies share one state. Destroying the last
+/// copy increments `gone`.
 struct planned {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
@@ -27,23 +27,23 @@ struct planned {
       const std::lock_guard lock{mutex};
       return all_told;
     }
-    /// Waits until the hints have named that many samples.
+    /// Waits until hints have named `samples` samples.
     void wait_until_told(std::uint64_t samples) const {
       calls.wait([&](std::uint32_t) { return told().size() >= samples; });
     }
 
     mutable std::mutex mutex;
     std::vector<std::uint64_t> all_told;
-    std::map<std::uint64_t, std::uint64_t> ahead;  // number of pending hints of each sample
-    std::vector<std::uint64_t> foreseen;           // planned samples since the last empty plan
-    std::uint64_t bytes = 0;                       // bytes that were hinted and not yet read
-    std::uint64_t max = 0;                         // maximum of `bytes`
+    std::map<std::uint64_t, std::uint64_t> ahead;  // number of pending hints per sample
+    std::vector<std::uint64_t> foreseen;           // samples planned since the last empty plan
+    std::uint64_t bytes = 0;                       // bytes that were hinted but not yet read
+    std::uint64_t max = 0;                         // peak value of `bytes`
     std::map<std::uint64_t, std::uint64_t> sizes;
     std::atomic<bool> throws{false};
-    penstock::detail::waitable_counter calls;      // calls of `prefetch_hint` that have been
-                                                   // recorded
-    penstock::detail::waitable_counter gate;       // 1 holds them after recording
-    penstock::detail::waitable_counter read_gate;  // 1 holds reads
+    penstock::detail::waitable_counter calls;      // number of recorded `prefetch_hint` calls
+    penstock::detail::waitable_counter gate;       // holds back `prefetch_hint` calls, after
+                                                   // recording, while 1
+    penstock::detail::waitable_counter read_gate;  // holds back reads while 1
     penstock::detail::waitable_counter gone;
   };
   struct life {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The includes of nearly every test, compiled once for all of them as a precompiled header. A test
-// must still include what it uses, because CMake skips this header if precompiled headers are
-// disabled.
+// Headers that nearly every test includes, built as a precompiled header. A test must still include
+// the headers it uses, because a build may disable precompiled headers.
 #include <penstock/penstock.hpp>
 
 #include "support/catch.hpp"

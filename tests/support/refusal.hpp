@@ -9,8 +9,8 @@
 
 namespace test {
 
-/// The text of the `option_error` that `call` throws and the option that it names. Both are "none"
-/// if there is no error.
+/// The message and the option name of the `option_error` that `call` throws. Both are "none" if the
+/// call does not throw.
 struct refusal {
   std::string text = "none";
   std::string option = "none";

@@ -3,8 +3,8 @@
 
 namespace test {
 
-/// Runs the test cases of this program according to its arguments. Catch2 itself is compiled in
-/// run_catch.cpp, once for all programs.
+/// Runs the test cases of this program that its arguments select. Catch2 is compiled only once, in
+/// run_catch.cpp, for all programs.
 int run_catch(int argc, char** argv);
 
 }  // namespace test

@@ -18,8 +18,8 @@
 
 namespace test {
 
-/// True if AddressSanitizer or ThreadSanitizer is active. Memory then costs more, and work takes
-/// about ten times as long.
+/// True if AddressSanitizer or ThreadSanitizer is active. Programs then need more memory and about
+/// ten times as much time.
 #if defined(PENSTOCK_TEST_SANITIZED)
 inline constexpr bool sanitized = true;
 #else

@@ -11,9 +11,9 @@
 #include <penstock/threads/support/atomics.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
-/// Atomics for `basic_waitable_counter` and the classes built on it that show how a thread waits. A
-/// thread counted in `sleeps` is asleep until a wake-up ends its sleep. Only one test at a time may
-/// use them, and must call `reset` first.
+/// Atomics for `basic_waitable_counter` and its users that let a test observe how a thread waits. A
+/// thread that `sleeps` counts is asleep until it is woken. Only one test at a time may use these
+/// atomics, and the test must call `reset` first.
 struct sleepy_atomics {
   static inline std::atomic<std::uint32_t> pauses{0};
   static inline std::atomic<std::uint32_t> yields{0};
@@ -54,8 +54,8 @@ struct sleepy_atomics {
    private:
     mutable std::mutex mutex_;
     mutable std::condition_variable signal_;
-    mutable std::uint64_t asleep_ = 0;  // threads that have fallen asleep so far
-    std::uint64_t woken_ = 0;           // threads among them that were woken
+    mutable std::uint64_t asleep_ = 0;  // number of threads that have fallen asleep
+    std::uint64_t woken_ = 0;           // number of those threads that were woken
   };
 
   using word = atomic<std::uint32_t>;
@@ -72,7 +72,7 @@ struct sleepy_atomics {
     sleeps = 0;
     wakes = 0;
   }
-  /// Returns when `count` threads have fallen asleep since `reset`.
+  /// Waits until `count` threads have fallen asleep since `reset`.
   static void wait_for_sleeps(std::uint32_t count) {
     while (sleeps < count) std::this_thread::yield();
   }

@@ -7,7 +7,7 @@
 
 namespace test {
 
-/// Returns bytes that differ from position to position and compress badly.
+/// Returns pseudo-random bytes, which compress badly.
 template <class Bytes = std::string>
 Bytes some_bytes(std::size_t count, std::uint32_t seed = 1) {
   Bytes bytes;

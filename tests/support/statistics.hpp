@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Shared by the tests of random orders and streams. Each statistic is converted to the probability
-// that a perfect source deviates at least as much, in either direction: too even is as suspicious
-// as too uneven. A check fails if this probability is below `false_alarm`. Seeds are fixed, so a
-// check that passes once always passes. The limit bounds the luck in the choice of seeds: for the
-// few hundred checks together it is less than a thousandth.
+// Helpers for the statistical tests of random orders and random streams. Each statistic is
+// converted to a p-value: the probability that a perfect source deviates at least as much. Checks
+// are two-sided, because a result that is too even is as suspicious as one that is too uneven. A
+// check fails if the p-value is below `false_alarm`. Seeds are fixed, so a check that passes once
+// always passes. The limit keeps the chance of a false alarm when choosing seeds below one in a
+// thousand for all checks together.
 
 #include <algorithm>
 #include <cmath>
@@ -17,12 +18,13 @@
 
 inline constexpr double false_alarm = 1e-6;
 
-// Divisor for the number of rounds in a build with checks or without optimization.
+// Divisor for the number of rounds in a build with sanitizers or without optimization.
 inline constexpr int slowness = test::sanitized || !test::optimised ? 8 : 1;
 
-/// The probabilities that a chi-square with `freedom` degrees is below or above `value`. These are
-/// the two incomplete gamma functions; each uses the form that is exact if its result is small.
-/// Source: Abramowitz, Stegun, "Handbook of mathematical functions", 6.5.29 and 6.5.31.
+/// The probabilities that a chi-square variable with `freedom` degrees of freedom is below or above
+/// `value`. The values are the two regularized incomplete gamma functions; each is computed in the
+/// form that is accurate for small results. Source: Abramowitz and Stegun, "Handbook of
+/// Mathematical Functions", 6.5.29 and 6.5.31.
 struct tails {
   double below;
   double above;
@@ -57,21 +59,20 @@ inline tails chi_square_tails(double value, double freedom) {
   return {1 - front * fraction, front * fraction};
 }
 
-/// Returns the probability of a chi-square that deviates at least as much. The test is two-sided
-/// except for few degrees of freedom, because counts then sometimes equal their means exactly.
+/// Returns the p-value of a chi-square statistic. The test is two-sided unless there are few
+/// degrees of freedom, because small tables often match their expected counts exactly.
 inline double chance_of_chi_square(double value, double freedom) {
   const tails both = chi_square_tails(value, freedom);
   return freedom < 8 ? both.above : 2 * (std::min)(both.below, both.above);
 }
 
-/// Returns the probability that a normal value is at least `deviations` standard deviations from
-/// the mean.
+/// Returns the p-value of a normal variable that is `deviations` standard deviations from its mean.
 inline double chance_of_deviation(double deviations) {
   return std::erfc(std::abs(deviations) / std::sqrt(2.0));
 }
 
-/// Returns the probability of these counts if the cells have the relative frequencies `expected`,
-/// in any unit. A cell with frequency 0 must have a count of 0.
+/// Returns the p-value of observed counts. `expected` specifies the relative frequency of each
+/// cell, in any unit. A cell with frequency 0 must have count 0.
 inline double chance_of(const std::vector<double>& counts, const std::vector<double>& expected) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);
   const double whole = std::accumulate(expected.begin(), expected.end(), 0.0);
@@ -89,13 +90,13 @@ inline double chance_of(const std::vector<double>& counts, const std::vector<dou
   return freedom < 1 ? 1 : chance_of_chi_square(sum, freedom);
 }
 
-/// Returns the probability of these counts if all cells have equal probability.
+/// Returns the p-value of observed counts if all cells are equally likely.
 inline double chance_of(const std::vector<double>& counts) {
   return chance_of(counts, std::vector<double>(counts.size(), 1.0));
 }
 
-/// Returns the probability of these counts for a distribution with thin tails. A cell with an
-/// expected count below `min` is merged with its neighbor towards the middle.
+/// Returns the p-value of observed counts for a distribution with thin tails. Cells with an
+/// expected count below `min` are merged with their neighbor towards the middle.
 inline double chance_with_ends(std::vector<double> counts, std::vector<double> expected,
                                double min = 10) {
   const double draws = std::accumulate(counts.begin(), counts.end(), 0.0);
@@ -112,13 +113,13 @@ inline double chance_with_ends(std::vector<double> counts, std::vector<double> e
   return chance_of(counts, expected);
 }
 
-/// Returns the probability of a table of counts in which all rows and all columns have the same sum
-/// by construction, as in the (place, sample) table of permutations.
+/// Returns the p-value of a square table of counts whose rows and columns all have the same sum,
+/// such as the (position, sample) table of permutations.
 inline double chance_of_square(const std::vector<double>& counts, std::size_t side) {
   const double n = static_cast<double>(side);
   const double mean = std::accumulate(counts.begin(), counts.end(), 0.0) / (n * n);
   double sum = 0;
   for (const double count : counts) sum += (count - mean) * (count - mean) / mean;
-  // For permutations the cells vary n / (n - 1) times as much as free cells with such sums.
+  // The cells of such a table vary n / (n - 1) times as much as independent cells.
   return chance_of_chi_square(sum * (n - 1) / n, (n - 1) * (n - 1));
 }

@@ -17,8 +17,7 @@ namespace test {
 
 using file_bytes = std::vector<std::uint8_t>;
 
-/// A new directory in the system's directory for temporary files. The destructor removes it with
-/// its contents.
+/// A new directory for temporary files. The destructor removes the directory and its contents.
 class temp_dir {
  public:
   temp_dir() {
@@ -54,13 +53,13 @@ inline std::size_t files_in(const std::string& path) {
 }
 inline std::size_t files_in(const temp_dir& dir) { return files_in(dir.path("")); }
 
-/// Returns the bytes of a file.
+/// Returns the contents of a file.
 inline std::string content_of(const std::string& path) {
   std::ifstream file{path, std::ios::binary};
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// Returns the bytes of an IDX file: element type, dimensions, and the elements in file order.
+/// Returns the contents of an IDX file with this element type, these dimensions and these elements.
 inline file_bytes idx_bytes(std::uint8_t type, const std::vector<std::uint32_t>& lengths,
                             const file_bytes& elements) {
   file_bytes bytes{0, 0, type, static_cast<std::uint8_t>(lengths.size())};

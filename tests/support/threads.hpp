@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-/// Returns the sorted kernel numbers of the threads of this process. A joined thread may still be
+/// Returns the sorted kernel thread IDs of this process. A thread that was just joined may still be
 /// included.
 inline std::vector<long> thread_numbers() {
   std::vector<long> all;
@@ -21,10 +21,10 @@ inline std::vector<long> thread_numbers() {
   return all;
 }
 
-/// Returns the threads that exist before a test starts any.
+/// Returns the threads that exist before a test starts threads.
 inline std::vector<long> present_threads() {
-  std::thread{[] {}}.join();  // ThreadSanitizer starts a thread of its own together with the first
-                              // thread
+  std::thread{[] {}}.join();  // ThreadSanitizer starts its own thread together with the first
+                              // thread of the program
   return thread_numbers();
 }
 
@@ -37,8 +37,8 @@ inline std::vector<long> new_threads(const std::vector<long>& before) {
   return fresh;
 }
 
-/// Returns true if the number of threads not in `before` is, or soon becomes, `count`. Only a
-/// failure waits for the deadline.
+/// Returns true if the number of threads that are not in `before` is `count` or soon becomes
+/// `count`. The call waits for the whole deadline only before returning false.
 inline bool threads_added_become(const std::vector<long>& before, std::size_t count) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
   while (new_threads(before).size() != count) {
