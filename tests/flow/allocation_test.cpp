@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Allocations, counted by operator new for the whole program. In steady state, nothing is allocated
-// on the path of a batch; construction, user code and exceptions do not count. At no time in the
-// life of a loader or a feed does it use more memory than its footprint states.
+// Counts allocations of the whole program with operator new. In steady state, delivering a batch
+// allocates nothing. Construction, user code and exceptions may allocate. A loader or feed never
+// uses more memory than its footprint states.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -44,7 +44,7 @@ std::size_t allocated_in(Range range) {
 }  // namespace
 
 TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") {
-  if (ps::detail::checked) return;  // a checked build keeps a record of each lease
+  if (ps::detail::checked) return;  // a checked build records each lease
   const std::vector<std::uint8_t> images(500 * 784, 7);
   const std::vector<std::uint8_t> labels(500, 1);
   const auto warp = [](ps::const_sample<digit> in, ps::sample<floats> out,
@@ -59,12 +59,12 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
 
   const std::size_t before = test::allocations.load();
   REQUIRE(std::vector<int>(3).size() == 3);
-  REQUIRE(test::allocations.load() > before);  // the counter works
+  REQUIRE(test::allocations.load() > before);  // checks that the counter works
 
   ps::trace_recorder recorder;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     for (const bool in_order : {true, false}) {
-      // Runs with and without a trace, but not in all combinations.
+      // Runs with and without a trace, but not in every combination of the options.
       ps::trace_recorder* const trace = in_order == (workers < 2) ? &recorder : nullptr;
       INFO("workers " << workers << ", in order " << in_order << ", traced " << (trace != nullptr));
       ps::cpu_device device;
@@ -108,7 +108,8 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
                            32,
                            [&](const auto& done) { indices += done.indices().size(); },
                            {.workers = workers}};
-    // Also counts the first batch, and uses numbers that are too long for a short string.
+    // The measured range includes the first batch. Its batch numbers are too long for a short
+    // string.
     auto range = feed.batches({1'000'000'000, 0}, ps::until_epoch{1'000'000'002});
     auto it = range.begin();
     const std::size_t before = test::allocations.load();
@@ -125,7 +126,7 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
 }
 
 TEST_CASE("a loader with automatic options allocates nothing", "[flow][promise:bounded-4]") {
-  if (ps::detail::checked) return;  // records leases
+  if (ps::detail::checked) return;  // a checked build records leases
   const ps::loader_options options{.batch_size = 10,
                                    .workers = ps::automatic,
                                    .prefetch = ps::automatic,
@@ -137,7 +138,7 @@ TEST_CASE("a loader with automatic options allocates nothing", "[flow][promise:b
 }
 
 TEST_CASE("slabs equal the footprint, and all other allocations stay under its bound", "[flow]") {
-  if (ps::detail::checked) return;  // records leases
+  if (ps::detail::checked) return;  // a checked build records leases
   using count = ps::count_or_automatic;
   const auto workers = GENERATE(count{0}, count{1}, count{16}, ps::automatic);
   const auto prefetch = GENERATE(count{0}, count{1}, count{100}, ps::automatic);
@@ -167,7 +168,7 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
     }
   };
 
-  // Uses no Catch2 macro here, because it would allocate.
+  // Avoids Catch2 macros here, because they would allocate.
   const std::size_t before = test::live_bytes;
   std::size_t stream_bytes = 0;
   {
@@ -199,7 +200,8 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
   CHECK(of_loader <= need.host.bookkeeping);
   CHECK(device_bytes == need.device_bytes);
   CHECK(of_feed > stream_bytes);
-  CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);  // for copies and for transforms
+  CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);  // a stream for copies and a stream for
+                                                          // transforms
   CHECK(device.asked() == 4);  // host slots, device slots, two places of arrival
   CHECK(after == before);
 }

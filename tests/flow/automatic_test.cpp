@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A loader that tunes itself while its loop runs delivers the same batches and stays within its
-// limits. Workers that are not needed sleep and disturb no other thread.
+// A loader that tunes itself during a loop delivers the same batches and stays within its limits.
+// Unneeded workers sleep and disturb no other thread.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -29,8 +29,8 @@ namespace {
 using drawn_record =
     ps::record<ps::field<"label", std::uint64_t>, ps::field<"bits", std::uint32_t, 3>>;
 
-/// Samples with random bits. The reads take varying times, and count the threads that are reading.
-/// Copies share the counts.
+/// A dataset of random bits. Reads take varying times and count the threads that are reading.
+/// Copies share the counters.
 struct counted {
   using record_type = drawn_record;
 
@@ -122,7 +122,7 @@ TEST_CASE("a loader reports its tuned settings and stays within its limits",
   CHECK(history.moves.size() <= 32);
   std::uint64_t batch = 32;
   for (const auto& move : history.moves) {
-    CHECK(move.batch > batch);  // the first 32 batches are only measured
+    CHECK(move.batch > batch);  // the first 32 batches only serve as a baseline
     batch = move.batch;
     CHECK(move.to != move.from);
     CHECK(move.to.workers <= 4);
@@ -153,7 +153,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
       std::find_if(trace.tracks.begin(), trace.tracks.end(),
                    [](const ps::trace_track& one) { return one.name == "penstock tuning"; });
   REQUIRE(track != trace.tracks.end());
-  REQUIRE(track->events.size() >= 3);  // at least one for each range
+  REQUIRE(track->events.size() >= 3);  // at least one event per range
   CHECK(track->events.front().workers == 1);
   CHECK(track->events.front().begin >= before_all);
   const ps::tuning_history said = loader.tuning();
@@ -177,7 +177,7 @@ TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
       ++pauses;
     }
   }
-  CHECK(pauses == 2);  // no setting is in use between the ranges
+  CHECK(pauses == 2);  // no setting is active between the ranges
 }
 
 TEST_CASE("initially one worker reads and the others sleep", "[flow][promise:bounded-4]") {
@@ -208,11 +208,11 @@ TEST_CASE("the lookahead stays within the setting for any number of slots",
   REQUIRE(loader.footprint().slot_count == 2 * ahead + 1);
   auto range = loader.epoch(0);
   auto it = range.begin();
-  // The opener waits while it is far enough ahead, and is woken when half of its lead is used up.
+  // The opener sleeps while it is far enough ahead, and is woken when half of its lead is used up.
   for (std::size_t taken = 1; taken < ahead / 2; ++taken) ++it;
   const auto max = static_cast<std::uint32_t>(10 * (ahead / 2 + ahead));
   data.state->arrived.wait([&](std::uint32_t count) { return count >= max; });
-  // The opener waits because it is as far ahead as allowed.
+  // The opener waits because its lead has reached the limit.
   while (loader.stats().wait_for_slot.count == 0) std::this_thread::yield();
   CHECK(data.state->arrived.load() == max);
   while (it->number() < 24) ++it;

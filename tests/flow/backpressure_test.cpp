@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Threads that can't continue sleep: workers without a slot, a consumer without a batch. A thread
-// that sleeps in the kernel uses no core. A thread that wakes up to check again would increase its
-// count of context switches.
+// Threads that cannot continue sleep: workers without a free slot, and a consumer without a ready
+// batch. The kernel's context switch counters show that such a thread does not poll.
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -33,8 +32,8 @@ TEST_CASE("workers whose slots are all full sleep until the consumer continues",
   const auto bytes = loader.footprint().bytes;
   auto range = loader.epoch(0);
   auto it = range.begin();
-  // The consumer holds a slot, and five batches are ahead of it. Exactly the samples of these
-  // batches are read.
+  // The consumer holds one slot, and five more batches fill the other slots. The loader reads
+  // exactly the samples of these six batches.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 60; });
   CHECK(come_to_rest(workers));
   CHECK(look_at(workers.front()).switches > 0);
@@ -57,8 +56,8 @@ TEST_CASE("a stalled consumer holds back its copies and its source", "[flow][pro
   ps::transfer feed{loader, stream, {.depth = 3}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  // Only the consumer issues copies. The loader reads at most as many batches as fit in its slots,
-  // in addition to the copied batches: together at most the slots of both.
+  // Only the consumer issues copies. The loader reads ahead only as far as its slots allow, so
+  // device slots and host slots together bound the number of batches.
   constexpr std::uint32_t max = 10 * (4 + 3);
   data.state->arrived.wait([](std::uint32_t count) { return count >= 40; });
   CHECK(come_to_rest(new_threads(before)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches by a budget of values through a loader. Each batch has its own number of samples. The
-// batches are the same for any workers, and for any world that resumes from a state.
+// Tests batches with a token budget, in which the number of samples varies. The batches do not
+// depend on the number of workers, and a state can resume in a world of another size.
 #include <penstock_ext/samplers/by_tokens.hpp>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ using text =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint64_t>>;
 constexpr std::uint64_t samples = 1009;
 
-/// Sample i has up to 40 tokens, each with the value i.
+/// A dataset in which sample i has up to 40 tokens, each with the value i.
 struct texts {
   using record_type = text;
   [[nodiscard]] std::uint64_t size() const { return samples; }
@@ -62,7 +62,7 @@ ps::loader<texts, ps::sharded<ps::by_tokens>> loader_of(int rank, int world, std
                              .tuning = {.chunk = run}}};
 }
 
-/// Returns the samples of each batch, after checking that they are complete.
+/// Returns the samples of each batch. Checks that every sample is complete.
 template <class Range>
 std::vector<batch_labels> batches_in(Range&& range) {
   std::vector<batch_labels> all;
@@ -81,7 +81,7 @@ std::vector<batch_labels> batches_in(Range&& range) {
   return all;
 }
 
-/// Returns the batches of an epoch, computed with only the sampler.
+/// Returns the batches of an epoch, computed from the sampler alone.
 std::vector<batch_labels> planned_batches(std::uint64_t epoch) {
   const auto sampler = budget();
   const auto order = sampler.order(samples, epoch);
@@ -125,7 +125,7 @@ TEST_CASE("batches by tokens reach a device with the samples that they have",
 TEST_CASE("batches by tokens resume at any batch, and in other worlds after a step",
           "[flow][promise:exact-22][promise:exact-6]") {
   const auto expected = planned_batches(0);
-  // A run that stops repeatedly, after whole steps of all ranks, and continues in another world.
+  // A run that repeatedly stops after a step of all ranks and resumes in a world of another size.
   const std::vector<std::pair<int, std::size_t>> plan{
       {4, 24}, {2, 26}, {1, 33}, {3, 36}, {12, 48}, {6, 60}, {1, expected.size()}};
   std::vector<batch_labels> seen(expected.size());
@@ -149,7 +149,7 @@ TEST_CASE("batches by tokens resume at any batch, and in other worlds after a st
       }
       CHECK(at == end + rank);
       const auto here = to_text(loader.state());
-      CHECK((next.empty() || here == next));  // equal on all ranks
+      CHECK((next.empty() || here == next));  // the state is equal on all ranks
       next = here;
     }
     saved = next;
@@ -170,9 +170,9 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
     const auto state = ps::from_text<ps::loader_state>(saved);
     const int world = worlds[draw() % worlds.size()];
     const auto ranks = static_cast<std::size_t>(world);
-    const std::uint64_t done =
-        step * (1 + draw() % 4);                     // batches of all ranks until the checkpoint
-    const std::uint64_t lost = step * (draw() % 2);  // lost batches after it
+    const std::uint64_t done = step * (1 + draw() % 4);  // number of batches on all ranks until the
+                                                         // checkpoint
+    const std::uint64_t lost = step * (draw() % 2);  // number of batches lost after the checkpoint
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       auto loader = loader_of(static_cast<int>(rank), world, rank % 2);
       std::uint64_t at = 0;
@@ -185,7 +185,7 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
     }
   }
   const auto end = ps::from_text<ps::loader_state>(saved);
-  auto rest = loader_of(0, 1, 2);  // the rest of the incomplete epoch
+  auto rest = loader_of(0, 1, 2);  // the rest of the current epoch
   for (auto& batch : rest.resume(end, end.epoch + 1)) {
     for (const std::uint64_t index : ps::get<"label">(batch).flat()) ++read[index];
   }
@@ -195,7 +195,7 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
 
 TEST_CASE("a state between steps resumes in worlds that divide it, and others refuse it",
           "[flow][promise:exact-7]") {
-  const auto state = loader_of(1, 3, 0).state_at({0, 5});  // 15 batches of all ranks
+  const auto state = loader_of(1, 3, 0).state_at({0, 5});  // 15 batches on all ranks together
   CHECK(loader_of(0, 1, 0).position_of(state) == ps::batch_position{0, 15});
   auto four = loader_of(0, 4, 0);
   CHECK_THROWS_MATCHES(
@@ -250,8 +250,8 @@ TEST_CASE("a dataset receives hints only for the samples of batches by tokens",
     CHECK(read.size() == 203);
     const auto told = data.seen->told();
     CAPTURE(workers, told.size());
-    if (workers == 0) CHECK(!told.empty());  // workers may read everything before a hint
-    // The hints come in order, each at most once, and only for samples that are read.
+    if (workers == 0) CHECK(!told.empty());  // workers may read all samples before a hint is sent
+    // Hints arrive in reading order, at most once per sample, and only for samples that are read.
     auto at = read.begin();
     for (const std::uint64_t index : told) {
       at = std::find(at, read.end(), index);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that an external stop token ends the consumer and all workers, in any state.
+// Tests that a stop request through an external stop token ends the consumer and all workers in any
+// state.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -39,7 +40,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers",
     while (consumer == 0) std::this_thread::yield();
     wait_until_asleep(consumer);
     source.request_stop();
-    around->release();  // lets the reads in progress end
+    around->release();  // lets the blocked reads finish
   }};
   consumer = this_thread_number();
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::cancelled);
@@ -48,7 +49,7 @@ TEST_CASE("a stop request ends a consumer that waits, and all workers",
   CHECK(threads_added_become(before, 0));  // although the loader still exists
   CHECK_FALSE(loader.last_failure());
 
-  // Every later call throws too.
+  // Every later call throws as well.
   CHECK_THROWS_AS(samples_in(loader.epoch(1)), ps::cancelled);
   loader.start({0, 0}, 1);
   CHECK_THROWS_AS(loader.try_next(), ps::cancelled);
@@ -94,7 +95,7 @@ TEST_CASE("a stop request ends an inline read, and its batch is not delivered", 
   };
   CHECK_THROWS_AS(count(), ps::cancelled);
   CHECK(batches == 2);
-  CHECK(read == 26);  // the chunk of two that had begun
+  CHECK(read == 26);  // the two-sample chunk that had already started
   CHECK_THROWS_AS(count(), ps::cancelled);
   CHECK(read == 26);
 }
@@ -176,7 +177,7 @@ TEST_CASE("a stop request ends the wait for a retry", "[flow][fault:hangs-4]") {
   loader.start({0, 0}, 1);
   data.state->arrived.wait([](std::uint32_t now) { return now >= 6; });
   source.request_stop();
-  CHECK(threads_added_become(before, 0));  // although no consumer requests a batch
+  CHECK(threads_added_become(before, 0));  // even though no consumer requests a batch
   CHECK_THROWS_AS(loader.next(), ps::cancelled);
 }
 

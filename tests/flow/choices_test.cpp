@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Choices at run time, and information about the samples of a batch: type-erased datasets and
-// loaders, indices, lists of known bad samples, functions over whole batches. The results are the
-// same for any workers.
+// Tests options that a program selects at run time: type-erased datasets and loaders, quarantine
+// lists, and functions over whole batches. Also tests the sample indices of a batch. The results do
+// not depend on the number of workers.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -34,7 +34,8 @@ using label_record = ps::record<ps::field<"label", std::uint64_t>>;
 
 indices list_of(std::span<const std::uint64_t> some) { return {some.begin(), some.end()}; }
 
-/// Sample i contains i, except for the bad samples. Each read of a bad sample is counted.
+/// A dataset in which sample i contains i, except for the bad samples. Counts each read of a bad
+/// sample.
 struct partly_bad {
   using record_type = label_record;
   static constexpr std::uint64_t count = 500;
@@ -49,7 +50,7 @@ struct partly_bad {
   }
 };
 
-/// Returns the bad samples among the first `end` samples.
+/// Returns the bad samples among samples 0 to `end` - 1.
 indices all_bad(std::uint64_t end = partly_bad::count) {
   indices bad;
   for (std::uint64_t i = 0; i < end; ++i) {
@@ -58,7 +59,7 @@ indices all_bad(std::uint64_t end = partly_bad::count) {
   return bad;
 }
 
-/// The content of a batch, as a loop sees it.
+/// The contents of a batch as a loop sees them.
 struct batch_seen {
   indices labels;
   indices indices_said;
@@ -105,7 +106,7 @@ TEST_CASE("a batch lists its samples on the host and on the device", "[flow][pro
     ++batches;
   }
   CHECK(batches == 28);
-  // Kept leases keep their lists.
+  // A lease that outlives its iteration still lists its samples.
   std::vector<decltype(feed)::batch_type> kept;
   for (auto& batch : feed.epoch(0)) {
     kept.push_back(std::move(batch));
@@ -165,7 +166,8 @@ TEST_CASE("quarantined samples are not read, and all others are unchanged",
   ps::loader loader{part(&bad_reads), ps::shuffled{.seed = 3},
                     listing(workers, {.retries = 3,
                                       .action = action,
-                                      .max_failures = 0,  // samples in the list do not count
+                                      .max_failures = 0,  // quarantined samples do not count as
+                                                          // failures
                                       .quarantine_list = ps::read_quarantine(list)})};
   CHECK(loader.state() == learning.state_at({}));
   CHECK((look_at_all(loader.epochs(0, 2)) == expected));
@@ -173,7 +175,7 @@ TEST_CASE("quarantined samples are not read, and all others are unchanged",
   const auto report = loader.failures();
   CHECK(report.failed_reads == 0);
   CHECK(report.skipped + report.replaced == 2 * 16);
-  // The new list includes the old list.
+  // The new list includes the entries of the old list.
   std::stringstream again;
   report.write_quarantine(again);
   CHECK(ps::read_quarantine(again, {.dataset = 500}).size() == 16);
@@ -187,7 +189,7 @@ TEST_CASE("a quarantined sample is an error by default", "[flow][promise:honest-
   const auto loop = [&] {
     for (auto& batch : loader.epoch(0)) batches += batch ? 1U : 0U;
   };
-  // The list is incomplete: the first bad sample is read.
+  // The list is incomplete, so the first bad sample that is not in the list is read.
   CHECK_THROWS_AS(loop(), bad_sample);
   CHECK(batches == 0);
   ps::loader other{numbered{.count = 100}, ps::sequential{},
@@ -231,7 +233,7 @@ TEST_CASE("map_batch sees whole batches, and is the same for any workers",
   const auto widen = [](ps::const_sample<label_record> in, ps::sample<pair> out) {
     ps::get<"label">(out) = ps::get<"label">(in);
   };
-  // Each sample gets the label of its mirror image, and the number drawn for the batch.
+  // Assigns the label of the mirror image and the batch's random number to each sample.
   const auto mirror = [](ps::batch_view<pair> all, ps::sample_generator& rng) {
     const auto labels = ps::get<"label">(all);
     const auto sums = ps::get<"sum">(all);
@@ -300,7 +302,7 @@ TEST_CASE("an exception of map_batch ends the range at its batch and has its own
   loop({0, 3});
   CHECK(seen == indices{0, 1, 3, 4, 5, 6});
 
-  // A batch that could not be read has its own error, and is not passed to the function.
+  // A batch that could not be read reports its own error and is not passed to the function.
   std::atomic<std::uint64_t> bad_batches{0};
   const auto count = [&bad_batches](ps::batch_view<label_record> all) {
     bad_batches += ps::get<"label">(all)(0) == 0 ? 1U : 0U;
@@ -319,7 +321,7 @@ struct flags {
   std::size_t workers;
 };
 
-// Declares a loader and a feed as a header would.
+// Declares a loader and a feed as a header of a program would.
 ps::any_loader<label_record> make_any(const flags& chosen);
 using any_feed = ps::transfer<ps::any_loader<label_record>>;
 
@@ -363,14 +365,14 @@ TEST_CASE("an any_loader delivers the batches of the loader inside", "[flow][pro
   CHECK(feed.stats().loader.has_value());
   CHECK(feed.state() == any.state());
 
-  // A state of either loader resumes the other, also in the middle of an epoch.
+  // A state of either loader can resume the other loader, even in the middle of an epoch.
   const ps::loader_state at = any.state_at({0, 17});
   auto rest = look_at_all(feed.resume(at, 1));
   CHECK(rest.size() == 13);
   CHECK(std::equal(rest.begin(), rest.end(), first.begin() + 17));
   CHECK_THROWS_AS((void)any.resume(make_any({chosen.augment, !chosen.shuffle, 0}).state(), 1),
                   ps::state_mismatch);
-  // Assigns another loader while a range and a lease still exist.
+  // Assigns another loader while a range and a lease exist.
   auto range = any.epoch(0);
   auto it = range.begin();
   auto lease = std::move(*it);

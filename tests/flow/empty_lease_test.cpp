@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A lease without a batch, and an iterator without a lease: each member returns a value or ends the
-// program with a message.
+// Tests leases without a batch and iterators without a lease. Each member either returns a value or
+// terminates the program with a message.
 #include <string>
 #include <utility>
 
@@ -17,8 +17,8 @@ namespace {
 
 bool has(const std::string& said, const char* what) { return said.find(what) != std::string::npos; }
 
-/// Checks two empty leases: the batch of the loop that is moved from in the second iteration, and a
-/// lease that never had a batch.
+/// Checks two empty leases: a lease that the loop has moved from, and a lease that never held a
+/// batch.
 template <class Feed>
 void look_at_empty_leases(Feed& feed, ps::cpu_stream_ref stream) {
   using lease = typename Feed::batch_type;
@@ -73,7 +73,7 @@ TEST_CASE("an iterator whose ++ threw is at its end and reports its use",
     CHECK_THROWS_AS(++it, bad_sample);
     CHECK(it == range.end());
     CHECK(has(last_words([&] { (void)it->number(); }), "an iterator over batches was used"));
-    ++it;  // stays at the end
+    ++it;  // the iterator stays at the end
     CHECK(it == range.end());
   };
   look_at(loader);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The guarantee "exact": the same batches, bit by bit, for any number of workers, any prefetch and
-// any path of the batches.
+// Tests the guarantee "exact": batches are bit-identical for any number of workers, any prefetch,
+// and with or without a transfer.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -32,7 +32,8 @@ struct arrays {
   }
 };
 
-// Rolls the image by a random number of pixels and adds noise, with the generator of the sample.
+// Rolls the image by a random number of pixels and adds noise, using the random generator of the
+// sample.
 void augment(ps::const_sample<small_digit> in, ps::sample<small_floats> out,
              ps::sample_generator& rng) {
   const auto from = ps::get<"image">(in).flat();
@@ -51,7 +52,7 @@ void plain(ps::const_sample<small_digit> in, ps::sample<small_floats> out) {
   ps::get<"label">(out) = ps::get<"label">(in);
 }
 
-// Returns all bytes of the batches, each preceded by its sizes.
+// Returns the bytes of all batches, each preceded by its sizes.
 template <class Range>
 std::vector<std::byte> bytes_of(Range range) {
   std::vector<std::byte> all;
@@ -125,7 +126,7 @@ TEST_CASE("another seed, another epoch and another sampler seed give other batch
   const auto bytes = [&](std::uint64_t order_seed, std::uint64_t seed, std::uint64_t epoch) {
     ps::loader loader{warped, ps::shuffled{.seed = order_seed}, {.batch_size = 16, .seed = seed}};
     auto all = bytes_of(loader.epoch(epoch));
-    // The headers contain the epoch; only the samples are compared.
+    // Only the samples are compared, because the headers contain the epoch.
     for (std::size_t i = 0; i < 8; ++i) all[i] = std::byte{0};
     return all;
   };
@@ -162,7 +163,7 @@ TEST_CASE("an epoch taken alone equals that epoch in a range of epochs, and so d
 namespace {
 
 /// A sampler whose order and fingerprint depend on whether denormals are flushed to zero: the order
-/// starts at 2 or at 0.
+/// starts at either 0 or 2.
 struct floating {
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
   [[nodiscard]] auto order(std::uint64_t n, std::uint64_t) const {
@@ -172,7 +173,7 @@ struct floating {
       void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
         for (auto& index : out) index = (first++ + by) % n;
       }
-      // Workers share an order, so only the const overload may be called.
+      // Workers share an order, so the loader must call only the const overload.
       void fill(std::uint64_t, std::span<std::uint64_t>) noexcept = delete;
     };
     volatile float small = 1e-38F;
@@ -197,12 +198,12 @@ TEST_CASE("a sampler that computes with denormal values gives one order, on work
   CHECK(orders[2] == orders[0]);
   struct unmoved : ps::sequential {};
   ps::loader same{numbered{16}, unmoved{}, {.batch_size = 16, .workers = 0}};
-  CHECK(fingerprints[0] == same.state().order);  // the fingerprint of the actual order
+  CHECK(fingerprints[0] == same.state().order);  // the fingerprint matches the actual order
 }
 
 TEST_CASE("denormal values are the same on workers and inline", "[flow][promise:exact-1]") {
   // User data may contain denormals, and arithmetic may produce them. The floating-point mode must
-  // not depend on the thread.
+  // be the same on every thread.
   const std::vector<float> values(64, 1e-38F);
   using tiny = ps::record<ps::field<"x", float>>;
   const ps::memory_dataset<tiny> data{values};
@@ -215,5 +216,5 @@ TEST_CASE("denormal values are the same on workers and inline", "[flow][promise:
   };
   CHECK(first_of(0) == first_of(1));
   volatile float tiny_value = 1e-38F;
-  CHECK(tiny_value * 0.25F != 0.0F);  // the mode of the consumer is unchanged
+  CHECK(tiny_value * 0.25F != 0.0F);  // the floating-point mode of the consumer is unchanged
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A loader announces the order of reads to a cache below its dataset, so that the cache keeps the
-// blocks that are used next.
+// Tests that a loader announces the order of reads to the cache below its dataset, so that the
+// cache retains the blocks that are needed next.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::uint64_t as_far_as_known = (std::numeric_limits<std::uint64_t>::max)();
 
-// Blobs of any store, with their announcements.
+// A list of blobs from any store that also forwards announcements.
 struct any_blobs {
   virtual ~any_blobs() = default;
   [[nodiscard]] virtual std::uint64_t size() const = 0;
@@ -63,7 +63,7 @@ struct blobs_in : any_blobs {
   ps::stored_blobs<ps::detail::kept_store<Store&>> source;
 };
 
-// A dataset whose samples are the first bytes of blobs, and that forwards announcements to them.
+// A dataset of the first byte of each blob. It forwards announcements to the blobs.
 struct first_bytes {
   using record_type = ps::record<ps::field<"byte", std::uint8_t>>;
 
@@ -83,7 +83,7 @@ struct first_bytes {
 using cache_below = ps::cached_store<ps::detail::kept_store<const test::counting_store&>>;
 using cached_blobs = blobs_in<const cache_below>;
 
-// Blob i is block i of an object, and contains its number in each byte.
+// An object whose blocks are the blobs. Each byte of block i has the value i.
 struct numbered_blocks {
   explicit numbered_blocks(std::size_t count) {
     std::string all;
@@ -99,7 +99,7 @@ struct numbered_blocks {
 
 constexpr ps::stored_blobs_options fetches_nothing{.read_ahead = 0};
 
-// Returns a loader of the samples `chosen`, which may repeat.
+// Returns a loader over the samples `chosen`, which may contain duplicates.
 auto loader_over(const any_blobs& blobs, const std::vector<std::uint64_t>& chosen,
                  const ps::loader_options& options) {
   return ps::loader{first_bytes{&blobs} | ps::subset(chosen), ps::shuffled{.seed = 3}, options};
@@ -124,7 +124,7 @@ std::vector<std::uint64_t> all_below(std::size_t count) {
   return all;
 }
 
-// A dataset of a few blocks, with a memory cache that has room for some of them.
+// A dataset of a few blocks with a memory cache that can hold only some of them.
 struct small_cache {
   small_cache(std::mt19937& random, std::size_t count)
       : blocks(count),
@@ -132,7 +132,7 @@ struct small_cache {
         cache(blocks.store, {.block_bytes = 10, .memory_bytes = 10 * room}),
         blobs(cache, blocks.list, fetches_nothing),
         chosen(test::random_order(random, count, 7)) {}
-  // Returns a loader without workers, with batches of a single sample.
+  // Returns a loader without workers and with single-sample batches.
   [[nodiscard]] auto loader() const { return loader_over(blobs, chosen, one_by_one(0)); }
 
   numbered_blocks blocks;
@@ -206,16 +206,16 @@ TEST_CASE("workers and prefetch threads read the same data with announcements",
   auto loader = loader_over(blobs, all, options);
   auto plain = loader_over(blobs, all, {.batch_size = 4, .workers = 0});
   for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
-    for (auto& batch : loader.epochs(epoch, epoch + 4)) {  // left after the first batch
+    for (auto& batch : loader.epochs(epoch, epoch + 4)) {  // the loop ends after the first batch
       CHECK(batch.size() == 4);
       break;
     }
     CHECK(bytes_in(loader.epochs(epoch, epoch + 2)) == bytes_in(plain.epochs(epoch, epoch + 2)));
   }
-  // The cache has room for a quarter of all blocks. Within a range, it keeps the blocks that the
-  // following epochs use soon. A cache that evicts the least recently used block would read nearly
-  // all blocks again. A thread that is delayed at a wrong moment also costs blocks, so the test
-  // uses the best of up to ten ranges.
+  // The cache has room for a quarter of all blocks. Within a range, it retains the blocks that the
+  // following epochs use soon; an LRU cache would read nearly all blocks again. A thread that is
+  // delayed at the wrong moment causes additional misses, so the test uses the best of up to ten
+  // ranges.
   constexpr int max = 8 * 120 * 85 / 100;
   int misses = 8 * 120;
   for (std::uint64_t epoch = 8; epoch < 88 && misses >= max; epoch += 8) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A process that has a loader calls fork(). The loader's threads do not exist in the child.
+// Tests a process that calls fork() while it has a loader. The loader's threads do not exist in the
+// child process.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -25,7 +26,7 @@ using test::in_child;
 
 namespace {
 
-/// Returns true if `step` throws because the threads are not in this process.
+/// Returns true if `step` throws because its threads do not exist in this process.
 template <class Step>
 bool is_refused(Step step) {
   try {
@@ -58,7 +59,7 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
     CHECK(in_child([&] {
             auto lease = std::move(*it);
             const bool is_told = is_refused([&] {
-              for (;;) ++it;  // ready batches may still be delivered
+              for (;;) ++it;  // batches that were ready may still be delivered
             });
             range.reset();
             loader.reset();
@@ -88,7 +89,7 @@ TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without
           stream.reset();
           return is_told ? 7 : 1;
         }) == 7);
-  CHECK(in_child([&] {  // in the child, no thread makes room in the queue
+  CHECK(in_child([&] {  // no thread of the child makes room in the queue
           const bool is_told = is_refused([&] {
             for (int i = 0; i < 1000; ++i) stream->launch([] {});
           });
@@ -133,7 +134,7 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
       ps::cpu_device{}, 4, [&worker](auto&) { worker = this_thread_number(); });
   out->acquire(info).send();
   out->finish();
-  wait_until_asleep(worker);  // the child can't wait for this thread
+  wait_until_asleep(worker);  // the child cannot wait for this thread
   ++info.batch;
   auto slot = std::make_optional(out->acquire(info));
   CHECK(in_child([&] {

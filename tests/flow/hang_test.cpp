@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads that hang. The loader reports them while they hang and gives them up after the timeout. If
-// it owns the dataset, it detaches their threads.
+// Tests reads that hang. The loader reports a hanging read, and abandons it after the timeout. If
+// the loader owns the dataset, it detaches the thread.
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// The reports of a loader.
+/// A collector of a loader's stall reports.
 class reports {
  public:
   [[nodiscard]] std::function<void(const ps::stall_report&)> sink() {
@@ -59,14 +59,14 @@ class reports {
   ps::detail::waitable_counter count_;
 };
 
-// A warning time that is longer than any read that does not hang, even on a busy machine.
+// A stall threshold that only hanging reads exceed, even on a busy machine.
 constexpr milliseconds soon{300};
-// A warning time that is longer than any delay of a thread on a busy machine. For tests in which a
-// report of another read is an error.
+// A stall threshold above any scheduling delay on a busy machine, for tests in which a report of
+// another read is an error.
 constexpr milliseconds late{1500};
 constexpr milliseconds never{std::chrono::hours{24}};
 
-/// A dataset with one value for each sample. Some calls of `length` hang until `release` is called.
+/// A dataset with one value per sample. Some calls of `length` block until `release` is called.
 struct hanging_length {
   using record_type = ps::record<ps::field<"values", std::uint8_t, ps::ragged>>;
   hanging inner;
@@ -97,8 +97,8 @@ TEST_CASE("a hanging read is reported while it hangs, with its sample", "[flow][
                      .faults = {.stall_warning = soon, .on_stall = seen.sink()},
                      .tuning = {.chunk = 4}}};
   std::thread rescuer{[&] {
-    // The hanging read is reported repeatedly. Another read is reported at most once, if its thread
-    // is delayed.
+    // The hanging read is reported repeatedly. Any other read is reported at most once, if its
+    // thread was delayed.
     std::uint32_t count = 1;
     while (count < 4 && seen.wait_for(count)[count - 1].where.sample != 13) ++count;
     const auto found = seen.wait_for(count)[count - 1];
@@ -125,12 +125,14 @@ TEST_CASE("a hanging read is reported again each time its duration has doubled",
   reports seen;
   const auto note = seen.sink();
   ps::loader loader{
-      hanging{around, 1, {0}},  // the only read, so every report is of it
+      hanging{around, 1, {0}},  // no other read exists, so every report concerns this read
       ps::sequential{},
       {.batch_size = 1,
        .workers = 1,
        .faults = {.stall_warning = milliseconds{5}, .on_stall = [&](const ps::stall_report& read) {
-                    if (read.where.stage != "order") note(read);  // a delayed thread
+                    if (read.where.stage != "order")
+                      note(read);  // any other report concerns a
+                                   // delayed thread
                   }}}};
   loader.start({0, 0}, 1);
   const auto found = seen.wait_for(4);
@@ -172,7 +174,7 @@ TEST_CASE("a long map_batch call is not a hanging read", "[flow][fault:hangs-6]"
   ps::detail::waitable_counter gate;
   const auto open = [](std::uint32_t times) { return times != 0; };
   const auto note = seen.sink();
-  // The first batch is complete and in `map_batch`. Then the read of the second batch hangs.
+  // The first batch is complete and inside `map_batch` when the read of the second batch hangs.
   ps::loader loader{hanging{around, 16, {8}} | ps::map_batch([&](auto) {
                       mapping.advance();
                       gate.wait(open);
@@ -188,7 +190,7 @@ TEST_CASE("a long map_batch call is not a hanging read", "[flow][fault:hangs-6]"
                      .tuning = {.chunk = 8}}};
   loader.start({0, 0}, 1);
   mapping.wait(open);
-  // The third report of the read shows that it has hung for at least 80 ms.
+  // The third report shows that the read has been blocked for at least 80 ms.
   std::size_t of_the_first = 0;
   for (const auto& read : seen.wait_for(4)) of_the_first += read.where.batch == 0 ? 1 : 0;
   CHECK(of_the_first <= 1);  // a report may have begun just before the read ended
@@ -208,7 +210,8 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                      .workers = 1,
                      .faults = {.stall_warning = late, .on_stall = [&](const ps::stall_report&) {
                                   if (++reports == 2)
-                                    around->release();  // the first report has ended the range
+                                    around->release();  // the first report has already ended the
+                                                        // range
                                   throw std::domain_error("enough");
                                 }}}};
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), std::domain_error);
@@ -243,7 +246,7 @@ TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends wi
     CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
     CHECK(around->gone.load() == 0);
   }
-  // The loader is destroyed. The read still hangs, and the objects that it uses are alive.
+  // The loader is gone, but the read still hangs and its objects still exist.
   CHECK(threads_added_become(threads, 1));
   CHECK(around->gone.load() == 0);
   around->release();
@@ -268,7 +271,7 @@ TEST_CASE("an abandoned reader destroys its state on its own thread", "[flow][fa
     CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
   }
   CHECK_FALSE(data.expired());
-  CHECK(budget->used() != 0);  // the slots are alive too
+  CHECK(budget->used() != 0);  // the slots still exist
   around->release();
   around->wait_until_gone();
   CHECK(data.expired());
@@ -303,7 +306,10 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
                     {.batch_size = 8,
                      .workers = workers,
                      .faults = {.stall_warning = soon, .on_stall = [&](const ps::stall_report& it) {
-                                  if (it.where.stage != "lengths") return;  // a delayed thread
+                                  if (it.where.stage != "lengths")
+                                    return;  // any other report
+                                             // concerns a delayed
+                                             // thread
                                   if (!seen) seen = it;
                                   around->release();
                                 }}}};
@@ -399,7 +405,8 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read and repor
         data | ps::subset(0, 40),
         ps::sequential{},
         {.batch_size = 8, .workers = 2, .faults = {.timeout = late, .on_stall = seen.sink()}}};
-    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);  // does not wait for the read
+    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);  // the call does not wait for
+                                                                     // the read
     CHECK(loader.abandoned_readers() == 0);
     CHECK(seen.count() == 0);
     rescuer = std::thread{[&] {
@@ -411,7 +418,7 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read and repor
       around->release();
     }};
   }
-  // The destructor has waited for the read.
+  // The destructor has waited for the read to finish.
   CHECK(around->gate.load() == 0);
   rescuer.join();
 }
@@ -454,7 +461,7 @@ TEST_CASE("a watch without findings changes no batch", "[flow]") {
   CHECK(loader.abandoned_readers() == 0);
 }
 
-// Datasets whose hanging reader a loader may detach, and datasets for which it must wait.
+// A loader may detach a hanging reader of some datasets, and must wait for a reader of the others.
 static_assert(!ps::detail::borrows<hanging>);
 static_assert(ps::detail::borrows<ps::stored_dataset_t<hanging&>>);
 static_assert(!ps::detail::borrows<ps::stored_dataset_t<hanging>>);
@@ -468,7 +475,7 @@ static_assert(!ps::detail::borrows<decltype(std::declval<hanging>() | ps::subset
 namespace {
 
 constexpr auto plain_map = [](auto&& sample) { return sample; };
-struct scale {  // refers to no other object
+struct scale {  // holds no reference
   static constexpr bool borrows = false;
   float by;
   template <class Sample>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests host slots that stay until the device lease ends. They have the same bits as on the device,
-// and each is returned once. A loop never holds so many of them that it waits for itself.
+// Tests host slots that stay occupied until the device lease ends. Their bits equal those of the
+// device batch, and each slot is returned exactly once. A loop never holds so many host slots that
+// it waits for itself.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -33,7 +34,7 @@ ps::loader_options tens(std::size_t workers, std::size_t prefetch) {
   return {.batch_size = 10, .workers = workers, .prefetch = prefetch};
 }
 
-/// Writes twice the label to a record of its own.
+/// Writes twice the label to a record of its own type.
 auto double_labels() {
   return ps::on_stream<doubled>(
       [](ps::const_batch_view<record> in, ps::batch_view<doubled> out, ps::cpu_stream_ref stream) {
@@ -43,14 +44,14 @@ auto double_labels() {
       });
 }
 
-/// Overwrites the labels of a batch, as a step that works in place.
+/// Overwrites the labels of a batch, as an in-place step would.
 void spoil(ps::batch_view<record> batch, ps::cpu_stream_ref stream) {
   stream.launch([labels = ps::get<"label">(batch).flat()] {
     for (auto& label : labels) label = ~std::uint64_t{0};
   });
 }
 
-/// Returns true if `host` is batch `number` of a loader in order, bit by bit.
+/// Returns true if `host` is bit-identical to batch `number` of an in-order loader.
 bool is_batch(const ps::const_batch_view<record>& host, std::uint64_t number) {
   bool same = true;
   for (std::size_t i = 0; i < host.size(); ++i) {
@@ -63,7 +64,7 @@ bool is_batch(const ps::const_batch_view<record>& host, std::uint64_t number) {
   return same;
 }
 
-/// A source of the program, with batches of its own type.
+/// A batch source that a program defines, with its own batch type.
 struct own_source {
   using record_type = record;
   using device_type = ps::cpu_device;
@@ -207,13 +208,13 @@ TEST_CASE("every end of a lease returns its host slot", "[flow][keep_host]") {
   ps::loader loader{numbered{200}, ps::sequential{}, device, tens(1, 5)};
   device.grouped_bytes = group * loader.layout().bytes();
   std::optional feed{ps::transfer{loader, stream, {.depth = 4, .keep_host = true}}};
-  // The loop ends early, with batches that were copied and not handed out.
+  // The loop ends early, while batches that were copied but not delivered remain.
   for (auto& batch : feed->epoch(0)) {
     CHECK(loader.held() >= 1);
     if (batch.number() == 4) break;
   }
   CHECK(loader.held() == 0);
-  // A lease is moved out and ends in the body, also after a second stream has used it.
+  // The body moves a lease out and destroys it, optionally after use on a second stream.
   for (auto& batch : feed->epoch(0)) {
     auto own = std::move(batch);
     const std::size_t before = loader.held();
@@ -223,20 +224,20 @@ TEST_CASE("every end of a lease returns its host slot", "[flow][keep_host]") {
     own = {};
     CHECK(loader.held() == before - 1);
   }
-  // A lease ends on another thread.
+  // Another thread destroys a lease.
   for (auto& batch : feed->epoch(0)) {
     CHECK(is_batch(batch.host(), batch.number()));
     std::thread{[own = std::move(batch)] { CHECK(is_batch(own.host(), own.number())); }}.join();
   }
   CHECK(loader.held() == 0);
-  // A lease ends in the work of a stream.
+  // Work on a stream destroys a lease.
   for (auto& batch : feed->epoch(0)) {
     stream.launch([own = std::make_shared<std::remove_cvref_t<decltype(batch)>>(
                        std::move(batch))]() mutable { own.reset(); });
     stream.synchronize();
   }
   CHECK(loader.held() == 0);
-  // The body throws.
+  // The loop body throws.
   const auto throwing = [&] {
     for (auto& batch : feed->epoch(0)) {
       if (batch.number() == 5) throw 5;
@@ -244,16 +245,16 @@ TEST_CASE("every end of a lease returns its host slot", "[flow][keep_host]") {
   };
   CHECK_THROWS_AS(throwing(), int);
   CHECK(loader.held() == 0);
-  // A loop that calls `next` is ended by `reset`.
+  // A call of `reset` ends a loop that uses `next`.
   for (int i = 0; i < 3; ++i) CHECK(is_batch(feed->next().host(), static_cast<std::uint64_t>(i)));
   feed->reset();
   CHECK(loader.held() == 0);
-  // A replay hands out its leases again and again.
+  // A replay delivers each lease repeatedly.
   for (const auto& batch : feed->replay({0, 0}, ps::batch_count{9})) {
     CHECK(batch.host().size() == 10);
   }
   CHECK(loader.held() == 0);
-  // The feed ends before the lease, and the lease before the loader.
+  // The feed is destroyed before the lease, and the lease before the loader.
   auto last = std::move(feed->next());
   feed.reset();
   CHECK(loader.held() == 1);
@@ -299,7 +300,7 @@ TEST_CASE("a feed never waits for a host slot that it keeps itself",
           CHECK(feed.device_bytes() <= need.device_bytes);
           CHECK(device.device_bytes() == feed.device_bytes());
           if (depth != ps::automatic) CHECK(feed.device_bytes() == need.device_bytes);
-          // Leases that are kept exhaust the device slots first.
+          // Retained leases exhaust the device slots first.
           if (on_slots_exhausted == ps::exhausted_action::wait) continue;
           std::vector<decltype(feed)::batch_type> kept;
           const auto keep = [&] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The last lease, or the last other owner of the slots, ends in work on a CPU stream. The
-// destructor of the slots would wait for the thread of that stream.
+// Tests that the last lease, or another last owner of the slots, may be destroyed in work on a CPU
+// stream. A naive destructor of the slots would wait for the thread that runs it.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -93,7 +93,7 @@ TEST_CASE("the last device lease may end in work on a second stream, or on an un
       block_on(gate);
     });
     device.record(done, other);
-    device.wait(stream, done);  // waits for the work that ends the lease
+    device.wait(stream, done);  // waits for the work that destroys the lease
     stream.launch([] {});
     feed.reset();
     gate.store(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The guarantee "bounded": leaving early, exceptions and destruction at any time end all threads,
-// lose nothing and leave the feed usable. ASan detects leaks, TSan detects races, and the time
-// limit of the test detects hangs.
+// Tests the guarantee "bounded". Early exits, exceptions and destruction at any time end all
+// threads, leak nothing, and leave the feed usable. AddressSanitizer detects leaks, ThreadSanitizer
+// detects races, and the test timeout detects hangs.
 #include <unistd.h>
 
 #include <chrono>
@@ -29,14 +29,14 @@ namespace ps = penstock;
 namespace {
 
 constexpr std::size_t batch = 16;
-constexpr std::uint64_t in_all = 150;  // ten batches, of which the last is short
+constexpr std::uint64_t in_all = 150;  // ten batches, the last of which is short
 constexpr std::uint64_t batches = 10;
 
 ps::loader_options options(std::size_t workers, std::size_t prefetch = 3) {
   return {.batch_size = batch, .workers = workers, .prefetch = prefetch, .tuning = {.chunk = 3}};
 }
 
-// Counts the batches of a range and checks that each is the expected next batch.
+// Counts the batches of a range and checks that they arrive in order.
 template <class Range>
 std::uint64_t take_all(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}) {
   std::uint64_t seen = 0;
@@ -173,11 +173,11 @@ TEST_CASE("a loader reads nothing before a loop and nothing after it",
   const numbered data{in_all};
   {
     ps::loader loader{data, ps::sequential{}, options(4)};
-    auto range = loader.epochs(0, 3);  // reading has not begun
+    auto range = loader.epochs(0, 3);  // reading has not started
     CHECK(data.state->reads == 0);
     CHECK(take_all(loader.epoch(0)) == batches);
     CHECK(data.state->reads ==
-          in_all);  // the range ends with the epoch: no sample after it has been read
+          in_all);  // the range ends with the epoch, and no later sample has been read
   }
   CHECK(data.state->reads == in_all);
 }
@@ -189,19 +189,22 @@ TEST_CASE("leaving early stops reading after the runs in progress", "[flow][prom
                     {.batch_size = 10, .workers = 1, .prefetch = 1, .tuning = {.chunk = 1}}};
   loader.start({0, 0}, 1);
   auto first = loader.next();
-  data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // both slots
-  while (data.state->reads < 20) std::this_thread::yield();  // the worker has passed the gate
+  data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // waits until both
+                                                                              // slots are full
+  while (data.state->reads < 20)
+    std::this_thread::yield();  // waits until the worker has passed
+                                // the gate
   data.state->gate.store(1);
-  first = {};  // the worker begins batch 2 and is held in its first sample
+  first = {};  // the worker opens batch 2 and blocks in its first sample
   data.state->arrived.wait([](std::uint32_t count) { return count == 21; });
   std::thread opener{[&data, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // asleep in `stop`, after the batches are cancelled
+    wait_until_asleep(consumer);  // the consumer sleeps in `stop`, after the batches were cancelled
     data.state->gate.store(0);
   }};
   loader.stop();
   opener.join();
   CHECK(data.state->running == 0);
-  CHECK(data.state->reads == 21);  // nine samples of batch 2 were not read
+  CHECK(data.state->reads == 21);  // nine samples of batch 2 remain unread
 }
 
 TEST_CASE("an error in a batch that was never reached ends with its range",
@@ -298,7 +301,7 @@ TEST_CASE("a consumer that waits is cancelled when another thread destroys its l
 
 namespace {
 
-/// A dataset whose sample 500 ends the process.
+/// A dataset that calls exit() when sample 500 is read.
 struct exiting {
   using record_type = numbered::record_type;
   [[nodiscard]] std::uint64_t size() const { return 10'000; }
@@ -307,7 +310,7 @@ struct exiting {
   }
 };
 
-/// Loops until the process ends.
+/// Runs loops until the process exits.
 template <class Range>
 int loop_forever(Range range) {
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests `transfer_options::newest` with the loop's body as the step: the frames that are handed out
-// are counted, and no test measures a time. tests/cuda/newest_test.cpp tests the wait for the step.
+// Tests `transfer_options::newest` with the loop body as the step. The tests count delivered frames
+// and measure no time. tests/cuda/newest_test.cpp tests waiting for the step.
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -30,7 +30,9 @@ TEST_CASE("a feed of the newest batches skips older batches and counts them", "[
     CHECK(ps::get<"frame">(batch)[0] == batch.tag());
     got.push_back(batch.tag());
     skipped.push_back(batch.skipped());
-    if (got.size() < 4) source.push(got.size());  // frame 3; 4 and 5; 6 to 8
+    if (got.size() < 4)
+      source.push(got.size());  // frame 3, then frames 4 and 5, then frames 6 to
+                                // 8
   }
   CHECK(got == std::vector<std::uint64_t>{2, 3, 5, 8});
   CHECK(skipped == std::vector<std::uint64_t>{2, 0, 1, 2});
@@ -63,7 +65,7 @@ TEST_CASE("a feed of the newest batches copies only those", "[flow]") {
 TEST_CASE("the samples that a source has dropped count in addition to those of the feed",
           "[flow]") {
   frames source{ps::cpu_device{}};
-  source.dropped = 10;  // before each frame
+  source.dropped = 10;  // dropped before each frame
   source.push(3);
   ps::transfer feed{source, {.newest = true}};
   for (auto& batch : feed.epoch(0)) CHECK(batch.skipped() == 2 * (1 + 10) + 10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Samples that can't be read: the loader handles them the same way for any workers, chunks and
-// prefetch.
+// Tests samples that cannot be read. The loader handles them identically for any number of workers,
+// any chunk size and any prefetch.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -34,24 +34,25 @@ namespace {
 
 constexpr auto at_once = 0ms;
 
-/// Samples as in `numbered`, except that some fail always, or fail the first few times, depending
-/// on their index.
+/// The dataset `numbered`, except that some samples always fail, and others fail a given number of
+/// times.
 struct flaky {
   using record_type = numbered::record_type;
   std::uint64_t count = 100;
   std::set<std::uint64_t> always = {};
-  std::map<std::uint64_t, std::uint64_t> at_first = {};  // index, number of failures
+  std::map<std::uint64_t, std::uint64_t> at_first = {};  // number of initial failures, by sample
+                                                         // index
 
   struct shared {
     explicit shared(std::uint64_t size) : attempts(size) {}
-    std::vector<std::atomic<std::uint64_t>> attempts;  // indexed by sample
+    std::vector<std::atomic<std::uint64_t>> attempts;  // attempts per sample
   };
   std::shared_ptr<shared> state = std::make_shared<shared>(count);
 
   [[nodiscard]] std::uint64_t size() const { return count; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     const std::uint64_t attempt = ++state->attempts[index];
-    // Values that a failed read has written must not be visible.
+    // Values written by a failed read must not be visible.
     for (float& value : ps::get<"values">(out).flat()) value = -1;
     ps::get<"label">(out) = 0xbad;
     if (always.contains(index)) throw bad_sample(index);
@@ -62,8 +63,8 @@ struct flaky {
   }
 };
 
-/// A dataset of the same samples, read in chunks. A bad sample makes its chunk fail, and the
-/// exception does not identify the sample.
+/// The same dataset, read in chunks. A bad sample makes the whole chunk fail, and the exception
+/// does not identify the sample.
 struct flaky_runs {
   using record_type = numbered::record_type;
   flaky each;
@@ -73,7 +74,7 @@ struct flaky_runs {
   }
 };
 
-/// The content of a batch, with every value that could be wrong.
+/// All contents of a batch that an error could corrupt.
 struct seen {
   std::uint64_t epoch;
   std::uint64_t index;
@@ -109,7 +110,7 @@ struct shape {
   std::size_t prefetch;
 };
 
-/// Returns all combinations of options that must not change the batches.
+/// Returns all combinations of options that must not affect the batches.
 std::vector<shape> all_shapes() {
   std::vector<shape> all;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
@@ -120,8 +121,8 @@ std::vector<shape> all_shapes() {
   return all;
 }
 
-/// Returns the expected content of each batch, computed from the order of the epochs alone.
-/// `replace` returns the substitute of a sample, or nothing if the sample is skipped.
+/// Returns the expected contents of each batch, computed from the epoch orders alone. `replace`
+/// returns the substitute of a sample, or an empty optional if the sample is skipped.
 template <class Replace>
 std::vector<seen> expected_of(std::uint64_t samples, std::size_t batch_size, std::uint64_t epochs,
                               Replace replace) {
@@ -161,8 +162,8 @@ const std::set<std::uint64_t> some_bad = {0, 7, 8, 9, 41, 76, 99};
 constexpr ps::error_policy skips{.action = ps::error_action::skip, .max_failure_rate = 1};
 constexpr ps::error_policy substitutes{.action = ps::error_action::replace, .max_failure_rate = 1};
 
-/// Returns the message of the exception that a consumer of `epochs` epochs gets. Sets `batches` to
-/// the number of batches before it.
+/// Returns the message of the exception that ends a loop over `epochs` epochs. Sets `batches` to
+/// the number of batches delivered before the exception.
 template <class Feed>
 std::string message_of(Feed& feed, std::uint64_t epochs, std::uint64_t& batches) {
   batches = 0;
@@ -294,7 +295,7 @@ TEST_CASE("retries and substitutes use the random bits of the sample they read",
 }
 
 TEST_CASE("a map over a run that failed is applied to every sample once", "[flow]") {
-  // The dataset fails on the whole chunk before the function gets any sample of it.
+  // The whole chunk fails before the function receives any of its samples.
   const auto add = [](ps::sample<flaky::record_type> out) { ps::get<"label">(out) += 1000; };
   const auto run = GENERATE(std::size_t{1}, std::size_t{7}, std::size_t{16});
   const auto workers = GENERATE(std::size_t{0}, std::size_t{3});
@@ -309,8 +310,8 @@ TEST_CASE("a map over a run that failed is applied to every sample once", "[flow
 
 namespace {
 
-/// A dataset that reads chunks, like a source that accepts only single requests: every chunk with
-/// several samples fails.
+/// A dataset that reads chunks but behaves like a source that accepts only single requests: every
+/// chunk of several samples fails.
 struct no_runs {
   using record_type = numbered::record_type;
   [[nodiscard]] std::uint64_t size() const { return 100; }
@@ -332,8 +333,8 @@ TEST_CASE("a sample that can be read alone is not given up with its run", "[flow
 
 namespace {
 
-/// A dataset that reads chunks. A chunk with several samples fails at one of them; each sample
-/// alone can be read.
+/// A dataset that reads chunks. A chunk of several samples fails at one sample, but each sample can
+/// be read alone.
 struct cut_off_runs {
   using record_type = numbered::record_type;
   [[nodiscard]] static std::uint64_t size() { return 128; }
@@ -345,8 +346,8 @@ struct cut_off_runs {
   }
 };
 
-/// A dataset with a bad sample that reads chunks with a context. If `says_where` is true, the
-/// dataset reports its progress.
+/// A dataset with a bad sample that reads chunks with a context. Reports its progress if
+/// `says_where` is true.
 struct silent_runs {
   using record_type = numbered::record_type;
   std::uint64_t bad = 70;
@@ -445,8 +446,8 @@ TEST_CASE("without a substitute the first exception propagates after the eighth 
   const flaky data{.count = 1000, .always = all_but_few};
   ps::loader loader{data, ps::sequential{}, with({workers, 5, 1}, substitutes)};
   std::uint64_t batches = 0;
-  // Only 1 in 50 samples can be read. Finds the first sample, starting at 20, whose eight draws all
-  // fail.
+  // Only 1 in 50 samples can be read. The loop finds the first sample, starting at 20, whose eight
+  // substitute draws all fail.
   std::uint64_t stuck = 20;
   for (;; ++stuck) {
     ps::detail::substitutes others{{.seed = 9}, stuck, 1000};
@@ -472,7 +473,7 @@ TEST_CASE("the sample that exceeds a limit is the same for any workers, run and 
   for (const shape& how : all_shapes()) {
     INFO("workers " << how.workers << ", run " << how.run << ", prefetch " << how.prefetch);
     std::uint64_t batches = 0;
-    {  // four in the first batches; the fifth is in batch 4
+    {  // the first batches contain four bad samples; the fifth is in batch 4
       ps::loader loader{
           flaky{.always = {1, 2, 20, 36, 70, 71, 90}}, ps::sequential{},
           with(how, {.action = ps::error_action::skip, .max_failures = 4, .max_failure_rate = 1})};
@@ -482,7 +483,7 @@ TEST_CASE("the sample that exceeds a limit is the same for any workers, run and 
             "stage read, epoch 0, batch 4, sample 70 (position 6 of the batch); passed on: 6 of 80 "
             "samples could not be read, and faults.on_error.max_failures is 4");
     }
-    {  // the limit applies to the loader's whole life: three per epoch
+    {  // the limit covers the loader's whole lifetime, at three failures per epoch
       ps::loader loader{
           flaky{.always = {1, 2, 20}}, ps::sequential{},
           with(how,
@@ -492,7 +493,7 @@ TEST_CASE("the sample that exceeds a limit is the same for any workers, run and 
       CHECK(message_of(loader, 1, batches) == "sample 1 is bad");
       CHECK(batches == 0);
     }
-    {  // 3 of the first 16 exceed the rate, but the check starts at 100
+    {  // 3 of the first 16 samples exceed the rate, but the check starts at sample 100
       ps::loader loader{flaky{.count = 200, .always = {0, 1, 2, 150, 151, 152, 153}},
                         ps::sequential{},
                         with(how, {.action = ps::error_action::skip, .max_failure_rate = 0.03})};
@@ -551,7 +552,7 @@ TEST_CASE("a batch whose samples were all skipped has size 0, through a transfer
 
 namespace {
 
-/// A record of one field, so that the copy of an empty batch has no byte.
+/// A record with a single field, so that copying an empty batch transfers no byte.
 struct one_field {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 8; }
@@ -594,7 +595,8 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
   SECTION("the failure rate") {
     ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
-    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // in the first batch after 100
+    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // in the first batch after sample
+                                                                  // 100
     REQUIRE(loader.last_failure()->reason);
     CHECK(loader.last_failure()->reason->option == "faults.on_error.max_failure_rate");
     CHECK_THAT(loader.last_failure()->str(),
@@ -658,7 +660,7 @@ TEST_CASE("a loader with error_action::rethrow keeps no ledger", "[flow]") {
 
 namespace {
 
-/// A dataset in which a read of sample 40 is signaled and then fails.
+/// A dataset that signals when sample 40 is read, and then fails.
 struct telling {
   using record_type = numbered::record_type;
   std::shared_ptr<ps::detail::waitable_counter> tried =
@@ -676,7 +678,7 @@ struct telling {
 
 TEST_CASE("a worker that waits for a retry ends with the range or the loader",
           "[flow][fault:samples-4]") {
-  // The wait takes a day, so the test ends only if the wait ends early.
+  // The backoff is one day, so the test finishes only if the wait is interrupted.
   const ps::error_policy patient{.retries = 1, .initial_backoff = 24h};
   const telling data;
   std::optional<ps::loader<telling, ps::sequential>> loader;
@@ -711,8 +713,8 @@ TEST_CASE("a range may be left while samples fail, and the next one is right", "
 
 TEST_CASE("with a feed the limits count each delivered batch once",
           "[flow][promise:exact-9][fault:samples-4]") {
-  // Each batch has a bad sample. The second limit is exceeded in a batch that the feed takes before
-  // the break. The exception of that batch is dropped.
+  // Each batch has a bad sample. The batch that exceeds the second limit is already in the feed at
+  // the break, and its exception is dropped.
   for (const std::uint64_t max : {50U, 22U}) {
     for (const std::size_t depth : {1U, 2U, 8U}) {
       INFO("at most " << max << ", depth " << depth);
@@ -724,13 +726,13 @@ TEST_CASE("with a feed the limits count each delivered batch once",
                {.action = ps::error_action::skip, .max_failures = max, .max_failure_rate = 1})};
       REQUIRE(loader.options().batch_size == 16);
       ps::transfer feed{loader, {.depth = depth}};
-      // Returns the number of bad samples before batch `batch`: each sample 10 i + 3 is bad.
+      // Returns the number of bad samples before batch `batch`. Every sample 10 i + 3 is bad.
       const auto lost_before = [](std::uint64_t batch) { return (16 * batch + 6) / 10; };
       std::uint64_t lost = 0;
       for (auto& batch : feed.epoch(0)) {
         lost += batch.info().skipped;
-        // Waits until later batches are ready, so that the feed takes them in its next step.
-        // Nothing may be read after batch 13, in which the second limit is exceeded.
+        // Waits until later batches are ready, so that the feed receives them in its next step.
+        // Nothing may be read after batch 13, which exceeds the second limit.
         const auto later = (std::min<std::uint64_t>)(16 * batch.number() + 60, 16 * 13 + 12);
         while (data.state->attempts[later] == 0) std::this_thread::yield();
         if (batch.number() == 12) break;
@@ -783,6 +785,6 @@ TEST_CASE("batches from a transform's exception on do not count towards the limi
     REQUIRE(feed.last_failure()->reason);
     CHECK(lost <= 50);
     CHECK(feed.last_failure()->reason->lost > 50);
-    CHECK(feed.last_failure()->reason->lost - lost <= 2);  // the losses of its batch
+    CHECK(feed.last_failure()->reason->lost - lost <= 2);  // at most the failures of that batch
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the two identities of a failed sample: its index in the loader's dataset, and its origin in
-// the dataset at the bottom of the pipeline.
+// Tests both identities of a failed sample: its index in the loader's dataset, and its origin in
+// the base dataset.
 #include <chrono>
 #include <cstdint>
 #include <memory>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Scenarios in which a single allocation fails, on the consumer's or on a worker's thread: the k-th
-// allocation, for every k. Each scenario ends normally or with an exception, never with
-// std::terminate or a hang, and later work is complete. For normal and for checked builds. The
-// program includes counting_new.hpp.
+// Scenarios in which a single allocation fails on the consumer or a worker thread, repeated for
+// every allocation. Each scenario ends normally or with an exception, never with std::terminate or
+// a hang, and later work is complete. Normal and checked builds use this header. The program must
+// include counting_new.hpp.
 
 #include <chrono>
 #include <cstddef>
@@ -26,17 +26,17 @@ namespace out_of_memory {
 
 namespace ps = penstock;
 
-/// The exception of a scenario in which the library misbehaves.
+/// The exception that a scenario throws if the library misbehaves.
 class wrong : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// A dataset in which each sample contains its index. Some samples can't be read, and throwing
-/// their exception allocates.
+/// A dataset in which each sample contains its index. Some samples are bad, and throwing their
+/// exception allocates.
 struct labels {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
-  std::uint64_t bad_in = 0;  // one in this many samples is bad; 0: none
+  std::uint64_t bad_in = 0;  // one in `bad_in` samples is bad; 0 means none
   [[nodiscard]] std::uint64_t size() const { return 40; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     ps::get<"label">(out) = index;
@@ -46,7 +46,7 @@ struct labels {
   }
 };
 
-/// Checks the content and order of all batches of a range over `samples` samples.
+/// Checks the contents and the order of all batches in a range over `samples` samples.
 template <class Range>
 void walk(Range&& range, std::uint64_t samples) {
   std::uint64_t next = 0;
@@ -58,8 +58,8 @@ void walk(Range&& range, std::uint64_t samples) {
   if (next != samples) throw wrong("another number of samples");
 }
 
-/// Runs `scenario` with a failure of the k-th allocation, for each k up to the number of its
-/// allocations. Returns that number.
+/// Runs `scenario` once for each of its allocations, with that allocation failing. Returns the
+/// number of allocations.
 template <class Scenario>
 std::size_t sweep(Scenario scenario) {
   scenario();
@@ -77,7 +77,7 @@ std::size_t sweep(Scenario scenario) {
   throw wrong("no end of allocations");
 }
 
-/// Runs the whole life of a loader, including its construction.
+/// Constructs, runs and destroys a loader.
 inline void whole_life(std::size_t workers) {
   ps::loader loader{
       labels{} | ps::map([](auto&&) {}), ps::sequential{}, {.batch_size = 8, .workers = workers}};
@@ -88,7 +88,7 @@ inline std::size_t sweep_life() {
   return sweep([] { whole_life(0); }) + sweep([] { whole_life(2); });
 }
 
-/// Runs ranges of one loader. Each range follows a failed range. Saving the loader's state also
+/// Runs ranges of one loader, each after a failed range. Also saves the loader's state, which
 /// allocates.
 inline std::size_t sweep_ranges() {
   std::size_t all = 0;
@@ -104,7 +104,7 @@ inline std::size_t sweep_ranges() {
   return all;
 }
 
-/// Skips bad samples, which allocates records about them.
+/// Skips bad samples. The loader allocates when it records them.
 inline std::size_t sweep_skipping() {
   std::size_t all = 0;
   for (const std::size_t workers : {0U, 2U}) {
@@ -124,7 +124,7 @@ inline std::size_t sweep_skipping() {
   return all;
 }
 
-/// Runs a scenario with a stop request, which must reach the consumer even without memory.
+/// Runs a scenario with a stop request, which must reach the consumer even without free memory.
 inline std::size_t sweep_stop() {
   return sweep([] {
     std::stop_source source;
@@ -142,7 +142,7 @@ inline std::size_t sweep_stop() {
   });
 }
 
-/// Runs a read that exceeds the timeout. The consumer gets a `read_timeout` or a `std::bad_alloc`.
+/// Runs a read that exceeds its timeout. The consumer gets a `read_timeout` or a `std::bad_alloc`.
 inline std::size_t sweep_timeout() {
   return sweep([] {
     const auto around = std::make_shared<hanging::outside>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// If a single allocation fails, the consumer gets an exception, and the program does not terminate.
-// tests/checked does the same for the checked build.
+// Tests that the consumer gets an exception if an allocation fails, and that the program does not
+// terminate. tests/checked runs the same scenarios in a checked build.
 #include "flow/out_of_memory.hpp"
 
 #include <cstddef>
@@ -50,7 +50,7 @@ TEST_CASE("a blob that is not recorded for lack of memory is read as usual", "[f
   for (std::size_t k = 1; k < 20; ++k) {
     const ps::stored_blobs blobs{below, list};
     ps::blob_buffer buffer;
-    blobs.prefetch(0);  // starts threads
+    blobs.prefetch(0);  // starts the prefetch threads
     is_right = is_right && std::to_integer<char>(blobs.bytes(0, buffer)[0]) == '0';
     test::failing_allocation = k;
     blobs.prefetch(1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Rows of packed documents through a loader are the same for any workers, ranks and resumes.
+// Tests that loaded rows of packed documents do not depend on the number of workers, ranks or
+// resumes.
 #include <penstock_ext/text/packed_documents.hpp>
 
 #include <cstddef>
@@ -19,7 +20,7 @@ namespace {
 
 const ps::packing_options packing{.length = 64, .seed = 2, .window = 40, .kept_windows = 2};
 
-// A common type of sampler, so that only a single type of loader is compiled. Batches of 8 rows.
+// A common sampler type with batches of 8 rows, so that the tests instantiate only one loader type.
 ps::sharded<ps::block_shuffled> order_of(int rank, int world) {
   return {ps::block_shuffled{.seed = 1, .block = 16},
           {.rank = rank, .world = world, .global_batch = 8}};

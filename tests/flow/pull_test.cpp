@@ -33,7 +33,7 @@ std::vector<std::uint64_t> by_range(Feed& feed, const ps::batch_position& from, 
   return all;
 }
 
-/// Returns the labels of the next `count` batches, read by calls of `next`.
+/// Returns the labels of the next `count` batches, read with `next`.
 template <class Feed>
 std::vector<std::uint64_t> by_next(Feed& feed, std::size_t count) {
   std::vector<std::uint64_t> all;
@@ -44,13 +44,13 @@ std::vector<std::uint64_t> by_next(Feed& feed, std::size_t count) {
   return all;
 }
 
-/// Returns the labels of `count` batches of `all`, starting at batch `first`.
+/// Returns the labels of `count` batches in `all`, starting at batch `first`.
 std::vector<std::uint64_t> part(const std::vector<std::uint64_t>& all, std::ptrdiff_t first,
                                 std::ptrdiff_t count) {
   return {all.begin() + 10 * first, all.begin() + 10 * (first + count)};
 }
 
-/// A source that a program defines, with batches up to the end of epoch 0.
+/// A batch source that a program defines. It ends after epoch 0.
 struct one_epoch {
   using record_type = numbered::record_type;
   using device_type = ps::cpu_device;
@@ -66,7 +66,7 @@ struct one_epoch {
   ps::any_loader<record_type> inner;
 };
 
-/// Checks properties that a loader and a feed share.
+/// Checks the properties that loaders and feeds share.
 template <class Feed>
 void pulls(Feed& feed) {
   const auto all = by_range(feed, {0, 0}, 3 * per_epoch);
@@ -109,7 +109,7 @@ void pulls(Feed& feed) {
 
 TEST_CASE("a loader can be pulled", "[flow]") {
   auto loader = made_loader(numbered{50}, GENERATE(std::size_t{0}, std::size_t{2}));
-  CHECK(loader.next().size() == 10);  // without a call of reset
+  CHECK(loader.next().size() == 10);  // works without a call of reset
   loader.reset();
   loader.stop();
   pulls(loader);

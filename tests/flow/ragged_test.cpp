@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Ragged fields from a dataset to a device: the same batches for any workers, and no sample is
-// truncated.
+// Tests ragged fields from the dataset to the device. Batches do not depend on the number of
+// workers, and no sample is truncated.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -35,9 +35,11 @@ using ragged_text =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint64_t>>;
 using two_ragged = ps::record<ps::field<"a", std::uint8_t, ps::ragged>, ps::field<"i", int>,
                               ps::field<"b", double, ps::ragged>>;
-using batch_content = std::vector<std::vector<std::uint32_t>>;  // label, then tokens, by sample
+using batch_content = std::vector<std::vector<std::uint32_t>>;  // for each sample the label, then
+                                                                // the tokens
 
-/// Sample i has (i * 7) % 11 tokens: i * 100, i * 100 + 1, and so on. Some samples are bad.
+/// A dataset in which sample i has (i * 7) % 11 tokens: i * 100, i * 100 + 1, and so on. Some
+/// samples are bad.
 struct sentences {
   using record_type = ragged_text;
   std::uint64_t count = 103;
@@ -66,7 +68,7 @@ struct sentences {
   }
 };
 
-/// Returns the samples of a batch, read as a consumer reads them.
+/// Returns the samples of a batch through its public interface.
 template <class Batch>
 batch_content content_of(const Batch& batch) {
   batch_content all;
@@ -168,9 +170,9 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
         ps::sequential{},
         {.batch_size = 8, .workers = workers, .memory = {.max_values_per_batch = 41}}};
     std::size_t batches = 0;
-    // Samples 8 to 15 have 1, 8, 4, 0, 7, 3, 10 and 6 tokens, together 39. The samples of the next
-    // batch have 2, 9, 5, 1, 8, 4, 0 and 7, and so on. Finds the first sample with which a batch
-    // exceeds 41.
+    // Samples 8 to 15 have 1, 8, 4, 0, 7, 3, 10 and 6 tokens, 39 in total. The samples of the next
+    // batch have 2, 9, 5, 1, 8, 4, 0 and 7 tokens, and so on. The loop finds the first sample at
+    // which a batch exceeds 41 tokens.
     std::uint64_t sum = 0;
     std::uint64_t index = 0;
     for (; sum <= 41; ++index) sum = (index % 8 == 0 ? 0 : sum) + index * 7 % 11;
@@ -215,7 +217,7 @@ TEST_CASE("an exception of length() is thrown at its batch's turn with its sampl
       }(),
       "no length");
   CHECK(batches == 4);
-  CHECK(*data.last_read == 31);  // samples are read only after all lengths of their batch
+  CHECK(*data.last_read == 31);  // samples are read only after all lengths of their batch are known
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->stage == "length");
   CHECK(loader.last_failure()->sample == 37);
@@ -269,7 +271,7 @@ TEST_CASE("adaptors keep the lengths of ragged samples", "[flow][promise:exact-1
     }
     return all;
   };
-  // A common type of loader, because each type takes time to compile.
+  // A shared loader type, because each type takes long to compile.
   const auto sequence = [&]<class Data>(Data data) {
     ps::loader loader{ps::any_dataset<typename Data::record_type>{std::move(data)},
                       ps::sequential{},
@@ -388,7 +390,8 @@ TEST_CASE("ragged batches reach a device in one copy of what they use",
   const auto copied = feed.stats();
   CHECK(copied.copies == 14);
   CHECK(copied.bytes == stats.read.bytes);
-  CHECK(copied.step.bytes == 2 * 103 * 8);  // the host cannot count values in device memory
+  CHECK(copied.step.bytes == 2 * 103 * 8);  // the host cannot count values that are in device
+                                            // memory
 }
 
 TEST_CASE("the copy of several ragged fields ends with the last one's values",
@@ -444,7 +447,8 @@ TEST_CASE("the footprint counts the offsets and the room for ragged values",
       .batch_size = 16, .workers = 1, .memory = {.max_values_per_batch = 3000}};
   const sentences some{.count = 16, .longest = 1000};
   const auto need = ps::footprint<ragged_text>(some.extents(), options);
-  CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels, then 6000 bytes, in whole pages
+  CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels, then 6000 bytes of values, rounded
+                                          // up to whole pages
   ps::loader loader{some, ps::sequential{}, options};
   CHECK(loader.footprint().slot_bytes == need.slot_bytes);
   CHECK(loader.footprint().bytes == need.bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The loader sends prefetch hints to its dataset. The batches are the same, for any behavior of the
-// dataset.
+// Tests the prefetch hints of a loader. The batches are the same however the dataset reacts to
+// hints.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -48,7 +48,7 @@ TEST_CASE("batches are the same for any lookahead", "[flow][promise:exact-11]") 
                         ps::shuffled{.seed = 3},
                         {.batch_size = 16, .workers = workers, .lookahead_bytes = read_ahead}};
       CHECK(labels_in(loader.epochs(0, 3)) == expected);
-      for (auto& batch : loader.epoch(7)) {  // left after the first batch
+      for (auto& batch : loader.epoch(7)) {  // the loop ends after the first batch
         CHECK(batch.size() == 16);
         break;
       }
@@ -58,8 +58,9 @@ TEST_CASE("batches are the same for any lookahead", "[flow][promise:exact-11]") 
   }
 }
 
-// Uses no workers, because a worker might read a sample before its hint is recorded. That sample
-// would permanently count as hinted and not read. lookahead_thread_test tests the lookahead thread.
+// Uses no workers, because a worker might read a sample before its hint is recorded. The sample
+// would then permanently count as hinted but unread. lookahead_thread_test covers the lookahead
+// thread.
 TEST_CASE("announced and unread bytes stay within the limit", "[flow][promise:bounded-12]") {
   const planned data{300};
   ps::loader loader{data, ps::shuffled{}, {.batch_size = 8, .workers = 0, .lookahead_bytes = 250}};
@@ -78,8 +79,8 @@ TEST_CASE("a pipeline forwards hints to its base datasets", "[flow][promise:boun
   const auto copied = [](auto in, auto out) { ps::get<"label">(out) = ps::get<"label">(in); };
   const ps::any_dataset kept{ps::concat(one, other | ps::subset(10, 30)) |
                              ps::map<planned::record_type>(copied) | ps::map(same)};
-  // The pipeline has the smaller capacity of the two datasets. Each dataset gets the plan for its
-  // own samples.
+  // The capacity of the pipeline is the smaller capacity of its two datasets. Each dataset receives
+  // the plan of its own samples.
   CHECK(ps::plan_capacity_of(kept) == 300);
   ps::access_plan(kept, std::vector<std::uint64_t>{3, 41, 42, 4});
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{3, 4});
@@ -123,7 +124,7 @@ TEST_CASE("zipped datasets receive hints together within both capacities",
   ps::prefetch_hint(both, std::vector<std::uint64_t>{3, 1});
   CHECK(one.seen->told() == std::vector<std::uint64_t>{3, 1});
   CHECK(other.seen->told() == one.seen->told());
-  // A dataset in memory gets no hints.
+  // An in-memory dataset receives no hints.
   const std::vector<std::uint64_t> numbers(20);
   const ps::memory_dataset<other_record> here{std::span{numbers}};
   const auto half = ps::zip(one, here);
@@ -144,8 +145,8 @@ TEST_CASE("a dataset that hangs or throws on a hint costs no batch",
   data.seen->throws = true;
   ps::loader loader{
       data, ps::sequential{}, {.batch_size = 8, .workers = workers, .lookahead_bytes = 200}};
-  // Returns the number of samples in four epochs. After the first batch, waits until more than
-  // `told` samples were hinted.
+  // Returns the number of samples in four epochs. After the first batch, the function waits until
+  // more than `told` samples were hinted.
   const auto samples_in = [&](std::uint64_t epoch, std::size_t told) {
     std::size_t samples = 0;
     for (auto& batch : loader.epochs(epoch, epoch + 4)) {
@@ -156,9 +157,9 @@ TEST_CASE("a dataset that hangs or throws on a hint costs no batch",
   };
   CHECK(samples_in(0, 0) == 400);
   const std::size_t told = data.seen->told().size();
-  CHECK(told <= 20);  // all in the first call, which hangs
+  CHECK(told <= 20);  // all hints are in the first call, which hangs
   data.seen->gate.store(0);
-  CHECK(samples_in(4, told) == 400);  // the next call comes after the hanging call has thrown
+  CHECK(samples_in(4, told) == 400);  // the next call follows after the hanging call has thrown
   CHECK(loader.stats().ahead.failed > 0);
 }
 
@@ -179,7 +180,7 @@ TEST_CASE("a range that is left or cancelled during a hint ends", "[flow][promis
   data.seen->wait_until_told(1);
   stop.request_stop();
   CHECK_THROWS_AS(loader->next(), ps::cancelled);
-  data.seen->gate.store(0);  // the destructor waits for the call
+  data.seen->gate.store(0);  // the destructor waits for the hint call
   loader.reset();
 }
 
@@ -197,7 +198,7 @@ TEST_CASE("with a timeout a loader that owns its dataset abandons a hanging hint
     CHECK(loader.next().size() == 8);
     loader.stop();
   }
-  CHECK(seen->gone.load() == 0);  // the thread keeps its objects alive
+  CHECK(seen->gone.load() == 0);  // the detached thread keeps its objects alive
   seen->gate.store(0);
   seen->gone.wait([](std::uint32_t now) { return now != 0; });
 }

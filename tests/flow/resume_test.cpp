@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A run that stops after any batch and continues elsewhere delivers the batches that it would have
-// delivered. Only the state specifies where it continues.
+// Tests that a run which stops after any batch and resumes elsewhere delivers the remaining
+// batches. Only the saved state specifies where the run continues.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -53,15 +53,16 @@ ps::loader_options with(std::size_t workers, std::size_t prefetch = 0,
   return {.batch_size = 8, .workers = workers, .prefetch = prefetch, .seed = 5, .last_batch = last};
 }
 
-/// A thread that requests the position of a loop repeatedly until `finish`, and checks the results.
+/// A thread that repeatedly requests the position of a loop until `finish` is called, and checks
+/// each result.
 template <class Loop>
 class asking {
  public:
   explicit asking(const Loop& loop) : thread_([this, &loop] { ask(loop); }) {}
   asking(asking&&) = delete;
 
-  /// Stops the thread. Returns true if each result was a position of the loop, and the positions
-  /// never went back.
+  /// Stops the thread. Returns true if every result was a valid position and positions never
+  /// decreased.
   bool finish() {
     is_over_ = true;
     thread_.join();
@@ -113,7 +114,10 @@ TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth
       }
       ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(stop % 4, 1 + stop % 3, last)};
       ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 1 + stop % 3}};
-      const auto read = ps::from_text<ps::loader_state>(ps::to_text(*state));  // as from a file
+      const auto read =
+          ps::from_text<ps::loader_state>(ps::to_text(*state));  // round-trips through
+                                                                 // text, as a file
+                                                                 // would
       for (auto& batch : feed.resume(read, last_epoch)) append(got, batch);
       CHECK((got == expected));
     }
@@ -134,7 +138,7 @@ TEST_CASE("a transfer's state is the state of the current batch, not of batches 
   }
   CHECK(done == 26);
   CHECK(feed.state() == loader.state_at({1, 13}));
-  CHECK(all_of(feed.resume(feed.state(), 2)).empty());  // the end of the last epoch
+  CHECK(all_of(feed.resume(feed.state(), 2)).empty());  // the state is at the end of the last epoch
 }
 
 TEST_CASE("after a failed batch, a resume starts with that batch", "[flow][promise:exact-6]") {
@@ -225,7 +229,7 @@ TEST_CASE("the end of an epoch is a separate position", "[flow][promise:exact-6]
     CHECK(end == loader.state_at({0, 13}));
     CHECK(end != loader.state_at({1, 0}));
     CHECK(ps::from_text<ps::loader_state>(ps::to_text(end)) == end);
-    // No batches of epoch 0 remain, so the loop's position does not change.
+    // No batches of epoch 0 remain, so the position does not change.
     CHECK(all_of(loop.resume(end, 1)).empty());
     CHECK(loop.state() == end);
     CHECK((all_of(loop.resume(end, 2)) == second));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Random operations on a loader and its feeds, in every possible state, compared with a plain model
-// of the expected results. A difference is thrown as `mismatch`, with the seed and the step that
-// led to it. For the stress test and the soak test.
+// Performs random operations on a loader and its feeds, in every possible state, and compares the
+// results with a simple model. Differences throw `mismatch` with the seed and the step that caused
+// it. The stress test and the soak test use this header.
 
 #include "flow/state_machine/machine.hpp"
 #include "flow/state_machine/machine/act.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Random operations on loaders and feeds in every state. Each batch and each error is compared with
-// a model. PENSTOCK_STRESS_SEED selects a single seed, PENSTOCK_STRESS_STEPS another number of
-// steps.
+// Performs random operations on loaders and feeds in every state, and compares each batch and each
+// error with a model. PENSTOCK_STRESS_SEED selects a single seed, and PENSTOCK_STRESS_STEPS the
+// number of steps.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace {
 
-/// The events that the test covers. Each must happen.
+/// The events that must occur during the test.
 constexpr auto wanted = std::to_array<std::string_view>({"batch",
                                                          "end",
                                                          "bad sample",
@@ -67,7 +67,7 @@ TEST_CASE("after any sequence of calls on a loader and its transfers the next ba
   std::uint64_t seed = 1;
   while (seed <= usual_seeds) run(seed++);
   if (steps < usual_steps) return;
-  // The counts depend on timing: runs more seeds until each event has happened.
+  // The events depend on timing, so the test runs more seeds until every event has occurred.
   const auto is_missing = [&](std::string_view what) { return counts[what] < often; };
   while (seed <= max_seeds && std::any_of(wanted.begin(), wanted.end(), is_missing)) run(seed++);
   for (const std::string_view what : wanted) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A consumer that gives its leases to other threads and requests more batches than there are slots.
-// If the option is set, the consumer waits until a lease is released, a stop is requested, or the
-// device has failed.
+// Tests a consumer that passes its leases to other threads and requests more batches than there are
+// slots. With `exhausted_action::wait`, the consumer waits until a lease is released, a stop is
+// requested, or the device fails.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// A thread that runs `act` after all leases are given away and the thread that created it sleeps.
+/// A thread that runs `act` as soon as all leases are held elsewhere and the creating thread is
+/// asleep.
 template <class F>
 class once_asleep {
  public:
@@ -34,10 +35,11 @@ class once_asleep {
         }) {}
   once_asleep(once_asleep&&) = delete;
   ~once_asleep() {
-    all_held_.store(1);  // if the consumer has thrown, it sleeps in this join
+    all_held_.store(1);  // the consumer sleeps in this join if it has thrown
     thread_.join();
   }
-  /// The consumer calls this before it requests another batch.
+  /// Reports that all leases are held. The consumer calls this function before it requests another
+  /// batch.
   void all_are_held() { all_held_.store(1); }
 
  private:
@@ -46,7 +48,7 @@ class once_asleep {
 };
 
 /// Consumes an epoch of 10 batches. Another thread releases the leases, `slots` at a time and only
-/// when the consumer sleeps. Returns the numbers of the batches.
+/// while the consumer sleeps. Returns the batch numbers.
 template <class Feed>
 std::vector<std::uint64_t> consume(Feed& feed, std::size_t slots) {
   std::vector<std::uint64_t> seen;
@@ -109,7 +111,7 @@ TEST_CASE("leases may end at any time while a consumer waits for them",
                     device.inline_stream(),
                     {.depth = 2, .on_slots_exhausted = ps::exhausted_action::wait}};
   using lease = decltype(feed)::batch_type;
-  // Two places for leases, whose numbers two queues pass back and forth. Neither thread knows the
+  // Two queues pass the indices of two lease variables back and forth. Neither thread observes the
   // progress of the other.
   std::vector<lease> places(2);
   ps::batch_queue<std::uint32_t> given{2};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Batches that the device reads in their host slots: the same bits as with a copy, the same leases,
-// and no device memory.
+// Tests batches that the device reads directly from their host slots. The bits and the leases are
+// the same as with a copy, and the feed uses no device memory.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -31,7 +31,7 @@ using use = ps::zero_copy_use;
 using record = numbered::record_type;
 using widened = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, 8>>;
 
-/// The content of a batch, as a loop sees it.
+/// The contents of a batch as a loop sees them.
 struct copied_batch {
   std::uint64_t number;
   std::size_t valid;
@@ -72,7 +72,7 @@ ps::loader_options listing(std::size_t workers, std::size_t prefetch) {
 }
 
 /// Returns the batches of three epochs. Work on a separate stream reads each batch and then
-/// overwrites it.
+/// overwrites its memory.
 std::vector<copied_batch> all_of(use zero_copy, std::size_t workers, std::size_t prefetch,
                                  std::size_t depth) {
   std::vector<copied_batch> all;
@@ -199,7 +199,7 @@ TEST_CASE("kept leases hold host slots, and a loop without a slot reports it",
   };
   CHECK_THROWS_AS(keep(), ps::leases_exhausted);
   CHECK(kept.size() == 3);
-  CHECK(feed->depth() == 3);  // the number of the loader's slots
+  CHECK(feed->depth() == 3);  // the depth equals the number of the loader's slots
   CHECK(loader->held() == 3);
   kept.erase(kept.begin() + 1);
   std::uint64_t seen = 0;
@@ -207,17 +207,17 @@ TEST_CASE("kept leases hold host slots, and a loop without a slot reports it",
   CHECK(seen == 10);
   feed.reset();
   loader.reset();
-  CHECK(labels_of(kept[0]).back() == 9);  // the memory stays valid
+  CHECK(labels_of(kept[0]).back() == 9);  // the memory is still valid
   CHECK(labels_of(kept[1]).back() == 29);
 }
 
 TEST_CASE("copies are omitted only if requested and possible",
           "[flow][zero_copy][promise:honest-7]") {
-  // The CPU device simulates a GPU: it copies unless the option is set.
+  // The CPU device behaves like a GPU and copies batches unless zero_copy is requested.
   ps::loader loader{numbered{95}, ps::sequential{}, listing(1, 2)};
   CHECK_FALSE(ps::transfer{loader}.zero_copy());
 
-  /// A source with its own batch type.
+  /// A batch source with its own batch type.
   struct own_source {
     using record_type = record;
     using device_type = ps::cpu_device;
@@ -287,9 +287,9 @@ TEST_CASE("views that work on a stream holds outlive the feed and the loader, co
         });
         if (batch.number() == 1) break;
       }
-      if (asked == use::never) gate.store(1);  // otherwise the feed's destructor would hang
+      if (asked == use::never) gate.store(1);  // the feed's destructor would otherwise hang
     }
-    // Memory that the feed has freed is overwritten before the work continues.
+    // Overwrites the memory that the feed has freed before the work continues.
     for (std::size_t i = 0; i < 4096; ++i) others.emplace_back(16 + i % 1024, '\xff');
     gate.store(1);
   }

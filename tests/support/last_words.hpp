@@ -33,8 +33,7 @@ std::string last_words(F what) {
   ::close(ends[0]);
   int status = 0;
   ::waitpid(child, &status, 0);
-  said.resize(
-      (std::min)(said.size(), said.find("qemu: uncaught target signal")));  // removes the message
-                                                                            // that qemu appends
+  // Drops the message that qemu appends.
+  said.resize((std::min)(said.size(), said.find("qemu: uncaught target signal")));
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT ? said : "";
 }

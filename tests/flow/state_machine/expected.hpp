@@ -17,18 +17,18 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// The expected content of a batch, or the sample that prevents it.
+/// The expected contents of a batch, or the sample that makes the batch fail.
 struct expected {
   ps::batch_position at;
   std::size_t valid = 0;
   std::size_t skipped = 0;
   std::vector<std::uint64_t> labels;
   std::vector<std::uint32_t> bits;
-  std::optional<std::uint64_t> bad;  // place of the bad sample in the batch
+  std::optional<std::uint64_t> bad;  // position of the bad sample in the batch
   std::uint64_t bad_sample = 0;
 };
 
-/// Returns the substitute of a bad sample: the first of eight draws that can be read.
+/// Returns the substitute of a bad sample: the first of eight random draws that is readable.
 inline std::optional<std::uint64_t> substitute_of(const setup& how, std::uint64_t epoch,
                                                   std::uint64_t sample) {
   if (how.who.samples < 2) return std::nullopt;
@@ -42,8 +42,8 @@ inline std::optional<std::uint64_t> substitute_of(const setup& how, std::uint64_
   return std::nullopt;
 }
 
-/// Returns the batch that `how` must deliver at a position, computed from the sampler's order and
-/// the rules, sample by sample.
+/// Returns the batch that a loader with the setup `how` must deliver at a position. The result is
+/// computed sample by sample from the sampler's order and the error policy.
 inline expected expect(const setup& how, const ps::batch_position& at) {
   expected batch;
   batch.at = at;
@@ -79,7 +79,7 @@ inline expected expect(const setup& how, const ps::batch_position& at) {
   return batch;
 }
 
-/// Compares a batch with its expected content, bit by bit.
+/// Compares a batch bit by bit with the expected contents.
 template <class Batch>
 void look_at(const Batch& batch, const expected& must) {
   require(batch.epoch() == must.at.epoch && batch.number() == must.at.batch, "another batch");

@@ -29,20 +29,20 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// A machine that runs random operations in a sequence of worlds, each with a loader and feeds. Can
-/// be run once, by one thread.
+/// Performs random operations on a sequence of worlds. A world is a loader and its feeds. A machine
+/// runs only once, on one thread.
 class machine {
  public:
   explicit machine(std::uint64_t seed) : seed_(seed), random_(seed) {}
   machine(machine&&) = delete;
 
-  /// Runs `steps` operations. Throws `mismatch`.
+  /// Performs `steps` operations. Throws `mismatch`.
   void run(std::uint64_t steps);
 
-  /// Destroys all loaders, feeds, ranges and leases of the machine.
+  /// Destroys all loaders, feeds, ranges and leases.
   void clear();
 
-  /// Returns how often each event has happened.
+  /// Returns the number of occurrences of each event.
   [[nodiscard]] const std::map<std::string_view, std::uint64_t>& counts() const { return counts_; }
 
  private:
@@ -52,9 +52,9 @@ class machine {
   struct kept_lease {
     any_lease lease;
     std::shared_ptr<const expected> must;
-    std::uint64_t of;  // number of its loader or feed
+    std::uint64_t of;  // identifies its loader or feed
   };
-  struct away_lease {  // a lease on a thread that will drop it
+  struct away_lease {  // a lease that another thread will drop
     std::future<void> end;
     std::uint64_t of;
   };
@@ -64,7 +64,7 @@ class machine {
     ps::loader_state state;
   };
 
-  // ---- chance
+  // ---- random choices
 
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
   bool one_in(std::uint64_t n) { return below(n) == 0; }
@@ -74,7 +74,7 @@ class machine {
   }
   void count(std::string_view what) { ++counts_[what]; }
 
-  // ---- machine/act.hpp: runs the operations
+  // ---- machine/act.hpp: performs the operations
 
   struct operation {
     std::string_view name;
@@ -88,11 +88,11 @@ class machine {
   // ---- machine/world.hpp: creates and destroys loaders and feeds
 
   void make_world();
-  /// Makes a feed over the loader, or a feed that owns the loader.
+  /// Creates a feed that borrows or owns the loader.
   void make_feed();
   void drop_feed();
   void drop_world();
-  /// Destroys the walks that may no longer be used, or all walks.
+  /// Destroys all walks, or only those whose loader or feed is gone.
   void end_walks(bool all = true);
   void move_loader();
   void destroy_feed();
@@ -109,11 +109,11 @@ class machine {
   // ---- machine/model.hpp: the expected next batch
 
   [[nodiscard]] std::size_t kept_of(std::uint64_t number) const;
-  /// Returns how many leases may be held, including leases that another thread will drop.
+  /// Returns the maximum number of leases in use, including leases that another thread will drop.
   [[nodiscard]] std::size_t max_held_of(std::uint64_t number) const;
-  /// Waits for the work of the stream. Throws the mismatch that a check there has found.
+  /// Waits for the stream's work. Throws any mismatch that the work found.
   void await_stream();
-  /// Returns `at`, except that the end of an epoch becomes the start of the next epoch.
+  /// Returns `at`, but normalizes the end of an epoch to the start of the next epoch.
   [[nodiscard]] ps::batch_position normal(const ps::batch_position& at) const;
   /// Records that a range has begun.
   void plan(const walk& one);
@@ -121,7 +121,8 @@ class machine {
   [[nodiscard]] bool has_no_order(const ps::batch_position& at) const;
   [[nodiscard]] bool is_resized() const;
   [[nodiscard]] bool is_bad(const ps::batch_position& at) const;
-  /// Returns true if an error may wait in the feed for its turn. The loader is then free again.
+  /// Returns true if the feed may hold an error that it has not reported yet. The loader is then
+  /// idle again.
   [[nodiscard]] bool may_have_failed() const;
   [[nodiscard]] bool is_exhausted(bool is_feed) const;
   [[nodiscard]] bool may_be_exhausted(bool is_feed) const;
@@ -129,8 +130,8 @@ class machine {
 
   // ---- machine/notes.hpp: compares results with the model
 
-  /// Records that a batch was delivered. It must be the next batch, or any of the next batches if
-  /// the order is free.
+  /// Records the delivery of a batch. The batch must be the next expected batch, or any of the
+  /// expected batches if delivery is unordered.
   expected on_batch(bool is_feed, const ps::batch_info& info);
   void on_end();
   void record_exhausted(bool is_feed);
@@ -140,12 +141,12 @@ class machine {
 
   // ---- machine/ranges.hpp: ranges used through their iterators
 
-  /// Runs `step`, which begins or advances `one`, and compares the result.
+  /// Runs `step`, which begins or advances `one`, and checks its result.
   template <class Step>
   void settle(walk& one, Step step);
-  /// Checks the current batch, after its copy has finished.
+  /// Checks the current batch after its copy has finished.
   void look(walk& one);
-  /// Makes a range over an existing loader or feed. The range may be empty or invalid.
+  /// Creates a range over an existing loader or feed. The range may be empty or invalid.
   std::unique_ptr<walk> make_walk();
   void begin();
   void start(std::unique_ptr<walk> one);
@@ -161,43 +162,44 @@ class machine {
 
   // ---- machine/loop.hpp: ranges used in loops
 
-  /// Runs a loop as a user would write it. The loop runs to its end, or is left by a break or an
+  /// Runs a loop as user code would. The loop runs to its end, or leaves early by a break or an
   /// exception.
   void loop();
   template <class Feed>
   void loop_over(Feed& feed, std::uint64_t first, std::uint64_t last, bool is_feed);
-  /// Queues work on the batch's stream, as a training step does. The work runs at any later time,
-  /// and checks that the batch is unchanged.
+  /// Queues work on the batch's stream, as a training step does. The work runs later and checks
+  /// that the batch is unchanged.
   void check_in_loop(const device_lease& batch, const expected& must);
   void check_in_loop(const host_lease& batch, const expected& must);
 
-  // ---- machine/leases.hpp: leases that are kept
+  // ---- machine/leases.hpp: leases that outlive their loop body
 
   void keep();
-  /// Removes a kept lease from the list and returns it.
+  /// Removes a retained lease from the list and returns it.
   std::optional<kept_lease> pick();
   void drop();
   void drop_elsewhere();
-  /// Makes another thread check a lease and drop it, concurrently with later operations. The model
-  /// does not know when that happens.
+  /// Makes another thread check and drop a lease, concurrently with later operations. The model
+  /// does not know when the lease is dropped.
   void drop_meanwhile();
-  /// Moves a lease into work of the stream, which drops it at any later time, possibly as the last
+  /// Moves a lease into work on the stream, which drops the lease later. The lease may be the last
   /// lease of its loader.
   void drop_on_stream();
-  /// Waits for the first lease on another thread. Throws the mismatch that the thread has found.
+  /// Joins the thread with the oldest lease. Throws any mismatch that the thread found.
   void end_away();
   void move_leases();
   void look_at_leases();
 
-  // ---- machine/disturbances.hpp: changes behind a loader
+  // ---- machine/disturbances.hpp: changes that a loader does not expect
 
-  /// Selects the epoch whose order throws, or none.
+  /// Selects the epoch for which the sampler throws, or no epoch.
   void change_order();
-  /// Makes the sampler hang for a while, during later operations.
+  /// Makes the sampler block temporarily during later operations.
   void hold_order();
-  /// Changes the size of the dataset, or restores the size from when its loader was made.
+  /// Changes the size of the dataset, or restores the size that the loader was constructed with.
   void resize();
-  /// Requests a stop. After it, only batches on the device, or on the way to it, may be delivered.
+  /// Requests a stop. Afterwards, only batches that are on the device or being copied to it may be
+  /// delivered.
   void cancel();
 
   // ---- machine/state.hpp: saves and resumes states
@@ -214,28 +216,28 @@ class machine {
   ps::cpu_device device_;
   ps::cpu_stream stream_ = device_.make_stream();
   std::vector<kept_lease> kept_;          // may outlive their loader or feed
-  std::vector<away_lease> away_;          // may outlive them too
-  std::vector<std::uint64_t> on_stream_;  // owners of the leases on the stream
+  std::vector<away_lease> away_;          // may outlive their loader or feed too
+  std::vector<std::uint64_t> on_stream_;  // owner of each lease on the stream
   setup how_;
   std::shared_ptr<std::atomic<std::uint64_t>> bad_epoch_;
   std::shared_ptr<moody::gate> gate_;
   std::jthread opener_;  // opens `gate_`
   std::optional<loader_type> loader_;
-  std::optional<feed_type> feed_;    // uses `loader_`, or
-  std::optional<owner_type> owner_;  // owns what was `loader_`
-  std::unique_ptr<walk> live_;       // begun, not yet at its end
+  std::optional<feed_type> feed_;    // used by `loader_`, or
+  std::optional<owner_type> owner_;  // by `owner_`, which owns the loader
+  std::unique_ptr<walk> live_;       // has begun and is not at its end
   std::vector<std::unique_ptr<walk>> idle_;
 
   std::uint64_t numbers_ = 0;
-  std::uint64_t loader_number_ = 0;  // 0: destroyed
+  std::uint64_t loader_number_ = 0;  // 0 if the loader is destroyed
   std::uint64_t feed_number_ = 0;
   std::size_t slots_ = 0;
   std::stop_source stop_;
   bool is_cancelled_ = false;
-  bool is_of_none_ = false;               // the last range is empty
-  std::size_t late_ = 0;                  // batches that may still be delivered
-  std::shared_ptr<const expected> must_;  // expected content of the current batch, or null
-  std::vector<ps::batch_position> left_;  // batches of the live range
+  bool is_of_none_ = false;               // true if the last range is empty
+  std::size_t late_ = 0;                  // batches that may be delivered after a stop
+  std::shared_ptr<const expected> must_;  // expected contents of the current batch, or null
+  std::vector<ps::batch_position> left_;  // remaining batches of the live range
   std::optional<ps::batch_position> loader_next_;
   std::optional<ps::batch_position> feed_next_;
   std::optional<saved_state> saved_;

@@ -12,16 +12,16 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// The exception of a sampler without an order.
+/// The exception of a sampler that cannot provide an order.
 class no_order : public std::runtime_error {
  public:
   no_order() : std::runtime_error("no order today") {}
 };
 
-/// A sampler with a shuffled order. Requests for the order of `bad_epoch` throw, and any request
-/// may be slow. A fingerprint requests only the orders of epochs 0 and 1.
+/// A sampler with a shuffled order. Computing the order of `bad_epoch` throws, and computing any
+/// order may be slow. A fingerprint needs only the orders of epochs 0 and 1.
 struct moody {
-  /// While the gate is shut, requests for an order wait.
+  /// A gate that blocks requests for an order while it is shut.
   struct gate {
     std::atomic<bool> is_shut = false;
     std::atomic<std::uint64_t> waits = 0;

@@ -12,7 +12,7 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// The values that determine the order of batches.
+/// The settings that determine the order of batches.
 struct identity {
   std::uint64_t samples = 1;
   std::size_t batch_size = 1;
@@ -27,7 +27,7 @@ struct identity {
   }
 };
 
-/// Everything about a loader and its feed.
+/// All settings of a loader and its feed.
 struct setup {
   identity who;
   chaotic data;

@@ -23,10 +23,10 @@ using host_lease = loader_type::batch_type;
 using device_lease = feed_type::batch_type;
 using any_lease = std::variant<host_lease, device_lease>;
 
-/// A range over a loader or a feed, with its iterator.
+/// A range over a loader or a feed, together with its iterator.
 class walk {
  public:
-  /// Makes a walk over the loader or feed with number `of`.
+  /// Creates a walk over the loader or feed with number `of`.
   walk(std::uint64_t of, ps::batch_position from, std::uint64_t last_epoch, bool is_feed)
       : of_(of), from_(from), last_epoch_(last_epoch), is_feed_(is_feed) {}
   walk(walk&&) = delete;
@@ -77,7 +77,7 @@ class range_walk final : public walk {
   typename Range::iterator at_;
 };
 
-/// A range that uses the members which make a loader a source.
+/// A range that uses the stage interface of the loader.
 class source_walk final : public walk {
  public:
   source_walk(std::optional<loader_type>& source, std::uint64_t of, ps::batch_position from,

@@ -10,7 +10,7 @@
 namespace stress {
 
 inline void machine::change_order() {
-  if (is_live()) return;  // the live range may already have its orders
+  if (is_live()) return;  // the live range may already have computed its orders
   *bad_epoch_ = one_in(2) ? moody::never : 2 + below(3);
 }
 

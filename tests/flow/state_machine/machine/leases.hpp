@@ -81,11 +81,11 @@ inline void machine::move_leases() {
   kept_lease& a = kept_[below(kept_.size())];
   kept_lease& b = kept_.back();
   if (&a == &b) {
-    a.lease = std::move(b.lease);  // self-assignment
+    a.lease = std::move(b.lease);  // tests self-assignment
   } else if (one_in(2)) {
     std::swap(a, b);
   } else {
-    a = std::move(b);  // releases the old lease
+    a = std::move(b);  // releases the previous lease
     kept_.pop_back();
   }
 }

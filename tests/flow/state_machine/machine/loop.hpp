@@ -21,7 +21,7 @@ namespace stress {
 
 namespace ps = penstock;
 
-/// The exception of a consumer's loop.
+/// The exception that the body of a consumer's loop throws.
 struct consumer_error {};
 
 inline void machine::loop() {
@@ -52,7 +52,7 @@ void machine::loop_over(Feed& feed, std::uint64_t first, std::uint64_t last, boo
   if (is_feed) loader_next_.reset();
   late_ = 0;
   std::uint64_t seen = 0;
-  // Sometimes another thread requests a stop during the loop, at any time.
+  // In some runs, another thread requests a stop at a random time during the loop.
   std::optional<std::jthread> canceller;
   if (one_in(40)) {
     canceller.emplace([stop = stop_, turns = below(200)]() mutable {

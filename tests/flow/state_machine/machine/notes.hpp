@@ -50,7 +50,7 @@ inline void machine::record_exhausted(bool is_feed) {
 
 inline void machine::record_cancelled(bool is_feed) {
   require(is_cancelled_, "cancelled without a request");
-  // A range without batches that begins after the stop request may end with or without the
+  // A range without batches that begins after the stop request may end with or without an
   // exception.
   require(!left_.empty() || is_of_none_, "cancelled after the last batch");
   require(!failure_of(is_feed), "cancelled is no batch's");

@@ -164,7 +164,7 @@ inline void machine::begin_idle() {
   if (idle_.empty()) return;
   auto one = take_idle();
   const bool is_source = dynamic_cast<source_walk*>(one.get()) != nullptr;
-  if (is_source && is_gone(*one)) return;  // the walk's loader is gone, so nothing can throw
+  if (is_source && is_gone(*one)) return;  // the walk's loader is gone, so the call cannot throw
   start(std::move(one));
 }
 

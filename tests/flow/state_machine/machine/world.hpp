@@ -29,8 +29,8 @@ inline void machine::make_world() {
   setup& how = how_;
   stop_ = std::stop_source{};
   is_cancelled_ = false;
-  // Sometimes keeps the identity of a saved state, so that the state is resumed with other workers
-  // and depths.
+  // In some runs, keeps the identity of a saved state, so that the state is resumed with other
+  // workers and depths.
   if (!saved_ || one_in(2)) {
     how.who.samples = one_in(6) ? 1 + below(3) : 1 + below(60);
     how.who.batch_size = 1 + below(one_in(4) ? how.who.samples : 9);
@@ -68,8 +68,8 @@ inline void machine::make_world() {
     how.data.bad_in = policy.action == ps::error_action::rethrow
                           ? one_of<std::uint64_t>({0, 60, 200})
                           : one_of<std::uint64_t>({0, 2, 10});
-    // A temporary failure is predictable only if it is retried and each sample occurs once per
-    // batch. Reads of substitutes are not retried.
+    // The outcome of a temporary failure is predictable only if failed reads are retried and each
+    // sample occurs once per batch. Reads of substitutes are not retried.
     const bool has_twice =
         how.who.last == ps::last_batch::pad && how.who.batch_size > how.who.samples;
     if (policy.action != ps::error_action::replace && !has_twice) {
@@ -96,7 +96,7 @@ inline void machine::make_feed() {
       one_in(3) ? device_.inline_stream() : ps::cpu_stream_ref{stream_};
   const ps::transfer_options options{.depth = how_.depth};
   if (one_in(2)) {
-    end_walks();  // they refer to members of the loader
+    end_walks();  // walks refer to members of the loader
     owner_.emplace(std::move(*loader_), stream, options);
     loader_.reset();
     count("owning feed");
