@@ -17,8 +17,8 @@ using penstock::detail::process_mark;
 
 namespace {
 
-/// Runs `process` in a child made by fork(). Returns 1 if it reports a child, plus 2 if its error
-/// names the object and the parent.
+/// Runs `process` in a forked child. The result is a sum: 1 if a child is reported, and 2 if the
+/// error names the object and the parent process.
 int said_in_child(const fork_guard& process) {
   const ::pid_t parent = ::getpid();
   const ::pid_t child = ::fork();

@@ -77,8 +77,9 @@ TEST_CASE("a layout larger than the address space is refused", "[core][fault:mem
   SECTION("in the sum of the fields") {
     using two = ps::record<ps::field<"a", std::uint8_t>, ps::field<"b", std::uint8_t>>;
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2 - 1024}), ps::layout_error);
-    CHECK_NOTHROW(ps::batch_layout<two>{{}, huge / 4 - 4096});  // stays pages below the limit
-    // The first field ends exactly at the limit, and its padding extends beyond it.
+    CHECK_NOTHROW(ps::batch_layout<two>{{}, huge / 4 - 4096});  // pages below the limit, so no
+                                                                // overflow occurs
+    // The first field ends exactly at the limit, so its padding exceeds the limit.
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2}), ps::layout_error);
   }
   SECTION("with the field and its sizes in the message") {

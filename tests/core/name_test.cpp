@@ -38,7 +38,7 @@ TEST_CASE("characters above 127 survive", "[core]") {
 }
 
 TEST_CASE("names are equal when their characters are", "[core]") {
-  // Gives both names a variable, because clang 14 crashes on the comparison of two temporary names.
+  // Stores both names in variables, because clang 14 crashes when it compares two temporary names.
   constexpr ps::name label{"label"};
   constexpr ps::name same{"label"};
   constexpr ps::name longer{"labels"};

@@ -36,7 +36,7 @@ struct ragged_slab {
   }
 };
 
-/// Makes a batch of three sentences of 3, 0 and 2 tokens: {10, 11, 12}, {} and {30, 31}.
+/// Returns a batch of three sentences with 3, 0 and 2 tokens: {10, 11, 12}, {} and {30, 31}.
 ragged_slab<sentence> three_sentences() {
   ragged_slab<sentence> memory{.layout = {{{.longest = 4}, {}}, 3}};
   const auto batch = memory.view(3);
@@ -185,7 +185,7 @@ TEST_CASE("a batch may have room for fewer values than its longest samples take"
   const ps::batch_layout<sentence> layout{{{.longest = 100, .max_values_per_batch = 1000}, {}}, 64};
   CHECK(layout.capacity<0>() == 1000);
   const ps::batch_layout<sentence> roomy{{{.longest = 100, .max_values_per_batch = 9000}, {}}, 64};
-  CHECK(roomy.capacity<0>() == 6400);  // a batch never needs more
+  CHECK(roomy.capacity<0>() == 6400);  // a batch never needs more values
 }
 
 TEST_CASE("a sample without room is not placed", "[core][promise:bounded-5]") {
@@ -197,7 +197,7 @@ TEST_CASE("a sample without room is not placed", "[core][promise:bounded-5]") {
   const auto before = offsets(2);
   CHECK(ps::place_sample(batch, 1, {4, 1}) == 0);
   CHECK(ps::place_sample(batch, 1, {3, 15}) == 2);
-  CHECK(offsets(2) == before);  // nothing is placed
+  CHECK(offsets(2) == before);  // the failed call places nothing
   CHECK(ps::place_sample(batch, 1, {3, 2}) == speech::size);
   CHECK(ps::get<"wave">(batch[1]).data() == ps::get<"wave">(batch[0]).data() + 5);
   CHECK(ps::get<"text">(batch[1]).data() == ps::get<"text">(batch[0]).data() + 1);

@@ -19,7 +19,7 @@ std::array<int, 24> counted() {
   return values;
 }
 
-// The members of std::mdspan that the conversion uses.
+// A type with the members of std::mdspan that the conversion uses.
 template <class T, std::size_t Rank>
 struct mdspan_like {
   using element_type = T;

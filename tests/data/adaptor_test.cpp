@@ -30,7 +30,7 @@ struct move_only_source : source {
   std::unique_ptr<int> owned = std::make_unique<int>(1);
 };
 
-// A user-defined adaptor with a member that cannot be copied.
+// A user-defined adaptor with a move-only member.
 struct keep : ps::adaptor<keep> {
   std::unique_ptr<int> owned;
 

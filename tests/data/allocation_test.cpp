@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reading must not allocate.
+// Tests that reading allocates no memory.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -45,7 +45,7 @@ std::size_t allocations_while_reading(const D& data) {
 TEST_CASE("the counting operator new counts", "[data]") {
   const std::size_t before = test::allocations.load();
   delete new int;
-  // A compiler may remove the pair of new and delete above, but not this allocation.
+  // A compiler may optimize away the new and delete above, but not this allocation.
   std::vector<int> kept(100);
   CHECK(kept.size() == 100);
   CHECK(test::allocations.load() > before);

@@ -19,7 +19,7 @@
 
 namespace ps = penstock;
 
-// pybind11 and nanobind build the text of a signature in this way.
+// pybind11 and nanobind build function signatures in this way.
 namespace foreign {
 
 template <class... Types>
@@ -38,7 +38,7 @@ using number = ps::record<ps::field<"x", std::int32_t>>;
 using row = ps::record<ps::field<"n", std::int32_t>, ps::field<"row", std::int32_t, 1, ps::dyn>>;
 using numbers = std::vector<std::int32_t>;
 
-// A source of any number of samples that needs no memory.
+// A dataset of any size that needs no memory.
 struct counting_source {
   using record_type = number;
   std::uint64_t count = 0;
@@ -84,7 +84,7 @@ TEST_CASE("a concatenation of viewable, prefetching parts is viewable and prefet
   CHECK_THROWS_AS(all.view(15), ps::index_error);
   all.prefetch(14);
   all.prefetch(15);
-  // Long enough that the hints cross several short runs.
+  // Enough indices for the hints to cross several short runs.
   std::vector<std::uint64_t> indices;
   numbers expected;
   for (std::uint64_t i = 0; i < 20; ++i) {
@@ -144,7 +144,8 @@ TEST_CASE("a list of parts has the samples of its parts in sequence",
           "[data][promise:bounded-12]") {
   std::vector<counting_source> parts;
   for (std::int32_t part = 0; part < 100; ++part) {
-    parts.push_back({static_cast<std::uint64_t>(part % 3), 1000 * part});  // every third is empty
+    parts.push_back({static_cast<std::uint64_t>(part % 3), 1000 * part});  // every third part is
+                                                                           // empty
   }
   const auto referred = ps::concat(parts);
   const auto all = ps::concat(std::vector{parts});
@@ -162,11 +163,11 @@ TEST_CASE("a list of parts has the samples of its parts in sequence",
   CHECK(ps::origin_of(all, 98) == ps::sample_origin{1, 98});
   CHECK(ps::base_sizes_of(all).size() == 100);
 
-  parts[1].base = -7;  // `referred` refers to the list, `all` has its own copy
+  parts[1].base = -7;  // `referred` refers to the list, while `all` has its own copy
   CHECK(test::values<"x">(test::read_batch(referred, {0})) == numbers{-7});
   CHECK(test::values<"x">(test::read_batch(all, {0})) == numbers{1000});
 
-  // A hint for a sample calls the dataset that has it, and no other.
+  // Only the dataset that contains a sample receives its hint.
   std::vector<std::uint64_t> called;
   const auto note = [&](const auto& part, std::span<const std::uint64_t> local) {
     called.push_back(static_cast<std::uint64_t>(part.base) + local.size());

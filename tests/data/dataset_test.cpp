@@ -79,7 +79,7 @@ struct not_const {
   void read(std::uint64_t, ps::sample<counted_number>);
 };
 
-/// The samples of `first`, then those of `second` in reverse order.
+/// A dataset of the samples of `first`, followed by those of `second` in reverse order.
 template <class First>
 struct there_and_back {
   using record_type = planned::record_type;
@@ -176,7 +176,7 @@ TEST_CASE("a reference to a dataset reads like it", "[data]") {
 }
 
 TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:honest-2]") {
-  const plain_source whole;  // 100 samples
+  const plain_source whole;  // a dataset of 100 samples
   const auto in_place = [](ps::sample<counted_number>) {};
   const auto into = [](ps::const_sample<counted_number>, ps::sample<counted_number>) {};
   const auto some =
@@ -192,7 +192,7 @@ TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:ho
   CHECK(ps::origin_of(all, 3) == ps::sample_origin{0, 1});
   CHECK(ps::origin_of(all, 104) == ps::sample_origin{5, 2});
   CHECK(ps::origin_of(all | ps::subset(100, 110), 9) == ps::sample_origin{93, 3});
-  CHECK(ps::origin_of(all, 1000) == ps::sample_origin{1000, 0});  // an invalid number
+  CHECK(ps::origin_of(all, 1000) == ps::sample_origin{1000, 0});  // an index out of range
 }
 
 TEST_CASE("a user's adaptor forwards everything through each_base alone",
@@ -207,7 +207,7 @@ TEST_CASE("a user's adaptor forwards everything through each_base alone",
   CHECK(ps::origin_of(all, 2) == ps::sample_origin{2, 0});
   CHECK(ps::origin_of(all, 6) == ps::sample_origin{8, 1});
   CHECK(ps::origin_of(all, 8) == ps::sample_origin{19, 2});
-  CHECK(ps::origin_of(all, 28) == ps::sample_origin{28, 0});  // out of range
+  CHECK(ps::origin_of(all, 28) == ps::sample_origin{28, 0});  // an index out of range
   CHECK(ps::prefetch_capacity_of(all) == 300);
   CHECK(ps::plan_capacity_of(all) == 200);
   CHECK(ps::storage_size_of(all, 6) == one.storage_size(8));
@@ -217,7 +217,8 @@ TEST_CASE("a user's adaptor forwards everything through each_base alone",
   CHECK(two.seen->told() == std::vector<std::uint64_t>{18});
   ps::access_plan(all, std::vector<std::uint64_t>{8, 6, 10});
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
-  ps::access_plan(all, std::vector<std::uint64_t>{5});  // the plan of `two` does not change
+  ps::access_plan(all, std::vector<std::uint64_t>{5});  // the call leaves the plan of `two`
+                                                        // unchanged
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
   ps::access_plan(all, {});
   CHECK(two.seen->foreseen.empty());

@@ -51,7 +51,7 @@ constexpr auto to_row = [](ps::const_sample<named_number> in, ps::sample<float_r
   ps::get<"row">(out)(1) = -static_cast<float>(ps::get<"id">(in));
 };
 
-// A dataset that can only be read, so that `map` needs scratch memory.
+// A dataset that provides only reads, so that `map` needs scratch memory.
 struct opaque {
   using record_type = named_number;
   const ps::memory_dataset<named_number>* data;
@@ -91,7 +91,7 @@ TEST_CASE("map makes samples of another record, with and without a view below", 
 TEST_CASE("maps into other records can be stacked", "[data]") {
   const arrays source;
   const auto back = [](ps::const_sample<float_row> in, ps::sample<named_number> out) {
-    ps::get<"x">(out) = -1;  // written before the read, to detect overlapping memory
+    ps::get<"x">(out) = -1;  // written before the read to detect overlapping memory
     ps::get<"x">(out) = static_cast<std::int32_t>(ps::get<"row">(in)(0));
     ps::get<"id">(out) = static_cast<std::uint8_t>(-ps::get<"row">(in)(1));
   };

@@ -20,7 +20,7 @@ using signed_digit =
     ps::record<ps::field<"image", std::uint16_t, 2, 3>, ps::field<"label", std::int8_t>>;
 using text = ps::record<ps::field<"length", int>, ps::field<"tokens", std::int64_t, ps::dyn>>;
 
-// Ten images with consecutive pixel values, and ten labels.
+// Arrays of ten images with consecutive pixel values and of ten labels.
 struct two_arrays {
   std::vector<std::uint16_t> pixels = std::vector<std::uint16_t>(60);
   std::vector<std::int8_t> labels = std::vector<std::int8_t>(10);

@@ -33,7 +33,7 @@ namespace {
 using split_row = ps::record<ps::field<"x", std::int32_t>, ps::field<"label", std::uint8_t>>;
 using indices = std::vector<std::uint64_t>;
 
-// A dataset in which each sample is its index. The labels are in order, as in a folder that is
+// A dataset in which each sample is its own index. The labels are sorted, as in a folder that is
 // sorted by class.
 struct sorted_by_class {
   using record_type = split_row;
@@ -50,7 +50,7 @@ struct sorted_by_class {
   }
 };
 
-// Returns the indices in the whole dataset of all samples of a part, in the part's order.
+// Returns the original indices of all samples in a part, in the order of the part.
 template <class Part>
 indices members(const Part& part) {
   indices all;
@@ -65,7 +65,7 @@ indices sizes(const Parts& parts) {
   return all;
 }
 
-// Returns true if each of `size` samples is in exactly one of the parts.
+// Returns true if each of the `size` samples is in exactly one part.
 template <class Parts>
 bool covers(const Parts& parts, std::uint64_t size) {
   indices all;
@@ -121,7 +121,7 @@ TEST_CASE("the parts of a random split have the sizes of largest remainders", "[
   constexpr std::uint64_t many = 1'000'000'000'000'000'000;
   CHECK(ps::detail::split_sizes(many, std::array{0.7, 0.3}) ==
         indices{many / 10 * 7, many / 10 * 3});
-  // 0.2683 * 10^15 is a little less than the intended number, so the product is rounded.
+  // 0.2683 * 10^15 is slightly less than the intended integer, so the product must be rounded.
   CHECK(ps::detail::split_sizes(many, std::array{0.2683, 0.7317}) ==
         indices{many / 10'000 * 2683, many / 10'000 * 7317});
 }
@@ -169,9 +169,9 @@ TEST_CASE("other seeds give other splits, and a sorted folder is split evenly", 
   CHECK(members(once[0]) != members(ps::random_split(data, {0.8, 0.2}, 2)[0]));
   for (const std::uint64_t count : classes_in(once[1], data)) {
     CHECK(count >= 8);
-    CHECK(count <= 34);  // 20 +- 3.5 standard deviations
+    CHECK(count <= 34);  // about 3.5 standard deviations from the mean of 20
   }
-  // A slice of a part has all classes too, because its samples are in random order.
+  // A slice of a part contains all classes too, because the samples of a part are shuffled.
   const auto first = once[0] | ps::subset(0, 100);
   for (const std::uint64_t count : classes_in(first, data)) CHECK(count > 0);
   const auto by_class = ps::random_split(data, {0.8, 0.2}, 1, ps::stratified<"label">());
@@ -211,8 +211,8 @@ TEST_CASE("a stratified part has its share of each class", "[data]") {
       }
     }
   }
-  // Classes too small to be split one by one: 0.2 of 1000 classes with 7 samples is 1400 samples,
-  // not 1 per class.
+  // These classes are too small to split individually: 0.2 of 1000 classes with 7 samples is 1400
+  // samples, not 1 per class.
   const sorted_by_class many{7000, 1000};
   const auto parts = ps::random_split(
       many, {0.8, 0.2}, 1, ps::stratified([&](std::uint64_t i) { return many.class_of(i); }));
@@ -266,7 +266,7 @@ TEST_CASE("an lvalue is referred to, and an rvalue goes with the last part of it
   const ps::any_dataset<split_row> any = data;
   const auto over_any = ps::random_split(any, {0.8, 0.2}, 1);
   CHECK(members(over_any[1]) == members(referring[1]));
-  // A source that cannot be copied.
+  // A move-only dataset.
   struct only_moves : sorted_by_class {
     std::unique_ptr<int> owned = std::make_unique<int>(1);
   };

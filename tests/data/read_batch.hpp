@@ -17,7 +17,7 @@ namespace test {
 
 namespace ps = penstock;
 
-/// A batch that owns its memory. The memory is filled with 0xcd, which shows elements that a
+/// A batch that owns its memory. The memory is initialized with 0xcd, to reveal elements that a
 /// dataset does not write.
 template <class Record>
 class batch_memory {
@@ -39,11 +39,12 @@ class batch_memory {
   }
 
  private:
-  std::unique_ptr<ps::batch_layout<Record>> layout_;  // views point to it, also after a move
+  std::unique_ptr<ps::batch_layout<Record>> layout_;  // on the heap, because views still refer to
+                                                      // the layout after a move
   std::vector<std::byte> bytes_;
 };
 
-/// Reads the samples `indices` of `data` as one run.
+/// Reads the samples `indices` of `data` as a single run.
 template <ps::dataset D>
 batch_memory<typename D::record_type> read_batch(const D& data,
                                                  const std::vector<std::uint64_t>& indices,
@@ -54,7 +55,7 @@ batch_memory<typename D::record_type> read_batch(const D& data,
   return memory;
 }
 
-/// Returns all elements of a field of a batch, in memory order.
+/// Returns all elements of a field in memory order.
 template <ps::name Name, class Memory>
 auto values(Memory&& memory) {
   const auto flat = memory.template get<Name>().flat();

@@ -35,7 +35,7 @@ struct failing_run_source {
   }
 };
 
-// A dataset that records how it received its scratch memory.
+// A dataset that records the scratch memory it receives.
 struct scratch_source {
   using record_type = numbered_one;
   std::size_t wanted = 0;

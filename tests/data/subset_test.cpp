@@ -132,7 +132,7 @@ TEST_CASE("random bits below a subset follow the subset's index", "[data]") {
   const auto drawn = data | ps::map([](ps::sample<number> s, ps::sample_generator& rng) {
                        ps::get<"x">(s) = static_cast<std::int32_t>(rng() >> 1U);
                      });
-  // A sample that is listed twice is two samples for the sampler, with different random bits.
+  // A sample that is listed twice counts as two samples, with different random bits.
   const auto pair = test::values<"x">(test::read_batch(drawn | ps::subset({5, 5}), {0, 1}));
   CHECK(pair[0] != pair[1]);
 }

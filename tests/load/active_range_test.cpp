@@ -29,7 +29,7 @@ TEST_CASE("an earlier range is not the last one", "[core]") {
   active_range ranges{"transfer"};
   const auto first = ranges.start();
   ranges.end();
-  CHECK(ranges.is_current(first));  // live or not
+  CHECK(ranges.is_current(first));  // the last range remains current after it has ended
   const auto second = ranges.start();
   CHECK_FALSE(ranges.is_current(first));
   CHECK(ranges.is_current(second));

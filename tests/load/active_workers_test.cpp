@@ -27,8 +27,8 @@ template struct opened<parts_of_core, &core_type::schedule_, &core_type::deliver
 
 namespace {
 
-/// Threads that each wait in `active_workers`, one thread for each worker, and count when they
-/// become active.
+/// One thread per worker. Each thread waits in `active_workers` and counts the times it becomes
+/// active.
 struct sitters {
   explicit sitters(active_workers& where, std::size_t count) : sat(count), numbers(count) {
     for (std::size_t i = 0; i < count; ++i) {

@@ -19,9 +19,9 @@ namespace ps = penstock;
 
 namespace {
 
-/// A flow whose leases are numbers, with `per_epoch` numbers in an epoch, and a log of the calls.
+/// A fake source whose leases are numbers, `per_epoch` of them per epoch. Logs every call.
 struct numbers {
-  using batch_type = std::unique_ptr<std::uint64_t>;  // move-only, as leases are
+  using batch_type = std::unique_ptr<std::uint64_t>;  // move-only, like a lease
 
   std::uint64_t per_epoch = 3;
   std::optional<std::uint64_t> fails_at;
@@ -43,7 +43,9 @@ struct numbers {
   }
   batch_type& current() noexcept { return held; }
   void finish(std::uint64_t ticket) noexcept {
-    if (ticket == 0 || ticket != live) return;  // ignored unless live, as in a loader
+    if (ticket == 0 || ticket != live)
+      return;  // a loader also ignores the end of a range that is
+               // not live
     log += "finish ";
     live = 0;
     held.reset();
@@ -141,7 +143,7 @@ TEST_CASE("a moved range is ended once, by its new owner", "[load]") {
       auto it = inner.begin();
       CHECK(**it == 0);
       outer.emplace(std::move(inner));
-      ++it;  // the iterator stays valid: the flow has not moved
+      ++it;  // the iterator remains valid because the flow has not moved
       CHECK(**it == 1);
     }
     CHECK(flow->log == "start ");

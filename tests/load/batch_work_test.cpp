@@ -59,7 +59,7 @@ TEST_CASE("the error of the lowest position is kept, and taken once", "[load][fa
   CHECK(first.place->position == 2);
   CHECK(text_of(first.error) == "2");
   CHECK_FALSE(batch.failed());
-  note(batch, 9);  // the next batch in this slot may record a higher position
+  note(batch, 9);  // a new batch in this slot may record an error at a higher position
   CHECK(batch.failed().place->position == 9);
 }
 

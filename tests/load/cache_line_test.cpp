@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Data that every worker reads for each chunk, and data that the opener, the consumer and releasing
-// threads write for each batch, are on different cache lines.
+// Tests that data which every worker reads per chunk does not share cache lines with data which the
+// opener, the consumer and releasing threads write per batch.
 #include <penstock/threads/support/atomics.hpp>
 
 #include <cstddef>
@@ -52,7 +52,7 @@ template struct opened<in_core, &core::options_, &core::schedule_, &core::layout
 
 namespace {
 
-/// The cache lines that an object touches.
+/// The cache lines that an object occupies.
 struct lines {
   template <class T>
   explicit lines(const T& object)
@@ -66,7 +66,7 @@ struct lines {
   std::uintptr_t last;
 };
 
-/// Returns how many of `others` share a cache line with `one`.
+/// Returns the number of `others` that share a cache line with `one`.
 template <class T, class... Others>
 int neighbours(const T& one, const Others&... others) {
   return (0 + ... + int{lines{one}.share_one_with(lines{others})});

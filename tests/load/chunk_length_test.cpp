@@ -33,7 +33,7 @@ TEST_CASE("chunks are short until a read was timed", "[load]") {
 TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:bounded-13]") {
   chunk_length run{{.batch_size = 1000, .workers = 16}, 100, ten_milliseconds};
   run.record(10, 200);
-  CHECK(run.samples() == 41);  // enough samples for a page of bytes
+  CHECK(run.samples() == 41);  // just enough samples to fill a page
   run.record(10, 0);
   CHECK(run.samples() == 41);
   CHECK(run.is_timed(16));
@@ -56,7 +56,7 @@ TEST_CASE("a reader that lost its core once does not count as slow", "[load][pro
   CHECK(run.samples() == 64);
   run.record(64, 100 * millisecond);
   CHECK(run.samples() == 31);
-  run.record(31, 60 * millisecond);  // repeatedly slow
+  run.record(31, 60 * millisecond);  // one slow read is ignored, but not several in a row
   run.record(4, 8 * millisecond);
   CHECK(run.samples() == 4);
 }
@@ -79,7 +79,8 @@ TEST_CASE("all workers share the first batch, however small its samples are",
   data.state->gate.store(1);
   ps::loader loader{data, ps::sequential{}, {.batch_size = 32, .workers = 16, .prefetch = 1}};
   std::thread opener{[&] {
-    // Every read waits at the gate: sixteen reads at once show that sixteen workers read batch 0.
+    // Every read blocks at the gate. Sixteen simultaneous reads show that sixteen workers share
+    // batch 0.
     data.state->arrived.wait([](std::uint32_t count) { return count == 16; });
     CHECK(data.state->running == 16);
     data.state->gate.store(0);

@@ -31,9 +31,9 @@ bool is(const ps::detail::claim& got, kind what, std::uint32_t batch, std::uint3
   return got.what == what && got.batch == batch && got.slot == slot && got.chunk == run;
 }
 
-/// Atomics that call functions of the test: `on_write` before each write to a 32-bit word,
-/// `on_pause` and `on_yield` while a thread waits. Such a function does what another thread might
-/// do at that moment.
+/// Atomics that call functions of the test: `on_write` before each write to a 32-bit word, and
+/// `on_pause` and `on_yield` while a thread waits. The functions simulate the actions of other
+/// threads at that moment.
 struct staged {
   static inline std::function<void()> on_write;
   static inline std::function<void()> on_pause;
@@ -84,7 +84,7 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
           "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
-  cursor.publish(0, 7);  // the opener keeps chunk 0
+  cursor.publish(0, 7);  // the opener claims chunk 0 itself
   CHECK(is(cursor.next(), kind::work, 0, 7, 1));
   CHECK(is(cursor.next(), kind::work, 0, 7, 2));
   CHECK(is(cursor.next(), kind::work, 0, 7, 3));
@@ -98,11 +98,11 @@ TEST_CASE("a batch of fewer runs starts at a higher run number and ends at the s
           "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
-  cursor.publish(0, 7, 2);  // chunks 2 and 3; the opener keeps chunk 2
+  cursor.publish(0, 7, 2);  // chunks 2 and 3; the opener claims chunk 2 itself
   CHECK(is(cursor.next(), kind::work, 0, 7, 3));
   CHECK(cursor.next().what == kind::open);
   CHECK(cursor.next().what == kind::wait);
-  cursor.publish(1, 2, 3);  // one chunk
+  cursor.publish(1, 2, 3);  // a single chunk
   CHECK(cursor.next().what == kind::open);
   cursor.publish(2, 5);
   CHECK(is(cursor.next(), kind::work, 2, 5, 1));
@@ -130,7 +130,7 @@ TEST_CASE("the largest slot, run and batch number fit beside each other", "[load
   CHECK(right);
   CHECK(cursor.next().what == kind::open);
   for (int i = 0; i < 4096; ++i) right = right && cursor.next().what == kind::wait;
-  CHECK(right);  // 4096 workers may wait at once
+  CHECK(right);  // up to 4096 workers may wait at the same time
   cursor.publish(0, 0);
   CHECK(is(cursor.next(), kind::work, 0, 0, 1));
 }
@@ -163,8 +163,9 @@ TEST_CASE("a batch wakes as many workers as it has runs, and the end wakes all",
     sleepy_atomics::wait_for_sleeps(i + 1);
   }
   cursor.publish(0, 0);
-  CHECK(sleepy_atomics::wakes == 1);  // one call: for chunk 1, and to open batch 1
-  waiters[0].join();                  // wakes the two that slept first
+  CHECK(sleepy_atomics::wakes == 1);  // a single call wakes one waiter for chunk 1 and one to open
+                                      // batch 1
+  waiters[0].join();                  // wakes the two waiters that slept first
   waiters[1].join();
   CHECK(back == 2);
   CHECK(cursor.next().what == kind::work);
@@ -200,7 +201,7 @@ TEST_CASE("waking ends all waiting", "[load]") {
 }
 
 TEST_CASE("waking ends waiting permanently, for batches published later too", "[load]") {
-  // An opener may publish one more batch after the wake, if it checked for a stop before the wake.
+  // An opener may publish another batch after the wake if it checked for a stop before the wake.
   staged::reset();
   ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
@@ -213,7 +214,7 @@ TEST_CASE("waking ends waiting permanently, for batches published later too", "[
   staged::on_yield = [&] {
     stuck = true;
     staged::on_yield = nullptr;
-    cursor.wake();  // ends the test
+    cursor.wake();  // unblocks the waiters
   };
   cursor.wait_past(waiting.batch);
   CHECK_FALSE(stuck);
@@ -222,8 +223,8 @@ TEST_CASE("waking ends waiting permanently, for batches published later too", "[
 
 TEST_CASE("while an opener is held up inside publish, waiters claim nothing", "[load]") {
   // Batch 0 is published. Before its opener wakes the waiters, batch 1 is opened, published and
-  // handed out. A worker that waits for batch 2 must sleep: repeated claims would increment the
-  // chunk number up into the slot bits.
+  // fully claimed. A worker that waits for batch 2 must sleep, because repeated claims would
+  // overflow the chunk number into the slot bits.
   staged::reset();
   ps::detail::claim_cursor<staged> cursor{1};
   CHECK(cursor.next().what == kind::open);
@@ -280,7 +281,7 @@ TEST_CASE(
   ps::detail::claim late{};
   staged::on_write = [&] {
     CHECK(cursor.next().what == kind::open);
-    late = cursor.next();  // must wait for batch 1
+    late = cursor.next();  // the worker must wait for batch 1
     cursor.publish(1, 1);
   };
   cursor.publish(0, 0);
@@ -289,7 +290,7 @@ TEST_CASE(
   staged::on_pause = [&] {
     slept = true;
     staged::on_pause = nullptr;
-    cursor.wake();  // ends the test
+    cursor.wake();  // unblocks the waiters
   };
   cursor.wait_past(waiting.batch);
   cursor.wait_past(late.batch);  // batch 1 is open
@@ -305,8 +306,9 @@ TEST_CASE("among many workers every run of every batch is claimed once, with its
   constexpr std::uint32_t slots = 7;
   ps::detail::claim_cursor cursor{runs};
   std::vector<std::atomic<std::uint8_t>> claimed(std::size_t{batches} * runs);
-  std::vector<std::uint32_t> slot_of(batches);  // plain: `publish` and `next` order it
-  std::uint32_t opened = 0;                     // used by the opener
+  std::vector<std::uint32_t> slot_of(batches);  // not atomic: `publish` and `next` order the
+                                                // accesses
+  std::uint32_t opened = 0;                     // only the opener uses it
   std::atomic<bool> done{false};
   std::atomic<std::uint32_t> wrong{0};
   std::atomic<std::uint32_t> openers{0};

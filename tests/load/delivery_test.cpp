@@ -30,7 +30,7 @@ TEST_CASE("batches are delivered in order, whatever the order of their completio
   to_consumer.announce(0, 30);
   CHECK(to_consumer.is_ready(0));
   CHECK(to_consumer.wait(0) == 30U);
-  to_consumer.announce(3, 40);  // uses the place of batch 0
+  to_consumer.announce(3, 40);  // reuses the entry of batch 0
   CHECK(to_consumer.wait(1) == 10U);
   CHECK(to_consumer.wait(2) == 20U);
   CHECK(to_consumer.wait(3) == 40U);

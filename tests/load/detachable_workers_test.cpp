@@ -26,16 +26,16 @@ namespace ps = penstock;
 
 namespace {
 
-/// State of three workers, one of which hangs.
+/// Shared state of three workers, one of which hangs.
 struct hanging_state {
-  ps::detail::waitable_counter begun;     // number of workers that have begun
-  ps::detail::waitable_counter stopping;  // advances on a stop request
-  ps::detail::waitable_counter resumed;   // the hanging worker waits for it
-  ps::detail::waitable_counter gone;      // advances when the owner is destroyed
+  ps::detail::waitable_counter begun;     // number of workers that have started
+  ps::detail::waitable_counter stopping;  // incremented on a stop request
+  ps::detail::waitable_counter resumed;   // releases the hanging worker
+  ps::detail::waitable_counter gone;      // incremented when the owner is destroyed
   std::atomic<int> ended{0};
 };
 
-/// Work in which a worker hangs until `resumed` advances. The other workers wait for a stop.
+/// A worker function. One worker hangs until `resumed` is incremented; the others wait for a stop.
 struct hanging_work {
   hanging_state* state;
   std::size_t hanging;
@@ -54,7 +54,7 @@ struct wake_hanging {
 
 using hanging_workers = ps::detail::detachable_workers<hanging_work, wake_hanging>;
 
-/// The owner that a detached worker keeps alive.
+/// An object that a detached worker keeps alive.
 struct owner_of_workers {
   explicit owner_of_workers(std::shared_ptr<hanging_state> state)
       : all(std::move(state)), workers{3, hanging_work{all.get(), 1}, wake_hanging{all.get()}} {}
@@ -123,7 +123,7 @@ TEST_CASE("a stop does not wait for a worker that is exempt", "[load]") {
                   [this](const std::stop_token&, std::size_t) {
                     all->begun.advance();
                     all->stopping.wait([](std::uint32_t value) { return value != 0; });
-                    workers.exempt_caller();  // like exit() while another thread waits
+                    workers.exempt_caller();  // behaves like exit() while another thread waits
                     all->resumed.wait([](std::uint32_t value) { return value != 0; });
                   },
                   wake_hanging{all.get()}} {}
@@ -148,7 +148,7 @@ TEST_CASE("a worker in exit() is not waited for, by itself or by another thread"
     hanging_state state;
     std::optional<ps::detail::detachable_workers<any_work, wake_hanging>> workers;
   };
-  // Static, because the detached worker may still be returning when the test ends.
+  // Static, because the detached worker may still be returning when the test has ended.
   static std::array<in_exit, 2> all;
   const auto wait = [](const ps::detail::waitable_counter& counter, std::uint32_t min) {
     counter.wait([min](std::uint32_t value) { return value >= min; });
@@ -157,7 +157,7 @@ TEST_CASE("a worker in exit() is not waited for, by itself or by another thread"
   in_exit& its = all[stops ? 1 : 0];
   const auto work = [&its, wait, stops](const std::stop_token&, std::size_t worker) {
     its.state.begun.advance();
-    wait(its.state.begun, 3);  // waits for both workers and the end of the constructor
+    wait(its.state.begun, 3);  // waits for both workers and for the end of the constructor
     if (worker == 1) return wait(its.state.stopping, 1);
     stops ? its.workers->stop() : its.workers->exempt_caller();
     its.state.gone.advance();

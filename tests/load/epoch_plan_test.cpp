@@ -31,28 +31,28 @@ constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
 
 TEST_CASE("an epoch is cut into batches as the option says", "[load]") {
   constexpr plan_case cases[] = {
-      // A multiple of the batch size: the option makes no difference.
+      // A multiple of the batch size, so the option makes no difference.
       {12, 4, keep, 3, 4, 4},
       {12, 4, drop, 3, 4, 4},
       {12, 4, pad, 3, 4, 4},
-      // A sample more than a multiple, and a sample less.
+      // One sample more or less than a multiple of the batch size.
       {13, 4, keep, 4, 1, 1},
       {13, 4, drop, 3, 4, 4},
       {13, 4, pad, 4, 4, 1},
       {11, 4, keep, 3, 3, 3},
       {11, 4, drop, 2, 4, 4},
       {11, 4, pad, 3, 4, 3},
-      // A batch larger than the epoch, and batches of size 1.
+      // A batch larger than the epoch, then batches of size 1.
       {3, 4, keep, 1, 3, 3},
       {3, 4, pad, 1, 4, 3},
       {3, 1, keep, 3, 1, 1},
       {3, 1, drop, 3, 1, 1},
       {1, 1, drop, 1, 1, 1},
       {1, 1000, pad, 1, 1000, 1},
-      // MNIST.
+      // The size of MNIST.
       {60'000, 64, keep, 938, 32, 32},
       {60'000, 64, drop, 937, 64, 64},
-      // The plan allocates nothing, so only the range of the numbers is a limit.
+      // The plan allocates nothing, so only the integer range limits the epoch size.
       {std::uint64_t{1} << 63, 1000, keep, 9'223'372'036'854'776, 808, 808},
       {max, 2, keep, (std::uint64_t{1} << 63), 1, 1},
       {max, 1, keep, max, 1, 1},
@@ -105,7 +105,7 @@ TEST_CASE("an epoch without samples, or without batches, is refused", "[load]") 
 }
 
 TEST_CASE("batches are counted from any batch to the start of an epoch", "[load]") {
-  const ps::detail::epoch_plan plan{11, 4, keep};  // three batches
+  const ps::detail::epoch_plan plan{11, 4, keep};  // three batches per epoch
   CHECK(plan.count({0, 0}, 1) == 3);
   CHECK(plan.count({0, 0}, 5) == 15);
   CHECK(plan.count({3, 0}, 5) == 6);
@@ -117,7 +117,7 @@ TEST_CASE("batches are counted from any batch to the start of an epoch", "[load]
 }
 
 TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
-  const ps::detail::epoch_plan plan{11, 4, keep};  // three batches
+  const ps::detail::epoch_plan plan{11, 4, keep};  // three batches per epoch
   using at = ps::batch_position;
   CHECK(plan.normal({5, 3}) == at{6, 0});
   CHECK(plan.normal({5, 2}) == at{5, 2});

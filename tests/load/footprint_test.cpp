@@ -31,7 +31,7 @@ namespace {
 
 using record = numbered::record_type;
 
-// Ten samples: 8 floats and a number each. Both fields are aligned to 256 bytes.
+// Ten samples of 8 floats and one label. Each field is rounded up to a multiple of 256 bytes.
 constexpr std::size_t slot_bytes = 512 + 256;
 
 /// Returns a loader on `device` with batches of ten samples.
@@ -40,7 +40,7 @@ auto loader_on(const ledger_device& device, ps::loader_options options) {
   return ps::loader{numbered{100}, ps::shuffled{.seed = 3}, device, options};
 }
 
-/// Returns the labels of two epochs, batch by batch.
+/// Returns the labels of each batch in two epochs.
 template <class Loader>
 std::vector<std::vector<std::uint64_t>> epochs_of(Loader& loader) {
   std::vector<std::vector<std::uint64_t>> batches;
@@ -177,7 +177,7 @@ TEST_CASE("a loader with a single slot gives the same batches", "[load][fault:me
                                         .on_budget_exceeded = ps::budget_action::fewer_slots},
                              .tuning = {.chunk = 3}});
       REQUIRE(loader.footprint().slot_count == 1);
-      CHECK(epochs_of(loader) == expected);  // with one slot only this order is possible
+      CHECK(epochs_of(loader) == expected);  // a single slot permits only this order
       for (auto& batch : loader.epoch(0)) {
         if (batch.number() == 3) break;
       }
@@ -218,7 +218,7 @@ TEST_CASE("loaders that are given one budget share it", "[load][promise:bounded-
   CHECK(budget.used() == 6 * slot_bytes);
   CHECK_THROWS_AS(loader_on(device, options), ps::pinned_budget_exceeded);
 
-  // The memory of the loader is released with the last lease.
+  // The last lease frees the loader's memory.
   std::optional kept{std::move(*first->epoch(0).begin())};
   first.reset();
   CHECK(budget.used() == 6 * slot_bytes);
@@ -301,7 +301,8 @@ TEST_CASE("loaders of several threads on one budget take no more than it has", "
               for (const auto label : labels_of(batch)) sum += label;
             }
             if (sum != 99 * 100 / 2) ++wrong;
-          } catch (const ps::pinned_budget_exceeded&) {  // the other threads use the whole budget
+          } catch (const ps::pinned_budget_exceeded&) {  // the other threads occupy the whole
+                                                         // budget
           }
         }
       });

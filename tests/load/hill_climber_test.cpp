@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tunes modelled loops while they run: arithmetic with random noise, without a clock.
+// Tests the tuner on simulated loops, which use arithmetic with random noise instead of a clock.
 #include <penstock/load/support/hill_climber.hpp>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t ahead = 16;
 
-/// A `hill_climber` for a modelled loop.
+/// A simulated loop with a `hill_climber`.
 class tuned_loop {
  public:
   tuned_loop(const loop_model& model, std::uint64_t seed, const tuning_setting& start,
@@ -48,7 +48,7 @@ class tuned_loop {
   }
   [[nodiscard]] modelled_loop& loop() { return loop_; }
   [[nodiscard]] const hill_climber& tuner() const { return tuner_; }
-  /// Returns true if every setting so far was within the limits.
+  /// Returns true if all settings so far were within the limits.
   [[nodiscard]] bool is_within() const { return is_within_; }
 
   std::vector<trial_result> moves;
@@ -62,14 +62,14 @@ class tuned_loop {
   bool is_within_ = true;
 };
 
-/// Returns the time of a batch with a fixed setting.
+/// Returns the mean time per batch with a fixed setting.
 double time_with(const loop_model& model, const tuning_setting& setting) {
   modelled_loop loop{model, 7, setting};
   for (int i = 0; i < 450; ++i) loop.take();
   return (loop.taken_at(449) - loop.taken_at(49)) / 400;
 }
 
-/// Returns the time of a batch for each number of workers. The entry for 0 workers is infinite.
+/// Returns the mean time per batch for each number of workers. The entry for 0 workers is infinite.
 std::vector<double> times_of(const loop_model& model) {
   std::vector<double> all{std::numeric_limits<double>::infinity()};
   for (std::size_t workers = 1; workers <= model.max; ++workers) {
@@ -178,7 +178,7 @@ TEST_CASE("a loop whose reads change is tuned again", "[load]") {
     CHECK(loop.tuner().kept().workers <= 8);
     loop.loop().become({.read = 80});
     loop.run(2500);
-    CHECK(loop.tuner().kept().workers <= 2);  // workers that are not needed sleep again
+    CHECK(loop.tuner().kept().workers <= 2);  // unneeded workers sleep again
   }
 }
 
@@ -223,7 +223,7 @@ TEST_CASE("time between two ranges does not count", "[load]") {
   hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
   std::uint64_t now = 0;
   for (int range = 0; range < 100; ++range) {
-    now += 1'000'000;  // much longer than the batches
+    now += 1'000'000;  // much longer than a batch
     tuner.pause();
     for (int batch = 0; batch < 12; ++batch) {
       now += 100;
@@ -265,8 +265,8 @@ TEST_CASE("after the first one a window has 8 to 64 batches, by the time that it
       return batches;
     };
     (void)batches_until([&](const auto&) { return tuner.now().workers != 1; });
-    // Two batches pass after a change, then four windows, because more workers make no difference
-    // here.
+    // The window starts two batches after a change. Four windows follow, because more workers make
+    // no difference here.
     return (batches_until([](const auto& ended) { return ended.has_value(); }) - 2) / 4;
   };
   CHECK(batches_of_a_window(0) == 8);

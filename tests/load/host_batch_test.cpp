@@ -26,7 +26,7 @@ using lease = ps::host_batch<record, freeing_device>;
 static_assert(std::movable<lease> && !std::copyable<lease>);
 static_assert(std::is_nothrow_move_constructible_v<lease> &&
               std::is_nothrow_move_assignable_v<lease>);
-// A batch does not convert to a batch of another record, though both are leases of the same slots.
+// A batch does not convert to a batch of another record, even if both are leases of the same slots.
 using others = ps::host_batch<ps::record<ps::field<"other", int>>, freeing_device>;
 static_assert(!std::is_constructible_v<lease, others> && !std::is_assignable_v<lease&, others>);
 
@@ -119,7 +119,7 @@ TEST_CASE("a lease may be destroyed on another thread", "[load]") {
   auto batch = take(slots);
   ps::get<"label">(batch)[0] = 1;
   std::thread other{[moved = std::move(batch)]() mutable { ps::get<"label">(moved)[0] = 2; }};
-  const auto slot = slots->acquire();  // waits for it; sees the new value, or poison over it
+  const auto slot = slots->acquire();  // waits for the slot, then reads the new value or poison
   const std::uint64_t expected = ps::detail::checked ? ~std::uint64_t{0} : 2;
   CHECK(*reinterpret_cast<std::uint64_t*>(slots->data(*slot) + layout.offset<1>()) == expected);
   other.join();

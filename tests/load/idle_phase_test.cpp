@@ -9,7 +9,7 @@ using state = idle_phase::state;
 
 namespace {
 
-/// Returns a window of eight batches.
+/// Returns the measurements of a window of eight batches.
 pace window_of(double step, double waits) {
   pace seen;
   for (int batch = 0; batch < 8; ++batch) {
@@ -20,7 +20,7 @@ pace window_of(double step, double waits) {
   return seen;
 }
 
-/// Returns a phase after `times` full rests.
+/// Returns the idle phase after `times` complete rests.
 idle_phase rested(int times) {
   idle_phase watch;
   for (int i = 0; i < times; ++i) {
@@ -72,7 +72,7 @@ TEST_CASE("a change is detected after two consecutive windows", "[load]") {
   CHECK(slower.record(window_of(200, 0)) == state::rests);
   CHECK(slower.record(window_of(200, 0)) == state::changed);
   slower.begin(slower.window());
-  CHECK(windows_until_over(slower) == 2);  // as short as the first idle phase
+  CHECK(windows_until_over(slower) == 2);  // as short as the first rest
 }
 
 TEST_CASE("a small change shows in many windows together", "[load]") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Guarantees of the loader's core that its public class does not show: which batch workers help,
-// how far they read ahead, and how the loader ends after the device fails on a worker's thread.
+// Tests guarantees of the loader core that the public class does not expose: the batch that workers
+// help with, the read-ahead distance, and the shutdown after the device has failed on a worker
+// thread.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +30,7 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load][promise:bounde
                     ps::sequential{},
                     {.batch_size = 4, .workers = 4, .prefetch = 8, .tuning = {.chunk = 1}}};
   std::thread opener{[&] {
-    // Four workers and four chunks for each batch: with every read held, all four workers must be
-    // in batch 0.
+    // Each batch has four chunks. While every read is blocked, all four workers must be in batch 0.
     data.state->arrived.wait([](std::uint32_t count) { return count == 4; });
     CHECK(data.state->running == 4);
     data.state->gate.store(0);
@@ -49,13 +49,12 @@ TEST_CASE("no more batches are read ahead than there are slots", "[load][promise
   const auto workers = new_threads(before);
   auto range = loader.epoch(0);
   auto it = range.begin();
-  // While the consumer holds the first batch, the workers can fill the four other slots and then
-  // have none left.
+  // While the consumer holds the first batch, the workers fill the other four slots and then stop.
   data.state->arrived.wait([](std::uint32_t count) { return count >= 50; });
   CHECK(come_to_rest(workers));
   CHECK(data.state->arrived.load() == 50);
-  // A single released slot wakes no worker while batches are ready. When half of the slots are
-  // released, a worker continues.
+  // Releasing a single slot wakes no worker while batches are ready. A worker continues when half
+  // of the slots are free.
   ++it;
   ++it;
   data.state->arrived.wait([](std::uint32_t count) { return count >= 70; });
@@ -69,7 +68,7 @@ TEST_CASE("a consumer that keeps most slots is served from the remaining slots",
   std::uint64_t seen = 0;
   for (auto& batch : loader.epoch(0)) {
     CHECK(batch.number() == seen++);
-    if (kept.size() < 6) kept.push_back(std::move(batch));  // two of the eight slots remain
+    if (kept.size() < 6) kept.push_back(std::move(batch));  // leaves two of the eight slots
   }
   CHECK(seen == 100);
   for (std::size_t i = 0; i < kept.size(); ++i) CHECK(labels_of(kept[i]).front() == i * 10);
@@ -89,7 +88,7 @@ TEST_CASE("a consumer that only polls is served too", "[load]") {
     }
     CHECK(batch.number() == seen++);
     if (kept.size() < 6)
-      kept.push_back(std::move(batch));  // the remaining slots alone wake no worker
+      kept.push_back(std::move(batch));  // no worker wakes while only a few slots are free
   }
   loader.stop();
 }
@@ -98,7 +97,7 @@ TEST_CASE("a host slot is not refilled while a copy out of it is held",
           "[load][promise:race-free-1]") {
   const gated_device device;
   const numbered data{1000};
-  std::vector<std::byte> to(4096);  // outlives the stream, which may still copy
+  std::vector<std::byte> to(4096);  // outlives the stream, which may still be copying
   auto stream = device.make_stream();
   ps::loader loader{
       data, ps::sequential{}, device, {.batch_size = 10, .workers = 1, .prefetch = 1}};
@@ -109,7 +108,7 @@ TEST_CASE("a host slot is not refilled while a copy out of it is held",
     device.copy_async(to.data(), std::as_const(batch).data(), 400, stream);
     batch.release_after(stream);
   }
-  // Both slots wait for held copies: no batch can be ready, and none can be read.
+  // Both slots wait for blocked copies, so no batch can be ready or be read.
   CHECK_FALSE(loader.try_next());
   CHECK(data.state->arrived.load() == 20);
   device.open_copies();
@@ -125,7 +124,7 @@ TEST_CASE("a device failure in a worker ends the range, and every later one, wit
   auto stream = device.make_stream();
   ps::loader loader{
       numbered{1000}, ps::sequential{}, device, {.batch_size = 10, .workers = 2, .prefetch = 2}};
-  device.fail_synchronize(1);  // fails the reaper's second wait for a drained slot
+  device.fail_synchronize(1);  // makes the reaper's second wait for a drained slot fail
   ps::transfer feed{loader, stream};
   const auto consume = [&] {
     for (auto& batch : feed.epoch(0)) (void)batch;
@@ -185,8 +184,7 @@ TEST_CASE("a device that refuses to wait for a copy costs no slot when reading i
 
 namespace {
 
-/// A dataset that reads chunks. When it throws, its reported position is beyond the end of the
-/// chunk.
+/// A dataset that reads chunks. Its exceptions report a position beyond the end of the chunk.
 struct past_its_end {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 100; }
@@ -215,17 +213,17 @@ TEST_CASE("a run whose failing sample lies outside it is named by its first samp
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->sample == 10);
   CHECK(loader.last_failure()->position == 0);
-  CHECK(loader.last_failure()->exact == (retries != 0));  // a retry reads the samples one by one
+  CHECK(loader.last_failure()->exact == (retries != 0));  // a retry reads samples one at a time
 }
 
 namespace {
 
-/// A dataset with two held reads. The read of sample 16 waits until the test releases it. The read
-/// of sample 8 waits until the read of sample 16 has begun.
+/// A dataset in which two reads block. The read of sample 16 waits for the test. The read of sample
+/// 8 waits until the read of sample 16 has started.
 struct held_once {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   struct shared {
-    ps::detail::waitable_counter reading;  // 1 during the read of sample 16, 2 after it
+    ps::detail::waitable_counter reading;  // 1 during the read of sample 16, 2 afterwards
     ps::detail::waitable_counter gate;
   };
   std::shared_ptr<shared> state = std::make_shared<shared>();
@@ -247,8 +245,8 @@ TEST_CASE("when a worker fails, the range ends after the reads of the others",
   const held_once data;
   const gated_device device;
   auto stream = device.make_stream();
-  // Three slots: one worker reads batch 2. The other worker waits for a released slot, and its wait
-  // fails.
+  // With three slots, one worker reads batch 2. The other worker waits for a free slot, and this
+  // wait fails.
   ps::loader loader{data,
                     ps::sequential{},
                     device,

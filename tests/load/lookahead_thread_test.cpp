@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t unbounded = (std::numeric_limits<std::uint64_t>::max)();
 
-// A sampler that throws for the order of epoch 1.
+// A sampler that throws when it computes the order of epoch 1.
 struct fails_once {
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
   [[nodiscard]] ps::detail::identity_order order(std::uint64_t, std::uint64_t epoch) const {
@@ -33,7 +33,7 @@ struct fails_once {
   }
 };
 
-// A `lookahead_thread` that runs on the calling thread, over ten samples in batches of four.
+// Runs a `lookahead_thread` on the calling thread, for ten samples in batches of four.
 template <class Sampler = ps::sequential>
 struct telling {
   explicit telling(std::uint64_t read_ahead, ps::last_batch last = ps::last_batch::keep,
@@ -46,14 +46,14 @@ struct telling {
     lookahead_thread.emplace(data, 10, sampler, batches, layout, options, observer);
   }
 
-  // Binds the next batch, as the opener does.
+  // Opens the next batch, as a worker would.
   std::uint64_t open() {
     const auto next = batches.next().value();
     REQUIRE(batches.bind(next));
     lookahead_thread->record_opened(next.number);
     return next.number;
   }
-  // Returns the samples that were hinted since the last call.
+  // Returns the samples hinted since the last call.
   told_samples told() {
     const auto all = data.seen->told();
     told_samples more{all.begin() + static_cast<std::ptrdiff_t>(seen), all.end()};
@@ -77,7 +77,7 @@ TEST_CASE("hints come in order, across epochs, and stay inside the range",
           "[load][promise:bounded-12]") {
   telling<> of{unbounded};
   of.batches.begin({0, 1}, 2);
-  of.open();  // batch 1 of epoch 0, for which a hint is too late
+  of.open();  // batch 1 of epoch 0; a hint for it would be too late
   CHECK(of.told() == told_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
   CHECK(of.told().empty());
@@ -101,11 +101,12 @@ TEST_CASE("hints stay within the limit, and reads make room", "[load][promise:bo
   of.batches.begin({0, 0}, 2);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
-  of.open();  // opens batch 1, of which four samples were hinted
+  of.open();  // opens batch 1, which includes four hinted samples
   CHECK(of.told().empty());
   of.lookahead_thread->record_read(1);
   of.open();
-  CHECK(of.told() == told_samples{0, 1, 2, 3});  // batch 3, because batch 2 is already opened
+  CHECK(of.told() == told_samples{0, 1, 2, 3});  // hints for batch 3, because batch 2 is already
+                                                 // open
   CHECK(of.observer.snapshot().ahead.late == 1);
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
@@ -126,7 +127,8 @@ TEST_CASE("the capacity of a dataset limits its hints", "[load][promise:bounded-
 TEST_CASE("a sample above the limit is not announced, and later samples are",
           "[load][promise:bounded-12]") {
   telling<> of{30};
-  of.data.seen->sizes = {{5, 31}, {6, 0}};  // 6 has no known size: 8 bytes in a batch
+  of.data.seen->sizes = {{5, 31}, {6, 0}};  // sample 6 has no known size, so it counts 8 bytes, its
+                                            // size in a batch
   of.batches.begin({0, 0}, 1);
   of.open();
   CHECK(of.told() == told_samples{4, 6, 7});
@@ -139,14 +141,14 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read",
   for (std::uint64_t i = 0; i < 10; ++i) of.data.seen->sizes[i] = 0;
   of.batches.begin({0, 0}, 3);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // 8 bytes each, as in a batch
-  of.lookahead_thread->record_values(4, 50);        // then 12 bytes each
+  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // 8 bytes per sample, the size in a batch
+  of.lookahead_thread->record_values(4, 50);        // 12 bytes per sample from now
   of.open();
   of.lookahead_thread->record_read(1);
   of.open();
   CHECK(of.told() == told_samples{0, 1});
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
-  of.lookahead_thread->record_values(100, 0);  // a sample counts at least 1 byte
+  of.lookahead_thread->record_values(100, 0);  // a sample counts as at least 1 byte
   of.lookahead_thread->record_read(2);
   of.lookahead_thread->record_read(3);
   of.open();
@@ -183,7 +185,7 @@ TEST_CASE("a second range in the same epoch gets hints like the first",
   failing.batches.begin({1, 0}, 2);
   failing.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
-  CHECK(failing.observer.snapshot().ahead.failed == 2);  // the order was requested twice
+  CHECK(failing.observer.snapshot().ahead.failed == 2);  // the thread requested the order twice
 }
 
 TEST_CASE("a dataset that throws on a hint still receives later hints", "[load][fault:hangs-5]") {
@@ -192,7 +194,7 @@ TEST_CASE("a dataset that throws on a hint still receives later hints", "[load][
   of.batches.begin({0, 0}, 2);
   of.open();
   CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
-  CHECK(of.observer.snapshot().ahead.failed == 5);  // failed calls
+  CHECK(of.observer.snapshot().ahead.failed == 5);  // number of failed calls
 }
 
 TEST_CASE("announced plans have a separate limit and begin with the opened batches",
@@ -201,7 +203,8 @@ TEST_CASE("announced plans have a separate limit and begin with the opened batch
   of.batches.begin({0, 1}, 3);
   of.open();
   CHECK(of.told() == told_samples{8, 9});
-  // The plan has the four samples of the opened batch, which need no room, and twelve more samples.
+  // The plan consists of the four samples of the open batch, which do not count against the limit,
+  // and twelve more samples.
   CHECK(of.data.seen->foreseen == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
   of.lookahead_thread->record_read(0);
@@ -210,7 +213,7 @@ TEST_CASE("announced plans have a separate limit and begin with the opened batch
   CHECK(of.data.seen->foreseen.size() == 18);
   CHECK(of.data.seen->foreseen.back() == 1);
   CHECK(of.observer.snapshot().ahead.max_bytes == 20);
-  // A new range cancels the plan of the previous range, but not the bytes of samples that are being
+  // A new range cancels the previous plan, but not the bytes of samples that are currently being
   // read.
   of.batches.cancel();
   of.batches.begin({0, 2}, 2);
@@ -226,7 +229,7 @@ TEST_CASE("without workers a batch waits for a part of the announcements",
   of.open();
   const auto& foreseen = of.data.seen->foreseen;
   CHECK(foreseen.size() >= 64);
-  CHECK(foreseen.size() <= 256);  // although there is room for 1000 samples
+  CHECK(foreseen.size() <= 256);  // even though the dataset accepts 1000 samples
   const auto first = foreseen.size();
   of.open();
   CHECK(foreseen.size() > first);

@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Returns the option in the error; "none" without an error.
+/// Returns the option that the error names, or "none" if no error is thrown.
 std::string refused(const ps::loader_options& options) {
   return test::refusal_of([&] { ps::detail::require_valid(options); }).option;
 }
@@ -129,7 +129,7 @@ TEST_CASE("a negative count is refused at run time, and is never automatic",
           "[load][promise:honest-7]") {
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = -1}), ps::option_error,
                        Catch::Matchers::Message("workers: must not be negative, but is -1"));
-  int few = -2;  // a variable, because constants are checked at compile time
+  int few = -2;  // not a constant, because the compiler checks constants
   CHECK(refused({.workers = few}) == "workers");
   CHECK(refused({.prefetch = -1}) == "prefetch");
   CHECK(refused({.workers = ps::automatic, .tuning = {.max_workers = -1}}) == "tuning.max_workers");
@@ -154,7 +154,7 @@ TEST_CASE("there is a slot for each batch ahead and one for the consumer", "[loa
   CHECK(slots_for(8, 0) == 9);
   CHECK(slots_for(8, 1) == 2);
   CHECK(slots_for(0, 5) == 6);
-  CHECK(slots_for(1, 1, 1) == 2);  // a requested prefetch also holds for small slots
+  CHECK(slots_for(1, 1, 1) == 2);  // an explicit prefetch also applies to small slots
 }
 
 TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {

@@ -36,7 +36,7 @@ TEST_CASE("an opened batch is no longer announced", "[load][promise:bounded-12]"
   CHECK_FALSE(ledger.record_announced(1, 10));
   CHECK(ledger.bytes() == 10);
   CHECK(ledger.record_announced(2, 10));
-  ledger.void_from(2);  // keeps batch 0, which is being read
+  ledger.void_from(2);  // keeps the plan of batch 0, which is being read
   CHECK(ledger.bytes() == 10);
   ledger.record_read(0);
   CHECK(ledger.bytes() == 0);
@@ -70,7 +70,7 @@ TEST_CASE("the announcing thread sleeps until something changes, and ends perman
 TEST_CASE("stopping the announcing thread waits up to its limit", "[load][fault:hangs-5]") {
   plan_ledger ledger{100};
   ledger.record_opened(0);
-  REQUIRE(ledger.wait());  // after this, the thread counts as announcing
+  REQUIRE(ledger.wait());  // from now, the thread counts as announcing
   std::atomic<long> number = 0;
   std::atomic<bool> has_returned = false;
   bool is_silent = false;

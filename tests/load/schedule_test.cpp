@@ -17,7 +17,7 @@ using ps::detail::schedule;
 
 namespace {
 
-/// Three batches in an epoch.
+/// A plan with three batches per epoch.
 const ps::detail::epoch_plan three{10, 4, ps::last_batch::keep};
 
 }  // namespace
@@ -29,7 +29,7 @@ TEST_CASE("the batches of a range are bound in order, over the end of an epoch, 
   CHECK(batches.begin({0, 1}, 2) == 5);
   std::vector<batch_position> bound;
   for (std::uint64_t number = 0; const auto next = batches.next(); ++number) {
-    CHECK(batches.next()->at == next->at);  // the same batch until it is bound
+    CHECK(batches.next()->at == next->at);  // returns the same batch until it is bound
     CHECK(next->number == number);
     CHECK(batches.bind(*next));
     bound.push_back(next->at);
@@ -49,13 +49,14 @@ TEST_CASE("a batch of a range that has ended meanwhile is not bound", "[load]") 
   CHECK(batches.cancel() == 1);
   CHECK_FALSE(batches.bind(*second));
   CHECK_FALSE(batches.next());
-  // The batch cannot be bound in a new range either, even if the new range starts at its position.
+  // The batch cannot be bound in a new range either, even if that range starts at the batch's
+  // position.
   CHECK(batches.begin(second->at, 1) == 3);
   CHECK_FALSE(batches.bind(*second));
   const auto again = batches.next();
   REQUIRE(again);
   CHECK(again->at == second->at);
-  CHECK(again->number == 1);  // numbers continue across ranges
+  CHECK(again->number == 1);  // batch numbers continue across ranges
   CHECK(batches.bind(*again));
 }
 
@@ -86,7 +87,7 @@ TEST_CASE("an opener waits until its batch is allowed, or until it is to stop", 
   while (wanted != 1) std::this_thread::yield();
   wait_until_asleep(number);
   batches.allow(9, true);
-  while (wanted != 2) std::this_thread::yield();  // there is no further batch
+  while (wanted != 2) std::this_thread::yield();  // no further batch exists
   wait_until_asleep(number);
   stop.request_stop();
   batches.wake();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Between two epochs the loader requests the order of the next epoch and the size of the dataset.
-// Both come from user code, which may throw, be slow, or return another result than before.
+// Tests the calls of user code between two epochs: the loader requests the order of the next epoch
+// and the size of the dataset. User code may throw, be slow, or return a different result than
+// before.
 #include <penstock/load/detail/loader_core.hpp>
 
 #include <atomic>
@@ -28,7 +29,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A sequential sampler that calls `before(epoch)` first.
+/// A sequential sampler that first calls `before(epoch)`.
 struct told {
   std::function<void(std::uint64_t)> before;
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
@@ -38,7 +39,7 @@ struct told {
   }
 };
 
-/// A dataset whose size is the result of `now`.
+/// A dataset whose size is the result of calling `now`.
 struct sized {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   std::function<std::uint64_t()> now;
@@ -59,10 +60,10 @@ std::uint64_t count_of(Range&& range) {
   return count_of(range, batches);
 }
 
-/// A gate that holds each thread that calls `pass` until `open`.
+/// A gate that blocks callers of `pass` until `open` is called.
 struct turnstile {
   ps::detail::waitable_counter arrived;
-  ps::detail::waitable_counter gate{1};  // 1: threads wait
+  ps::detail::waitable_counter gate{1};  // threads wait while 1
   void pass() {
     arrived.advance();
     gate.wait([](std::uint32_t closed) { return closed == 0; });
@@ -73,7 +74,7 @@ struct turnstile {
   void open() { gate.store(0); }
 };
 
-// A warning time that is longer than any read that does not hang, even on a busy machine.
+// A stall threshold that only hanging reads exceed, even on a busy machine.
 constexpr std::chrono::milliseconds soon{300};
 
 }  // namespace
@@ -89,7 +90,7 @@ TEST_CASE("a sampler's exception comes at its batch's turn, and later ranges are
                     {.batch_size = 10, .workers = workers, .prefetch = 4}};
   std::uint64_t batches = 0;
   CHECK_THROWS_AS(count_of(loader.epochs(0, 3), batches), std::bad_alloc);
-  CHECK(batches == 10);  // all batches of epoch 0
+  CHECK(batches == 10);  // all batches of epoch 0 were delivered
   REQUIRE(loader.last_failure());
   CHECK(loader.last_failure()->str() == "stage order, epoch 1, batch 0");
   CHECK(count_of(loader.epochs(0, 3)) == 30);
@@ -105,7 +106,7 @@ TEST_CASE("an exception of size() comes at its batch's turn, and later ranges ar
                     }},
                     ps::sequential{},
                     {.batch_size = 10, .workers = workers, .prefetch = 4}};
-  calls = 1;  // the loader's constructor has called `size` once; each epoch calls it again
+  calls = 1;  // the constructor has called `size` once, and each epoch calls it again
   std::uint64_t batches = 0;
   CHECK_THROWS_WITH(count_of(loader.epochs(0, 3), batches), "the index is gone");
   CHECK(batches == 10);
@@ -169,7 +170,7 @@ TEST_CASE("a loop may be left, and another started, while a sampler still works"
     at_sampler.wait_until_held();
     break;
   }
-  loader.start({0, 0}, 1);  // `break` and `start` do not wait for the sampler
+  loader.start({0, 0}, 1);  // neither `break` nor `start` waits for the sampler
   at_sampler.open();
   std::uint64_t batches = 0;
   while (loader.next()) ++batches;
@@ -188,7 +189,7 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
       {.batch_size = 10,
        .workers = workers,
        .faults = {.stall_warning = soon, .on_stall = [&](const ps::stall_report& order) {
-                    if (order.where.stage == "read") return;  // a delayed read, not a hang
+                    if (order.where.stage == "read") return;  // a delayed read that does not hang
                     if (!seen) seen = order;
                     at_sampler.open();
                   }}}};
@@ -203,7 +204,7 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
 
 TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]") {
   turnstile at_size;
-  std::atomic<int> calls{-100};  // ignores the calls during construction
+  std::atomic<int> calls{-100};  // negative, so that calls during construction do not count
   ps::loader loader{sized{[&]() -> std::uint64_t {
                       if (calls++ == 1) at_size.pass();
                       return 100;

@@ -11,10 +11,10 @@ using penstock::detail::throughput_window;
 
 namespace {
 
-/// A loop whose readers are two thirds busy.
+/// A simulated loop whose readers are busy two thirds of the time.
 struct played {
-  /// Returns the number of batches until a window of four ends. Each batch has 90 ticks of step and
-  /// `waits` ticks of waiting.
+  /// Returns the number of batches until a window of four batches is complete. Each batch takes 90
+  /// ticks of work and `waits` ticks of waiting.
   int batches_until_window(std::uint64_t waits) {
     for (int batches = 1;; ++batches) {
       now += 90 + waits;
@@ -60,7 +60,7 @@ TEST_CASE("after a change two batches are left out, and after a pause one more",
 TEST_CASE("measurements before a change do not count after it", "[load]") {
   played loop;
   const auto busy = [&] { return std::optional<std::uint64_t>{loop.now * 2 / 3}; };
-  for (int batch = 0; batch < 3 + 2; ++batch) {  // three batches are skipped; two are half a window
+  for (int batch = 0; batch < 3 + 2; ++batch) {  // three skipped batches, then half a window
     loop.now += 1000;
     CHECK_FALSE(loop.meter.record(loop.now, loop.waited, 4, busy));
   }
@@ -76,7 +76,7 @@ TEST_CASE("short ranges make up a window together", "[load]") {
   int ranges = 0;
   for (; ranges < 10 && !window; ++ranges) {
     loop.meter.pause();
-    for (int batch = 0; batch < 5; ++batch) {  // the meter skips the first three batches
+    for (int batch = 0; batch < 5; ++batch) {  // the window skips the first three batches
       loop.now += 120;
       loop.waited += 30;
       window = loop.meter.record(loop.now, loop.waited, 4, busy);

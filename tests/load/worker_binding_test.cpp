@@ -29,7 +29,7 @@ using penstock::detail::affinity_of_this_thread;
 
 namespace {
 
-/// A device next to a NUMA node of a simulated machine.
+/// A device that is attached to a NUMA node of a simulated machine.
 struct device_at_a_node : ps::cpu_device {
   std::optional<int> node;
   std::string sysfs;
@@ -59,11 +59,12 @@ struct watched {
 struct outcome {
   ps::affinity_report where;
   ps::affinity_report at_end;
-  std::map<std::thread::id, std::optional<ps::cpu_list>> masks;  // masks of the reading threads
+  std::map<std::thread::id, std::optional<ps::cpu_list>> masks;  // affinity mask of each reading
+                                                                 // thread
   std::uint64_t sum = 0;
 };
 
-/// Reads an epoch on a device next to node 1 of a machine. The node has the cores `there`.
+/// Reads an epoch on a device attached to node 1 of a machine. The node has the cores `there`.
 outcome read_next_to(const std::string& there, ps::loader_options options) {
   test::machine files;
   files.file("/sys/devices/system/node/node1/cpulist", there + "\n");
@@ -95,15 +96,15 @@ ps::cpu_list own_mask() {
   return *mask;
 }
 
-/// Returns true if this system allows binding a thread.
+/// Returns true if the system permits binding a thread to these cores.
 bool may_bind(const ps::cpu_list& cores) {
   int refused = 0;
   std::thread{[&] { refused = ps::detail::bind_this_thread(ps::detail::cpu_bits{cores}); }}.join();
   return refused == 0;
 }
 
-/// Makes the system refuse to bind the calling thread, and the threads that it starts. Returns
-/// false if the rule can't be set.
+/// Makes the system refuse affinity changes by the calling thread and its future threads. Returns
+/// false if the filter cannot be installed.
 bool forbid_binding() {
   constexpr auto nr_offset = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
   std::array<sock_filter, 4> rule{{
@@ -228,6 +229,7 @@ TEST_CASE("a refused binding is reported and harmless", "[load][promise:honest-1
   CHECK(found->where == ps::affinity_report{ps::core_binding::refused, 1, there, EPERM});
   CHECK(found->at_end == found->where);
   CHECK(found->sum == whole_sum);
-  CHECK(told_at_once == turns);  // every worker has called `take` before the constructor returns
+  CHECK(told_at_once == turns);  // every worker has reported its binding before the constructor
+                                 // returns
   for (const auto& [thread, as_before] : found->masks) CHECK(as_before == mask);
 }

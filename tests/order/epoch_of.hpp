@@ -10,7 +10,7 @@
 /// Sample indices in the order of an epoch.
 using indices = std::vector<std::uint64_t>;
 
-/// Returns the complete order of epoch `epoch` for a dataset of `n` samples.
+/// Returns the complete order of `epoch` for a dataset of `n` samples.
 template <penstock::sampler Sampler>
 indices epoch_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
   indices out(static_cast<std::size_t>(sampler.size(n)));

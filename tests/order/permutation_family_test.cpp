@@ -43,7 +43,7 @@ TEST_CASE("the bijections of a family are even, and two of them independent",
   const permutation_family family{{.seed = 7, .epoch = 1, .stage = 0}};
   for (const std::uint64_t size : {3U, 4U, 5U, 16U, 23U}) {
     std::vector<double> images(size);        // images of 1
-    std::vector<double> pairs(size * size);  // images of 1 under a bijection and its successor
+    std::vector<double> pairs(size * size);  // images of 1 under two consecutive bijections
     for (std::uint64_t which = 0; which < draws; ++which) {
       const std::uint64_t image = family(which, size, 1);
       ++images[image];
@@ -53,7 +53,7 @@ TEST_CASE("the bijections of a family are even, and two of them independent",
     CHECK(chance_of(images) > false_alarm);
     CHECK(chance_of(pairs) > false_alarm);
   }
-  std::map<std::vector<std::uint64_t>, double> whole;  // all 24 orders of four
+  std::map<std::vector<std::uint64_t>, double> whole;  // all 24 permutations of four elements
   for (std::uint64_t which = 0; which < draws; ++which) {
     std::vector<std::uint64_t> order;
     for (std::uint64_t x = 0; x < 4; ++x) order.push_back(family(which, 4, x));

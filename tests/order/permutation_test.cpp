@@ -31,7 +31,7 @@ indices whole(const ps::detail::permutation& order) {
   return run_of(order, 0, static_cast<std::size_t>(order.size()));
 }
 
-/// Returns by how many standard deviations a chi-square exceeds its mean.
+/// Returns the number of standard deviations between a chi-square statistic and its mean.
 double deviation(double chi_square, double freedom) {
   return (chi_square - freedom) / std::sqrt(2 * freedom);
 }
@@ -156,8 +156,8 @@ TEST_CASE("every element comes to every position equally often", "[order][statis
   const double size = static_cast<double>(n);
   double sum = 0;
   for (const double found : count) sum += term(found, keys / size);
-  // All rows and columns have fixed sums, so the cells vary n / (n - 1) times as much as free
-  // cells.
+  // All rows and columns have fixed sums, so the cells vary n / (n - 1) times as much as
+  // independent cells.
   CHECK(std::abs(deviation(sum * (size - 1) / size, (size - 1) * (size - 1))) < 4.5);
 }
 
@@ -208,14 +208,14 @@ TEST_CASE("every ordered pair of elements comes equally often to two positions",
 
 TEST_CASE("the distances within an order are those of a random order", "[order][statistics]") {
   // Tests the structure within one order, which tests over many keys cannot detect. A permutation
-  // of four rounds fails this test. One of five rounds fails it only with twenty times as many
+  // with four rounds fails this test; one with five rounds fails only with twenty times as many
   // keys.
   const std::uint64_t n = GENERATE(528u, 1024u, 60'000u);
   const std::uint64_t keys = n < 10'000 ? 8000 : 50;
   const std::size_t bins = 64;
   CAPTURE(n);
   std::vector<double> sizes = bin_sizes(n, bins);
-  sizes[0] -= 1;  // a distance is never 0
+  sizes[0] -= 1;  // two elements never have distance 0
   const std::array<std::size_t, 9> lags{1, 2, 3, 7, 16, 32, 64, 255, 256};
   std::array<std::vector<double>, lags.size()> count;
   count.fill(std::vector<double>(bins));

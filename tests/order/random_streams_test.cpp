@@ -19,23 +19,23 @@
 #include "support/catch.hpp"
 #include "support/statistics.hpp"
 
-// Tests the bits of a sample in every direction in which a run uses them: along a stream, and
-// across samples, epochs, stages and seeds, where neighboring keys must not give neighboring bits.
-// The file is a smoke test: the quality of Philox was tested by its authors (TestU01's BigCrush),
-// but the keys are ours.
+// Tests a sample's random bits along each dimension that a run uses: along a stream, and across
+// samples, epochs, stages and seeds. Neighboring keys must not give related bits. The file is only
+// a smoke test, because the authors of Philox tested the generator with TestU01's BigCrush. The
+// choice of keys is ours, so the tests concentrate on keys.
 
 namespace ps = penstock;
 
 namespace {
 
-/// The probability of each statistic over a sequence of words.
+/// The p-values of all statistics over a sequence of words.
 struct quality {
-  double ones;     ///< set bits at each position
+  double ones;     ///< number of set bits at each bit position
   double runs;     ///< changes between consecutive bits
   double serial;   ///< pairs of bytes within a word
   double across;   ///< pairs of the high bytes, and of the low bytes, of neighboring words
-  double gaps;     ///< distances between words below 2^28
-  double spacing;  ///< equal distances between 4096 words on a circle of 2^32
+  double gaps;     ///< distances between words less than 2^28
+  double spacing;  ///< repeated distances between 4096 words on a circle of 2^32
 };
 
 double chance_of_ones(const std::vector<std::uint32_t>& words) {
@@ -57,8 +57,8 @@ double chance_of_ones(const std::vector<std::uint32_t>& words) {
 double chance_of_runs(const std::vector<std::uint32_t>& words) {
   double changes = 0;
   for (std::size_t k = 0; k < words.size(); ++k) {
-    const std::uint32_t before = k == 0 ? words[0] >> 31 : words[k - 1] & 1;  // the highest bit
-                                                                              // comes first
+    const std::uint32_t before = k == 0 ? words[0] >> 31 : words[k - 1] & 1;  // starts with the
+                                                                              // highest bit
     changes += std::popcount(words[k] ^ (words[k] >> 1 | before << 31));
   }
   const double steps = 32 * static_cast<double>(words.size()) - 1;
@@ -99,8 +99,8 @@ double chance_of_gaps(const std::vector<std::uint32_t>& words) {
   return chance_with_ends(found, expected);
 }
 
-/// Marsaglia's birthday spacings: the number of repeated distances has a Poisson distribution with
-/// mean 4.
+/// Marsaglia's birthday spacings test: the number of repeated distances has a Poisson distribution
+/// with mean 4.
 double chance_of_spacing(const std::vector<std::uint32_t>& words) {
   constexpr std::size_t birthdays = 4096;
   std::vector<double> found(20), expected(20);
@@ -110,7 +110,7 @@ double chance_of_spacing(const std::vector<std::uint32_t>& words) {
     std::sort(days.begin(), days.end());
     const std::uint32_t last = days.back();
     for (std::size_t k = birthdays; --k > 0;) days[k] -= days[k - 1];
-    days[0] -= last;  // around the circle
+    days[0] -= last;  // the distance around the end of the circle
     std::sort(days.begin(), days.end());
     std::size_t again = 0;
     for (std::size_t k = 1; k < birthdays; ++k) again += days[k] == days[k - 1] ? 1u : 0u;
@@ -124,7 +124,7 @@ double chance_of_spacing(const std::vector<std::uint32_t>& words) {
   return chance_with_ends(found, expected, 3);
 }
 
-/// Calls `word_at(k)` for k = 0, 1, ...
+/// Computes the statistics of `word_at(k)` for k = 0, 1, ...
 template <class Source>
 quality quality_of(Source&& word_at) {
   std::vector<std::uint32_t> words((std::size_t{1} << 20) / slowness);
@@ -149,7 +149,7 @@ std::uint32_t first_word(const ps::random_key& key, std::uint64_t index) {
   return ps::sample_generator{key, index}();
 }
 
-/// Two numbers that only the maps change.
+/// A dataset of zeros in two fields, to which maps add random numbers.
 struct blank {
   using record_type = ps::record<ps::field<"one", std::uint64_t>, ps::field<"two", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 500; }
@@ -163,7 +163,7 @@ std::uint64_t draw(ps::sample_generator& gen) {
   return ps::uniform(gen, std::uint64_t{0}, ~std::uint64_t{0});
 }
 
-/// Returns all values of both fields in two epochs, sample by sample.
+/// Returns the values of both fields for every sample of two epochs.
 template <class Data>
 std::vector<std::array<std::uint64_t, 2>> values_of(Data&& data, std::uint64_t seed) {
   ps::loader loader{
@@ -234,7 +234,8 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
   CHECK(std::min({stuck.runs, stuck.gaps, stuck.spacing}) > false_alarm);
 
   std::uint32_t last = 0;
-  const quality sticky = quality_of([&](std::uint64_t) {  // one bit in 64 repeats the previous bit
+  const quality sticky = quality_of([&](std::uint64_t) {  // repeats the previous bit at one of 64
+                                                          // positions
     std::uint32_t word = good();
     for (std::uint32_t bit = 32; bit-- > 0;) {
       if (good() >> 26 == 0) word = (word & ~(1u << bit)) | last << bit;
@@ -259,7 +260,7 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
       [&](std::uint64_t k) { return k % 16 == 0 ? good() >> 4 : 0x10000000u + good() / 16 * 15; });
   CHECK(regular.gaps < false_alarm);
 
-  // A stream that two stages share: each word occurs twice.
+  // A stream that two stages share, so that each word occurs twice.
   const quality shared = quality_of([](std::uint64_t k) { return first_word({.seed = 3}, k / 2); });
   CHECK(shared.across < false_alarm);
   CHECK(shared.spacing < false_alarm);
@@ -315,7 +316,7 @@ TEST_CASE("two fields filled by two maps, and two epochs, share no bits",
   for (const auto& sample : both(6)) seen.insert(sample.begin(), sample.end());
   CHECK(seen.size() == 4000);
 
-  // The input of the second map does not depend on how many bits the first map draws.
+  // The second map receives the same input, however many bits the first map draws.
   const auto greedy = values_of(
       blank{} | ps::map([](auto s, ps::sample_generator& rng) {
         const std::uint64_t rounds = 1 + draw(rng) % 20;

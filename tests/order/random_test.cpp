@@ -27,7 +27,7 @@ constexpr words first_words(const ps::random_key& key, std::uint64_t index) {
   return {gen(), gen(), gen(), gen()};
 }
 
-/// A generator that always returns the same word, for the corners of a distribution.
+/// A generator that always returns the same word, to reach the edge cases of a distribution.
 template <std::uint32_t Word>
 struct constant_bits {
   using result_type = std::uint32_t;
@@ -39,8 +39,8 @@ struct constant_bits {
 using all_ones = constant_bits<0xffffffffu>;
 using all_zeros = constant_bits<0>;
 
-/// Returns how many standard deviations the chi-square of `counts` is from its mean, for cells of
-/// equal probability.
+/// Returns the number of standard deviations between the chi-square of `counts` and its mean. All
+/// cells must be equally likely.
 double chi_square_deviation(const std::vector<double>& counts) {
   double total = 0;
   for (const double count : counts) total += count;
@@ -51,8 +51,8 @@ double chi_square_deviation(const std::vector<double>& counts) {
   return (sum - freedom) / std::sqrt(2 * freedom);
 }
 
-/// A generator that forces the next normal number beyond the layers of the ziggurat, and then
-/// continues with its own generator.
+/// A generator that forces the next normal number into the tail of the ziggurat, and then delegates
+/// to a sample generator.
 struct tail_generator {
   using result_type = std::uint32_t;
   static constexpr result_type min() { return 0; }
@@ -100,7 +100,8 @@ TEST_CASE("a stream never changes: golden words", "[order][promise:exact-3]") {
   constexpr ps::random_key key{.seed = 1, .epoch = 2, .stage = 3};
   constexpr words golden{0x867b7766u, 0xb956fa4eu, 0xcbd2cf20u, 0x637ec02au};
   CHECK(first_words(key, 4) == golden);
-  STATIC_REQUIRE(first_words(key, 4) == golden);  // constant evaluation rejects undefined behavior
+  STATIC_REQUIRE(first_words(key, 4) == golden);  // a constant expression cannot have undefined
+                                                  // behavior
 }
 
 TEST_CASE("the same key and index give the same stream, and a copy continues it", "[order]") {
@@ -113,7 +114,8 @@ TEST_CASE("the same key and index give the same stream, and a copy continues it"
 
 TEST_CASE("every bit of seed, epoch, stage and index changes the stream", "[order]") {
   const words base = first_words({}, 0);
-  // Word by word: clang 14 at -O2 assumes that "32 < sum of the four < 96" is always false.
+  // Compares word by word, because clang 14 at -O2 assumes that "32 < sum of the four < 96" is
+  // always false.
   const auto unlike_base = [&](const words& other) {
     bool unlike = true;
     for (std::size_t k = 0; k < 4; ++k) {
@@ -162,7 +164,7 @@ TEST_CASE("the distributions never change: golden values", "[order][promise:exac
   CHECK(ps::uniform(gen, std::uint64_t{0}, std::uint64_t{1} << 40) == 277602990816u);
   CHECK(ps::normal(gen) == 0x1.84c9db7430e7p+0);
   CHECK(ps::normal(gen, 10.0f, 2.0f) == 0x1.822684p+3f);
-  // The sum depends on every bit of every value. The draws take every branch, including rare
+  // The sum depends on every bit of every value. The draws cover every branch, including the rare
   // branches.
   double sum = 0;
   for (int k = 0; k < 10'000; ++k) sum += ps::normal(gen, 0.5, 3.0);
@@ -258,8 +260,8 @@ TEMPLATE_TEST_CASE("uniform integers take in the full range of their type", "[or
 }
 
 TEST_CASE("uniform integers have no bias", "[order][statistics]") {
-  // Without rejection, three quarters of 2^32 (2^64) would map half of all values to multiples of
-  // 3.
+  // For a range of three quarters of 2^32 (2^64), a generator without rejection would map half of
+  // all values to multiples of 3.
   ps::sample_generator gen{{.seed = 6}, 0};
   std::vector<double> narrow(3);
   std::vector<double> wide(3);

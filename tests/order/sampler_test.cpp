@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-// A user-defined sampler: `count` samples per epoch, drawn with replacement.
+// A user-defined sampler that draws `count` samples per epoch with replacement.
 struct with_replacement {
   std::uint64_t count;
   std::uint64_t seed = 0;

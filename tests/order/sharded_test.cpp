@@ -28,8 +28,8 @@ namespace {
 
 constexpr int worlds_of_24[] = {1, 2, 3, 4, 6, 8, 12, 24};
 
-/// Returns the global batches of an epoch as one process would read them, computed in the simplest
-/// way.
+/// Returns the global batches of an epoch as a single process would read them, by a naive
+/// algorithm.
 template <ps::sampler Sampler>
 std::vector<indices> global_batches(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch,
                                     std::size_t size, ps::remainder_policy tail) {
@@ -44,7 +44,7 @@ std::vector<indices> global_batches(const Sampler& sampler, std::uint64_t n, std
   return batches;
 }
 
-/// Returns the samples that all ranks read in step `step`, in rank order.
+/// Returns the samples that all ranks read in step `step`, ordered by rank.
 template <ps::sampler Sampler>
 indices union_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch, std::uint64_t step,
                  ps::shard_options options) {
@@ -127,8 +127,8 @@ TEST_CASE("all ranks have the same number of full batches, whatever the size",
       const indices mine = epoch_of(shard, n, 2);
       read.insert(read.end(), mine.begin(), mine.end());
     }
-    // If the epoch wraps, every sample occurs, and samples at the start occur once more. Otherwise,
-    // no sample occurs twice.
+    // If the epoch wraps around, every sample occurs and the first samples occur twice. Otherwise,
+    // each sample occurs at most once.
     const std::set<std::uint64_t> different(read.begin(), read.end());
     REQUIRE(read.size() == steps * global_batch);
     REQUIRE(different.size() == (wraps ? n : read.size()));
@@ -295,7 +295,7 @@ TEST_CASE("with keep, all ranks together read every sample exactly once",
         const indices mine = epoch_of(shard, n, 1);
         for (std::size_t k = 0; k < mine.size(); ++k) steps[k / batch].push_back(mine[k]);
       }
-      // Step by step, the ranks read the global order, for any number of ranks.
+      // Step by step, the ranks together read the global order, whatever the number of ranks.
       indices read;
       for (const indices& step : steps) read.insert(read.end(), step.begin(), step.end());
       REQUIRE(read == all);
@@ -363,7 +363,7 @@ TEST_CASE("loaders with keep deliver every sample once, also with ranks that hav
     if (rank == 0) after = loader.state();
     CHECK(before == loader_of(0, 1).state_at({0, 0}));
     CHECK(after.batch == steps);
-    // The end of the epoch is the same for all ranks, including ranks with a batch less.
+    // The end of the epoch is the same on all ranks, including ranks with one batch fewer.
     if (loader.batches_per_epoch() != 0) CHECK(loader.state() == after);
     CHECK(labels_in(loader.epochs(5, 5)).empty());
     CHECK_THROWS_AS(loader.epochs(5, 4).begin(), ps::option_error);
@@ -371,7 +371,7 @@ TEST_CASE("loaders with keep deliver every sample once, also with ranks that hav
     CHECK(labels_in(loader.resume(after, 4)) == labels_in(loader.epoch(3)));
   }
   CHECK(seen == std::vector<int>(seen.size(), 1));
-  // Another world resumes at the same step.
+  // A world of another size resumes at the same step.
   for (const int ranks : {1, 2, 4, 8}) {
     indices rest;
     for (int rank = 0; rank < ranks; ++rank) {

@@ -16,9 +16,8 @@
 #include "support/catch.hpp"
 #include "support/statistics.hpp"
 
-// Tests if a shuffle has structure, by statistics whose exact distribution over all n! orders is
-// known. Also applies them to shuffles that are known to be bad. Each bad shuffle is even in all
-// except a few statistics.
+// Tests shuffles with statistics whose exact distribution over all n! orders is known. The
+// statistics are also applied to known bad shuffles, each of which passes all but a few of them.
 
 namespace ps = penstock;
 
@@ -26,21 +25,21 @@ namespace {
 
 using indices = std::vector<std::uint64_t>;
 
-/// The probability of each statistic over the orders of many keys.
+/// The p-value of each statistic over the orders of many keys.
 struct quality_of_order {
-  double places;   ///< the sample at each place: all n x n
-  double pairs;    ///< the two samples at two places, adjacent and distant
-  double fixed;    ///< samples that keep their place
-  double cycles;   ///< cycles of the permutation
-  double parity;   ///< even and odd permutations
-  double ascents;  ///< places whose sample is smaller than the next
-  double records;  ///< samples greater than all samples before them
+  double places;   ///< counts of each sample at each position, n x n
+  double pairs;    ///< counts of sample pairs at two positions, adjacent and distant
+  double fixed;    ///< number of samples that keep their position
+  double cycles;   ///< number of cycles of the permutation
+  double parity;   ///< parity of the permutation
+  double ascents;  ///< number of positions with a smaller sample than the next position
+  double records;  ///< number of samples greater than all samples before them
 };
 
 std::vector<double> fixed_points(std::size_t n) {
   std::vector<double> chance(n + 1);
   for (std::size_t fixed = 0; fixed <= n; ++fixed) {
-    double none = 0;  // probability that all other samples move
+    double none = 0;  // probability that none of the remaining samples keeps its position
     double term = 1;
     for (std::size_t i = 0; i <= n - fixed; ++i) {
       none += term;
@@ -48,12 +47,14 @@ std::vector<double> fixed_points(std::size_t n) {
     }
     chance[fixed] = std::max(0.0, none) / std::tgamma(static_cast<double>(fixed) + 1);
   }
-  if (n > 0) chance[n - 1] = 0;  // a single sample cannot move; the sum has a rounding error
+  if (n > 0)
+    chance[n - 1] = 0;  // a single sample cannot move; the subtraction leaves a rounding
+                        // error
   return chance;
 }
 
-/// Stirling numbers of the first kind divided by n!: the distribution of cycles, and also of
-/// records.
+/// Returns the Stirling numbers of the first kind divided by n!, which are the distribution of both
+/// cycles and records.
 std::vector<double> cycles(std::size_t n) {
   std::vector<double> chance{1};
   for (std::size_t m = 1; m <= n; ++m) {
@@ -67,7 +68,7 @@ std::vector<double> cycles(std::size_t n) {
   return chance;
 }
 
-/// Eulerian numbers divided by n!.
+/// Returns the Eulerian numbers divided by n!.
 std::vector<double> ascents(std::size_t n) {
   std::vector<double> chance{1};
   for (std::size_t m = 2; m <= n; ++m) {
@@ -81,8 +82,8 @@ std::vector<double> ascents(std::size_t n) {
   return chance;
 }
 
-/// Applies all statistics to the orders of `keys` keys. `order_of(key)` returns a vector of `n`
-/// indices.
+/// Computes all statistics over the orders of `keys` keys. `order_of(key)` returns the `n` indices
+/// of an order.
 template <class Source>
 quality_of_order quality_of(const Source& order_of, std::size_t n, std::uint64_t keys) {
   std::vector<double> places(n * n), beside(n * n), apart(n * n);
@@ -126,7 +127,7 @@ double worst(const quality_of_order& of) {
   return std::min({of.places, of.pairs, of.fixed, of.cycles, of.parity, of.ascents, of.records});
 }
 
-/// Returns the number of an order among the n! orders.
+/// Returns the rank of an order among all n! orders.
 std::size_t rank_of(const indices& order) {
   std::size_t rank = 0;
   for (std::size_t k = 0; k < order.size(); ++k) {
@@ -153,7 +154,7 @@ auto shuffled_by_seed(std::size_t n) {
   };
 }
 
-/// A part of a mixture over its epochs.
+/// Returns the order of one part of a mixture as a function of the epoch.
 auto mixed_by_epoch(std::size_t n) {
   return [n, mixed = ps::mixture::of_sizes({.seed = 20}, {n})](std::uint64_t key) {
     indices order(n);
@@ -162,7 +163,7 @@ auto mixed_by_epoch(std::size_t n) {
   };
 }
 
-// ---- shuffles that are known to be bad
+// ---- known bad shuffles
 
 indices counting(std::size_t n) {
   indices order(n);
@@ -170,7 +171,7 @@ indices counting(std::size_t n) {
   return order;
 }
 
-/// Fisher and Yates by the book, or with a modified choice of the partner.
+/// The Fisher-Yates shuffle, or a variant that chooses the swap partner differently.
 template <class Partner>
 indices swapped(std::size_t n, std::uint64_t key, const Partner& partner) {
   indices order = counting(n);
@@ -187,7 +188,7 @@ indices fisher_yates(std::size_t n, std::uint64_t key) {
 }  // namespace
 
 TEST_CASE("chi-square probabilities agree with the tables", "[order][statistics]") {
-  // Abramowitz and Stegun, table 26.8.
+  // Values from Abramowitz and Stegun, table 26.8.
   CHECK(chi_square_tails(3.84146, 1).above == Approx(0.05).epsilon(1e-5));
   CHECK(chi_square_tails(18.3070, 10).above == Approx(0.05).epsilon(1e-4));
   CHECK(chi_square_tails(67.3276, 100).below == Approx(0.005).epsilon(1e-4));
@@ -196,7 +197,7 @@ TEST_CASE("chi-square probabilities agree with the tables", "[order][statistics]
   CHECK(chi_square_tails(65535, 65535).above == Approx(0.49927).epsilon(1e-4));
   CHECK(chance_of_deviation(1.959964) == Approx(0.05).epsilon(1e-5));
   CHECK(chance_of({10, 20, 30}, {1, 2, 3}) == 1);
-  CHECK(chance_of(std::vector<double>(100, 1000.0)) < false_alarm);  // too good to be chance
+  CHECK(chance_of(std::vector<double>(100, 1000.0)) < false_alarm);  // suspiciously even counts
   CHECK(chance_of({12, 0}, {1, 0}) == 1);
   CHECK(chance_of({12, 1}, {1, 0}) == 0);
 }
@@ -302,7 +303,8 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   const quality_of_order good = quality_by(fisher_yates);
   CHECK(worst(good) > false_alarm);
 
-  // Every step swaps with any place. The n^n outcomes cannot be distributed evenly over n! orders.
+  // Swaps every element with any position. The n^n outcomes cannot be distributed evenly over n!
+  // orders.
   const quality_of_order careless = quality_by([](std::size_t size, std::uint64_t key) {
     return swapped(size, key, [size](auto& gen, std::size_t) {
       return ps::uniform(gen, std::size_t{0}, size - 1);
@@ -310,8 +312,8 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   });
   CHECK(careless.places < false_alarm);
 
-  // Sattolo's variant, k instead of k + 1: the order is a single cycle, so no sample keeps its
-  // place.
+  // Sattolo's variant, with k instead of k + 1. The order is always a single cycle, so no sample
+  // keeps its position.
   const quality_of_order cyclic = quality_by([](std::size_t size, std::uint64_t key) {
     return swapped(size, key, [](auto& gen, std::size_t k) {
       return k == 0 ? 0 : ps::uniform(gen, std::size_t{0}, k - 1);
@@ -322,7 +324,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   CHECK(cyclic.cycles < false_alarm);
   CHECK(cyclic.parity < false_alarm);
 
-  // Starts at a random sample and keeps the order: every sample reaches every place, but all move
+  // A rotation by a random number. Every sample reaches every position, but all samples move
   // together.
   const quality_of_order rotated = quality_by([](std::size_t size, std::uint64_t key) {
     ps::sample_generator gen{{.seed = 78}, key};
@@ -335,8 +337,8 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   CHECK(rotated.ascents < false_alarm);
   CHECK(rotated.records < false_alarm);
 
-  // a k + c modulo a prime: even in places and pairs, but nearly always with exactly one fixed
-  // point.
+  // a k + c modulo a prime. Positions and pairs are uniform, but nearly every order has exactly one
+  // fixed point.
   const quality_of_order affine = quality_by([](std::size_t size, std::uint64_t key) {
     ps::sample_generator gen{{.seed = 79}, key};
     const auto factor = ps::uniform(gen, std::uint64_t{1}, std::uint64_t{size} - 1);
@@ -350,7 +352,7 @@ TEST_CASE("the statistics pass a good shuffle and detect bad ones",
   CHECK(affine.fixed < false_alarm);
   CHECK(affine.cycles < false_alarm);
 
-  // Only even permutations, as some ciphers produce: only the parity shows this.
+  // Even permutations only, as some ciphers produce. Only the parity reveals this defect.
   const quality_of_order even = quality_by([](std::size_t size, std::uint64_t key) {
     indices order = fisher_yates(size, key);
     std::size_t inversions = 0;

@@ -33,7 +33,7 @@ using table = ps::detail::alias_table;
 
 constexpr double full = 0x1p32;
 
-/// Returns how much of the columns each sample occupies, in units of 2^-32 of a column.
+/// Returns the share of the columns that each sample occupies, in units of 2^-32 of a column.
 std::vector<std::uint64_t> held(const table& of) {
   const auto columns = of.columns();
   std::vector<std::uint64_t> sum(columns.size());
@@ -49,8 +49,8 @@ table table_of(const std::vector<Real>& weights) {
   return table{std::span<const Real>{weights}};
 }
 
-/// Returns the largest error of a sample's share, in units of 2^-32 of a column. Requires that
-/// samples of weight 0 have no share.
+/// Returns the largest error of a sample's share, in units of 2^-32 of a column. Requires samples
+/// of weight 0 to have no share.
 template <class Real>
 double worst_error(const std::vector<Real>& weights) {
   long double sum = 0;
@@ -86,7 +86,7 @@ std::string problem_of(const Weights& weights, std::uint64_t n = 3) {
   return test::refusal_of([&] { static_cast<void>(ps::weighted{weights}.size(n)); }).text;
 }
 
-/// A range that reports more weights than fit in memory. The test requires that no weight is read.
+/// A range that reports more weights than memory could hold. Reading a weight fails the test.
 struct too_many {
   const float* begin() const { return &one; }
   const float* end() const { return &one; }
@@ -128,8 +128,8 @@ TEMPLATE_TEST_CASE("an alias table holds every sample's weight to two units of 2
 }
 
 TEST_CASE("the sum of small weights is kept next to a large one", "[order]") {
-  // The probability of each small weight is less than a unit. All 2^16 together have a probability
-  // of up to 2^-9.
+  // The probability of each small weight is less than one unit. All 2^16 small weights together
+  // have a probability of up to 2^-9.
   const double small_one = GENERATE(1.5 * 0x1p-26, 1.5 * 0x1p-58, 1.5 * 0x1p-106, 1.5 * 0x1p-900);
   const std::size_t n = (std::size_t{1} << 16) + 1;
   std::vector<double> weights(n, small_one);
@@ -186,7 +186,7 @@ TEST_CASE("samples are drawn as often as their weights say",
     const ps::weighted sampler{weights, {.seed = 4, .draws = 400'000u / slowness}};
     CHECK(chance_of(counts_of(draws_of(sampler, 50, 0), 50), weights) > false_alarm);
   }
-  // The test is sensitive enough to detect a change of a tenth in one of fifty weights.
+  // The test can detect a change of a tenth in one of fifty weights.
   std::vector<double> other = even;
   other[17] *= 1.1;
   const ps::weighted sampler{other, {.seed = 4, .draws = 4'000'000}};
@@ -253,7 +253,7 @@ TEST_CASE("a draw is a function of seed, epoch and place", "[order]") {
     order.fill(first, std::span{pieces}.subspan(first, 8));
   }
   CHECK(pieces == epoch);
-  // Draws as many as requested: a longer epoch begins like a shorter epoch.
+  // A longer epoch begins with the same draws as a shorter epoch.
   const indices longer = draws_of(ps::weighted{weights, {.seed = 1, .draws = 2500}}, 1000, 3);
   REQUIRE(longer.size() == 2500);
   CHECK(std::equal(epoch.begin(), epoch.end(), longer.begin()));
@@ -271,7 +271,7 @@ TEST_CASE("draws never change: golden indices", "[order][promise:exact-3]") {
 }
 
 TEST_CASE("a draw does not use the bits of a map of the same sample", "[order]") {
-  // Equal weights fill every column, so that a draw exposes its bits.
+  // Equal weights fill every column completely, so that the draws expose the random bits.
   const std::vector<float> weights(1000, 1.0f);
   const indices draws = draws_of(ps::weighted{weights, {.seed = 8}}, 1000, 0);
   for (std::uint32_t stage = 0; stage < 4; ++stage) {
