@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# A project that includes penstock is a checked build in Debug, unless it sets the option otherwise:
+# Tests that a project which includes penstock is a checked build in Debug, unless the option is
+# set:
 #   cmake -Dpenstock=<source> -Dcompiler=<C++ compiler> -Dwork=<folder> -Dgenerator=...
 #   -Dmake=... -P by_itself.cmake
 cmake_policy(VERSION 3.25)
@@ -14,7 +15,7 @@ file(GENERATE OUTPUT defined CONTENT \"$<TARGET_PROPERTY:consumer,COMPILE_DEFINI
 ")
 file(WRITE "${work}/main.cpp" "int main() {}\n")
 
-# expect(<build type> <setting> <the level of checks>)
+# expect(<build type> <setting> <expected check level>)
 function(expect type setting expected)
   file(REMOVE "${work}/build/CMakeCache.txt" "${work}/build/defined")
   set(chosen)

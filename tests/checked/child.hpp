@@ -10,13 +10,13 @@
 
 namespace checked_tests {
 
-/// The exit status of a process and its output on stderr.
+/// The exit status and the stderr output of a process.
 struct child_end {
   int status = -1;
   std::string said;
 };
 
-/// Runs `what` in a child process that then exits with 0. Returns how the process ended.
+/// Runs `what` in a child process, which then exits with 0. Returns the end of the child.
 template <class F>
 child_end end_of_child(F what) {
   int ends[2];

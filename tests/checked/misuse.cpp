@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// misuse <name>: runs one misuse in a child process. The child must abort and print the mistake and
-// the batch on stderr. Without a name, runs all misuses.
+// misuse <name>: runs one misuse in a child process, which must abort and print the mistake and the
+// batch on stderr. Without a name, all misuses run.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ constexpr bool address_sanitized = true;
 constexpr bool address_sanitized = false;
 #endif
 
-/// Returns what `take` returns for the first batch, after the loop has advanced to a later batch.
+/// Returns the result of `take` for the first batch, after the loop has advanced to a later batch.
 template <class Feed, class F>
 auto of_first_batch(Feed& feed, F take) {
   std::optional<decltype(take(*feed.epoch(0).begin()))> taken;
@@ -56,7 +56,7 @@ auto of_first_batch(Feed& feed, F take) {
   return *taken;
 }
 
-/// Returns what `take` returns for the last batch of a loop. No later batch uses the slot.
+/// Returns the result of `take` for the last batch of a loop. No later batch uses the slot.
 template <class Feed, class F>
 auto of_last_batch(Feed& feed, F take) {
   std::optional<decltype(take(*feed.epoch(0).begin()))> taken;
@@ -149,7 +149,7 @@ void address_written_in_host_memory() {
   x[5] = 1;
 }
 
-/// Samples of bytes. No value of a byte can mark released memory.
+/// A dataset of bytes. No byte value can mark released memory.
 struct pictures {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
@@ -181,7 +181,7 @@ void bytes_written_in_a_device_batch() {
   label[3] = 1;
 }
 
-/// Keeps spans over the data of batches, like a loop that keeps tensors from torch::from_blob.
+/// Keeps spans over batch data, as a program that keeps tensors from torch::from_blob does.
 void bytes_read_in_a_device_batch() {
   auto loader = load_pictures();
   ps::transfer feed{loader};
@@ -208,7 +208,8 @@ void address_on_a_stream_behind_its_lease() {
   const float* x = nullptr;
   for (auto& batch : feed.epoch(0)) {
     x = ps::get<"x">(batch.used_on(stream)).data();
-    stream.launch([x] { seen = *x; });  // allowed: queued before the end of the lease
+    stream.launch([x] { seen = *x; });  // allowed, because the work was queued before the lease
+                                        // ended
   }
   stream.launch([x] { seen = *x; });
   device.synchronize(stream);
@@ -288,7 +289,7 @@ void lease_moved_from() {
   }
 }
 
-/// Captures the batch by reference in work that runs after the loop.
+/// Captures a batch by reference in work that runs after the loop.
 void lease_captured_by_reference() {
   auto [device, loader, stream, feed] = streamed{0};
   std::promise<void> loop_is_over;
@@ -301,7 +302,7 @@ void lease_captured_by_reference() {
   device.synchronize(stream);
 }
 
-/// A dataset that sets `reached` when the read of sample 4 begins. That read never ends.
+/// A dataset that sets `reached` when the read of sample 4 begins. The read never returns.
 struct hangs {
   using record_type = ramps::record_type;
   std::promise<void>* reached;
@@ -353,13 +354,13 @@ void used_on_a_stream_of_the_batch_before() {
   }
 }
 
-/// A device whose copies take minutes. A read that does not wait for the copy is too early, even if
-/// its thread is delayed.
+/// A device whose copies take minutes. A read that does not wait for the copy always comes too
+/// early, even on a delayed thread.
 const ps::cpu_device stuck_bus{{.copy_bytes_per_second = 1}};
-/// A device whose copies take a quarter of a second, for a misuse that waits for them at the end.
+/// A device whose copies take a quarter of a second, for misuses that finally wait for the copies.
 const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1000}};
 
-/// The README's program, with its step moved from the stream into the body.
+/// The program in the README, but with its step in the loop body instead of on the stream.
 void body_looks_before_the_copy() {
   auto [device, loader, stream, feed] = streamed{0, {}, stuck_bus};
   for (auto& batch : feed.epoch(0)) seen = ps::get<"x">(batch)(0, 0, 0);
@@ -381,7 +382,7 @@ void other_stream_looks_before_the_copy() {
   }
 }
 
-/// Runs `body` on a feed whose copies are complete before the body, as if by luck.
+/// Runs `body` on a feed whose copies have happened to finish before the body.
 template <class Body>
 void copies_are_there(Body body) {
   auto loader = make_loader(0);
@@ -490,10 +491,10 @@ const std::array misuses = {
     MISUSE(a_thread_looks_at_what_a_stream_was_given, unused_stream),
 };
 
-/// Returns true if the misuse ended the process as expected.
+/// Returns true if the misuse terminated the process as expected.
 bool is_caught(const misuse& wrong) {
   const auto [status, said] = end_of_child(wrong.run);
-  // AddressSanitizer ends a process by exit() or abort(), as its options specify.
+  // AddressSanitizer ends a process with exit() or abort(), depending on its options.
   const bool ended = wrong.expected == used_after_poison
                          ? status != 0
                          : WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A unit without checks that calls a function compiled with checks. It must not link.
+// An unchecked translation unit that calls a function compiled with checks. Linking must fail.
 #include <penstock/core/batch.hpp>
 
 float first_of(penstock::tensor_view<const float, 4> x);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A checked build allocates memory for each lease. If the allocation fails, the consumer gets
-// std::bad_alloc.
+// A checked build allocates memory for each lease. The consumer gets std::bad_alloc if this
+// allocation fails.
 #include <cstdio>
 
 #include "flow/out_of_memory.hpp"

@@ -21,13 +21,13 @@ struct ramps {
   }
 };
 
-/// Makes a loader of ten batches of four samples.
+/// Makes a loader with ten batches of four samples.
 [[nodiscard]] inline auto make_loader(std::size_t workers) {
   return ps::loader{
       ramps{}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 4, .workers = workers}};
 }
 
-/// A feed of the batches of `make_loader` to a stream.
+/// A feed that copies the batches of `make_loader` on a stream.
 struct streamed {
   explicit streamed(std::size_t workers, ps::transfer_options options = {},
                     const ps::cpu_device& on = {})

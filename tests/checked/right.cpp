@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Does everything that the documentation allows in a checked build. The checks must report nothing.
+// Uses everything that the documentation permits in a checked build. The checks must report
+// nothing.
 
 #include <array>
 #include <atomic>
@@ -98,8 +99,9 @@ void a_lease_goes_to_another_thread() {
   auto it = range.begin();
   auto shared = std::make_shared<host_lease>(std::move(*it));
   require(is_ramp(ps::get<"x">(*shared), 0), "a shared lease");
-  std::thread{[last = std::exchange(shared, nullptr)] {}}.join();  // any thread may end it
-  std::thread{[&] { ++it; }}.join();                               // one after the other
+  std::thread{[last = std::exchange(shared, nullptr)] {}}.join();  // any thread may release the
+                                                                   // batch
+  std::thread{[&] { ++it; }}.join();                               // one thread after the other
   require(it->number() == 1, "the next batch");
 }
 
@@ -121,7 +123,7 @@ void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t dept
     other.launch([&good_on_other, first, x = ps::get<"x">(std::as_const(batch).used_on(other))] {
       good_on_other += is_ramp(x, first) ? 1U : 0U;
     });
-    if (held) device_lease{std::move(batch)} = {};  // ends before the work has run
+    if (held) device_lease{std::move(batch)} = {};  // the lease ends before the work has run
     gate.set_value();
   }
   device.synchronize(stream);
@@ -152,8 +154,7 @@ void a_transform_and_leases_that_stay() {
   require(ps::get<"x">(kept[1])(0, 0, 0) == 8.0F, "a kept device batch");
 }
 
-/// The body of the loop is the step. Copies are so slow that a read that does not wait is too
-/// early.
+/// The loop body is the step. Copies are slow, so a read that does not wait comes too early.
 void the_body_is_the_step(std::size_t workers) {
   const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1e6}};
   ps::loader loader{ramps{}, ps::sequential{}, slow_bus, {.batch_size = 4, .workers = workers}};
@@ -171,7 +172,7 @@ void the_body_is_the_step(std::size_t workers) {
   require(sum(ps::transfer{loader, slow_bus}) == expected, "the same, the device named");
 }
 
-/// The body reads a batch that belongs to a stream. It waits for the copy in several ways.
+/// The body reads a batch of a stream, after waiting for the copy in one of several ways.
 void the_body_waits_for_the_stream() {
   auto [device, loader, stream, feed] = streamed{2};
   auto other = device.make_stream();
@@ -202,7 +203,7 @@ void the_body_waits_for_the_stream() {
   }
 }
 
-/// The body takes an address, and leaves the loop before it launches work.
+/// The body takes an address and leaves the loop before it launches work.
 void a_body_is_left_before_its_launch() {
   auto [device, loader, stream, feed] = streamed{1};
   for (auto& batch : feed.epoch(0)) {
@@ -224,7 +225,7 @@ void a_body_is_left_before_its_launch() {
   }
 }
 
-/// A lease ends while its stream is full of work that waits for code after the end of the lease.
+/// A lease ends while its stream is full of work that waits for later host code.
 void a_lease_ends_before_its_full_stream_goes_on() {
   auto [device, loader, stream, feed] = streamed{1};
   std::size_t runs = 0;
@@ -241,8 +242,8 @@ void a_lease_ends_before_its_full_stream_goes_on() {
   require(runs == 5550, "the work before and after the end of a lease");
 }
 
-/// The end of a lease is queued on its stream. This also works from work on that stream, and if the
-/// stream is full.
+/// Releasing a lease queues work on its stream. This must also work in that stream's own work, and
+/// if the stream is full.
 void a_lease_ends_on_its_full_stream() {
   auto [device, loader, stream, feed] = streamed{1};
   for (auto& batch : feed.epoch(0)) {
@@ -255,8 +256,8 @@ void a_lease_ends_on_its_full_stream() {
   device.synchronize(stream);
 }
 
-/// Work that was queued before the end of a lease uses the batch, even if other work on that stream
-/// ends the lease.
+/// Work that was queued before the end of a lease may use the batch, even if other work on the same
+/// stream ends the lease.
 void a_lease_ends_before_work_that_was_queued() {
   auto [device, loader, stream, feed] = streamed{1};
   std::size_t good = 0;
@@ -273,7 +274,7 @@ void a_lease_ends_before_work_that_was_queued() {
   require(good == 10, "what work sees that was queued before the end");
 }
 
-/// A replay hands out the same leases again. A different thread advances it each time.
+/// A replay delivers the same leases repeatedly, and a different thread advances it each time.
 void threads_take_turns_at_a_replay() {
   auto loader = make_loader(1);
   ps::transfer feed{loader};
@@ -286,7 +287,7 @@ void threads_take_turns_at_a_replay() {
   }
 }
 
-/// Threads share a batch, and each has its own stream. The last thread ends the lease.
+/// Threads share a batch, each with its own stream. The last thread releases the batch.
 void threads_share_a_batch() {
   auto [device, loader, stream, feed] = streamed{2};
   std::vector<ps::cpu_stream> streams;
@@ -321,7 +322,7 @@ void threads_share_a_batch() {
   }
 }
 
-/// A CPU device that fails to make a second event.
+/// A CPU device that fails to create a second event.
 struct few_events : ps::cpu_device {
   std::shared_ptr<int> left = std::make_shared<int>(1);
   [[nodiscard]] event_type make_event(ps::event_wait waits) const {
@@ -330,7 +331,7 @@ struct few_events : ps::cpu_device {
   }
 };
 
-/// With `zero_copy`, the body may read the batch without waiting.
+/// With `zero_copy`, the loop body may read the batch without waiting.
 void a_body_reads_what_is_not_copied() {
   auto loader = make_loader(1);
   const auto stream = ps::cpu_device{}.make_stream();
@@ -356,7 +357,8 @@ void results_of_steps_on_a_stream(std::size_t depth) {
                         {.depth = depth}};
   std::promise<void> gate;
   auto opened = std::make_shared<std::future<void>>(gate.get_future());
-  stream.launch([opened] { opened->wait(); });  // steps run after their slots are sent or dropped
+  stream.launch([opened] { opened->wait(); });  // the steps run after their slots are sent or
+                                                // dropped
   for (auto& [batch, slot] : ps::zip_results(feed.epochs(0, 2), out)) {
     stream.launch([x = ps::get<"x">(batch), to = ps::get<"sum">(slot)] {
       for (std::size_t i = 0; i < x.extent(0); ++i) {
@@ -371,7 +373,7 @@ void results_of_steps_on_a_stream(std::size_t depth) {
   require(good == 40, "the results of an epoch");
 }
 
-/// If slots cannot be made, the memory that they would have used is not left poisoned.
+/// If constructing slots fails, the memory intended for them is not left poisoned.
 void slots_that_were_not_made() {
   const ps::batch_layout<record> layout{ps::record_extents<record>{}, 4};
   bool is_refused = false;
@@ -384,12 +386,12 @@ void slots_that_were_not_made() {
   require(is_refused, "an event that can't be made is an exception");
   const ps::cpu_device device;
   const std::size_t bytes = 3 * layout.bytes();
-  const auto again = device.allocate_pinned(bytes);  // at the same address, and then written
+  const auto again = device.allocate_pinned(bytes);  // gets the same address, and then writes to it
   std::memset(again.data, 1, bytes);
   device.deallocate_pinned(again.data, bytes);
 }
 
-/// A dataset that writes only the label of a sample.
+/// A dataset that writes only the labels of its samples.
 struct leaves_gaps {
   using record_type = ramps::record_type;
   [[nodiscard]] static std::uint64_t size() { return 40; }
@@ -398,7 +400,7 @@ struct leaves_gaps {
   }
 };
 
-/// Unwritten parts of a batch hold the poison, and not data of an earlier batch.
+/// Unwritten parts of a batch contain the poison pattern instead of data from an earlier batch.
 void gaps_hold_poison(std::size_t workers) {
   const ps::cpu_device device;
   ps::loader loader{leaves_gaps{}, ps::sequential{}, device, {.batch_size = 4, .workers = workers}};
@@ -416,7 +418,7 @@ void gaps_hold_poison(std::size_t workers) {
   }
 }
 
-/// Addresses in a held batch stay valid, no matter how many batches follow.
+/// Addresses in a held batch stay valid, however many batches follow.
 void addresses_of_batches_that_are_held() {
   auto loader = make_loader(1);
   ps::transfer feed{loader, {.depth = 4}};
@@ -441,7 +443,7 @@ void addresses_of_batches_that_are_held() {
   require(copied.back() == 39, "what was copied out");
 }
 
-/// Views that do not belong to a lease work as usual.
+/// Views that do not belong to a lease behave as usual.
 constexpr bool views_of_arrays() {
   std::array<float, 6> values{0, 1, 2, 3, 4, 5};
   const ps::tensor_view<float, 2, 3> x{values.data(), {}};

@@ -14,14 +14,14 @@ namespace ps = penstock;
 
 namespace {
 
-/// Any device whose streams are CPU streams.
+/// A test subject for any device whose streams are CPU streams.
 template <ps::device Device>
 struct on_cpu_streams {
   using device_type = Device;
   Device under_test{};
   [[nodiscard]] Device device() const { return under_test; }
   void launch(ps::cpu_stream_ref stream, std::function<void()> work) const {
-    // A std::function may throw when it is moved, and a stream refuses such work.
+    // Uses a shared_ptr, because moving a std::function may throw and a stream refuses such work.
     stream.launch([work = std::make_shared<std::function<void()>>(std::move(work))] { (*work)(); });
   }
 };

@@ -16,19 +16,19 @@
 /// The requirements on every device. The test file of a device defines a subject and runs all
 /// checks:
 ///
-///     struct host_subject {
+/// struct host_subject {
 ///       using device_type = penstock::cpu_device;
 ///       device_type device() const;                                    // the device under test
-///       void launch(stream_ref, std::function<void()> work) const;     // puts work on a stream
+///       void launch(stream_ref, std::function<void()> work) const;     // queues work on a stream
 ///     };
 ///     TEST_CASE("a CPU device keeps the contract of devices", "[contract]") {
 ///       contract::run_all(host_subject{});
 ///     }
 ///
-/// `launch` is not part of the concept. It queues work that runs on the host, in stream order, and
-/// may block. The checks use it to hold a stream, check that the waiting work has not run, and
-/// release the stream. Checks never wait for held work to begin, because a device may run work as
-/// late as its order allows. Launched work does not call the device.
+/// The function `launch` is not part of the concept. It queues work that runs on the host in stream
+/// order and may block. The checks use `launch` to block a stream, check that later work has not
+/// run, and release the stream. Checks never wait for blocked work to begin, because a device may
+/// run work as late as its order allows. Launched work does not call the device.
 namespace contract {
 
 template <subject S>
@@ -37,7 +37,7 @@ struct check {
   void (*run)(const S&);
 };
 
-/// All checks. A device that keeps the contract passes all of them.
+/// All checks. A device that fulfills the contract passes all of them.
 template <subject S>
 inline constexpr check<S> checks[] = {
     {"work of one stream runs in order", work_of_one_stream_runs_in_order<S>},

@@ -36,7 +36,7 @@ struct arrays {
   arrays& operator=(const arrays&) = delete;
 };
 
-// A dataset that draws random bits when it is read, and offers no view of a sample.
+// A dataset that draws random bits in its reads and provides no sample views.
 struct drawn_source {
   using record_type = bits;
   std::uint64_t size() const { return 100; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The guarantees of the CPU device beyond the contract of all devices (tests/contract).
+// Tests guarantees of the CPU device that go beyond the contract of all devices (tests/contract).
 #include <penstock/device/cpu_device.hpp>
 
 #include <sys/resource.h>
@@ -32,7 +32,7 @@ namespace {
 static_assert(ps::device<ps::cpu_device>);
 static_assert(std::is_nothrow_copy_constructible_v<ps::cpu_device>);
 
-/// Returns the number of bytes of this process that are locked into memory.
+/// Returns the number of bytes that this process has locked into memory.
 std::size_t locked_bytes() {
   std::ifstream status{"/proc/self/status"};
   for (std::string word; status >> word;) {
@@ -63,7 +63,7 @@ TEST_CASE("on the inline stream a record is complete at once, and a copy has bee
   held.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   device.record(event, held);
   CHECK_FALSE(device.is_complete(event));
-  device.record(event, here);  // the work of the other stream no longer counts
+  device.record(event, here);  // later work on the other stream no longer counts
   CHECK(device.is_complete(event));
   const std::uint64_t from = 42;
   std::uint64_t to = 0;
@@ -89,7 +89,7 @@ TEST_CASE("a small copy into a stream that has nothing to do is made at once, el
   gate.store(1);
   stream.synchronize();
   CHECK(to == 2);
-  device.copy_async(&from, &to, sizeof to, stream);  // the same on an idle stream
+  device.copy_async(&from, &to, sizeof to, stream);  // an idle stream behaves the same
   CHECK(from == 2);
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("if the process may not lock memory, pinned memory is ordinary and rep
   REQUIRE(child >= 0);
   if (child == 0) {
     const rlimit nothing{0, 0};
-    // The limit does not bind root: the child becomes nobody.
+    // The limit does not apply to root, so the child switches to the user nobody.
     if (::setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }

@@ -43,7 +43,7 @@ void block_on(const ps::detail::waitable_counter& gate) {
   gate.wait([](std::uint32_t open) { return open != 0; });
 }
 
-/// Counts the live copies of itself that were not moved from.
+/// Counts its live instances, except those that were moved from.
 class counted {
  public:
   explicit counted(std::atomic<int>& alive) : alive_(&alive) { ++*alive_; }
@@ -56,7 +56,7 @@ class counted {
   std::atomic<int>* alive_;
 };
 
-/// Returns a denormal product of two floats.
+/// Returns the product of two floats, a denormal number.
 float denormal_product() {
   const volatile float small = std::numeric_limits<float>::min();
   const volatile float half = 0.5F;
@@ -94,7 +94,7 @@ TEST_CASE("a stream queues 256 operations, then the caller waits until one has r
     begun.store(1);
     block_on(gate);
   });
-  block_on(begun);  // the running work counts as one of the 256
+  block_on(begun);  // the operation in progress counts towards the 256
   for (int i = 0; i < 255; ++i) stream.launch([&ran] { ++ran; });
   std::thread giver{[&] {
     stream.launch([&ran] { ++ran; });
@@ -143,7 +143,7 @@ TEST_CASE("an operation that must not wait is queued in a full stream, in order"
       ref.launch_without_wait([&order, i] { order.push_back(i); });
     CHECK(order.empty());
     gate.store(1);
-    for (int i = launches; i < 2 * launches; ++i) {  // while the operations on the heap run
+    for (int i = launches; i < 2 * launches; ++i) {  // queued while the operations on the heap run
       if (i % 3 == 0) {
         ref.launch([&order, i] { order.push_back(i); });
       } else {
@@ -184,7 +184,7 @@ TEST_CASE("other threads wait for room while work fills its own stream, and none
       });
     }
     for (auto& giver : givers) giver.join();
-  }  // also waits for the work that running work has launched
+  }  // the destructor also waits for work that other work has launched
   CHECK(ran == 3 * launches + 2 * launches / 4);
   CHECK(in_order);
 }
@@ -195,7 +195,7 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
     ps::cpu_stream stream;
     const ps::cpu_stream_ref ref{stream};
     stream.launch([&, ref, here = this_thread_number()] {
-      wait_until_asleep(here);  // the destructor sleeps after queuing its last operation
+      wait_until_asleep(here);  // the destructor sleeps after it has queued its last operation
       ref.launch([&ran, ref] {
         ++ran;
         ref.launch([&ran] { ++ran; });
@@ -207,7 +207,8 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
 
 TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
   std::atomic<int> alive{0};
-  // Shared with the work, because the work's `store` may still run when this thread sees the value.
+  // Shared with the work, because the call of `store` may not have returned when this thread sees
+  // the value.
   const auto ended = std::make_shared<ps::detail::waitable_counter>();
   auto stream = std::make_unique<ps::cpu_stream>();
   const ps::cpu_stream_ref ref{*stream};
@@ -227,7 +228,7 @@ TEST_CASE("work that waits for its own stream is a logic error and not a hang",
   const ps::cpu_stream_ref ref{stream};
   auto before = device.make_event();
   device.record(before, stream);
-  stream.launch([&] { device.synchronize(before); });  // the event is complete
+  stream.launch([&] { device.synchronize(before); });  // the event is already complete
   device.synchronize(ref);
   stream.launch([&] { device.synchronize(ref); });
   CHECK_THROWS_MATCHES(
@@ -352,7 +353,7 @@ TEST_CASE("references to one stream are equal, to two they are not", "[device]")
 
 TEST_CASE("a stream reports if its work is done, waits for it, and names its device", "[device]") {
   const ps::cpu_device device{{.copy_bytes_per_second = 1e9}};
-  const auto stream = device.make_stream();  // const, because a query does not change the stream
+  const auto stream = device.make_stream();  // const, because a query does not modify the stream
   const ps::cpu_stream_ref reference = stream;
   CHECK(stream.is_complete());
   std::promise<void> go_on;
@@ -379,18 +380,19 @@ TEST_CASE("a stream reports if its work is done, waits for it, and names its dev
   CHECK(body.device().options().copy_bytes_per_second == 0.0);
 
   static_assert(std::convertible_to<const ps::cpu_stream&, ps::cpu_stream_ref>);
-  static_assert(!std::convertible_to<ps::cpu_stream, ps::cpu_stream_ref>);  // it would dangle
+  static_assert(!std::convertible_to<ps::cpu_stream, ps::cpu_stream_ref>);  // the reference would
+                                                                            // dangle
 }
 
 TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
-  CHECK(denormal_product() != 0.0F);  // this thread has not set the mode
+  CHECK(denormal_product() != 0.0F);  // the mode of this thread is unchanged
   float product = 1.0F;
   {
     ps::cpu_stream stream;
     stream.launch([&product] { product = denormal_product(); });
   }
   CHECK(product == 0.0F);
-  CHECK(denormal_product() != 0.0F);  // this thread still has not set the mode
+  CHECK(denormal_product() != 0.0F);  // the mode of this thread is still unchanged
 }
 
 TEST_CASE("a launch takes at least the modeled latency, and each one its own", "[device]") {
@@ -443,7 +445,7 @@ TEST_CASE("after a wait, modeled time counts from the end of the wait", "[device
   device.wait(stream, done);
   device.copy_async(to.data(), from.data(), bytes, stream);
   block_on(reached);
-  wait_until_asleep(thread);  // asleep in the wait
+  wait_until_asleep(thread);  // waits until the stream thread sleeps in the wait
   std::this_thread::sleep_for(span);
 
   const auto begin = std::chrono::steady_clock::now();
@@ -467,7 +469,7 @@ TEST_CASE("the inline stream models the bus as well", "[device]") {
 TEST_CASE("exit() in the work of a stream releases all that wait for the stream",
           "[device][fault:hangs-8]") {
   static std::optional<ps::cpu_stream> exiting;
-  static std::optional<ps::cpu_stream> behind;  // waits for `exiting`
+  static std::optional<ps::cpu_stream> behind;  // queued behind work on `exiting`
   static std::atomic<bool> has_run{false};
   CHECK(test::in_child([]() -> int {
           const ps::cpu_device device;
@@ -502,14 +504,15 @@ TEST_CASE("a static stream ends in exit() although another thread continues to l
           const ps::cpu_device device;
           stream.emplace();
           const ps::cpu_stream_ref here = *stream;
-          auto keeps_queue = device.make_event();  // after the stream is destroyed
+          auto keeps_queue = device.make_event();  // keeps the queue alive after the stream is
+                                                   // destroyed
           device.record(keeps_queue, here);
           std::thread other{[] {
             while (launched < 300) std::this_thread::yield();
             std::exit(7);
           }};
           for (int i = 0;; launched = ++i) {
-            here.launch([i]() noexcept {  // more work is queued when it ends
+            here.launch([i]() noexcept {  // runs until more work is queued
               while (launched < i + 2) std::this_thread::yield();
             });
           }

@@ -24,7 +24,8 @@ struct stream_ref {
 
 struct event {};
 
-/// The smallest device: it has only the members of the concept, and does nothing.
+/// The minimal device, which has only the members that the concept requires. The members do
+/// nothing.
 struct min {
   using stream_type = stream;
   using stream_ref = ::stream_ref;
@@ -46,7 +47,7 @@ struct min {
 };
 static_assert(ps::device<min>);
 
-// Each of these devices lacks one member of the concept.
+// Devices that each lack one requirement of the concept.
 struct not_copyable : min {
   not_copyable() = default;
   not_copyable(not_copyable&&) = default;

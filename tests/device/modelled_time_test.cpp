@@ -21,16 +21,17 @@ namespace {
 const ps::cpu_device_options modelled{.copy_bytes_per_second = 1e6, .launch_latency = 1us};
 const ps::cpu_device_options nothing_modelled{};
 
-/// Returns the modelled end of all work that the calling stream has run.
+/// Returns the modeled end time of all work that the calling stream has run.
 moment own_end() { return ps::detail::cpu_queue::running()->busy_until(); }
 
-/// A stream whose thread starts when the test decides.
+/// A stream whose thread starts on request of the test.
 class late_stream {
  public:
   explicit late_stream(const ps::cpu_device_options& options)
       : queue_(std::make_shared<ps::detail::cpu_queue>(options)) {}
 
-  /// Runs `first(stream)` on the stream's thread, then all work that it has queued on the stream.
+  /// Runs `first(stream)` on the stream's thread, and then all work that `first` has queued on the
+  /// stream.
   template <class First>
   void run(First first) {
     queue_->push([&first] { first(*ps::cpu_stream_ref::running()); });
@@ -108,7 +109,7 @@ TEST_CASE("a stream that starts a wait late still starts after the modeled end o
     own.launch([&end_of_wait] { end_of_wait = own_end(); });
     first.launch([&end_of_first] { end_of_first = own_end(); });
     gate.store(1);
-    first.synchronize();  // the wait runs after this
+    first.synchronize();  // ensures that the wait of the second stream starts late
   });
   CHECK(end_of_first != moment{});
   CHECK(end_of_wait == end_of_first);

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Returns the option in the error; "none" without an error.
+/// Returns the option that the error names, or "none" if no error is thrown.
 std::string refused(const ps::error_policy& policy) {
   return test::refusal_of([&] { ps::detail::require_valid(policy); }).option;
 }

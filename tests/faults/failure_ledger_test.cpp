@@ -115,6 +115,7 @@ TEST_CASE("quarantined samples leave room for failing samples and are not droppe
   CHECK(report.samples.back() ==
         ps::failed_sample{4000, "new", 1, 1, read_outcome::skipped, {4000, 0}});
   CHECK(report.samples[ledger::capacity - 2].sample == ledger::capacity - 2);  // replaces the last
+                                                                               // quarantined sample
   CHECK(report.failed_reads == 1);
   CHECK(report.skipped == 601);
   CHECK(report.dropped == 0);
@@ -123,7 +124,7 @@ TEST_CASE("quarantined samples leave room for failing samples and are not droppe
       quarantine_of(report).find(
           "\n4000 # skipped 1 time: new\n# incomplete: samples of faults.on_error.quarantine_list "
           "are not listed here: keep that list too\n") != std::string::npos);
-  // Samples that have failed stay. Samples without room are dropped.
+  // Failed samples remain in the ledger. Samples without room are dropped.
   for (std::uint64_t i = 0; i < ledger::capacity; ++i)
     record_failure(kept, 5000 + i, problem("bad"));
   CHECK(kept.report().samples.front().sample == 4000);

@@ -39,7 +39,7 @@ TEST_CASE("a progress mark shows the sample being read, and nothing between read
     CHECK(last->where.exact);
   }
   CHECK_FALSE(shown.observe());
-  // `place` still has the position of the previous chunk, which is beyond the end of this chunk.
+  // `place` is stale: the position of the previous chunk is beyond the end of this chunk.
   const read_scope next{&shown, 0, std::span{samples}.last(1), place};
   REQUIRE(shown.observe());
   CHECK(shown.observe()->turn != first_turn);
@@ -61,9 +61,9 @@ TEST_CASE("only a hanging read is given up, and only until it returns", "[faults
     CHECK(shown.is_given_up());
   }
   CHECK_FALSE(shown.is_given_up());
-  CHECK_FALSE(shown.give_up(turn));  // the read has just returned
+  CHECK_FALSE(shown.give_up(turn));  // no effect, because the read has just returned
   const read_scope next{&shown, 0, samples, place};
-  CHECK_FALSE(shown.give_up(turn));  // another read
+  CHECK_FALSE(shown.give_up(turn));  // no effect on another read
   CHECK_FALSE(shown.is_given_up());
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests of a watch and its readers. tests/flow/hang_test.cpp tests a loader with a watch.
+// Tests a read supervisor and its readers. tests/flow/hang_test.cpp tests a loader with a
+// supervisor.
 #include <penstock/load/detail/read_supervisor.hpp>
 
 #include <array>
@@ -71,9 +72,10 @@ TEST_CASE("a watch warns of a hanging reader and then gives up only that reader"
 
 namespace {
 
-/// Returns true if a watch reports a read that proceeds from sample to sample as hanging.
+/// Returns true if a read that progresses from sample to sample is reported as hanging.
 bool is_blamed_for_going_on() {
-  // Reader 0 hangs. When it is reported, reader 1, which makes progress, was watched as long.
+  // Reader 0 hangs. When it is reported, reader 1, which makes progress, has been observed equally
+  // long.
   std::array<std::uint64_t, 1000> samples{};
   std::atomic<bool> has_warned{false};
   std::atomic<bool> is_blamed{false};
@@ -98,7 +100,7 @@ bool is_blamed_for_going_on() {
 }  // namespace
 
 TEST_CASE("a read that progresses from sample to sample does not hang", "[faults]") {
-  // If the machine stalls for so long, every read hangs, so the test is repeated.
+  // Every read hangs if the whole machine stalls, so the test is repeated.
   bool is_blamed = true;
   for (int turn = 0; turn < 3 && is_blamed; ++turn) is_blamed = is_blamed_for_going_on();
   CHECK_FALSE(is_blamed);

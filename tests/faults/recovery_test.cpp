@@ -43,7 +43,7 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-/// A batch whose samples are 0, 1, 2, ...
+/// A batch of the samples 0, 1, 2, ...
 struct numbers {
   ps::batch_layout<pair_record> layout{{}, batch_size};
   std::vector<std::byte> memory = std::vector<std::byte>(layout.bytes());
@@ -72,7 +72,7 @@ struct numbers {
 TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
   auto skipping = of({.action = ps::error_action::skip});
   numbers batch;
-  ps::batch_info info{0, 3, batch_size, 6};  // the last two are padding
+  ps::batch_info info{0, 3, batch_size, 6};  // the last two samples are padding
   const auto lose = [&](std::uint64_t position) {
     skipping.record_loss(1, position, 500 + position, error_of("bad"));
   };
@@ -127,7 +127,7 @@ TEST_CASE("the batch that exceeds the limit throws the exception of its first lo
   CHECK(where.str() ==
         "stage read, epoch 4, batch 9, sample 11 (position 1 of the batch); passed on: 6 of 24 "
         "samples could not be read, and faults.on_error.max_failures is 2");
-  // A later batch without a loss is delivered.
+  // A later batch without failures is delivered.
   CHECK(books.check_limits(1, info, where) == nullptr);
 }
 
@@ -136,11 +136,11 @@ TEST_CASE("the failure rate applies after a hundred samples", "[faults]") {
   const ps::batch_info info{0, 0, batch_size, batch_size};
   ps::failure where;
   books.record_loss(0, 0, 1, error_of("bad"));
-  for (int batch = 0; batch < 12; ++batch) {  // 1 of 8, 2 of 16: far above the allowed rate
+  for (int batch = 0; batch < 12; ++batch) {  // 1 of 8 and 2 of 16 are far above the allowed rate
     INFO("batch " << batch);
     CHECK(books.check_limits(0, info, where) == nullptr);
   }
-  CHECK(text_of(books.check_limits(0, info, where)) == "bad");  // 13 of 104
+  CHECK(text_of(books.check_limits(0, info, where)) == "bad");  // 13 of 104 samples
   REQUIRE(where.reason);
   CHECK(where.reason->requested == 104);
 }
@@ -167,7 +167,7 @@ TEST_CASE("substitutes are listed by place, in any read order", "[faults]") {
   guard.list_to(lists);
   numbers batch;
   ps::batch_info info{0, 0, batch_size, batch_size};
-  for (int turn = 0; turn < 2; ++turn) {  // the second batch in the slot starts clean
+  for (int turn = 0; turn < 2; ++turn) {  // the second batch in the slot starts without substitutes
     guard.begin_batch(1);
     for (const std::uint64_t place : {5U, 2U, 7U}) {
       guard.record_replacement(1, place, 100 + place);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests of a single reader. tests/flow/on_error_test.cpp tests a loader with an error policy.
+// Tests a single reader. tests/flow/on_error_test.cpp tests a loader with an error policy.
 #include <penstock/load/detail/retrying_reader.hpp>
 #include <penstock/load/detail/source_ops.hpp>
 #include <penstock/order/sampler.hpp>
@@ -20,7 +20,7 @@ using number = ps::record<ps::field<"x", std::uint64_t>>;
 
 namespace {
 
-/// Sample i is the number i. The first `failures[i]` reads of sample i throw.
+/// A dataset in which sample i is the number i. The first `failures[i]` reads of sample i throw.
 struct flaky {
   using record_type = number;
   std::vector<int>* failures;
@@ -35,7 +35,7 @@ struct flaky {
   }
 };
 
-/// The chunk 4, 5, 6, 7 of twenty samples, starting at place 2 of its batch.
+/// Samples 4 to 7 of twenty samples, read as a chunk at position 2 of its batch.
 struct one_run {
   std::vector<int> failures = std::vector<int>(20);
   flaky data{&failures};
@@ -102,7 +102,7 @@ TEST_CASE("another sample replaces a sample that cannot be read", "[faults]") {
   CHECK(found[2] != 6);
   CHECK(found[3] == 7);
   CHECK(run.guard.report().replaced == 1);
-  // If no substitute can be read, the first exception is thrown.
+  // The first exception is thrown if no substitute can be read.
   run.failures.assign(20, 1000);
   CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 4"));
 }

@@ -56,7 +56,7 @@ TEST_CASE("a reader that lost its core once does not count as slow", "[load][pro
   CHECK(run.samples() == 64);
   run.record(64, 100 * millisecond);
   CHECK(run.samples() == 31);
-  run.record(31, 60 * millisecond);  // one slow read is ignored, but not several in a row
+  run.record(31, 60 * millisecond);  // slow again, so chunks shrink further
   run.record(4, 8 * millisecond);
   CHECK(run.samples() == 4);
 }

@@ -46,7 +46,7 @@ TEST_CASE("the limit of a control group counts, less what is used without the fi
           "anon 1\nfile 2\nactive_file 9\ninactive_file " + bytes_of(150) + "slab 3\n");
   CHECK(it.available() == 450 * mib);
   it.free_mib(400);
-  CHECK(it.available() == 400 * mib);  // the smaller of the two limits
+  CHECK(it.available() == 400 * mib);  // the smaller limit applies
 }
 
 TEST_CASE("a control group that is full, or over its limit, has 0 bytes left", "[memory]") {
@@ -130,10 +130,10 @@ TEST_CASE("a limit on address space or data counts, less what the process has", 
     struct ::rlimit before {};
     REQUIRE(::getrlimit(resource, &before) == 0);
     const std::uint64_t without = ps::available_memory();
-    // Sets the limit to the memory that the process already uses. The rest that a huge limit leaves
-    // shows how much that is.
+    // Sets the limit to the memory that the process already uses. A huge limit shows how much that
+    // is.
     constexpr std::uint64_t large = std::uint64_t{1} << 56;
-    if (before.rlim_max < large) continue;  // a limit that cannot be raised again
+    if (before.rlim_max < large) continue;  // raising such a limit again would fail
     const auto set_limit = [&](std::uint64_t bytes) {
       const struct ::rlimit limit {
         bytes, before.rlim_max

@@ -8,8 +8,8 @@
 
 #include "support/ledger_device.hpp"
 
-/// A device with the minimum alignment of the concept: pinned memory at odd multiples of 256 bytes.
-/// For one thread.
+/// A device with the minimum alignment that the concept permits: pinned memory starts at odd
+/// multiples of 256 bytes. Not thread-safe.
 struct barely_aligned_device : ledger_device {
   [[nodiscard]] penstock::pinned_block allocate_pinned(std::size_t bytes) const {
     auto block = ledger_device::allocate_pinned(bytes + shift);
@@ -22,7 +22,7 @@ struct barely_aligned_device : ledger_device {
     ledger_device::deallocate_pinned(static_cast<std::byte*>(data) - shift, bytes + shift);
   }
 
-  /// Returns true if all of the bytes are in one allocated block.
+  /// Returns true if a single allocated block contains all of the bytes.
   [[nodiscard]] bool holds(const void* data, std::size_t bytes) const {
     const auto* begin = static_cast<const std::byte*>(data);
     const auto above = out_->upper_bound(const_cast<std::byte*>(begin));

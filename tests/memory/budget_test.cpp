@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t mebi = 1 << 20;
 
-/// Returns the error that is thrown if `budget` cannot grant `demand`.
+/// Returns the exception that `budget` throws because it cannot grant `demand`.
 ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
                                    const ps::detail::slot_demand& demand) {
   return test::error_of<ps::pinned_budget_exceeded>([&] { (void)budget.reserve(demand); });
@@ -52,7 +52,7 @@ TEST_CASE("a budget is a number of bytes, or a share of what the process may use
   CHECK(ps::memory_budget::share(0.25, it.root()).limit() == 250 * mebi);
   CHECK(ps::memory_budget::share(1.0, it.root()).limit() == 1000 * mebi);
   it.file("/proc/self/cgroup", "0::/box\n").file("/sys/fs/cgroup/box/memory.max", "1048576\n");
-  CHECK(ps::memory_budget::share(0.5, it.root()).limit() == mebi / 2);  // the smaller limit counts
+  CHECK(ps::memory_budget::share(0.5, it.root()).limit() == mebi / 2);  // the smaller limit applies
   CHECK(ps::memory_budget::share(0.5).limit() > 0);
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("a reservation ends once, may outlive the budget, and moves", "[memory
   {
     ps::detail::memory_reservation first = budget->reserve(one);
     const ps::detail::memory_reservation second = copy.reserve(one);
-    CHECK(budget->used() == 200);  // copies share one account
+    CHECK(budget->used() == 200);  // copies of a budget share one account
     CHECK(refusal(copy, one).used() == 200);
     const ps::detail::memory_reservation last = std::move(first);
     CHECK(copy.used() == 200);
@@ -141,7 +141,8 @@ TEST_CASE("threads that share a budget never take more than there is",
             if (budget.used() > limit) too_much = true;
             ++granted;
             held.fetch_sub(part.bytes());
-          } catch (const ps::pinned_budget_exceeded&) {  // the other threads hold the budget
+          } catch (const ps::pinned_budget_exceeded&) {  // the other threads have reserved the
+                                                         // whole budget
           }
         }
       });

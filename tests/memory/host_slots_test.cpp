@@ -28,7 +28,7 @@ namespace {
 
 using record = numbered::record_type;
 
-/// A device that records the unit that the slab passes.
+/// A device that records the unit passed by the slab.
 struct pieces_device : gated_device {
   std::shared_ptr<std::size_t> unit = std::make_shared<std::size_t>(0);
 
@@ -193,7 +193,7 @@ TEST_CASE("a slot that was released after a copy may be released without one", "
   auto stream = device.make_stream();
   take(slots).release_after(stream);
   { const auto batch = take(slots); }
-  device.fail_synchronize(0);  // nothing to wait for, so the device is not called
+  device.fail_synchronize(0);  // no copy to wait for, so no device call is made
   CHECK(slots->try_acquire() == 0U);
 }
 
@@ -269,7 +269,7 @@ TEST_CASE(
     got = slots->acquire();
     acquired = true;
   }};
-  test::happens(acquired);  // yields, so that the worker usually sleeps now
+  test::happens(acquired);  // yields until the worker is probably asleep
   if (how == 0) {
     slots->release(3);
     slots->release(1);
@@ -278,7 +278,7 @@ TEST_CASE(
     slots->set_starving(true);
   } else if (how == 2) {
     slots->set_starving(true);
-    test::happens(acquired);  // yields, so that the worker usually sleeps again
+    test::happens(acquired);  // yields until the worker is probably asleep again
     slots->release(3);
     slots->set_starving(false);
   } else {
@@ -295,7 +295,7 @@ TEST_CASE("closing wakes threads that wait for a slot", "[memory]") {
   std::atomic<bool> nothing{false};
   std::thread worker{[&] { nothing = !slots->acquire().has_value(); }};
   std::atomic<bool> never{false};
-  test::happens(never);  // yields, so that the worker usually sleeps now
+  test::happens(never);  // yields until the worker is probably asleep
   slots->close();
   worker.join();
   CHECK(nothing);

@@ -16,7 +16,8 @@
 
 namespace test {
 
-/// A root directory with the files of an invented machine. The destructor removes it.
+/// A root directory with the system files of a simulated machine. The destructor removes the
+/// directory.
 class machine {
  public:
   machine() {
@@ -43,7 +44,7 @@ class machine {
                 "MemAvailable:   " +
                     std::to_string(count * 1024) + " kB\nBuffers:  77 kB\n");
   }
-  /// Returns the memory that the process may use on this machine.
+  /// Returns the memory that a process may use on this machine.
   [[nodiscard]] std::uint64_t available() const { return penstock::available_memory(root_); }
 
   [[nodiscard]] const std::string& root() const { return root_; }

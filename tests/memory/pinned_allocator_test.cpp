@@ -53,7 +53,7 @@ TEST_CASE("an allocator takes pinned memory of its device, count times the size,
     CHECK(device.device_bytes() == 0);
     auto copy = numbers;
     copy.reserve(10);
-    CHECK(device.pinned_bytes() == 4080);  // a copy allocates from the same device
+    CHECK(device.pinned_bytes() == 4080);  // the copy uses the same device
   }
   CHECK(device.pinned_bytes() == 0);
   CHECK(device.bad_frees() == 0);

@@ -32,7 +32,7 @@ struct broken_device : ledger_device {
   }
 };
 
-/// A device that records the units that the slab passes.
+/// A device that records the units passed by the slab.
 struct slab_device : ledger_device {
   struct units {
     std::size_t taken = 1;

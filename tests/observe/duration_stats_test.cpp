@@ -65,16 +65,16 @@ TEST_CASE("a quantile that falls between two durations is the shorter one", "[ob
 TEST_CASE("ticks are times to the nearest nanosecond", "[observe]") {
   auto all = stats_of({2, 4});
   all.nanoseconds_per_tick = 0.4;
-  CHECK(all.total().count() == 2);      // 6 ticks are 2.4 ns
-  CHECK(all.longest().count() == 2);    // 4 ticks are 1.6 ns
-  CHECK(all.quantile(0).count() == 1);  // 2 ticks are 0.8 ns
+  CHECK(all.total().count() == 2);      // 6 ticks are 2.4 ns, rounded down
+  CHECK(all.longest().count() == 2);    // 4 ticks are 1.6 ns, rounded up
+  CHECK(all.quantile(0).count() == 1);  // 2 ticks are 0.8 ns, rounded up
 }
 
 TEST_CASE("quantiles are those of the sorted list, a sixteenth off at most", "[observe]") {
   std::vector<std::uint64_t> ticks;
   ps::sample_generator random{{7, 0}, 0};
   for (int i = 0; i < 10'000; ++i) {
-    // Durations from tens to ten millions, with each power of ten equally often.
+    // Durations are log-uniform between ten and ten million.
     const double power = ps::uniform(random, 1.0, 7.0);
     ticks.push_back(static_cast<std::uint64_t>(std::pow(10.0, power)));
   }

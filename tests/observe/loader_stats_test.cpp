@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The counts and times of a loader and a transfer while they run. A test of a wait holds the object
-// that is waited for. The test then polls until the wait is much longer than the times that must
-// not grow with it, on a machine of any speed.
+// Tests the statistics of a loader and a transfer while they run. To test a wait, a test blocks the
+// event that ends the wait. The test then polls until the wait is much longer than all other times,
+// so it does not depend on the speed of the machine.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -31,8 +31,8 @@ constexpr std::uint64_t sample_bytes = 8 * sizeof(float) + sizeof(std::uint64_t)
 
 auto says(const char* text) { return Catch::Matchers::Message(text); }
 
-/// Polls `stats` until `is_seen` returns true for it. Fails after a deadline that a passing test
-/// never reaches.
+/// Polls `stats` until `is_seen` accepts a snapshot. Fails at a deadline that a passing test never
+/// reaches.
 template <class Stats, class IsSeen>
 auto look_until(const Stats& stats, IsSeen is_seen) {
   const auto deadline = std::chrono::steady_clock::now() + 60s;
@@ -45,21 +45,22 @@ auto look_until(const Stats& stats, IsSeen is_seen) {
   }
 }
 
-/// Returns true if a growing time is ten times the others. The work of a thread on its way into a
-/// wait soon gets small compared with the wait. Work that continues during the wait does not.
+/// Returns true if `time` is at least ten times each of the others. Times of work before a wait
+/// soon become small compared with the wait, but times of work that continues during the wait do
+/// not.
 template <class... Others>
 bool dwarfs(const std::chrono::nanoseconds& time, const Others&... others) {
   return time >= 1ms && ((10 * others < time) && ...);
 }
 
-/// Lets two milliseconds of the steady clock pass. A time that grows during the call grows by more
+/// Waits for two milliseconds on the steady clock. A time that grows during the call grows by more
 /// than 1 ms.
 void let_time_pass() {
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < 2ms) std::this_thread::yield();
 }
 
-/// Four samples, each with one value, whose lengths take time to compute.
+/// Four single-value samples whose lengths are slow to compute.
 struct slow_to_open {
   using record_type = ps::record<ps::field<"values", float, ps::ragged>>;
   [[nodiscard]] static std::uint64_t size() { return 4; }
@@ -150,7 +151,7 @@ TEST_CASE("abandoned batches are counted as read, and neither as taken nor as re
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 4}};
   for (int turn = 0; turn < 65; ++turn) {
-    // A worker may have begun another batch while the previous range ended.
+    // A worker may have started another batch before the previous range ended.
     const std::uint64_t before = loader.stats().batches.count();
     for (auto& batch : loader.epoch(0)) {
       static_cast<void>(batch);
@@ -197,7 +198,7 @@ TEST_CASE("a consumer whose batch is being read waits for ready, and the reader 
           return dwarfs(seen.wait_for_ready.time, seen.wait_for_slot.time,
                         seen.wait_for_demand.time, seen.wait_for_opener.time, seen.step.busy);
         });
-    CHECK(during.wait_for_ready.count == 0);  // the wait in progress does not count yet
+    CHECK(during.wait_for_ready.count == 0);  // the wait in progress is not counted yet
     data.state->gate.store(0);
   }};
   for (auto& batch : loader.epoch(0)) {
@@ -213,7 +214,7 @@ TEST_CASE("workers without a slot wait for one, and the others for the opener", 
   auto range = loader.epoch(0);
   auto it = range.begin();
   REQUIRE(it != range.end());
-  // All slots are full or leased: one worker wants the next slot, and the other waits for that
+  // All slots are full or leased. One worker waits for the next slot, and the other waits for that
   // worker.
   const auto before = look_until([&] { return loader.stats(); },
                                  [](const ps::loader_stats& seen) {
@@ -302,7 +303,7 @@ TEST_CASE("without workers, orders and lengths do not count as the loop's body",
   for (auto& batch : loader.epochs(0, 2)) static_cast<void>(batch);
   const auto seen = loader.stats();
   CHECK(seen.step.batches == 2);
-  CHECK(seen.read.busy >= 18ms);  // two orders and eight lengths, as measured by two clocks
+  CHECK(seen.read.busy >= 18ms);  // two orders and eight lengths, measured with two clocks
   CHECK(seen.step.busy < seen.read.busy);
 }
 
@@ -346,7 +347,7 @@ TEST_CASE("a transfer's copies and waits are counted, with those of its loader",
   CHECK(all.step.batches == 22);
   CHECK(all.step.bytes == 206 * sample_bytes);
   CHECK(all.ahead.looks == 22);
-  CHECK(all.wait_for_copy.count == 0);  // a stream waits, not the consumer
+  CHECK(all.wait_for_copy.count == 0);  // the stream waits, not the consumer
   REQUIRE(all.loader.has_value());
   CHECK(all.loader->step.batches == 22);
   CHECK(all.loader->read.samples == 206);
@@ -468,7 +469,7 @@ TEST_CASE("workers report their processor usage", "[observe]") {
   for (auto& batch : inline_loader.epoch(0)) {
     if (batch.number() == 1000) break;
   }
-  CHECK(inline_loader.stats().processor == 0ns);  // the thread belongs to the program
+  CHECK(inline_loader.stats().processor == 0ns);  // the reading thread belongs to the program
 }
 
 TEST_CASE("statistics of different loaders can't be subtracted, nor later ones from earlier ones",
@@ -499,8 +500,8 @@ TEST_CASE("the slowest samples of a difference were read between the snapshots",
   before.read.slowest[0] = {5, 1000us};
   before.read.slowest[1] = {6, 500us};
   after.read.slowest[0] = {7, 2000us};
-  after.read.slowest[1] = {5, 1001us};  // the same read, timed by a better calibrated clock
-  after.read.slowest[2] = {6, 900us};   // the sample was read again, more slowly
+  after.read.slowest[1] = {5, 1001us};  // the same read after a better calibration of the clock
+  after.read.slowest[2] = {6, 900us};   // a second, slower read of the sample
   const auto between = (after - before).read.slowest;
   CHECK(between[0] == ps::slow_sample{7, 2000us});
   CHECK(between[1] == ps::slow_sample{6, 900us});
@@ -530,7 +531,7 @@ TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
   const auto more = (told - earlier).ahead;
   CHECK(std::array{more.samples, more.bytes, more.late, more.failed} ==
         std::array<std::uint64_t, 4>{4, 50, 4, 1});
-  // These are current values, so the result is not a difference.
+  // Unlike the other values, these are current values and not differences.
   CHECK((more.max_bytes == 100 && more.bytes_now == 30 && more.source_bytes == 400));
   const auto twice = (told + told).ahead;
   CHECK(std::array{twice.max_bytes, twice.samples, twice.bytes, twice.bytes_now, twice.late,

@@ -12,33 +12,33 @@
 
 namespace test {
 
-/// A loop that is simulated batch by batch. Workers share the oldest batch. There is a ring of host
-/// slots, a single copy at a time into a ring of device slots, and a body that is the step. Times
-/// are in milliseconds per batch.
+/// Simulates a loop batch by batch. Workers share the oldest unread batch, and a ring of host slots
+/// limits their lead. One copy at a time fills a ring of device slots. The loop body is the step.
+/// Times are in milliseconds per batch.
 struct played_loop {
-  double load = 1;       // a worker's time for a batch
-  double computing = 1;  // the share of it that needs a core
+  double load = 1;       // time of a single worker per batch
+  double computing = 1;  // fraction of this time that needs a core
   double copy = 1;
   double body = 1;
   std::size_t workers = 1;
   std::size_t cores = 16;
   std::size_t prefetch = 8;
   std::size_t depth = 3;
-  std::size_t slow_every = 0;  // in one of this many batches, a sample takes `slow` more; 0: never
+  std::size_t slow_every = 0;  // one in this many batches has a sample that takes `slow` longer; 0
+                               // means none
   double slow = 0;
-  double throttled = 0;      // share of the time in which the loop is throttled
-  bool tells_queues = true;  // true if the kernel reports run queues
-  double kept = 0;           // time from the end of the body to the end of a lease on another
-                             // thread
+  double throttled = 0;      // fraction of the time in which the loop is throttled
+  bool tells_queues = true;  // true if the kernel reports run-queue times
+  double kept = 0;           // time for which another thread keeps a lease after the loop body
 
   struct outcome {
-    double time = 0;  // per batch
+    double time = 0;  // time per batch
     penstock::transfer_stats stats;
   };
 
   [[nodiscard]] outcome play() const {
     constexpr std::size_t batches = 400;
-    // If more threads compute than there are cores, workers wait for a core and look busy.
+    // If more threads compute than there are cores, workers wait for a core and appear busy.
     const double read = std::max(load / static_cast<double>(workers),
                                  (load * computing + body) / static_cast<double>(cores));
 
@@ -47,18 +47,18 @@ struct played_loop {
     double for_batches = 0, for_copies = 0, for_leases = 0;
     std::uint64_t ahead = 0;
     std::size_t planned = 0, issued = 0;
-    const auto plan = [&](double until) {  // reads as far as the host slots allow
+    const auto plan = [&](double until) {  // schedules reads as far as the host slots allow
       while (planned < batches) {
         double begin = reader;
         if (planned > prefetch) {
           const std::size_t before = planned - prefetch - 1;
-          if (before >= issued) return;  // the copy out of its slot is not queued yet
+          if (before >= issued) return;  // the copy out of this slot is not queued yet
           begin = std::max(begin, copied[before]);
         }
         if (begin > until) return;
         const bool is_slow = slow_every != 0 && planned % slow_every == slow_every - 1;
-        complete[planned] = begin + read + (is_slow ? slow : 0);  // a single worker reads the
-                                                                  // slow sample
+        complete[planned] = begin + read + (is_slow ? slow : 0);  // one worker reads the slow
+                                                                  // sample
         reader = begin + read;                                    // the other workers continue
         ++planned;
       }

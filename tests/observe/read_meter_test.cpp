@@ -14,7 +14,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// A meter whose chunks of four samples take as many ticks as a test specifies, two per nanosecond.
+/// A meter for chunks of four samples that take as long as a test specifies. The clock has two
+/// ticks per nanosecond.
 struct metered {
   std::uint64_t now = 1'000'000;
   bool is_timed = false;
@@ -22,14 +23,14 @@ struct metered {
   std::array<std::uint64_t, 4> samples{10, 11, 12, 13};
 
   void pass(std::uint64_t nanoseconds) { now += 2 * nanoseconds; }
-  /// Begins a chunk of `batch`. Returns the clock that times it, or null.
+  /// Begins a chunk of `batch`. Returns the clock that times the chunk, or null.
   ps::detail::sample_clock* begin(std::uint64_t batch) {
     is_timed = meter.is_timed(batch);
     return is_timed ? meter.begin(samples.size(), now) : nullptr;
   }
   void end() { meter.end(samples, is_timed, now); }
 
-  /// Reads a chunk of `batch`, timing each sample separately. Each sample takes `each` nanoseconds.
+  /// Reads a chunk of `batch` and times each sample separately; a sample takes `each` nanoseconds.
   /// Returns true if the chunk was timed.
   bool read(std::uint64_t batch, std::uint64_t each) {
     auto* const times = begin(batch);
@@ -110,7 +111,7 @@ TEST_CASE("a thread is busy while it works and waits for nothing", "[observe]") 
   now += 20;
   watches.slot.start(now);
   now += 2'000;
-  CHECK(watches.busy(now) == 20);  // busy time does not grow during a wait
+  CHECK(watches.busy(now) == 20);  // the busy time does not grow during a wait
   watches.slot.stop(now);
   for (auto* const wait : {&watches.opener, &watches.inactive, &watches.demand, &watches.copy})
     run(*wait, 2'000);
@@ -135,10 +136,10 @@ TEST_CASE("a probe of a wait runs its stopwatch, and one without a stopwatch mea
     const ps::detail::wait_probe none{trace_stage::wait_for_copy, nullptr, clock, &trace};
     const std::uint64_t now = clock.now();
     CHECK(watch.read(now).count == 1);
-    CHECK(watch.read(now + 100).ticks >= 100);  // is running
+    CHECK(watch.read(now + 100).ticks >= 100);  // the stopwatch is running
   }
   const auto ticks = watch.read(clock.now()).ticks;
-  CHECK(watch.read(clock.now() + 100).ticks == ticks);  // is stopped
+  CHECK(watch.read(clock.now() + 100).ticks == ticks);  // the stopwatch has stopped
   trace.leave();
   std::vector<ps::detail::traced_event> events;
   trace.ring().copy_to(events);
@@ -151,7 +152,7 @@ TEST_CASE("samples that a dataset reads one by one have separate times", "[obser
   metered reads;
   auto* const times = reads.begin(0);
   REQUIRE(times != nullptr);
-  for (const std::size_t pass : {1U, 2U}) {  // first the dataset's read, then a map function
+  for (const std::size_t pass : {1U, 2U}) {  // first the dataset's own read, then a map function
     for (std::size_t i = 0; i < 4; ++i) {
       times->at(i, reads.now);
       reads.pass(100 * pass * (i + 1));

@@ -14,16 +14,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// Two clocks that advance only when a test moves them, and the calibration of their readings.
+/// Two clocks that advance only on request of a test, and the calibration between them.
 struct played_clock {
   explicit played_clock(ps::stats_clock kind = ps::stats_clock::tsc) : calibration(kind, now) {}
 
-  /// Advances both clocks by that many nanoseconds. A tick is half a nanosecond.
+  /// Advances both clocks by `time`. A tick is half a nanosecond.
   void pass(std::chrono::nanoseconds time) {
     now.steady += time;
     now.ticks += static_cast<std::uint64_t>(2 * time.count());
   }
-  /// Moves only the ticks, forward or backward.
+  /// Moves only the tick clock, forward or backward.
   void step(std::int64_t ticks) { now.ticks += static_cast<std::uint64_t>(ticks); }
   [[nodiscard]] auto look() { return calibration.add(now); }
 
@@ -48,7 +48,7 @@ TEST_CASE("after a second the length of a tick stays, so that no sum falls", "[o
   const double first = clock.look().nanoseconds_per_tick;
   for (int turn = 0; turn < 3; ++turn) {
     clock.pass(500ms);
-    clock.step(1000 * (turn - 1));  // as drifting clocks do
+    clock.step(1000 * (turn - 1));  // simulates clock drift
     CHECK(clock.look().nanoseconds_per_tick == first);
   }
 }
@@ -82,7 +82,7 @@ TEST_CASE("a change of the clock rate is reported", "[observe]") {
   clock.pass(100ms);
   CHECK_FALSE(clock.look().has_stepped);
   clock.pass(100ms);
-  clock.step(20'000'000);  // a tenth faster
+  clock.step(20'000'000);  // runs a tenth faster
   CHECK(clock.look().has_stepped);
 }
 
@@ -119,9 +119,9 @@ TEST_CASE("an ongoing wait counts up to the snapshot", "[observe]") {
   watch.start(100);
   CHECK(watch.read(150).count == 1);
   CHECK(watch.read(150).ticks == 50);
-  watch.start(120);  // is running already
+  watch.start(120);  // no effect, because the watch is already running
   watch.stop(160);
-  watch.stop(170);  // is stopped already
+  watch.stop(170);  // no effect, because the watch has already stopped
   CHECK(watch.read(900).count == 1);
   CHECK(watch.read(900).ticks == 60);
   watch.start(1000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The recorded events of the batches of a loop.
+// Tests the events that a trace records for each batch of a loop.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -31,14 +31,14 @@ namespace {
 
 using stage = ps::trace_stage;
 
-/// The events of a batch on all tracks.
+/// The events of one batch on all tracks.
 struct followed {
-  std::map<stage, int> times;              // the number of events of each stage
-  std::map<stage, std::uint64_t> samples;  // the number of samples of each stage
-  std::vector<std::string> leased_by;      // the tracks of its leases
+  std::map<stage, int> times;              // number of events per stage
+  std::map<stage, std::uint64_t> samples;  // number of samples per stage
+  std::vector<std::string> leased_by;      // tracks that record the leases of the batch
 };
 
-using position = std::pair<std::uint64_t, std::uint64_t>;  // epoch and batch
+using position = std::pair<std::uint64_t, std::uint64_t>;  // an epoch and a batch
 
 std::map<position, followed> by_batch(const ps::trace_snapshot& trace) {
   std::map<position, followed> all;
@@ -62,7 +62,7 @@ const ps::trace_track& track_of(const ps::trace_snapshot& trace, const std::stri
   return *found;
 }
 
-/// Returns the batches of a stage of a track, in the order of recording.
+/// Returns the batches for which a track has an event of stage `which`, in recording order.
 std::vector<std::uint64_t> batches_of(const ps::trace_track& track, stage which) {
   std::vector<std::uint64_t> all;
   for (const ps::trace_event& event : track.events) {
@@ -71,7 +71,7 @@ std::vector<std::uint64_t> batches_of(const ps::trace_track& track, stage which)
   return all;
 }
 
-/// Waits until `is_seen()` returns true. Fails after a deadline that a passing test never reaches.
+/// Waits until `is_seen()` returns true. Fails at a deadline that a passing test never reaches.
 template <class IsSeen>
 void look_until(IsSeen is_seen) {
   const auto deadline = std::chrono::steady_clock::now() + 60s;
@@ -79,7 +79,7 @@ void look_until(IsSeen is_seen) {
   CHECK(is_seen());
 }
 
-/// Atomics that call `then` before one load: the `due`-th load after `due` was set.
+/// Atomics that call `then` before a chosen load: the `due`-th load from now.
 struct interrupted_atomics {
   inline static std::size_t due = 0;
   inline static std::function<void()> then;
@@ -218,7 +218,7 @@ TEST_CASE("waits are recorded with the batch that they were for", "[observe][pro
   }};
   auto batch = range.begin();
   opens.join();
-  look_until([&] { return loader.stats().wait_for_slot.count == 1; });  // for batch 2
+  look_until([&] { return loader.stats().wait_for_slot.count == 1; });  // the wait for batch 2
   ++batch;
   look_until([&] { return loader.stats().read.samples == 30; });
   const auto trace = recorder.snapshot();
@@ -241,7 +241,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events.empty());
   writer.leave();
   writer.record_wait(stage::wait_for_opener, 30, 35);
-  writer.record_wait(stage::wait_for_opener, 36, 40);  // continues the wait after a check
+  writer.record_wait(stage::wait_for_opener, 36, 40);  // continues the same wait after a check
   writer.record_wait(stage::wait_for_slot, 50, 60);
   writer.work_on(third);
   writer.ring().copy_to(events);
@@ -252,8 +252,8 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   CHECK(events[1].batch == 3);
   CHECK(events[2].begin == 50);
   CHECK(events[2].epoch == 1);
-  // If there are more different waits than the buffer holds, the others are recorded without a
-  // batch.
+  // Further waits are recorded without a batch if there are more different waits than the buffer
+  // can hold.
   for (std::uint64_t i = 0; i < 6; ++i) {
     writer.record_wait(stage::wait_for_demand, 100 + i, 101 + i);
     writer.record_wait(stage::wait_for_slot, 100 + i, 101 + i);
@@ -261,7 +261,7 @@ TEST_CASE("a wait after which no batch comes is recorded without one", "[observe
   writer.work_on(third);
   writer.ring().copy_to(events);
   REQUIRE(events.size() == 3 + 12);
-  // A worker's waits are separate from its sleep while it is inactive.
+  // A worker records its waits separately from its sleep while inactive.
   writer.record_wait(stage::wait_for_opener, 200, 210);
   writer.record_wait(stage::wait_while_inactive, 210, 300);
   writer.record_wait(stage::wait_for_opener, 300, 310);
@@ -338,7 +338,8 @@ TEST_CASE("events overwritten during a copy leave no gap", "[observe]") {
     }
     CHECK(copy.size() == (load == 1 ? 6 : 4) - first);
   }
-  CHECK(firsts == std::set<std::uint64_t>{0, 2});  // none or both were overwritten
+  CHECK(firsts == std::set<std::uint64_t>{0, 2});  // both halves of a pair were overwritten, or
+                                                   // neither
 }
 
 TEST_CASE("every stage has its name in words", "[observe]") {
@@ -432,7 +433,8 @@ TEST_CASE("times of a trace are those of the steady clock", "[observe]") {
   CHECK(trace.taken >= before);
   CHECK(trace.taken <= std::chrono::steady_clock::now().time_since_epoch());
   if (trace.clock_has_stepped) return;
-  // If a thread loses its core between two clocks, the next snapshot compares the clocks again.
+  // A thread may be preempted between reading the two clocks. The next snapshot then compares the
+  // clocks again.
   look_until([&] {
     const auto seen = recorder.snapshot();
     return std::all_of(seen.tracks.begin(), seen.tracks.end(), [&](const auto& track) {

@@ -26,7 +26,7 @@ ps::loader_state some_state() {
           .order = 0x123456789abcdef0};
 }
 
-// The offset at which a text is rejected, and the message.
+// The offset at which parsing fails, and the message.
 struct refusal {
   std::size_t offset;
   std::string message;
@@ -142,5 +142,6 @@ TEST_CASE("different orders have different fingerprints", "[resume][promise:exac
   CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::shuffled{.seed = 2}, 1000));
   CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::sequential{}, 1000));
   CHECK(of(ps::sequential{}, 1000) != of(ps::sequential{}, 999));
-  CHECK(of(ps::sequential{}, 1) == of(ps::shuffled{.seed = 3}, 1));  // one sample has one order
+  CHECK(of(ps::sequential{}, 1) == of(ps::shuffled{.seed = 3}, 1));  // a single sample has only one
+                                                                     // order
 }

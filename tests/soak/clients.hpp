@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Random clients of a batcher. Some threads submit requests in every way, and some writes throw.
-// Other threads take batches, directly or through feeds that are left and created again, and share
-// them. The batcher ends at any time. Each request is served once, comes back once, or is refused.
+// Random clients of a batcher. Some threads submit requests in every possible way, and some of
+// their writes throw. Other threads consume batches, directly or through feeds that are left and
+// created again, and share them. The batcher ends at a random time. Each request is served once,
+// returned once, or refused.
 
 #include <algorithm>
 #include <array>
@@ -34,7 +35,7 @@ namespace ps = penstock;
 
 using request = ps::record<ps::field<"number", std::uint64_t>, ps::field<"values", float, 3>>;
 
-/// Counts of the events of a run, printed at its end.
+/// Counts the events of a run and prints them at its end.
 class came_to {
  public:
   void add(const std::string& what, std::uint64_t times = 1) {
@@ -55,13 +56,13 @@ inline came_to counted;
 
 struct clients_config {
   std::uint64_t clients = 1;
-  std::uint64_t requests = 0;  // number per client
+  std::uint64_t requests = 0;  // requests per client
   std::uint64_t takers = 1;
   bool by_feed = false;
-  bool on_stream = false;          // the feed has a stream
-  std::uint64_t throws_in = 0;     // one in this many writes throws, and is then repeated
-  std::uint64_t leaves_after = 0;  // batches that a taker takes; 0: until the end
-  int end = 0;                     // during submission: 0 nothing, 1 close, 2 abandon, 3 stop
+  bool on_stream = false;          // true if the feed has a stream
+  std::uint64_t throws_in = 0;     // one in this many writes throws and is then repeated
+  std::uint64_t leaves_after = 0;  // number of batches after which a consumer leaves; 0 means never
+  int end = 0;                     // action during submission: 0 none, 1 close, 2 abandon, 3 stop
   ps::batcher_options options;
   ps::transfer_options transfer;
 };
@@ -185,7 +186,7 @@ class clients {
                     (sizes.empty() ? batch.size() == tags.size()
                                    : batch.size() == *std::ranges::lower_bound(sizes, tags.size()));
     for (std::size_t i = 0; is_right && i < batch.size(); ++i) {
-      const std::uint64_t tag = i < tags.size() ? tags[i] : 0;  // the padding is zeros
+      const std::uint64_t tag = i < tags.size() ? tags[i] : 0;  // padding consists of zeros
       is_right = numbers(i) == tag;
       for (std::size_t k = 0; k < 3; ++k) {
         is_right = is_right && values(i, k) == static_cast<float>(tag);
@@ -194,7 +195,7 @@ class clients {
     if (!is_right) ++wrong_;
   }
   /// Counts the requests of a batch as served and checks the batch. May share the lease with
-  /// another thread that ends it.
+  /// another thread, which then releases the batch.
   template <class Batch>
   void serve(Batch&& batch, std::mt19937_64& random, std::vector<std::jthread>& others) {
     const std::vector<std::uint64_t> tags{batch.tags().begin(), batch.tags().end()};
@@ -227,7 +228,7 @@ class clients {
         serve(std::move(batch), random, others);
       }
     }
-    // The last taker ends the batcher, so that submitters do not wait for room forever.
+    // The last consumer ends the batcher, because submitters would otherwise wait for room forever.
     if (takers_left_.fetch_sub(1) == 1) random() % 2 == 0 ? requests.abandon() : requests.close();
   }
   void take_by_feeds(ps::batcher<request>& requests, const ps::cpu_device& device,
@@ -235,7 +236,7 @@ class clients {
     while (left != 0 && !requests.at_end()) {
       const auto stream = how_.on_stream ? std::optional{device.make_stream()} : std::nullopt;
       {
-        std::vector<std::jthread> own;  // the leases of these threads end before the stream
+        std::vector<std::jthread> own;  // the leases of these threads must end before the stream
         const auto loop = [&](auto feed) {
           std::uint64_t of_this = 1 + random() % 8;
           for (auto& batch : feed.epoch(0)) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs random configurations over ragged samples. They vary samplers, workers, chunks, prefetch,
-// hints, automatic values, retries, skips, substitutes, feeds with and without a transform, and
-// leases that threads share or get through a queue. Loops are left early, stopped, resumed, and
-// destroyed during a read. Tokens are generated, or read ahead through a cache that gets an access
-// plan. Each batch is compared with a batch that this program makes sample by sample, without the
-// library's loader. Between these runs, random clients use a batcher, and each of their requests
-// ends exactly once.
+// Runs loops with random configurations over ragged samples. A configuration selects the sampler,
+// workers, chunks, prefetch, hints, automatic values, retries, skips, substitutes and an optional
+// transform, and threads that share leases or receive them through a queue. Loops are left early,
+// stopped, resumed, and destroyed during a read. Tokens are generated, or read ahead through a
+// cache with an access plan. Each batch is compared with a batch that this program builds sample by
+// sample without the library's loader. Between these runs, random clients use a batcher, and each
+// request must end exactly once.
 //
-//   penstock_soak_flows ROUNDS [SEED]
+// penstock_soak_flows ROUNDS [SEED]
 //
-// Exits with 1 if a batch differs, and prints the configuration and the seed that repeats it.
+// Exits with 1 if a batch differs, and prints the configuration and the seed to repeat the run.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -60,11 +60,12 @@ struct config {
   std::uint64_t seed = 0;
   std::uint64_t order_seed = 0;
   std::uint64_t bad_in = 0;    // one in this many samples always fails
-  std::uint64_t flaky_in = 0;  // one in this many samples fails once in each loop
+  std::uint64_t flaky_in = 0;  // one in this many samples fails once per loop
   std::uint64_t told_most = 0;
   bool hints_throw = false;
-  bool is_stopped = false;                  // at any time, by another thread
-  std::optional<soak::shelf_config> shelf;  // the store of the tokens; empty: generated tokens
+  bool is_stopped = false;                  // another thread requests a stop at a random time
+  std::optional<soak::shelf_config> shelf;  // the store of the tokens; empty if tokens are
+                                            // generated
   int ranks = 1;
   int rank = 0;
   ps::loader_options options;
@@ -77,11 +78,11 @@ bool is_one(const config& how, std::uint64_t index, std::uint64_t what, std::uin
 using soak::first_token;
 using soak::tokens_of;
 
-/// Ragged samples from a store that gets hints and access plans. Some samples fail.
+/// Ragged samples from a store that receives hints and access plans. Some samples fail.
 struct texts {
   using record_type = text_record;
   const config* how;
-  const soak::shelf::blobs_type* blobs = nullptr;  // null: generated tokens
+  const soak::shelf::blobs_type* blobs = nullptr;  // null if tokens are generated
   std::shared_ptr<std::vector<std::atomic<bool>>> have_failed =
       std::make_shared<std::vector<std::atomic<bool>>>(static_cast<std::size_t>(how->samples));
 
@@ -122,8 +123,8 @@ struct texts {
   }
 
  private:
-  // Returns true once per sample, so that a retry always succeeds, no matter what the thread reads
-  // in between.
+  // Returns true once per sample. A retry therefore always succeeds, whatever the thread reads in
+  // between.
   [[nodiscard]] bool fails_now(std::uint64_t index) const {
     return !(*have_failed)[static_cast<std::size_t>(index)].exchange(true);
   }
@@ -138,7 +139,7 @@ struct expected {
   bool is_bad = false;
 };
 
-/// Returns the sample that is read in place of a bad sample, if there is one.
+/// Returns the sample that replaces a bad sample, if any.
 std::optional<std::uint64_t> substitute_of(const config& how, std::uint64_t index,
                                            std::uint64_t epoch) {
   if (how.options.faults.on_error.action != ps::error_action::replace || how.samples < 2) return {};
@@ -150,7 +151,7 @@ std::optional<std::uint64_t> substitute_of(const config& how, std::uint64_t inde
   return {};
 }
 
-/// Makes the expected batch at a position, sample by sample.
+/// Builds the expected batch at a position sample by sample.
 template <class Sampler>
 expected expect(const config& how, const Sampler& sampler, const ps::batch_position& at) {
   expected batch;
@@ -181,7 +182,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw mismatch(what);
 }
 
-/// Checks a batch of texts in memory that the host can read.
+/// Checks a batch of texts in host-readable memory.
 template <class View>
 void compare(const View& view, const expected& must) {
   const auto labels = ps::get<"label">(view);
@@ -198,7 +199,7 @@ void compare(const View& view, const expected& must) {
     for (const auto token : all) require(token == value++, "other tokens");
   }
 }
-/// Checks the output of a transform of a batch.
+/// Checks the output of the transform for a batch.
 template <class View>
 void compare_sums(const View& view, const expected& must) {
   require(view.size() == must.samples.size(), "another number of samples, transformed");
@@ -227,8 +228,8 @@ struct add_up {
   }
 };
 
-/// Threads that get leases through a queue and end them. The destructor closes the queue and waits
-/// until it is empty.
+/// Threads that receive leases through a queue and release them. The destructor closes the queue
+/// and waits until it is empty.
 template <class Lease>
 struct lane {
   template <class Work>
@@ -246,7 +247,7 @@ struct lane {
   std::vector<std::jthread> threads;
 };
 
-/// One flow of one configuration. Can be run once.
+/// One run of one configuration. An object can be used only once.
 template <class Sampler>
 class flow {
   using loader_type = ps::loader<texts, Sampler>;
@@ -262,7 +263,7 @@ class flow {
     if (how_.shelf) shelf.emplace(how_.samples, *how_.shelf);
     for (int loop = 0; loop < 3; ++loop) {
       auto options = how_.options;
-      if (loop > 0) {  // continues with other values of workers and prefetch
+      if (loop > 0) {  // continues with other numbers of workers and another prefetch
         options.workers = below(4);
         options.tuning.max_workers = ps::automatic;
         options.prefetch = below(5);
@@ -274,7 +275,8 @@ class flow {
         options.on_slots_exhausted = transfer.on_slots_exhausted = ps::exhausted_action::fail;
       }
       std::unique_ptr<const soak::shelf::blobs_type> blobs;
-      std::optional<std::jthread> visitor;  // reads while the loader reads, with false access plans
+      std::optional<std::jthread> visitor;  // a thread that reads from the store concurrently and
+                                            // sends false access plans
       if (shelf) {
         blobs = shelf->open(*how_.shelf);
         if (below(4) == 0) visitor.emplace([&, seed = random_()] { visit(*shelf, seed); });
@@ -282,7 +284,7 @@ class flow {
       std::stop_source stop;
       if (how_.is_stopped) options.stop = stop.get_token();
       const ps::cpu_device device;
-      const auto stream = device.make_stream();  // outlive the leases
+      const auto stream = device.make_stream();  // must outlive the leases
       const auto second = device.make_stream();
       auto loader = std::make_unique<loader_type>(texts{&how_, blobs.get()}, sampler_, options);
       std::optional<std::jthread> stopper;
@@ -292,10 +294,10 @@ class flow {
           stop.request_stop();
         });
       }
-      std::vector<std::jthread> others;  // hold shared leases, and may outlive the feed
+      std::vector<std::jthread> others;  // threads that hold shared leases and may outlive the feed
       const auto on_host = [](auto& batch, const expected& must) { compare(batch.view(), must); };
       const auto on_streams = [&second](auto& batch, const expected& must) {
-        // Usually checks in the stream, like a step. A synchronization rethrows its exception.
+        // Usually the check runs on the stream, like a step. Synchronizing rethrows its exception.
         const auto look = [view = batch.view(), own = std::make_shared<const expected>(must)] {
           compare(view, *own);
         };
@@ -369,7 +371,7 @@ class flow {
                                             : face.batches(next, ps::until_epoch{last});
     };
     using lease = std::remove_reference_t<decltype(*range().begin())>;
-    std::optional<lane<lease>> passed;  // passes leases to threads through a queue
+    std::optional<lane<lease>> passed;  // passes leases to other threads through a queue
     if (below(5) == 0) {
       passed.emplace(1 + below(2), [this, look](lease& batch) {
         look(batch, expect(how_, sampler_, {batch.epoch(), batch.number()}));
@@ -392,7 +394,7 @@ class flow {
           soak::counted.add("leases passed on");
           passed->queue.push(std::move(batch));
         } else if (others.size() < 3 && below(6) == 0) {
-          // Another thread holds a copy of the lease and ends it at any time.
+          // Another thread holds a copy of the lease and releases it at a random time.
           soak::counted.add("leases shared");
           auto shared = ps::share(std::move(batch));
           others.emplace_back([copy = shared, must, look, turns = below(200)]() mutable {
@@ -434,8 +436,8 @@ class flow {
     }
   }
 
-  /// Leaves a loop before its end. Destroys the loader or the feed while samples are read, before
-  /// or after its range. Leases keep their contents.
+  /// Leaves a loop before its end. Destroys the loader or feed while samples are read, either
+  /// before or after its range. Leases must keep their contents.
   template <class Face, class Look>
   void leave_in_the_middle(std::unique_ptr<Face> face, const ps::batch_position& next,
                            const Look& look) {
@@ -466,7 +468,7 @@ class flow {
     for (auto& [batch, must] : kept) look(batch, must);
   }
 
-  /// Reads random blobs through the cache, and gives the cache false access plans.
+  /// Reads random blobs through the cache and sends false access plans to the cache.
   void visit(const soak::shelf& shelf, std::uint64_t seed) {
     std::mt19937_64 random{seed};
     const auto& blobs = shelf.below().blobs();
@@ -513,8 +515,8 @@ class flow {
     require(stats.damaged == 0 && stats.disk_failures == 0, "files that nobody has touched");
   }
 
-  /// Returns true if the next batch has a bad sample. If batches come out of order, returns true if
-  /// any batch that could be next has a bad sample.
+  /// Returns true if the next batch has a bad sample. If delivery is unordered, returns true if any
+  /// possible next batch has a bad sample.
   [[nodiscard]] bool has_bad(const ps::batch_position& from, std::uint64_t last,
                              std::uint64_t batches) const {
     if (how_.options.in_order) return expect(how_, sampler_, from).is_bad;
@@ -567,7 +569,7 @@ config draw(std::mt19937_64& random) {
   }
   if (below(5) == 0) how.options.prefetch = ps::automatic;
   if (how.options.faults.on_error.retries == 0) how.flaky_in = 0;
-  if (below(4) == 0) {  // long enough for an automatic value to change
+  if (below(4) == 0) {  // enough rounds for an automatic value to change
     how.samples = 150 + below(100);
     how.options.batch_size = 1 + below(2);
   }
@@ -610,7 +612,7 @@ std::string describe(const config& how) {
                     : std::string{});
 }
 
-/// Samples of a fixed length. Other samples replace samples that cannot be read.
+/// A dataset of samples with a fixed length, for which bad samples can be replaced.
 struct numbers {
   using record_type =
       ps::record<ps::field<"label", std::uint64_t>, ps::field<"bits", std::uint32_t>>;

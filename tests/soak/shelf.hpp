@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The storage of the tokens of random flows: blobs in the objects of a store that sometimes fails,
-// below a cache.
+// The storage for the tokens of random runs: blobs in the objects of an unreliable store, behind a
+// cache.
 
 #include <atomic>
 #include <cstddef>
@@ -24,15 +24,15 @@
 
 namespace soak {
 
-/// Returns the number of tokens of a sample. Its tokens count up from `first_token(index)`.
+/// Returns the number of tokens of a sample. The tokens count up from `first_token(index)`.
 inline std::size_t tokens_of(std::uint64_t index) { return index * 7 % 11; }
 inline std::uint16_t first_token(std::uint64_t index) {
   return static_cast<std::uint16_t>(index * 100);
 }
 
-/// A store whose objects hold the tokens of sixteen samples each. If `fails_in` is not 0, one in
-/// `fails_in` calls throws, except on a thread that reads a sample. So every sample can be read,
-/// even if another thread has failed to read it ahead.
+/// A store in which each object holds the tokens of sixteen samples. If `fails_in` is not 0, one in
+/// `fails_in` calls throws, except on a thread that reads a sample. A sample can therefore always
+/// be read, even after another thread has failed to prefetch it.
 class token_store {
  public:
   static constexpr std::uint64_t samples_each = 16;
@@ -49,7 +49,7 @@ class token_store {
     }
   }
 
-  /// The location of each sample.
+  /// Returns the location of each sample.
   [[nodiscard]] const std::vector<penstock::stored_blob>& blobs() const { return blobs_; }
 
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
@@ -88,7 +88,7 @@ class token_store {
   std::vector<penstock::stored_blob> blobs_;
 };
 
-/// The random options of a shelf.
+/// Random options of a shelf.
 struct shelf_config {
   std::uint64_t fails_in = 0;
   bool has_folder = false;
@@ -96,7 +96,7 @@ struct shelf_config {
   penstock::stored_blobs_options blobs;
 };
 
-/// The store and the cache above it. They outlive several loaders.
+/// The store and the cache in front of it. A shelf outlives several loaders.
 class shelf {
  public:
   using cache_type = penstock::cached_store<penstock::detail::kept_store<const token_store&>>;
@@ -110,7 +110,7 @@ class shelf {
 
   [[nodiscard]] const cache_type& cache() const { return *cache_; }
   [[nodiscard]] const token_store& below() const { return below_; }
-  /// Returns the blobs of the store, for one loader.
+  /// Returns a view of the store's blobs for one loader.
   [[nodiscard]] std::unique_ptr<const blobs_type> open(const shelf_config& how) const {
     return std::make_unique<const blobs_type>(*cache_, below_.blobs(), how.blobs);
   }
@@ -121,14 +121,15 @@ class shelf {
   std::unique_ptr<const cache_type> cache_;
 };
 
-/// Reads the tokens of a sample into `out`. Returns false if their number is not the size of `out`.
+/// Reads the tokens of a sample into `out`. Returns false if the number of tokens differs from the
+/// size of `out`.
 inline bool read_tokens(const shelf::blobs_type& from, std::uint64_t index,
                         std::span<std::uint16_t> out) {
   struct reading {
     reading() { token_store::reads_a_sample() = true; }
     ~reading() { token_store::reads_a_sample() = false; }
   } const scope;
-  thread_local penstock::blob_buffer buffer;  // may hold a block of a destroyed cache
+  thread_local penstock::blob_buffer buffer;  // may refer to a block of a destroyed cache
   const auto bytes = from.bytes(index, buffer);
   if (bytes.size() != 2 * out.size()) return false;
   if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());

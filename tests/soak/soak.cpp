@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Creates, uses, leaves and destroys loaders and feeds in random setups, for ROUNDS rounds. After
-// each round, none of their resources may remain.
+// Creates, uses, leaves and destroys loaders and feeds in random configurations for ROUNDS rounds.
+// No resource may remain after a round.
 //
-//   penstock_soak ROUNDS [SEED]
+// penstock_soak ROUNDS [SEED]
 //
 // Exits with 1 if a batch is wrong, if a thread or a descriptor remains, or if memory grows
 // steadily.
@@ -37,12 +37,12 @@ std::size_t entries_of(const char* folder) {
   const std::filesystem::directory_iterator all{folder};
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
-// Both counts include the descriptor or the thread that reads the folder.
+// Both counts include the descriptor or the thread that lists the folder.
 std::size_t descriptors() { return entries_of("/proc/self/fd"); }
 std::size_t threads() { return entries_of("/proc/self/task"); }
 
-/// Waits until there are at most `count` threads. A joined thread may remain listed for a moment.
-/// Returns false after 30 seconds.
+/// Waits until at most `count` threads exist, because a joined thread may remain listed for a
+/// moment. Returns false after 30 seconds.
 bool threads_become(std::size_t count) {
   const auto deadline = clock_type::now() + std::chrono::seconds{30};
   while (threads() > count) {
@@ -52,22 +52,23 @@ bool threads_become(std::size_t count) {
   return true;
 }
 
-/// Starts this program again without glibc's thread caches. The caches count as memory in use and
-/// fill over thousands of rounds, which looks like growth. Returns if they are already disabled, or
-/// if the program cannot be started again.
+/// Restarts this program without glibc's per-thread caches. These caches count as used memory and
+/// fill over thousands of rounds, which looks like growth. Returns if the caches are already
+/// disabled, or if the restart fails.
 void run_without_thread_caches(char** argv) {
   constexpr const char* name = "GLIBC_TUNABLES";
-  if (std::getenv(name) != nullptr) return;  // already set, by this function or by the user
+  if (std::getenv(name) != nullptr) return;  // already set by this function or by the user
   if (::setenv(name, "glibc.malloc.tcache_count=0", 1) == 0) ::execv("/proc/self/exe", argv);
 }
 
-/// Returns the bytes of the heap in use, over all arenas.
+/// Returns the number of heap bytes in use, over all arenas.
 std::size_t heap_bytes() {
   const auto heap = ::mallinfo2();
   return heap.uordblks + heap.hblkhd;
 }
 
-/// Returns the resident bytes of the process. Slabs are mapped outside the heap.
+/// Returns the resident memory of the process in bytes. The value includes slabs, which are mapped
+/// outside the heap.
 std::size_t resident_bytes() {
   std::ifstream file{"/proc/self/statm"};
   std::size_t all = 0;
@@ -76,16 +77,16 @@ std::size_t resident_bytes() {
   return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// A measured value over the run, without the first tenth. Keeps the minimum of each fifth. The
-/// value grows steadily if each minimum is above the previous minimum, and the last minimum exceeds
-/// the first by more than the allowed amount. So memory that a cache takes once or returns is not
-/// growth. Allocates no memory.
+/// A measurement over the whole run, except the first tenth. Stores the minimum of each fifth. The
+/// value grows steadily if each minimum exceeds the previous minimum, and the last exceeds the
+/// first by more than a tolerance. Memory that a cache allocates once, or frees again, therefore
+/// does not count as growth. This class allocates no memory.
 class figure {
  public:
   figure(const char* name, std::size_t allowed) : name_(name), allowed_(allowed) {
     min_.fill((std::numeric_limits<std::size_t>::max)());
   }
-  /// Adds a value at the time when `share` of the run is over, in [0, 1).
+  /// Adds a value that was measured when `share` of the run, in [0, 1), was complete.
   void add(double share, std::size_t value) {
     if (share < 0.1) return;
     const auto part = static_cast<std::size_t>((share - 0.1) / 0.9 * static_cast<double>(parts));

@@ -105,7 +105,7 @@ TEMPLATE_TEST_CASE("a quiet push wakes no consumer until wake_poppers", "[load]"
   queue.wake_poppers();
   consumer.join();
   CHECK(got == 5);
-  // A consumer that is awake sees a ticket that was pushed without a wake-up.
+  // A consumer that is awake finds a ticket even without a wake-up.
   CHECK(queue.try_push_quietly(6));
   CHECK(queue.pop() == 6);
   CHECK(queue.try_push_quietly(7));
@@ -139,7 +139,7 @@ TEST_CASE("one producer and one consumer that sometimes sleep miss no ticket", "
     while (const auto got = there.pop()) back.push(*got);
     back.close();
   }};
-  // In bursts, so that each side sometimes finds the other side asleep.
+  // Pushes in bursts, so that each side sometimes finds the other side asleep.
   std::uint64_t next = 0;
   bool all = true;
   for (std::uint64_t sent = 0; sent < tickets;) {
@@ -221,8 +221,8 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
     givers.emplace_back([&, p] {
       for (std::uint32_t i = 0; i < each; ++i) {
         queue.push(p * each + i);
-        // Tickets are counted after their push and uncounted after their pop. So the count exceeds
-        // the size of the queue only by tickets that were popped and not yet uncounted.
+        // The count is incremented after a push and decremented after a pop. It exceeds the queue
+        // size only by tickets that were popped but not yet subtracted.
         const std::size_t now = ++inside;
         for (std::size_t max = max_inside; now > max && now < producers * each;) {
           if (max_inside.compare_exchange_weak(max, now)) break;
@@ -249,7 +249,7 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
   for (const auto& times : seen) once += times == 1;
   CHECK(once == producers * each);
   CHECK(out_of_order == 0);
-  // Each consumer may have popped one ticket that it has not uncounted yet.
+  // Each consumer may have popped one ticket without having subtracted it yet.
   CHECK(max_inside <= capacity + consumers);
   CHECK(inside == 0);
 }
@@ -258,7 +258,7 @@ TEMPLATE_TEST_CASE("writes before a push are visible after its pop", "[load]",
                    ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   constexpr std::uint32_t slots = 4;
   constexpr std::uint32_t rounds = 10'000;
-  std::array<std::uint64_t, slots> memory{};  // not atomic: the tickets order all access
+  std::array<std::uint64_t, slots> memory{};  // not atomic, because the tickets order all accesses
   ps::batch_queue<std::uint32_t, TestType> free{slots};
   ps::batch_queue<std::uint32_t, TestType> full{slots};
   for (std::uint32_t i = 0; i < slots; ++i) CHECK(free.try_push(i));
@@ -287,7 +287,7 @@ TEMPLATE_TEST_CASE("a timed pop or push returns ready, closed or timeout",
   ps::batch_queue<int, TestType> queue{1};
   const auto end = std::chrono::steady_clock::now() + 1ms;
   const auto none = queue.pop_until(end);
-  CHECK(std::chrono::steady_clock::now() >= end);  // the call has waited
+  CHECK(std::chrono::steady_clock::now() >= end);  // the call has waited until the deadline
   CHECK_FALSE(none);
   CHECK(none.timed_out());
   CHECK_FALSE(none.closed());
@@ -345,7 +345,7 @@ TEST_CASE("consumers that give up lose no ticket and take no wake-up from others
   std::atomic<std::uint32_t> popped{0};
   std::vector<std::thread> takers;
   for (int i = 0; i < 2; ++i) {
-    takers.emplace_back([&] {  // often the deadline passes before the next ticket
+    takers.emplace_back([&] {  // the deadline often passes before the next ticket
       for (auto got = queue.pop_for(1us); !got.closed(); got = queue.pop_for(1us)) {
         if (got) ++popped;
       }

@@ -15,7 +15,7 @@ using namespace penstock::detail;
 
 namespace {
 
-/// A kernel that was built for `cores` cores. The thread may run only on the last core.
+/// A simulated kernel for `cores` cores. The calling thread may run only on the last core.
 struct kernel_of {
   std::size_t cores;
   int refuses_with = 0;
@@ -42,7 +42,7 @@ TEST_CASE("the cores of a node are those of its file", "[threads]") {
   CHECK(cpus_of_node(root, 1) == std::nullopt);  // a node with memory only
   CHECK(cpus_of_node(root, 2) == std::nullopt);
   CHECK(cpus_of_node(root, 3) == std::nullopt);
-  CHECK(cpus_of_node(root, 4) == std::nullopt);  // no such file
+  CHECK(cpus_of_node(root, 4) == std::nullopt);  // the file does not exist
   CHECK(cpus_of_node(root, -1) == std::nullopt);
   CHECK(cpus_of_node(files.root() + "/nowhere", 0) == std::nullopt);
 }
@@ -69,7 +69,7 @@ TEST_CASE("a bound thread runs on those cores only, and other threads are unchan
     bound = affinity_of_this_thread();
   }}.join();
   CHECK(affinity_of_this_thread() == before);
-  CHECK(bind_this_thread(cpu_bits{ps::cpu_list{}}) != 0);  // a thread cannot run on no core
+  CHECK(bind_this_thread(cpu_bits{ps::cpu_list{}}) != 0);  // an empty list of cores is invalid
   if (refused != 0) {
     WARN("not tested: threads can't be bound here");
     CHECK(bound == before);

@@ -17,7 +17,7 @@ TEST_CASE("any duration becomes a deadline, or the latest one if it is too long"
   CHECK(deadline_in(milliseconds{2}, then) == then + milliseconds{2});
   CHECK(deadline_in(duration<double>{0.5}, then) == then + milliseconds{500});
   CHECK(deadline_in(duration<double, std::nano>{0.1}, then) ==
-        then + nanoseconds{1});  // not earlier
+        then + nanoseconds{1});  // rounded up, never earlier
   CHECK(deadline_in(duration<std::int64_t, std::pico>{1001}, then) == then + nanoseconds{2});
   CHECK(deadline_in(seconds{0}, then) == then);
   CHECK(deadline_in(hours::min(), then) == then);
@@ -37,5 +37,5 @@ TEST_CASE("a timed sleep ends at its deadline or with the value", "[threads]") {
   CHECK_FALSE(word.wait_until(1, std::memory_order_acquire, end));
   CHECK(std::chrono::steady_clock::now() >= end);
   CHECK(word.wait_until(0, std::memory_order_acquire, end));
-  CHECK_FALSE(word.wait_until(1, std::memory_order_acquire, {}));  // a deadline long ago
+  CHECK_FALSE(word.wait_until(1, std::memory_order_acquire, {}));  // a deadline in the past
 }

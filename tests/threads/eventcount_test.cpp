@@ -14,7 +14,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Atomics on which threads can wait only through `word`, which calls the kernel each time.
+/// Atomics on which threads can wait only through `word`, which makes a system call for each wait.
 struct no_library_waits : sleepy_atomics {
   template <class T>
   struct atomic : std::atomic<T> {
@@ -38,6 +38,6 @@ TEST_CASE("threads sleep on an eventcount in the kernel, and not in the standard
   changed.notify();
   waiter.join();
   CHECK(sleepy_atomics::wakes == 1);
-  changed.notify();  // no thread waits any more
+  changed.notify();  // no thread is waiting any more
   CHECK(sleepy_atomics::wakes == 1);
 }

@@ -10,7 +10,7 @@ namespace ps = penstock;
 
 namespace {
 
-// Volatile, so that the arithmetic runs in the current mode.
+// The variable is volatile, so that the arithmetic runs in the current mode.
 float quarter(float value) {
   volatile float held = value;
   held = held * 0.25F;
@@ -19,8 +19,8 @@ float quarter(float value) {
 
 constexpr float smallest_normal = 1.17549435e-38F;
 
-// Tests the class without volatile, so that the compiler optimizes. The functions know neither the
-// values nor the caller's memory.
+// Functions without volatile variables, so that the compiler may optimize them. They are not
+// inlined, so that the compiler knows neither the values nor the caller's memory.
 [[gnu::noinline]] float product(float a, float b) { return a * b; }
 [[gnu::noinline]] float flushed_product(float a, float b) {
   const ps::scoped_flush_to_zero flushed;

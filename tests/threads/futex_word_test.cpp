@@ -13,7 +13,8 @@ using penstock::detail::futex_word;
 
 namespace {
 
-/// Threads that wait until a word is not 0. The constructor returns when all of them sleep.
+/// Threads that wait until a word differs from 0. The constructor returns when all threads are
+/// asleep.
 struct sleepers {
   explicit sleepers(std::size_t count) : numbers(count) {
     for (auto& number : numbers) {
@@ -23,7 +24,7 @@ struct sleepers {
         ++awake;
       });
     }
-    // Waits twice, because under an emulator such as qemu a thread may first sleep on a lock.
+    // Checks twice, because under an emulator such as qemu a thread may first sleep on a lock.
     for (int time = 0; time < 2; ++time) {
       for (auto& number : numbers) {
         while (number == 0) std::this_thread::yield();
@@ -52,7 +53,7 @@ TEST_CASE("a wait for a value that already differs does not sleep", "[core]") {
 TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
   sleepers all{3};
   all.word.store(1);
-  CHECK(all.awake == 0);  // a new value alone wakes no thread
+  CHECK(all.awake == 0);  // a new value without a notification wakes no thread
   all.word.notify(1);
   while (all.awake < 1) std::this_thread::yield();
   SECTION("then the others at once") { all.word.notify_all(); }
@@ -66,12 +67,12 @@ TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
 TEST_CASE("one call wakes the given number of sleepers", "[core]") {
   sleepers all{3};
   all.word.store(1);
-  all.word.notify(0);  // a count of 0 would wake one thread in the kernel
+  all.word.notify(0);  // the kernel would wake one thread for a count of 0
   all.word.notify(2);
   while (all.awake < 2) std::this_thread::yield();
   for (int turn = 0; turn < 100; ++turn) std::this_thread::yield();
   CHECK(all.awake == 2);
-  all.word.notify(~std::uint32_t{0});  // more than the kernel's int can hold
+  all.word.notify(~std::uint32_t{0});  // more than an int of the kernel can hold
   while (all.awake < 3) std::this_thread::yield();
 }
 

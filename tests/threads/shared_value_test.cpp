@@ -13,14 +13,14 @@ namespace ps = penstock;
 
 namespace {
 
-/// Two words that always hold the same number.
+/// Two words that always have equal values.
 struct pair {
   std::uint64_t first = 1;
   std::uint64_t second = 1;
   friend bool operator==(const pair&, const pair&) = default;
 };
 
-/// Atomics that can stop a thread inside a call, and that count retries.
+/// Atomics that can stop a thread inside a call and that count retries.
 struct yielding_atomics : parking_atomics {
   static inline std::atomic<std::uint32_t> yields{0};
   static void yield() noexcept {

@@ -24,7 +24,7 @@ TEST_CASE("the usage of a thread is read by the thread itself, at a limited rate
   usage.look(99, apart);
   CHECK(usage.processor().count() == 0);
   std::uint64_t now = 100;
-  // The time grows in steps, because the kernel counts in microseconds or in ticks.
+  // Repeats the call, because the kernel counts processor time in microseconds or ticks.
   while (usage.processor().count() == 0) usage.look(now += apart, apart);
   const auto before = usage.processor();
   const std::vector<char> touched(std::size_t{64} << 20, 1);
@@ -43,13 +43,13 @@ TEST_CASE("the run-queue time of a thread equals the kernel's value", "[threads]
   const auto waited = [&] {
     return penstock::detail::run_queue_time_of(77, root.path("").c_str()).count();
   };
-  CHECK(waited() == 0);  // no file: the kernel does not report the time
+  CHECK(waited() == 0);  // without the file, the kernel does not report the time
   std::ofstream{task / "schedstat"} << "4711 1234567 9\n";
   CHECK(waited() == 1'234'567);
   std::ofstream{task / "schedstat"} << "none\n";
   CHECK(waited() == 0);
-  // The time counts only the thread that called `look`. Both values are 0 if the kernel reports
-  // nothing.
+  // Returns the run-queue time of the calling thread only. Both values are 0 if the kernel does not
+  // report the time.
   const auto own = [] {
     std::ifstream file{"/proc/thread-self/schedstat"};
     std::int64_t running = 0;
@@ -71,7 +71,8 @@ TEST_CASE("time on the run queue is counted between start and stop only", "[thre
   const auto own = [] {
     return penstock::detail::run_queue_time_of(static_cast<std::uint64_t>(::syscall(SYS_gettid)));
   };
-  // Keeps the cores busy until the kernel has preempted this thread, which adds a little time.
+  // Keeps the cores busy until the kernel has preempted this thread, which increases its run-queue
+  // time slightly.
   const auto queue_for_a_while = [&](std::chrono::nanoseconds base) {
     std::vector<std::thread> rivals;
     std::atomic<bool> done{false};
@@ -86,13 +87,13 @@ TEST_CASE("time on the run queue is counted between start and stop only", "[thre
     return own() != base;
   };
   if (!queue_for_a_while(own())) return;  // the kernel does not report the time
-  CHECK(watch.read().count() == 0);       // time before the start does not count
+  CHECK(watch.read().count() == 0);       // time before the start is not counted
   const auto before = own();
   watch.start();
   REQUIRE(queue_for_a_while(own()));
   const auto going = watch.read();
   CHECK(going.count() > 0);
-  watch.start();  // no effect, because the watch runs already
+  watch.start();  // no effect, because the watch is already running
   watch.stop();
   const auto after = own();
   CHECK(watch.read() >= going);
@@ -100,7 +101,7 @@ TEST_CASE("time on the run queue is counted between start and stop only", "[thre
   const auto counted = watch.read();
   queue_for_a_while(own());
   CHECK(watch.read() == counted);
-  // Another thread may take over the watch. After that thread has ended, the time does not grow.
+  // Another thread may take over the watch. The time stops growing when that thread ends.
   std::thread{[&watch] { watch.start(); }}.join();
   CHECK(watch.read() == counted);
   watch.stop();

@@ -24,18 +24,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Changes a ring, in which no thread pushes or pops, as if `tickets` tickets had passed through
-/// it.
+/// Advances an idle ring as if `tickets` tickets had passed through it.
 struct ticket_ring_access {
   template <class Ring>
   static void pass(Ring& ring, std::uint64_t tickets) {
-    REQUIRE((tickets & ring.mask_) == 0);  // only whole laps, so that entries keep their places
+    REQUIRE((tickets & ring.mask_) == 0);  // advances by whole laps, so that cell indices stay the
+                                           // same
     const auto move = [tickets](auto& word) {
       word.store(word.load(std::memory_order_relaxed) + tickets, std::memory_order_relaxed);
     };
     const std::uint64_t head = ring.head_.value.load(std::memory_order_relaxed);
     for (auto& entry : ring.entries_) move(entry.word);
-    for (auto& cell : ring.free_from_) {  // skips a cell that a parked push holds
+    for (auto& cell : ring.free_from_) {  // skips a cell that a parked push occupies
       const std::uint64_t from = cell.load(std::memory_order_relaxed);
       if (static_cast<std::int64_t>(from - head) < std::int64_t{1} << 60) move(cell);
     }
@@ -61,7 +61,7 @@ struct sized {
   std::array<T, 64 / sizeof(T)> all;
 };
 
-// A ticket of the size of T whose bytes are all equal.
+// Returns a ticket of type T whose bytes are all equal.
 template <class T>
 T made_of(std::uint64_t number) {
   T made{};
@@ -84,13 +84,13 @@ struct three_words {
   std::array<std::uint32_t, 5> all;
 };
 
-// The first position: 0, just below 2^32, or just below 2^64.
+// Returns the first position: 0, just below 2^32, or just below 2^64.
 std::uint64_t first_position() {
   return GENERATE(std::uint64_t{0}, (std::uint64_t{1} << 32) - 70, ~std::uint64_t{0} - 70);
 }
 
-// Checks the tickets that come out of a ring while a thread is parked in it. The test's own tickets
-// must come in order, none lost or duplicated. The ticket of the parked thread comes at most once.
+// Checks the tickets from a ring in which a thread is parked. Tickets of the test must arrive in
+// order, without loss or duplication. The ticket of the parked thread arrives at most once.
 class bookkeeping {
  public:
   static constexpr std::uint64_t of_parked = ~std::uint64_t{0};
@@ -114,7 +114,7 @@ class bookkeeping {
     } else if (got == next_) {
       ++next_;
     } else if (!skipped_ && got == next_ + 1) {
-      skipped_ = next_;  // a parked pop may have taken it
+      skipped_ = next_;  // a parked pop may hold the missing ticket
       next_ += 2;
     } else if (skipped_ == got) {
       skipped_.reset();
@@ -137,9 +137,9 @@ class bookkeeping {
 
 constexpr std::size_t small = 5;
 
-// Uses a ring while a thread is parked at one of its steps. The ring works and holds exactly its
-// capacity. `turns` tickets pass through it, a multiple of the range of a counter of 16, 32 or 48
-// bits.
+// Uses a ring while a thread is parked in one of its calls, and checks that the ring holds exactly
+// its capacity. `turns` tickets pass through the ring, a multiple of the range of a 16, 32 or 48
+// bit counter.
 void use(ring& of, bookkeeping& book, std::uint64_t turns) {
   bool all = true;
   constexpr std::uint64_t max_by_hand = 3 * 65'536;
@@ -245,7 +245,7 @@ TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes o
     use(tickets, book, 1);
     CHECK(book.is_complete());
   }
-  CHECK(step > 8);  // the push was parked at many steps
+  CHECK(step > 8);  // parked the push at many different steps
 }
 
 TEST_CASE("a thread parked inside a pop blocks no other and gets its own ticket",
@@ -264,7 +264,7 @@ TEST_CASE("a thread parked inside a pop blocks no other and gets its own ticket"
     parked_thread popping{step, [&] { is_out = tickets.try_pop(got); }};
     has_stopped = popping.has_stopped();
     use(tickets, book, turns);
-    CHECK(book.push());  // a ticket to take, if it has none yet
+    CHECK(book.push());  // provides a ticket if the pop has none yet
     popping.finish();
     if (is_out) book.note(got);
     while (book.pop()) {
@@ -279,17 +279,17 @@ TEST_CASE("a thread parked inside a pop blocks no other and gets its own ticket"
 
 TEST_CASE("with as many producers parked in a push as there are spare cells, no place is lost",
           "[load]") {
-  // A capacity of 64 has exactly as many cells as both need. A capacity of 127 has more.
+  // With a capacity of 64 the ring has exactly the required number of cells; with 127 it has more.
   static_assert(ring::spare == 64);
   const auto capacity = GENERATE(std::size_t{64}, std::size_t{127});
   const std::size_t cells = std::bit_ceil(capacity + ring::spare);
-  constexpr std::uint64_t before_filling = 7;  // the step at which a push holds a cell
+  constexpr std::uint64_t before_filling = 7;  // the step at which a push occupies a cell
   const std::size_t standing = GENERATE(std::size_t{ring::spare}, std::size_t{ring::spare + 1});
   ring tickets{capacity};
   std::vector<std::unique_ptr<parked_thread>> producers;
   for (std::size_t i = 0; i < standing; ++i) {
     const auto push = [&tickets] { tickets.try_push(1); };
-    // Each further producer first checks the cells of the earlier producers, which are held.
+    // Each further producer first checks the cells that the earlier producers occupy.
     producers.push_back(std::make_unique<parked_thread>(before_filling + i, push));
     REQUIRE(producers.back()->has_stopped());
   }

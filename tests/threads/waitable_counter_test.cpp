@@ -48,7 +48,7 @@ TEST_CASE("a waiter spins and yields a bounded number of times, then sleeps unti
   sleepy_atomics::wait_for_sleeps(1);
   CHECK(sleepy_atomics::pauses == 32);
   CHECK(sleepy_atomics::yields == 8);
-  word.store(1);  // not the value that it waits for
+  word.store(1);  // not the expected value
   word.store(2);
   waiter.join();
   CHECK(sleepy_atomics::wakes >= 1);
@@ -72,7 +72,7 @@ TEST_CASE("a write makes no system call while no thread sleeps", "[core]") {
   word.store(1);
   word.advance();
   CHECK(sleepy_atomics::wakes == 0);
-  // A write makes no system call after a sleeper has woken either.
+  // A write makes no system call after a sleeping thread has woken, either.
   std::thread waiter{[&] { word.wait([](std::uint32_t now) { return now == 3; }); }};
   sleepy_atomics::wait_for_sleeps(1);
   word.store(3);
@@ -127,13 +127,13 @@ TEST_CASE("a step wakes the requested number of waiters, and the others keep sle
   word.advance_waking(0);
   CHECK(sleepy_atomics::wakes == 0);
   word.advance_waking(2);
-  CHECK(sleepy_atomics::wakes == 1);  // one system call
-  waiters[0].join();                  // the threads that fell asleep first
+  CHECK(sleepy_atomics::wakes == 1);  // a single system call
+  waiters[0].join();                  // wakes the threads that fell asleep first
   waiters[1].join();
   CHECK(woken == 2);
   CHECK(word.load() == 2);
   word.advance_waking(3);
-  CHECK(sleepy_atomics::wakes == 2);  // all threads, by one system call
+  CHECK(sleepy_atomics::wakes == 2);  // a second system call wakes all other threads
   for (std::size_t i = 2; i < waiters.size(); ++i) waiters[i].join();
   word.advance_waking(1);  // no thread sleeps
   CHECK(sleepy_atomics::wakes == 2);
@@ -156,7 +156,7 @@ TEST_CASE("writes before a store are visible to its waiters, and no wake-up is l
           "[core][promise:race-free-6]") {
   ps::detail::waitable_counter ping;
   ps::detail::waitable_counter pong;
-  std::uint32_t message = 0;  // not atomic: the counters order it
+  std::uint32_t message = 0;  // not atomic, because the counters order the accesses
   constexpr std::uint32_t rounds = 20'000;
   std::thread other{[&] {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
@@ -192,7 +192,7 @@ TEST_CASE("an eventcount's waiter polls a bounded number of times, then sleeps u
   CHECK(sleepy_atomics::pauses == 48);
   CHECK(sleepy_atomics::yields == 12);
   CHECK(looks == 15);
-  value = 1;  // not the value that it waits for
+  value = 1;  // not the expected value
   eventcount.notify();
   sleepy_atomics::wait_for_sleeps(2);
   value = 2;
@@ -234,7 +234,7 @@ TEST_CASE("an announced change wakes no thread until requested", "[core]") {
   eventcount.wake();
   waiter.join();
   CHECK(sleepy_atomics::wakes == 1);
-  eventcount.wake();  // no thread sleeps
+  eventcount.wake();  // no thread is asleep
   CHECK(sleepy_atomics::wakes == 1);
 }
 
@@ -244,7 +244,7 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
   std::atomic<std::uint32_t> asked{0};
   std::atomic<std::uint32_t> answered{0};
   constexpr std::uint32_t rounds = 20'000;
-  // Relaxed: the eventcount alone makes the change visible to a woken thread.
+  // Relaxed, because the eventcount alone makes the change visible to a woken thread.
   const auto wait_for = [](auto& rings, const auto& word, std::uint32_t value) {
     rings.wait([&] { return word.load(std::memory_order_relaxed) == value; });
   };
@@ -265,9 +265,9 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
 }
 
 TEST_CASE("threads sleep on four bytes directly in the kernel", "[core][promise:bounded-8]") {
-  CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value, and the number of sleepers
+  CHECK(sizeof(ps::detail::waitable_counter) == 8);  // the value and the number of sleeping threads
   CHECK(sizeof(ps::detail::basic_eventcount<>) ==
-        8);  // the number of wake-ups, and a flag for sleepers
+        8);  // the number of wake-ups and a flag for sleeping threads
   CHECK_FALSE(std::is_copy_constructible_v<ps::detail::waitable_counter>);
   CHECK((ps::detail::cache_line == 64 || ps::detail::cache_line == 128));
 }

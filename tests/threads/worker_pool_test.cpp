@@ -30,11 +30,11 @@ namespace ps = penstock;
 
 namespace {
 
-/// The state that the workers of a test share.
+/// The state shared by the workers of a test.
 struct shared {
   std::array<std::atomic<int>, 8> runs{};
-  ps::detail::waitable_counter begun;   // advanced by every worker that begins
-  ps::detail::waitable_counter signal;  // the work blocks on it; `wake` advances it
+  ps::detail::waitable_counter begun;   // incremented by each worker that starts
+  ps::detail::waitable_counter signal;  // the work blocks on this counter, and `wake` increments it
   std::atomic<int> wakes{0};
   std::atomic<int> ended{0};
 };
@@ -47,7 +47,7 @@ struct wake {
   }
 };
 
-/// Work that blocks on the signal until the token requests a stop.
+/// A worker function that blocks on the signal until a stop is requested.
 struct block_until_stopped {
   shared* state;
   void operator()(const std::stop_token& stop, std::size_t worker) const {
@@ -62,8 +62,7 @@ struct block_until_stopped {
   }
 };
 
-/// Captures the lines that are written to stderr during its lifetime. The pipe holds only a few
-/// lines.
+/// Captures the lines written to stderr during its lifetime. The pipe can hold only a few lines.
 class stderr_lines {
  public:
   stderr_lines() : before_(::dup(STDERR_FILENO)) {
@@ -77,7 +76,7 @@ class stderr_lines {
     ::close(before_);
     ::close(ends_[0]);
   }
-  /// Returns all lines. Nothing is captured after this call.
+  /// Returns all captured lines and stops capturing.
   [[nodiscard]] std::string all() const {
     ::dup2(before_, STDERR_FILENO);
     std::array<char, 1000> text{};
@@ -113,7 +112,7 @@ TEST_CASE("every worker runs the work once, with its own number, at the same tim
   {
     const ps::worker_pool pool{5, block_until_stopped{&state}, wake{&state}};
     CHECK(pool.size() == 5);
-    wait_for(state.begun, 5);  // all five run at once
+    wait_for(state.begun, 5);  // all five run at the same time
     CHECK(state.ended == 0);
   }
   for (std::size_t worker = 0; worker < 8; ++worker) {
@@ -160,7 +159,7 @@ TEST_CASE("a stop request does not wait, and comes from any thread", "[load]") {
                        wake{&state}};
   wait_for(state.begun, 1);
   std::thread other{[&pool] { pool.request_stop(); }};
-  other.join();  // hangs if it waited for the work
+  other.join();  // would hang if the call waited for the work
   CHECK(state.ended == 0);
   CHECK(state.wakes == 1);
   gate.store(1);
@@ -190,7 +189,7 @@ TEST_CASE("a worker's exception is kept, and the others are stopped and woken",
                          block(stop, worker);
                        },
                        wake{&state}};
-  // Nothing else requests a stop: hangs if the exception did not.
+  // Nothing else requests a stop, so the test would hang if the exception did not.
   while (state.ended < 3) std::this_thread::yield();
   pool.stop();
   CHECK(message_of(pool.exception()) == "worker 2 failed");
@@ -222,7 +221,8 @@ TEST_CASE("the destructor of a pool prints an exception that was never retrieved
     const stderr_lines lines;
     {
       ps::worker_pool pool{1, work, wake{&state}};
-      CHECK(message_of(pool.exception()) != "");  // null so far, so nothing is retrieved
+      CHECK(message_of(pool.exception()) != "");  // null until a worker throws, so nothing is
+                                                  // retrieved
       pool.stop();
       if (asks) (void)pool.exception();
     }
@@ -280,7 +280,7 @@ TEST_CASE("a pool keeps its work alive until its threads are gone", "[load]") {
     shared state;
     ps::worker_pool pool{3, [owned, &sum](const std::stop_token&, std::size_t) { sum += *owned; },
                          wake{&state}};
-    CHECK(owned.use_count() == 2);  // one work object, which all workers share
+    CHECK(owned.use_count() == 2);  // all workers share one work object
   }
   CHECK(sum == 21);
   CHECK(owned.use_count() == 1);
@@ -298,13 +298,13 @@ TEST_CASE("work that needs no wake-up observes the stop token alone", "[load]") 
 }
 
 TEST_CASE("a worker that stops its pool waits for the others and is detached", "[load]") {
-  // Static, because the detached thread may still run when the test ends.
+  // Static, because the detached thread may still run at the end of the test.
   static shared state;
   static std::optional<ps::worker_pool<std::function<void(std::stop_token, std::size_t)>, wake>>
       pool;
   const auto work = [](const std::stop_token& stop, std::size_t worker) {
     if (worker != 0) return block_until_stopped{&state}(stop, worker);
-    wait_for(state.begun, 3);  // the other workers, and the end of the constructor
+    wait_for(state.begun, 3);  // waits for the other workers and for the end of the constructor
     state.runs[0] = pool->is_worker() ? 1 : 0;
     pool->stop();
     state.begun.advance();
@@ -318,7 +318,7 @@ TEST_CASE("a worker that stops its pool waits for the others and is detached", "
 }
 
 TEST_CASE("a detached worker is not waited for, and may be detached again", "[load]") {
-  static shared state;  // the thread may still run when the test ends
+  static shared state;  // the thread may still run at the end of the test
   static std::optional<ps::worker_pool<block_until_stopped, wake>> pool;
   pool.emplace(1U, block_until_stopped{&state}, wake{&state});
   wait_for(state.begun, 1);
@@ -337,7 +337,7 @@ TEST_CASE(
   REQUIRE(child >= 0);
   if (child == 0) {
     const ::rlimit few{3, 3};
-    // The limit does not bind root: the child becomes nobody.
+    // The limit does not apply to root, so the child switches to the user nobody.
     if (::setrlimit(RLIMIT_NPROC, &few) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }

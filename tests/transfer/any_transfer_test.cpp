@@ -24,7 +24,7 @@ static_assert(std::is_nothrow_move_constructible_v<feed_type>);
 static_assert(std::is_nothrow_move_assignable_v<feed_type>);
 static_assert(!std::is_copy_constructible_v<feed_type>);
 
-/// A class whose members have types that a header can name.
+/// A class whose data members have types that a header can name.
 struct trainer {
   feed_type feed;
 };
@@ -42,7 +42,7 @@ std::vector<std::uint64_t> all_labels(Range&& range) {
   return all;
 }
 
-/// A transform: twice the labels, with a record of its own.
+/// A transform that doubles the labels. Its output is a record of its own type.
 struct twice_of_labels {
   using record_type = ps::record<ps::field<"twice", std::uint64_t>>;
   void enqueue(ps::const_batch_view<numbered::record_type> in, ps::batch_view<record_type> out,
@@ -53,7 +53,7 @@ struct twice_of_labels {
   }
 };
 
-/// A source that counts no batches and has no states.
+/// A source that provides neither batch counts nor states.
 struct uncounted {
   using record_type = numbered::record_type;
   using device_type = ps::cpu_device;

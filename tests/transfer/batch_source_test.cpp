@@ -27,7 +27,7 @@ namespace {
 
 using numbers_record = ps::record<ps::field<"number", std::uint64_t>>;
 
-/// A batch type of the program: a buffer that is returned to a list.
+/// A batch type that a program defines: a buffer that returns to a free list.
 class own_batch {
  public:
   using record_type = numbers_record;
@@ -51,7 +51,7 @@ class own_batch {
   [[nodiscard]] const std::byte* data() const { return data_; }
   [[nodiscard]] ps::batch_info info() const { return info_; }
   void release_after(ps::cpu_stream_ref stream) {
-    ps::cpu_device{}.synchronize(stream);  // simple and correct
+    ps::cpu_device{}.synchronize(stream);  // a blocking wait is simple and correct
     data_ = nullptr;
     ++*returned_;
   }
@@ -63,7 +63,8 @@ class own_batch {
 };
 static_assert(ps::source_batch<own_batch>);
 
-/// A producer of the program: four batches of two numbers in each epoch, from one buffer.
+/// A batch source that a program defines. It produces four batches of two numbers per epoch in a
+/// single buffer.
 struct own_source {
   using record_type = numbers_record;
   using device_type = ps::cpu_device;
@@ -82,7 +83,7 @@ struct own_source {
     ++next_;
     return {reinterpret_cast<std::byte*>(buffer_.data()), info, *returned};
   }
-  batch_type try_next() { return {}; }  // one buffer: nothing is ready ahead
+  batch_type try_next() { return {}; }  // the single buffer permits no batch ahead
   void stop() noexcept { end_ = next_; }
 
   std::shared_ptr<int> returned = std::make_shared<int>(0);
@@ -96,7 +97,7 @@ struct own_source {
 static_assert(ps::batch_source<own_source>);
 static_assert(ps::source_batch<ps::host_batch<numbers_record, ps::cpu_device>>);
 
-// Types that do not model `source_batch`.
+// These types do not satisfy `source_batch`.
 struct copyable_batch {
   using record_type = numbers_record;
   using device_type = ps::cpu_device;
@@ -124,7 +125,7 @@ static_assert(!ps::source_batch<batch_never_empty>);
 static_assert(!ps::source_batch<batch_without_default>);
 static_assert(!ps::source_batch<std::unique_ptr<int>>);
 
-// Types that do not model `batch_source`.
+// These types do not satisfy `batch_source`.
 struct stop_throws : own_source {
   void stop() {}
 };
@@ -155,7 +156,7 @@ static_assert(!ps::batch_source<no_device>);
 static_assert(!ps::batch_source<where_changes>);
 static_assert(!ps::batch_source<int>);
 
-// All loaders of a device have the same stage type. Each source of a program has its own stage
+// All loaders for the same device share one stage type. Each user-defined source has its own stage
 // type.
 using loader_stage = ps::detail::loader_core<ps::cpu_device>;
 using own_stage = ps::detail::source_stage<own_source>;
@@ -248,7 +249,7 @@ TEST_CASE("nothing is taken from a source without a free slot", "[transfer][faul
   };
   CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
   CHECK(held.size() == 2);
-  CHECK(source.taken == 2);  // no batch is lost
+  CHECK(source.taken == 2);  // the source still has every batch
 }
 
 TEST_CASE("tags of a source reach the device batch, and undelivered batches are returned",
@@ -296,7 +297,7 @@ TEST_CASE("tags of a source reach the device batch, and undelivered batches are 
     CHECK(batch.tag() == 100);
     break;
   }
-  CHECK(source.taken_back == std::vector<std::uint64_t>{101});  // copied ahead, but not handed out
+  CHECK(source.taken_back == std::vector<std::uint64_t>{101});  // copied ahead but not delivered
   CHECK(source.words_taken_back == 10);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// `transfer_options::depth = automatic`.
+// Tests `transfer_options::depth = automatic`.
 #include <penstock/load/loader.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 #include <penstock/order/sampler.hpp>
@@ -58,7 +58,7 @@ std::vector<std::uint32_t> epoch_of(Feed& feed) {
   return all;
 }
 
-// A loop with simulated times, and the slots that its tuner requests.
+// A simulated loop and the number of slots that its tuner requests.
 struct played_loop {
   ps::detail::depth_tuner tuner{automatic_depth, 0, 100};
   std::uint64_t now = 0;
@@ -79,8 +79,9 @@ struct played_slots {
   std::size_t largest;
 };
 
-// Simulates a loop in which a batch takes `time(depth)` ticks. The consumer waits for all but 1000
-// of them. The tuner sees this wait only if the loop's body is the step.
+// Simulates a loop in which each batch takes `time(depth)` ticks. The consumer computes for 1000 of
+// these ticks and waits for the rest. The tuner observes this wait only if the loop body is the
+// step.
 template <class Time>
 std::pair<played_slots, ps::tuning_history> played(Time time, bool runs_inline,
                                                    int batches = 3000) {
@@ -96,7 +97,7 @@ std::pair<played_slots, ps::tuning_history> played(Time time, bool runs_inline,
   return {{loop.open_slots, loop.largest}, loop.tuner.history({1.0})};
 }
 
-// A device with memory for a limited number of allocations.
+// A device on which only a limited number of allocations succeed.
 class narrow_device : public ledger_device {
  public:
   explicit narrow_device(int pieces) : left_(std::make_shared<std::atomic<int>>(pieces)) {}
@@ -126,12 +127,12 @@ TEST_CASE("a depth has limits", "[transfer]") {
 TEST_CASE("an automatic depth grows while batches come sooner, and no further",
           "[transfer][promise:bounded-4]") {
   const bool runs_inline = GENERATE(true, false);
-  // each additional slot saves as much time as is left to save
+  // the waiting time is inversely proportional to the number of slots
   const auto better = [](std::size_t depth) { return std::uint64_t{1000 + 4000 / depth}; };
   auto [ring, history] = played(better, runs_inline);
   CHECK(ring.open_slots == 8);
   CHECK(history.now == ps::tuning_setting{.depth = 8});
-  REQUIRE(history.moves.size() == 3);  // to 3, 5 and 8 slots
+  REQUIRE(history.moves.size() == 3);  // the moves to 3, 5 and 8 slots
   CHECK(history.moves[0].from == ps::tuning_setting{.depth = 2});
   CHECK(history.moves[0].to == ps::tuning_setting{.depth = 3});
   CHECK(history.moves[0].why == ps::tuning_reason::faster);
@@ -143,7 +144,7 @@ TEST_CASE("an automatic depth grows while batches come sooner, and no further",
   std::tie(ring, history) = played(until_three, runs_inline);
   CHECK(ring.open_slots == 3);
   CHECK(history.now == ps::tuning_setting{.depth = 3});
-  CHECK(ring.largest == 5);  // tried, but not kept
+  CHECK(ring.largest == 5);  // the tuner tried 5 slots and went back
   CHECK_FALSE(history.moves.back().kept());
 }
 
@@ -157,7 +158,7 @@ TEST_CASE("a loop that waits for no copy keeps two slots", "[transfer][promise:b
 TEST_CASE("held leases are added to an automatic depth", "[transfer]") {
   played_loop loop;
   loop.tuner.begin(loop.now);
-  loop.open_slots = 4;  // two more than the depth, because leases hold slots
+  loop.open_slots = 4;  // two more than the depth, because leases occupy two slots
   for (std::uint64_t i = 0; i < 3000; ++i) {
     loop.now += 1000;
     loop.take(i, true);
@@ -207,11 +208,11 @@ TEST_CASE("an automatic depth adds a slot while leases hold all, up to its limit
   REQUIRE(track != trace.tracks.end());
   std::vector<std::uint64_t> depths;
   for (const ps::trace_event& event : track->events) depths.push_back(event.depth);
-  CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last 5 is from range 2
+  CHECK(depths == std::vector<std::uint64_t>{2, 3, 4, 5, 5});  // the last value belongs to range 2
 }
 
 TEST_CASE("a slot without device memory is omitted", "[transfer][promise:bounded-4]") {
-  const narrow_device device{2};  // the first two slots are one allocation
+  const narrow_device device{2};  // a single allocation contains the first two slots
   ps::loader loader{depth_data{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   ps::transfer feed{loader, automatic_depth};
   std::vector<decltype(feed)::batch_type> kept;
@@ -242,7 +243,7 @@ TEST_CASE("kept leases can hold every slot, even after the depth was reduced", "
     }
     CHECK(batches == 300);
   }
-  // Every slot that the ring opens becomes leased, so the ring opens one more.
+  // A lease occupies every new slot immediately, so the tuner always requests another slot.
   struct ring {
     std::size_t open_slots = 2;
     [[nodiscard]] std::size_t count() const { return open_slots; }

@@ -33,7 +33,7 @@ namespace {
 using two_fields = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
 const ps::batch_layout<two_fields> layout{{{}, {}}, 10};
 
-/// A device that counts frees, also of device memory, and its events. It calls a function before
+/// A device that counts its events and all frees, including device memory. Calls a function before
 /// each record.
 struct watched_device : freeing_device {
   struct calls {
@@ -65,7 +65,7 @@ static_assert(std::is_nothrow_move_constructible_v<lease> &&
               std::is_nothrow_move_assignable_v<lease>);
 static_assert(!std::is_move_constructible_v<ring>);
 
-/// A batch in ordinary memory whose numbers are all `value`.
+/// A batch in pageable memory whose values all equal `value`.
 struct host_memory {
   explicit host_memory(std::uint32_t value, std::size_t size = 10)
       : bytes(std::make_shared<std::vector<std::byte>>(layout.bytes())),
@@ -77,7 +77,7 @@ struct host_memory {
   [[nodiscard]] const std::byte* data() const { return bytes->data(); }
   [[nodiscard]] const ps::batch_info& info() const { return shape; }
   void release_after(ps::cpu_stream_ref stream) {
-    stream.launch([kept = bytes] {});  // the copy may still read it
+    stream.launch([kept = bytes] {});  // the copy may still read the bytes
     released = true;
   }
 
@@ -121,12 +121,13 @@ TEST_CASE("slots of more bytes than an address can count are out of memory",
           "[transfer][fault:memory-2]") {
   using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
   using slots = ps::detail::device_slots<ps::cpu_device>;
-  const std::size_t length = (std::size_t{1} << 62) + 256;  // times four: 1024 modulo 2^64
+  const std::size_t length = (std::size_t{1} << 62) + 256;  // four slots of this size wrap to 1024
+                                                            // modulo 2^64
   const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
   CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, ps::cpu_device{}.inline_stream(), 4, 4),
                   ps::out_of_memory);
   CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, ps::cpu_device{}.inline_stream(), 3, 3),
-                  ps::out_of_memory);  // three slots: no wrap
+                  ps::out_of_memory);  // three slots do not wrap
 }
 
 TEST_CASE("a device lease describes its batch, and gives device memory as views", "[transfer]") {
@@ -152,7 +153,8 @@ TEST_CASE("a device lease describes its batch, and gives device memory as views"
   static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
   static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<two_fields>>);
   CHECK(constant.view().size() == 6);
-  CHECK(device.copied_bytes() == layout.used_bytes(6));  // copies only the used part of the slot
+  CHECK(device.copied_bytes() == layout.used_bytes(6));  // only the used part of the slot was
+                                                         // copied
 }
 
 TEST_CASE("a slot is taken by its copy and released by its lease", "[transfer]") {
@@ -178,7 +180,7 @@ TEST_CASE("a moved device lease is released once, by its new owner", "[transfer]
   CHECK_FALSE(*first);
   first.reset();
   CHECK_FALSE(slots->is_released(0));
-  second = hand_out(slots, 1, device.inline_stream());  // releases the lease that `second` held
+  second = hand_out(slots, 1, device.inline_stream());  // releases the previous lease of `second`
   CHECK(slots->is_released(0));
   CHECK(first_number(second) == 2);
   auto& itself = second;
@@ -231,7 +233,7 @@ TEST_CASE(
     });
   }
   CHECK(slots->is_released(0));
-  slots->copy_in(0, two);  // does not block
+  slots->copy_in(0, two);  // the call does not block
   CHECK_FALSE(test::happens([&] { return device.copies() > 1; }));
   gate.store(1);
   const auto batch = hand_out(slots, 0, device.inline_stream());
@@ -265,7 +267,7 @@ TEST_CASE("writes before a release are visible once the flag is",
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
-  std::uint64_t message = 0;  // not atomic: the flag orders it
+  std::uint64_t message = 0;  // not atomic, because the flag orders the accesses
   for (std::uint64_t round = 1; round <= 500; ++round) {
     slots->copy_in(0, from);
     auto batch = hand_out(slots, 0, device.inline_stream());
@@ -301,7 +303,7 @@ TEST_CASE("a second stream of a lease waits for the copy, and the release waits 
       block_on(gate);
       seen = view(0);
     });
-    CHECK_FALSE(test::happens(ran));  // the copy is held
+    CHECK_FALSE(test::happens(ran));  // the copy is still blocked
     device.open_copies();
   }
   CHECK(slots->is_released(0));
@@ -328,7 +330,7 @@ TEST_CASE("a second stream applies only to the lease that named it", "[transfer]
   { const auto batch = hand_out(slots, 0, device.inline_stream()); }
   second.launch([&gate] { block_on(gate); });
   slots->copy_in(0, from);
-  slots->wait_for_copy(0, device.inline_stream());  // hangs if the second stream still counted
+  slots->wait_for_copy(0, device.inline_stream());  // would hang if the second stream still applied
   CHECK(device.copies() == 3);
   slots->discard(0);
   gate.store(1);
@@ -523,7 +525,8 @@ TEST_CASE("a copy whose record is refused has run before the error is thrown", "
     thrown = true;
     device.seen->reached.advance();
   }};
-  // The thread that gets the error reuses the batch's memory, so the error must wait for the copy.
+  // The thread that catches the error reuses the batch's memory, so the copy must have finished by
+  // then.
   device.wait_until_reached();
   CHECK_FALSE(thrown);
   device.open_copies();
@@ -563,9 +566,9 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
   {
     std::optional<lease> batch;
     if (kind == 0) {
-      slots->discard(0);  // the copy of the slot is held
+      slots->discard(0);  // holds back the copy of the slot
     } else {
-      slots->wait_for_copy(0, device.inline_stream());  // only the work on the batch is held
+      slots->wait_for_copy(0, device.inline_stream());  // holds back only the work on the batch
       batch.emplace(hand_out(slots, 0, stream));
     }
     if (kind == 1) stream.launch([&gate] { block_on(gate); });
@@ -573,7 +576,7 @@ TEST_CASE("device memory is freed only after the copies into it and the work on 
       batch->also_used_on(second);
       second.launch([&gate] { block_on(gate); });
     }
-    if (kind == 3) {  // the record of the release fails too
+    if (kind == 3) {  // recording the release fails too
       stream.launch([&gate] { block_on(gate); });
       device.fail_record(0);
     }

@@ -36,7 +36,7 @@ struct timed_data {
   }
 };
 
-// The CPU device with a simulated clock. Each event that is recorded advances the clock by 1 ms.
+// A CPU device with a simulated clock. Recording an event advances the clock by 1 ms.
 struct counting_device : ps::cpu_device {
   struct event_type : ps::cpu_event {
     event_type() = default;
@@ -48,7 +48,7 @@ struct counting_device : ps::cpu_device {
     std::int64_t now = 0;
     int events = 0;
     int records = 0;
-    int fails_at = -1;  // the number of the record that fails
+    int fails_at = -1;  // index of the record call that fails
   };
   std::shared_ptr<state> played = std::make_shared<state>();
 
@@ -109,7 +109,8 @@ TEST_CASE("a timing event of the CPU device records when its stream reached it",
     CHECK(one.elapsed(begin, end) <= after - before);
     CHECK(one.elapsed(begin, end) == one.elapsed(begin, middle) + one.elapsed(middle, end));
 
-    auto own = one.make_event(ps::event_wait::timed);  // an event on the calling thread's stream
+    auto own = one.make_event(ps::event_wait::timed);  // an event on the stream of the calling
+                                                       // thread
     one.record(own, one.inline_stream());
     CHECK(one.elapsed(end, own) >= 0ns);
   }
@@ -123,7 +124,7 @@ TEST_CASE("the device times the copy, transform, idle time and step of some batc
   const auto run = [&](auto& feed) {
     for (auto& batch : feed.epoch(0)) {
       static_cast<void>(batch);
-      device.played->now += 100;  // the time of the step
+      device.played->now += 100;  // duration of the step
       ++batches;
     }
   };
@@ -133,10 +134,10 @@ TEST_CASE("the device times the copy, transform, idle time and step of some batc
     run(feed);
     REQUIRE(batches == 200);
     const ps::transfer_stats stats = feed.stats();
-    // The timer measures one copy in 32. The times are available one batch after the step.
+    // The timer measures one of 32 copies. Its times are available one batch after the step.
     CHECK(stats.device.batches == 6);
-    CHECK(stats.device.copy == 6 * 11ms);  // 10 ms for the copy and 1 ms for a record
-    CHECK(stats.device.idle == 6 * 13ms);  // with a depth of 1 this includes the copy
+    CHECK(stats.device.copy == 6 * 11ms);  // 10 ms for each copy and 1 ms for each record
+    CHECK(stats.device.idle == 6 * 13ms);  // with a depth of 1 the idle time includes the copy
     CHECK(stats.device.step == 6 * 101ms);
     CHECK(stats.device.transform == 0ns);
     CHECK(stats.device.busy() > 0.88);
@@ -184,7 +185,7 @@ TEST_CASE("a range that ends before its timed batch leaves no wrong time", "[tra
       device.played->now += 100;
       if (++batches == 5 + epoch % 30) break;
     }
-    device.played->now += 1'000'000;  // the time between two ranges
+    device.played->now += 1'000'000;  // idle time between two ranges
   }
   const ps::device_stats said = feed.stats().device;
   CHECK(said.batches == 20);
@@ -212,10 +213,10 @@ TEST_CASE("only the chosen batch is timed", "[transfer]") {
     return timer.end_step(stream);
   };
   for (std::uint64_t number = 0; number < 32; ++number) copy(batch(1, number));
-  copy(batch(1, 32));  // the timer chooses no second batch while it times the first
+  copy(batch(1, 32));  // the timer does not choose another batch while it measures one
   CHECK(device.played->records == 2);
   CHECK_FALSE(body(batch(1, 30), 1000));
-  CHECK_FALSE(body(batch(0, 31), 2000));  // a batch of another epoch
+  CHECK_FALSE(body(batch(0, 31), 2000));  // the batch is from another epoch
   const bool is_abandoned = GENERATE(false, true);
   if (is_abandoned) {
     timer.abandon();
@@ -231,7 +232,8 @@ TEST_CASE("only the chosen batch is timed", "[transfer]") {
   CHECK(times->copy == 11ms);
   CHECK(times->step == 101ms);
   CHECK(times->transform == 0ns);
-  CHECK(times->idle == (is_abandoned ? 13ms : 1ms));  // after `abandon` this includes the copy
+  CHECK(times->idle == (is_abandoned ? 13ms : 1ms));  // after `abandon` the idle time includes the
+                                                      // copy
   CHECK_FALSE(body(batch(1, 33), 100));
 }
 
@@ -243,8 +245,8 @@ TEST_CASE("the time between two ranges does not count as idle time", "[transfer]
     for (auto& batch : feed.epoch(epoch)) static_cast<void>(batch);
     device.played->now += 1'000'000;
   }
-  // Only the second batch of the second epoch is timed, because the end of the work before the
-  // first batch is unknown.
+  // The timer can measure only the second batch of the second epoch, because the idle time before
+  // the first batch is unknown.
   CHECK(feed.stats().device.batches == 1);
   CHECK(feed.stats().device.idle == 13ms);
 }

@@ -30,7 +30,7 @@ namespace {
 
 using made = ps::record<ps::field<"halves", double, 2, 4>, ps::field<"label", std::uint64_t>>;
 
-/// Halves every value, and adds 1000 to the label.
+/// Halves every value and adds 1000 to every label.
 void make(ps::const_batch_view<numbered::record_type> in, ps::batch_view<made> out) {
   const auto values = ps::get<"values">(in);
   const auto halves = ps::get<"halves">(out);
@@ -47,13 +47,13 @@ bool is_made_of(const ps::const_batch_view<made>& batch, std::size_t i, std::uin
   return ps::get<"label">(batch)(i) == sample + 1000;
 }
 
-/// A transform whose work can be held on its stream, and whose k-th call can throw. Copies share
-/// one state.
+/// A transform whose work on the stream can be held back, and whose k-th call can throw. Copies
+/// share one state.
 struct gated_transform {
   using record_type = made;
 
   struct shared {
-    ps::detail::waitable_counter gate;  // 1 holds the work
+    ps::detail::waitable_counter gate;  // holds back the work while 1
     std::atomic<std::size_t> runs{0};
     std::atomic<std::size_t> calls{0};
     std::size_t fails = ~std::size_t{0};
@@ -69,7 +69,8 @@ struct gated_transform {
     state->sizes.push_back(in.size());
     if (out.size() != in.size()) throw std::logic_error("two sizes");
     if (state->calls++ == state->fails) throw std::domain_error("told to fail");
-    stream.launch([this, in, out] {  // captures the transform, which must live until this has run
+    stream.launch([this, in, out] {  // captures the transform, which must remain alive until this
+                                     // work has run
       state->gate.wait([](std::uint32_t closed) { return closed == 0; });
       make(in, out);
       ++state->runs;
@@ -95,7 +96,7 @@ TEST_CASE("a transfer with a transform delivers the transform's output", "[trans
   gated_transform transform;
   ps::transfer feed{loader, stream, transform, {.depth = depth}};
   static_assert(std::is_same_v<decltype(feed)::record_type, made>);
-  // A slot has 10 x 8 doubles and 10 labels of 8 bytes. A staging buffer has 10 x 8 floats and the
+  // A slot has 10 x 8 doubles and 10 labels of 8 bytes. A staging buffer has 10 x 8 floats and 10
   // labels.
   CHECK(feed.device_bytes() == depth * (768 + 256) + 2 * (512 + 256));
   std::size_t right = 0;
@@ -109,7 +110,7 @@ TEST_CASE("a transfer with a transform delivers the transform's output", "[trans
   }
   stream.synchronize();
   CHECK(right == 190);
-  // Each batch is still one copy, of the bytes before the transform.
+  // Each batch is a single copy of the untransformed bytes.
   CHECK(device.copies() == 20);
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
   CHECK(transform.state->sizes.size() == 20);
@@ -139,7 +140,7 @@ TEST_CASE("work on a batch waits for its transform, the caller does not",
   transform.hold();
   ps::transfer feed{loader, stream, transform, {.depth = 2}};
   auto range = feed.epoch(0);
-  auto it = range.begin();  // handed out, but the transform is held
+  auto it = range.begin();  // the batch is delivered while its transform is held back
   std::atomic<bool> ran{false};
   bool right = false;
   stream.launch([&, view = std::as_const(*it).view()] {
@@ -171,10 +172,13 @@ TEST_CASE("only the next batch is copied during a transform", "[transfer][promis
   auto it = range.begin();
   look(*it);
   wait_until_all_read(data, 30);
-  look(*++it);  // the copies of batches 1 and 2 are queued, the transform of batch 0 is held
-  while (device.copies() < 2) std::this_thread::yield();  // hangs if batch 1 waited for it
+  look(*++it);  // the copies of batches 1 and 2 are queued, but the transform of batch 0 is held
+                // back
+  while (device.copies() < 2)
+    std::this_thread::yield();  // would hang if batch 1 waited for the
+                                // transform
   CHECK(transform.state->runs == 0);
-  // The copy of batch 2 would overwrite memory that the held transform of batch 0 has not read.
+  // The copy of batch 2 would overwrite memory that the transform of batch 0 has not read yet.
   CHECK_FALSE(test::happens([&] { return device.copies() > 2; }));
   transform.open();
   for (++it; it != range.end(); ++it) look(*it);
@@ -213,8 +217,8 @@ TEST_CASE("the next copy runs under the work on the slot, and its transform wait
     step.wait([](std::uint32_t open) { return open != 0; });
     right = is_made_of(view, 0, 0);
   });
-  ++it;                                                   // batch 1, for the same slot
-  while (device.copies() < 2) std::this_thread::yield();  // no hang: the copy does not wait
+  ++it;                                                   // batch 1, which uses the same slot
+  while (device.copies() < 2) std::this_thread::yield();  // would hang if the copy waited
   CHECK_FALSE(test::happens([&] { return transform.state->runs > 1; }));
   step.store(1);
   stream.synchronize();
@@ -234,7 +238,8 @@ TEST_CASE("a host slot is released after the copy and before the transform", "[t
   ps::transfer feed{loader, stream, transform, {.depth = 8}};
   auto range = feed.epoch(0);
   (void)range.begin();
-  // The transform of batch 0 is held, but its copy is not: the host slot is filled a second time.
+  // The host slot is refilled, because the copy of batch 0 has run although its transform is held
+  // back.
   wait_until_all_read(data, 10 * slots + 1);
   CHECK(transform.state->runs == 0);
   transform.open();
@@ -343,7 +348,8 @@ TEST_CASE("a refused copy leaves a transfer with a transform usable", "[transfer
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   gated_transform transform;
-  ps::transfer feed{loader, device.inline_stream(), transform, {.depth = 1}};  // a single slot
+  ps::transfer feed{loader, device.inline_stream(), transform, {.depth = 1}};  // the depth leaves a
+                                                                               // single slot
   device.fail_copy(3);
   std::uint64_t seen = 0;
   const auto consume = [&] {
@@ -392,7 +398,7 @@ TEST_CASE("transform, views and memory live until the work of the transform is d
     }
     CHECK(transform.state->runs == 0);
     CHECK(device.device_bytes() == 2 * (768 + 256) + 2 * (512 + 256));
-    // Leaving the scope waits for the held work. AddressSanitizer detects an early end.
+    // Leaving the scope waits for the blocked work. AddressSanitizer detects an early destruction.
     opener = std::thread{[&] { transform.open(); }};
   }
   CHECK(transform.state->runs >= 1);
@@ -435,7 +441,7 @@ struct strips {
 };
 
 /// A transform that doubles the number of values, for any length and any integer record. The output
-/// record depends on the input.
+/// record type depends on the input.
 struct doubled {
   template <class In>
   using record_for = wide;
@@ -546,7 +552,7 @@ TEST_CASE("an exception comes after all batches before its own, for any depth an
         std::uint64_t seen = 0;
         const auto consume = [&] {
           for (auto& batch : feed.epoch(0)) {
-            // Ready batches are copied ahead, up to batch 11, which is the second batch of a group.
+            // Ready batches are copied ahead up to batch 11, which is the second batch of a group.
             const std::uint64_t ready = (std::min)(10 * (seen + 7), std::uint64_t{120});
             while (data.state->reads < ready) std::this_thread::yield();
             CHECK(batch.number() == seen++);

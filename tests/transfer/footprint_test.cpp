@@ -21,7 +21,7 @@ namespace {
 using numbered_record = numbered::record_type;
 using widened = ps::record<ps::field<"label", std::uint64_t>, ps::field<"wide", double, ps::dyn>>;
 
-// Ten samples of 8 floats and a number each. Both fields begin at multiples of 256 bytes.
+// Ten samples of 8 floats and one label. Each field is rounded up to a multiple of 256 bytes.
 constexpr std::size_t slot_bytes = 512 + 256;
 
 auto labels_plus_1000() {
@@ -37,7 +37,7 @@ auto labels_plus_1000() {
       ps::record_extents<widened>{{}, {100}});
 }
 
-/// Appends the labels of each batch to `seen`, on the stream.
+/// Appends the labels of each batch to `seen` by work on the stream.
 template <class Feed>
 void collect(Feed& feed, ps::cpu_stream& stream, std::vector<std::uint64_t>& seen) {
   for (auto& batch : feed.epochs(0, 3)) {
@@ -126,7 +126,7 @@ TEST_CASE("a transfer of a loader with a single slot delivers all batches in ord
       {
         ps::transfer feed{loader, stream, {.depth = depth}};
         for (auto& batch : feed.epoch(0)) {
-          if (batch.number() == 4) break;  // drops the batches that were copied ahead
+          if (batch.number() == 4) break;  // discards the batches that were copied ahead
         }
         collect(feed, stream, seen);
         CHECK(seen == expected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A replay hands out the batches on the device again and again, and nothing else happens during it.
+// A replay delivers the batches on the device repeatedly, without reads or copies.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include "support/numbered.hpp"
 #include "transfer/ten_each.hpp"
 
-// transfer_test.cpp instantiates what all loaders and transfers on this device share.
+// transfer_test.cpp contains these explicit instantiations.
 PENSTOCK_LOADERS_ON(extern template, gated_device)
 PENSTOCK_TRANSFERS_ON(extern template, gated_device)
 
@@ -54,7 +54,7 @@ TEST_CASE("a replay hands out the first batches again and again, and reads no mo
     stream.launch([&labels, view = ps::get<"label">(batch)] { labels.push_back(view(9)); });
   }
   REQUIRE(numbers.size() == 10);
-  REQUIRE(labels.size() == 10);  // a replay ends after the stream's work
+  REQUIRE(labels.size() == 10);  // the replay has ended, so the stream's work is complete
   for (std::size_t i = 0; i < 10; ++i) {
     CHECK(numbers[i] == 4 + i % depth);
     CHECK(labels[i] == numbers[i] * 10 + 9);
@@ -66,7 +66,7 @@ TEST_CASE("a replay hands out the first batches again and again, and reads no mo
   CHECK(seen.replay.batches == 10);
   CHECK(seen.replay.time > nanoseconds{0});
   CHECK(seen.copies == depth);
-  CHECK(seen.step.batches == 0);  // a replay has no training steps
+  CHECK(seen.step.batches == 0);  // a replay does not count as training steps
   CHECK(ps::diagnose(seen - seen, seen).limit == ps::bottleneck::nothing);
   CHECK(batches_of_an_epoch(feed) == 10);
 }
@@ -81,7 +81,7 @@ TEST_CASE("a replay waits for its stream's work even if it is left early", "[tra
     if (batch.number() == 2) break;
   }
   CHECK(steps == 3);
-  // A replay synchronizes twice: after the copies, and after the last batch.
+  // A replay synchronizes twice: after its copies and after its last batch.
   const auto loop = [&] {
     for (auto& batch : feed.replay({0, 0}, ps::batch_count{2})) static_cast<void>(batch);
   };
@@ -94,7 +94,7 @@ TEST_CASE("a replay waits for its stream's work even if it is left early", "[tra
   auto it = range.begin();
   device.fail_stream_synchronize(0);
   CHECK_THROWS_AS(++it, device_fault);
-  CHECK(batches_of_an_epoch(feed) == 10);  // although the failed range still exists
+  CHECK(batches_of_an_epoch(feed) == 10);  // works although the failed range still exists
 }
 
 TEST_CASE("during a replay its source is free for others", "[transfer]") {
@@ -121,7 +121,7 @@ TEST_CASE("a replay that is left early counts its batches", "[transfer]") {
   }
   CHECK(feed.stats().replay.batches == 3);
   for (auto& batch : feed.replay({0, 0}, ps::batch_count{5})) static_cast<void>(batch);
-  CHECK(feed.stats().replay.batches == 8);  // the sum of all replays
+  CHECK(feed.stats().replay.batches == 8);  // the total of all replays
   for (auto& batch : feed.replay({0, 0}, ps::batch_count{0})) static_cast<void>(batch);
   CHECK(feed.stats().replay.batches == 8);
   CHECK(batches_of_an_epoch(feed) == 10);
@@ -166,7 +166,7 @@ TEST_CASE("a second iterator of a finished replay has an empty lease", "[transfe
     leases.insert(&*other);
   }
   CHECK_FALSE(*other);
-  CHECK(leases.count(&*other) == 0);  // leases of an earlier replay are not reused
+  CHECK(leases.count(&*other) == 0);  // leases of an earlier replay are invalid
 }
 
 TEST_CASE("a replay uses batches of later epochs if one epoch has too few", "[transfer]") {
@@ -266,7 +266,7 @@ TEST_CASE("a source with fewer batches than slots is replayed with its batches",
   for (auto& batch : feed.replay({0, 0}, ps::batch_count{5})) numbers.push_back(batch.number());
   CHECK(numbers == std::vector<std::uint64_t>{0, 1, 0, 1, 0});
   for (auto& batch : feed.replay({0, 2}, ps::batch_count{5}))
-    static_cast<void>(batch);  // at the end of the source: no batch
+    static_cast<void>(batch);  // unreachable, because the source has ended
   CHECK(feed.stats().replay.batches == 5);
 }
 

@@ -62,8 +62,8 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   REQUIRE(seen.size() == 190);
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i % 95);
   CHECK(device.copies() == 20);
-  // 512 bytes of values up to the labels' offset, then 8 bytes for each label: 18 full batches and
-  // 2 short batches.
+  // 512 bytes of values, up to the offset of the labels, and 8 bytes per label, in 18 full batches
+  // and 2 short batches.
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
 }
 
@@ -99,10 +99,10 @@ TEST_CASE("copies of the next batches run under the work on this one", "[transfe
   ps::transfer feed{loader, stream, {.depth = 3}};
   auto range = feed.epoch(0);
   auto it = range.begin();
-  // The step on batch 0 is held until the copies of batches 1 and 2 have run at the same time.
+  // The step on batch 0 is blocked until the copies of batches 1 and 2 have run concurrently.
   wait_for_reads(data, 50);
   stream.launch([&step] { step.wait([](std::uint32_t open) { return open != 0; }); });
-  ++it;  // queues the ready batches without waiting for the step
+  ++it;  // queues copies of the ready batches without waiting for the step
   while (device.copies() < 3) std::this_thread::yield();
   CHECK(it->number() == 1);
   step.store(1);
@@ -117,7 +117,7 @@ TEST_CASE("work on a batch waits for its copy", "[transfer][promise:race-free-4]
   ps::transfer feed{loader, stream, {.depth = 2}};
   device.hold_copies();
   auto range = feed.epoch(0);
-  auto it = range.begin();  // handed out while its copy is held: only the stream waits
+  auto it = range.begin();  // delivered before its copy has run, because only the stream waits
   std::atomic<bool> ran{false};
   std::uint64_t first = 99;
   stream.launch([&, view = ps::get<"label">(*it)] {
@@ -141,7 +141,7 @@ TEST_CASE("without a stream the body gets a batch once its copy is complete",
   static_assert(std::is_same_v<decltype(feed), gated_feed>);
   device.hold_copies();
   std::thread opens{[&device, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // the consumer waits in the first step of the loop
+    wait_until_asleep(consumer);  // the consumer waits in the first iteration of the loop
     CHECK(device.copies() == 0);
     device.open_copies();
   }};
@@ -163,8 +163,8 @@ TEST_CASE("without a stream copies still run ahead, under the loop's body", "[tr
   auto range = feed.epoch(0);
   auto it = range.begin();
   wait_for_reads(data, 50);
-  ++it;                                                   // queues the copies of the ready batches
-  while (device.copies() < 3) std::this_thread::yield();  // while this body runs
+  ++it;                                                   // queues copies of the ready batches
+  while (device.copies() < 3) std::this_thread::yield();  // the copies run during this body
   CHECK(it->number() == 1);
   CHECK(labels_of(*it).front() == 10);
 }
@@ -204,9 +204,9 @@ TEST_CASE("a device slot is overwritten only after the work that was queued at i
   });
   wait_for_reads(data, 50);
   while (device.copies() < 1) std::this_thread::yield();
-  ++it;  // batch 1 uses the same slot, after the held step
+  ++it;  // batch 1 uses the same slot, so its copy follows the blocked step
   stream.launch([&, view = ps::get<"label">(*it)] { seen.push_back(view(0)); });
-  // Only batch 0 has been copied, because the copy of batch 1 waits for the held step.
+  // Only batch 0 has been copied, because the copy of batch 1 waits for the blocked step.
   CHECK(device.copies() == 1);
   step.store(1);
   stream.synchronize();
@@ -269,8 +269,10 @@ TEST_CASE("an error of the source comes after the batches before it",
   auto range = feed.epoch(0);
   auto it = range.begin();
   wait_for_reads(data, 26);
-  while (loader.stats().batches.count() < 3) std::this_thread::yield();  // batch 2 is announced
-  ++it;  // takes batch 1, and finds the error of batch 2 after it
+  while (loader.stats().batches.count() < 3)
+    std::this_thread::yield();  // waits until batch 2 has
+                                // been announced
+  ++it;                         // delivers batch 1 and finds the error of batch 2 behind it
   CHECK(it->number() == 1);
   CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);
@@ -294,7 +296,7 @@ TEST_CASE("a refused copy is reported as a transfer_error", "[transfer][fault:de
   CHECK(feed.last_failure()->epoch == 2);
   CHECK(feed.last_failure()->batch == 3);
   seen = 0;
-  consume();  // the feed works again
+  consume();  // the feed remains usable
   CHECK(seen == 10);
 }
 
@@ -317,11 +319,11 @@ TEST_CASE("a second stream waits for its own lease's copy even if the host slot 
   auto first = std::move(*it);
   while (device.copies() < 1) std::this_thread::yield();
   device.hold_copies();
-  ++it;  // batch 1, from the host slot of batch 0
+  ++it;  // batch 1, which uses the host slot of batch 0
   std::atomic<bool> ran{false};
   first.also_used_on(second);
   second.launch([&ran] { ran = true; });
-  while (!ran) std::this_thread::yield();  // hangs if it waited for the copy of batch 1
+  while (!ran) std::this_thread::yield();  // would hang if the work waited for the copy of batch 1
   std::atomic<bool> is_next_seen{false};
   stream.launch([&is_next_seen] { is_next_seen = true; });
   CHECK_FALSE(test::happens(is_next_seen));
@@ -348,8 +350,8 @@ TEST_CASE("every failed record is reported, and loses no host slot", "[transfer]
       const auto consume = [&] {
         for (auto& batch : feed.epoch(0)) (void)batch;
       };
-      // If recording a copy fails, the loop throws at once. If recording a release fails, the loop
-      // throws at the next ++. After the last batch, that is the ++ that ends the range.
+      // A failure to record a copy throws at once. A failure to record a release throws at the next
+      // ++. After the last batch, this is the ++ that ends the range.
       CHECK_THROWS_AS(consume(), device_fault);
     }
     std::uint64_t batches = 0;
@@ -420,8 +422,8 @@ TEST_CASE("a transfer ended by an error leaves its source to another transfer", 
   ps::transfer second{loader, device.inline_stream(), {.depth = 1}};
   std::optional range{first.epoch(0)};
   auto it = range->begin();
-  // The feed keeps the error until its turn once it has seen the error, and the loader has then
-  // stopped. If a worker announces the error late, this test checks less, but never fails.
+  // The feed stores the error for its turn as soon as it has seen it; the loader has then stopped.
+  // The test checks less if a worker announces the error late, but it never fails.
   wait_for_reads(data, 26);
   while (loader.stats().batches.count() < 3) std::this_thread::yield();
   try {
@@ -477,7 +479,7 @@ namespace {
 
 using picture = ps::record<ps::field<"pixel", std::uint8_t, ps::dyn, ps::dyn>>;
 
-/// Pictures whose extents are known at run time.
+/// A dataset of pictures whose extents are known only at run time.
 struct pictures {
   using record_type = picture;
   std::size_t height = 2;
@@ -529,7 +531,7 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
   };
   loader = made({2, 8}, 64);
   refuses("batches of 4 samples (pixel: 2 x 8)", "batches of 64 (pixel: 2 x 8)");
-  loader = made({4, 4}, 4);  // this batch has the same number of bytes
+  loader = made({4, 4}, 4);  // the new batch has the same number of bytes
   refuses("(pixel: 2 x 8)", "(pixel: 4 x 4)");
   loader = made({2, 8}, 4, true);
   refuses("another loader", "instrumentation.indices");
@@ -540,14 +542,14 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
 
 namespace {
 
-/// A lease type of the source, derived from the loader's lease.
+/// A lease type of a source. It derives from the loader's lease type.
 struct derived_batch : ps::host_batch<numbered::record_type, ps::cpu_device> {
   using base = ps::host_batch<numbered::record_type, ps::cpu_device>;
   derived_batch() = default;
   explicit derived_batch(base&& batch) noexcept : base(std::move(batch)) {}
 };
 
-/// A loader that returns batches of this type.
+/// A loader that returns batches of the derived type.
 struct derived_source : ps::any_loader<numbered::record_type> {
   using base = ps::any_loader<numbered::record_type>;
   using batch_type = derived_batch;
@@ -582,6 +584,6 @@ TEST_CASE("a range that outlives its transfer and its loader uses neither", "[tr
   CHECK_THROWS_AS((void)range.begin(), std::logic_error);
 }
 
-// The instantiations that replay_test.cpp declares extern.
+// Explicit instantiations that replay_test.cpp declares extern.
 PENSTOCK_LOADERS_ON(template, gated_device)
 PENSTOCK_TRANSFERS_ON(template, gated_device)

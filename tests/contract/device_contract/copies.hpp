@@ -96,7 +96,7 @@ void a_copy_waits_for_held_work_and_the_caller_does_not(const S& s) {
   device.copy_async(to.data(), there.data(), 256, stream);
   s.launch(stream, [&copied] { copied.store(true); });
   CHECK_FALSE(happens(copied));
-  // The copy has not run, so it copies the current contents of the source.
+  // The copy has not run yet, so it copies these new contents of the source.
   std::fill(from.begin(), from.end(), std::byte{7});
   held.let_go();
   device.synchronize(typename S::device_type::stream_ref{stream});

@@ -86,10 +86,10 @@ void recording_again_moves_the_mark(const S& s) {
   device.record(event, stream);
   device.synchronize(event);
   held.on(s, stream);
-  CHECK(device.is_complete(event));  // work after the record does not count
+  CHECK(device.is_complete(event));  // work queued after the record does not count
   device.record(event, stream);
   CHECK_FALSE(device.is_complete(event));
-  device.record(event, other);  // on an idle stream
+  device.record(event, other);  // the other stream is idle
   device.synchronize(event);
   CHECK(device.is_complete(event));
   held.let_go();
@@ -122,7 +122,7 @@ void synchronizing_an_event_does_not_wait_for_what_came_behind_its_record(const 
   s.launch(stream, [&ran] { ran = true; });
   device.record(event, stream);
   held.on(s, stream);
-  device.synchronize(event);  // hangs if it waited
+  device.synchronize(event);  // would hang if the event waited
   CHECK(ran);
   CHECK(device.is_complete(event));
   held.let_go();

@@ -12,8 +12,8 @@
 
 namespace contract {
 
-/// Holds a stream until `let_go`. Must be created after the streams, so that an exception in a
-/// check releases the streams before they are destroyed.
+/// Blocks a stream until `let_go` is called. Construct this object after the streams, so that an
+/// exception releases the streams before they are destroyed.
 class hold {
  public:
   hold() = default;
@@ -31,12 +31,12 @@ class hold {
       std::make_shared<penstock::detail::waitable_counter>();
 };
 
-/// Number of times that `happens` yields to other threads. On a busy machine a yield takes long, so
-/// a caller that runs the checks many times sets a smaller number.
+/// Number of times that `happens` yields to other threads. A caller that runs the checks many times
+/// sets a smaller number, because yields are slow on a busy machine.
 inline int turns = 1000;
 
-/// Returns true if `happened` becomes true although it must not. Yields often enough for work that
-/// nothing holds back. A correct device never fails here, however slow it is.
+/// Returns true if `happened` becomes true although it must not. Yields often enough for unblocked
+/// work to run. A correct device never fails this check, however slow it is.
 inline bool happens(const std::atomic<bool>& happened) {
   for (int turn = 0; turn < turns; ++turn) {
     if (happened.load()) return true;
@@ -45,7 +45,7 @@ inline bool happens(const std::atomic<bool>& happened) {
   return happened.load();
 }
 
-/// A call that must block, on its own thread.
+/// A call on its own thread that must block.
 class blocked_call {
  public:
   template <class Device, class Call>

@@ -49,7 +49,7 @@ void events_outlive_their_streams(const S& s) {
   device.synchronize(typename S::device_type::stream_ref{stream});
   const hold held;
   held.on(s, stream);
-  device.record(event, stream);  // the event can be used again
+  device.record(event, stream);  // the event can be reused
   CHECK_FALSE(device.is_complete(event));
   held.let_go();
 }
@@ -88,7 +88,7 @@ void a_stream_moves_with_its_work(const S& s) {
   auto second = std::move(*first);
   first.reset();  // a moved-from stream has no work to wait for
   s.launch(second, [&seen] { seen.push_back(2); });
-  s.launch(before, [&seen] { seen.push_back(3); });  // a reference follows the work
+  s.launch(before, [&seen] { seen.push_back(3); });  // a reference follows its stream
   device.record(event, second);
   CHECK_FALSE(device.is_complete(event));
   held.let_go();
@@ -129,7 +129,7 @@ void an_event_moves_with_its_record(const S& s) {
   auto third = device.make_event();
   third = std::move(second);
   CHECK_FALSE(device.is_complete(third));
-  first = device.make_event();  // a moved-from event can be assigned to
+  first = device.make_event();  // a moved-from event can be assigned
   CHECK(device.is_complete(first));
   held.let_go();
   device.synchronize(third);

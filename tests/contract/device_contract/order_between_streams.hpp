@@ -19,7 +19,7 @@ void a_stream_waits_for_the_record_of_another(const S& s) {
   auto first = device.make_stream();
   auto second = device.make_stream();
   const hold held;
-  int message = 0;  // not atomic: the event orders it
+  int message = 0;  // not atomic, because the event orders the accesses
   std::atomic<bool> ran{false};
   int seen = 0;
   held.on(s, first);
@@ -48,7 +48,8 @@ void a_wait_does_not_wait_for_what_comes_behind_the_record(const S& s) {
   device.wait(second, event);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  device.synchronize(typename S::device_type::stream_ref{second});  // hangs if it waited
+  device.synchronize(typename S::device_type::stream_ref{second});  // would hang if the stream
+                                                                    // waited
   CHECK(ran);
   held.let_go();
 }
@@ -67,7 +68,7 @@ void work_given_before_a_wait_does_not_wait(const S& s) {
   s.launch(second, [&ran] { ran = true; });
   device.record(before, second);
   device.wait(second, event);
-  device.synchronize(before);  // hangs if it waited
+  device.synchronize(before);  // would hang if the event waited
   CHECK(ran);
   held.let_go();
 }
@@ -89,7 +90,8 @@ void a_later_record_does_not_prolong_a_wait(const S& s) {
   late.on(s, third);
   device.record(event, third);
   early.let_go();
-  device.synchronize(typename S::device_type::stream_ref{second});  // hangs on a later record
+  device.synchronize(typename S::device_type::stream_ref{second});  // would hang if a later record
+                                                                    // counted
   CHECK(ran);
   CHECK_FALSE(device.is_complete(event));
   late.let_go();
@@ -128,7 +130,8 @@ void a_wait_before_the_first_record_waits_for_nothing(const S& s) {
   device.record(event, first);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  device.synchronize(typename S::device_type::stream_ref{second});  // hangs if it waited
+  device.synchronize(typename S::device_type::stream_ref{second});  // would hang if the stream
+                                                                    // waited
   CHECK(ran);
   held.let_go();
 }
@@ -158,7 +161,7 @@ void order_carries_through_a_chain_of_three_streams(const S& s) {
   auto second = device.make_stream();
   auto third = device.make_stream();
   const hold held;
-  std::vector<int> seen;  // not atomic: the events order it
+  std::vector<int> seen;  // not atomic, because the events order the accesses
   std::atomic<bool> ran{false};
   held.on(s, first);
   s.launch(first, [&seen] { seen.push_back(1); });
@@ -197,7 +200,7 @@ void a_stream_may_wait_for_several_others(const S& s) {
   }
   std::atomic<bool> ran{false};
   s.launch(joined, [&ran] { ran.store(true); });
-  // The streams are released in a different order than they were waited for.
+  // Releases the streams in a different order than the order of the waits.
   held[1].let_go();
   CHECK_FALSE(happens(ran));
   held[2].let_go();
@@ -214,7 +217,7 @@ void two_streams_take_turns_by_two_events(const S& s) {
   auto pong = device.make_event();
   auto first = device.make_stream();
   auto second = device.make_stream();
-  std::vector<int> seen;  // not atomic: the events order it
+  std::vector<int> seen;  // not atomic, because the events order the accesses
   for (int i = 0; i < 1000; i += 2) {
     device.wait(first, pong);
     s.launch(first, [&seen, i] { seen.push_back(i); });

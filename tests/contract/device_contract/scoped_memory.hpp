@@ -8,7 +8,7 @@
 
 namespace contract {
 
-/// Memory of a device for the duration of a check.
+/// Device memory that is freed at the end of the scope.
 template <penstock::device Device>
 class device_memory {
  public:
@@ -43,7 +43,7 @@ class pinned_memory {
   std::byte* data_;
 };
 
-/// Bytes that change under every shift by one and every swap of two halves.
+/// Fills memory with bytes that change if they are shifted by one or if two halves are swapped.
 inline void fill_pattern(std::byte* data, std::size_t bytes, std::uint32_t seed) {
   std::uint32_t state = seed * 2654435761U + 1;
   for (std::size_t i = 0; i < bytes; ++i) {

@@ -8,7 +8,7 @@
 
 namespace contract {
 
-/// A device under test, and the function that queues host work on its streams: see
+/// A device under test, together with a function that queues host work on its streams. See
 /// device_contract.hpp.
 template <class S>
 concept subject =

@@ -37,7 +37,9 @@ void a_stream_takes_work_from_several_threads(const S& s) {
   device.synchronize(typename S::device_type::stream_ref{stream});
   REQUIRE(seen.size() == std::size_t{threads * each});
   int next[threads] = {};
-  for (const auto& [thread, i] : seen) CHECK(next[thread]++ == i);  // each thread's order is kept
+  for (const auto& [thread, i] : seen)
+    CHECK(next[thread]++ == i);  // the order within each thread
+                                 // is preserved
 }
 
 template <subject S>
@@ -122,7 +124,7 @@ void a_thread_may_enter_more_than_once(const S& s) {
     device.synchronize(typename S::device_type::stream_ref{stream});
     return ran;
   };
-  // Uses a new thread, because `make_current` may change the floating-point mode of its thread.
+  // A new thread is used, because `make_current` may change the floating-point mode of its thread.
   bool ran = false;
   std::thread{[&] { ran = enter_and_work(); }}.join();
   CHECK(ran);

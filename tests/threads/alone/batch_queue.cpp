@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that uses batch_queue and nothing else of the library: the example of the header, a
-// free list of buffers, deadlines, and the end of waiting.
+// A program that uses only batch_queue from the library: the example of the header, a free list of
+// buffers, deadlines, and the end of waiting.
 #include <penstock/threads/batch_queue.hpp>
 
 #include <array>
@@ -24,9 +24,11 @@ void example() {
   penstock::batch_queue<int> queue{16};
 
   std::thread consumer{[&] {
-    while (const auto ticket = queue.pop()) process(*ticket);  // ends when closed and empty
+    while (const auto ticket = queue.pop())
+      process(*ticket);  // ends when the queue is closed and
+                         // empty
   }};
-  for (int ticket = 0; ticket < 100; ++ticket) queue.push(ticket);  // waits while full
+  for (int ticket = 0; ticket < 100; ++ticket) queue.push(ticket);  // waits while the queue is full
   queue.close();
   consumer.join();
 
@@ -35,12 +37,12 @@ void example() {
   require(!queue.push(1) && !queue.try_push(1) && !queue.pop(), "a closed queue takes no ticket");
 }
 
-// Two producers fill buffers, and two consumers empty them. A pair of queues passes the buffer
-// numbers.
+// Two producers fill buffers and two consumers empty them. A pair of queues passes buffer indices
+// back and forth.
 void buffers_in_a_ring() {
   constexpr int buffer_count = 4;
   constexpr int rounds = 10'000;
-  std::array<long, buffer_count> buffers{};  // only the queues order access
+  std::array<long, buffer_count> buffers{};  // not atomic, because the queues order all accesses
   penstock::batch_queue<int> free{buffer_count};
   penstock::batch_queue<int> full{buffer_count};
   for (int buffer = 0; buffer < buffer_count; ++buffer) free.push(buffer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A program that uses worker_pool and nothing else of the library: the example of the header, a
-// wake-up for work that does not observe the stop token, and an exception.
+// A program that uses only worker_pool from the library: the example of the header, a wake-up for
+// work that does not observe the stop token, and an exception.
 #include <penstock/threads/worker_pool.hpp>
 
 #include <array>
@@ -29,7 +29,7 @@ void example() {
 
   std::mutex mutex;
   std::condition_variable_any added;
-  std::deque<int> jobs;  // guarded by mutex
+  std::deque<int> jobs;  // guarded by the mutex
 
   penstock::worker_pool pool{4, [&](std::stop_token stop, std::size_t worker) {
                                std::unique_lock lock{mutex};
@@ -48,7 +48,7 @@ void example() {
     added.notify_one();
   }
   pool.stop();     // returns when all jobs are done and all threads have ended
-  pool.rethrow();  // throws the exception of `process`, if there was one
+  pool.rethrow();  // rethrows an exception of `process`
 
   require(pool.size() == 4, "the pool has four workers");
   require(sums[0] + sums[1] + sums[2] + sums[3] == 4950, "every job is done once");
@@ -81,7 +81,7 @@ void exception() {
                                never.wait(lock, stop, [] { return false; });
                              }};
   while (pool.exception() == nullptr) std::this_thread::yield();
-  pool.stop();  // a stop of worker 0 was requested already
+  pool.stop();  // no effect, because worker 0 has already requested a stop
   std::string text;
   try {
     pool.rethrow();
