@@ -16,7 +16,7 @@
 /// The requirements on every device. The test file of a device defines a subject and runs all
 /// checks:
 ///
-/// struct host_subject {
+///     struct host_subject {
 ///       using device_type = penstock::cpu_device;
 ///       device_type device() const;                                    // the device under test
 ///       void launch(stream_ref, std::function<void()> work) const;     // queues work on a stream

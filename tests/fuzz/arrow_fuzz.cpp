@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// A table of another library with arbitrary column descriptions. The table must be refused, or
-// every row must lie where its numbers specify. Properties that no reader can check are those of a
-// correct producer: each buffer has room for the values that its array's length and offset require.
+// Reads a table of another library with arbitrary column descriptions. The table must be rejected,
+// or every row must lie at the described location. Requirements that no reader can check hold as
+// they would for a correct producer: each buffer has room for the values that the length and offset
+// of its array require.
 #include <penstock_ext/table/arrow_blobs.hpp>
 #include <penstock_ext/table/arrow_dataset.hpp>
 
@@ -25,7 +26,7 @@ namespace {
 // Space for 254 values of 16 bytes.
 constexpr std::size_t room = 4096;
 
-/// A reader that splits an input into values. Missing bytes are 0.
+/// A reader that splits an input into values. Missing bytes read as 0.
 class reader {
  public:
   explicit reader(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
@@ -34,7 +35,7 @@ class reader {
     if (at_ >= bytes_.size()) return 0;
     return bytes_[at_++];
   }
-  /// Returns -128 to 127 or, rarely, a number too large for any memory.
+  /// Returns a value from -128 to 127 or, rarely, a value too large for any memory.
   std::int64_t number() {
     const auto given = static_cast<std::int8_t>(byte());
     if (given == 101) return std::int64_t{1} << (41 + byte() % 22);
@@ -44,7 +45,7 @@ class reader {
   std::string buffer() {
     std::string all(room, static_cast<char>(byte()));
     const std::size_t count = byte() % 33;
-    // A step of 8 sets 64-bit offsets, a step of 4 sets 32-bit offsets.
+    // 8-byte steps test 64-bit offsets, and 4-byte steps test 32-bit offsets.
     const std::size_t step = std::size_t{1} << (byte() % 4);
     for (std::size_t i = 0; i < count; ++i) all[i * step] = static_cast<char>(byte());
     return all;
@@ -67,7 +68,7 @@ test::made_column column_of(reader& from, int depth) {
   made.offset = (how & 1) != 0 ? from.number() : 0;
   made.null_count = (how & 2) != 0 ? from.number() : 0;
   made.has_dictionary = (how & 12) == 12;
-  const bool is_wrong = (how & 48) == 48;  // wrong number of buffers or children
+  const bool is_wrong = (how & 48) == 48;  // sets a wrong number of buffers or children
   const bool is_string = std::strchr("zZuU", made.format[0]) != nullptr;
   const bool has_values = made.format[0] != '+' || made.format == "+l" || made.format == "+L";
   const std::size_t buffers = is_wrong ? from.byte() % 4U : is_string ? 3U : has_values ? 2U : 1U;
@@ -138,7 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if ((how & 2) != 0) batch.buffers[0] = from.buffer();
   batch.children.push_back(column_of(from, 1));
   test::made_column other = batch;
-  if ((how & 4) != 0) other.children[0] = column_of(from, 1);  // perhaps another type
+  if ((how & 4) != 0) other.children[0] = column_of(from, 1);  // possibly another type
   int released = 0;
   try {
     const ps::arrow_table table{test::schema_of(batch, &released),

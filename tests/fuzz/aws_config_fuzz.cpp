@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as a file of AWS profiles: names, values and the position of an error must lie
-// in the file.
+// Parses arbitrary bytes as an AWS profile file. Names, values and error positions must lie within
+// the file.
 #include <penstock_ext/store/http/detail/s3/aws_config.hpp>
 
 #include <algorithm>

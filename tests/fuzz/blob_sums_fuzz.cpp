@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any text as a list of checksums. The keys must come in order, each with one checksum, and
-// survive a round trip; or the list is refused with an error that points into it.
+// Parses arbitrary text as a list of checksums. The keys must be sorted, have one checksum each,
+// and survive a round trip. Otherwise the list must be rejected with an error that points into it.
 #include <penstock_ext/blob/verified_blobs.hpp>
 
 #include <cstddef>

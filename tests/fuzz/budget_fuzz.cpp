@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as the kernel's memory information. For any content of the files, the result
-// must be a number, and not larger than the result for the first file alone. The input is the five
-// files in sequence, separated by form feeds.
+// Parses arbitrary bytes as the kernel's memory information. The result must be a number no larger
+// than the result for the first file alone. The input contains the five files in sequence,
+// separated by form feeds.
 #include <penstock/memory/budget.hpp>
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A root folder as the kernel would fill it. Both kinds of cgroups read the same files.
+/// A root folder laid out as by the kernel. Both cgroup versions read the same files.
 class kernel_files {
  public:
   kernel_files() : root_(fs::temp_directory_path() / "penstock_fuzz_XXXXXX") {
@@ -75,7 +75,8 @@ class kernel_files {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const kernel_files files;
   const std::string_view text{reinterpret_cast<const char*>(data), size};
-  // The kernel writes no zero byte. After a zero byte a path would end and could lead anywhere.
+  // The kernel writes no zero bytes. A zero byte would truncate a path, which could then lead
+  // anywhere.
   if (text.find('\0') != std::string_view::npos) return 0;
   files.write(text);
   const std::uint64_t all = ps::available_memory(files.root());

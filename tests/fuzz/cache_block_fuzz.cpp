@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as the file of a cache block. The file must be refused, or have the names, the
-// length and the checksums of its block. The bytes also survive a round trip as the content of a
-// block, but not after one bit of the file is changed.
+// Parses arbitrary bytes as a cache block file. The file must be rejected, or have the names,
+// length and checksums of its block. The bytes must also survive a round trip as the contents of a
+// block, and be rejected after a single bit of the file is flipped.
 #include <penstock_ext/store/cache/detail/block_disk.hpp>
 
 #include <algorithm>

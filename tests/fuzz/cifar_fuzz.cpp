@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as a CIFAR file. The file must have whole rows and valid class labels, or be
-// refused with a file error that points into the bytes. The bytes are also extended to the length
-// of whole rows.
+// Parses arbitrary bytes as a CIFAR file, both unchanged and padded to whole rows. The file must
+// have whole rows and valid class labels, or be rejected with a file error that points into the
+// bytes.
 #include <penstock_ext/files/cifar_dataset.hpp>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::vector<std::byte> bytes(first, first + size);
   check(bytes, size, ten);
   check(bytes, size / 2, hundred);
-  // Makes up to four rows, one per input byte, which is its label.
+  // Makes up to four rows. Each input byte becomes the label of a row.
   const std::size_t rows = (std::min)(size, std::size_t{4});
   for (const bool is_hundred : {false, true}) {
     const std::size_t row = ps::detail::cifar_image_bytes + (is_hundred ? 2 : 1);

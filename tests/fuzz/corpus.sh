@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# The inputs that the fuzz targets start from, in one archive: <target>/<entry>.
+# Packs and unpacks the initial inputs of the fuzz targets, an archive of <target>/<entry> files.
 #
 #   bash tests/fuzz/corpus.sh unpack FOLDER   replaces FOLDER by the content of tests/fuzz/corpus.tar.gz
 #   bash tests/fuzz/corpus.sh pack FOLDER     writes the archive; equal files give equal bytes

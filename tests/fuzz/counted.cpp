@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Counts the input bytes that libFuzzer passes to a target, whose own entry point run.sh has
-// renamed. Ends the run after the number of bytes in the environment variable BYTES. Prints the
-// number, so that a run can be reported in bytes as well as in seconds.
+// Counts the input bytes that libFuzzer passes to a target. run.sh renames the target's own entry
+// point for this purpose. Ends the run after the number of bytes in the environment variable BYTES,
+// and prints the count, so that the length of a run can be reported in bytes as well as seconds.
 
 #include <cstddef>
 #include <cstdint>
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ++inputs;
   if (bytes >= max) {
     tell();
-    std::_Exit(0);  // libFuzzer would report std::exit as a target that ends the program
+    std::_Exit(0);  // libFuzzer would report std::exit as an unexpected exit of the target
   }
   return result;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any text as a list of cores: the result is no list, or a list that is printed as the same
-// text.
+// Parses arbitrary text as a list of cores. The text must be rejected, or the list must survive a
+// round trip through text.
 #include <penstock/threads/cpu_list.hpp>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Checks the detection of truncated pictures with any bytes. Nothing is read beyond the bytes. A
-// complete picture stays complete with more bytes after it, and a truncated picture is truncated at
-// every shorter length.
+// Tests the detection of truncated pictures with arbitrary bytes. The detection must not read
+// beyond the bytes. A complete picture must remain complete with bytes appended, and a truncated
+// picture must be truncated at every shorter length.
 #include <penstock_ext/image/image_decoder.hpp>
 
 #include <cstddef>

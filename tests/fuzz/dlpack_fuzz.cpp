@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A tensor of another library with arbitrary properties. The tensor must be refused, or every
-// sample must lie where its numbers specify, within the address space. The tensor must be freed
-// exactly once. The data are never read.
+// Imports a tensor of another library with arbitrary properties. The tensor must be rejected, or
+// every sample must lie at the described location within the address space. The tensor must be
+// freed exactly once. Its data are never read.
 #include <penstock_ext/interop/tensor_dataset.hpp>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// The fields of an input. Missing bytes stay 0.
+/// The fields of an input. Missing bytes read as 0.
 struct input {
   std::uint32_t layout;
   std::int32_t rank;
@@ -24,7 +24,7 @@ struct input {
   dl::place where;
   std::uint64_t address;
   std::uint64_t byte_offset;
-  std::uint8_t without;  // bit 0: no shape, bit 1: no strides
+  std::uint8_t without;  // bit 0: no shape; bit 1: no strides
   std::array<std::int64_t, 3> shape;
   std::array<std::int64_t, 3> strides;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Unpacks any bytes as a gzip file. The bytes must be unpacked, or refused with a file error that
-// points into the bytes. Data packed by zlib must come back.
+// Decompresses arbitrary bytes as a gzip file. The bytes must be decompressed, or rejected with a
+// file error that points into them. Data compressed by zlib must survive a round trip.
 #include <penstock_ext/files/gzip/gzip.hpp>
 
 #include <cstddef>
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= (size < max ? max : size), "an error points into the file");
   }
-  // Uses these bytes as content for one input in sixteen, because packing is slow.
+  // Compresses only one input in sixteen, because compression is slow.
   if (size % 16 == 0) {
     const std::vector<std::uint8_t> small_file = packed(bytes);
     file.write(std::as_bytes(std::span{small_file}));

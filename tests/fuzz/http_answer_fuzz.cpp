@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as the header of an HTTP response: a range in it must be possible, and so must
-// the checksum of a body.
+// Parses arbitrary bytes as the header of an HTTP response. A range or a checksum in the result
+// must be valid.
 #include <penstock_ext/store/http/detail/answer.hpp>
 
 #include <algorithm>

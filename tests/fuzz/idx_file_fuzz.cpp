@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as an IDX file. The file must match its header, or be refused with a file error
-// that points into the bytes.
+// Parses arbitrary bytes as an IDX file. The file must match its header, or be rejected with a file
+// error that points into the bytes.
 #include <penstock_ext/files/idx_dataset.hpp>
 
 #include <algorithm>

@@ -13,14 +13,15 @@
 
 namespace fuzz {
 
-/// A decoded picture, and whether decoding succeeded.
+/// A region of a decoded picture. `is_there` is false if decoding failed.
 struct part {
   bool is_there = false;
   penstock::image_box box;
   std::vector<std::uint8_t> values;
 };
 
-/// Returns the part `box` of the picture, or no part if `decode(box, out)` throws a file error.
+/// Returns the region `box` of the picture, or an empty part if `decode(box, out)` throws a file
+/// error.
 template <class Decode>
 part decoded_part(std::span<const std::byte> bytes, const penstock::image_box& box, Decode decode) {
   part picture{false, box, std::vector<std::uint8_t>(box.size.width * box.size.height * 3)};
@@ -33,7 +34,8 @@ part decoded_part(std::span<const std::byte> bytes, const penstock::image_box& b
   return picture;
 }
 
-/// Requires that if the whole could be decoded, every part can be decoded to the same values.
+/// Requires that a region decodes to the values of the whole picture, if the whole picture could be
+/// decoded.
 inline void require_part_of(const part& whole, const part& some) {
   if (!whole.is_there) return;
   require(some.is_there, "a part of a sound picture is sound");
@@ -46,7 +48,7 @@ inline void require_part_of(const part& whole, const part& some) {
   }
 }
 
-/// Returns a box inside `size`, chosen by four bytes of the input.
+/// Returns a box inside `size`, selected by four bytes of the input.
 inline penstock::image_box box_by(const std::uint8_t* four, const penstock::image_size& size) {
   const std::size_t left = four[0] * size.width / 256;
   const std::size_t top = four[1] * size.height / 256;

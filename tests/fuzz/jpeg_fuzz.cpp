@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Decodes any bytes as a JPEG picture. The bytes must be decoded, or refused with a file error that
-// points into the bytes. A part of a valid picture must have the values of the whole at each scale.
-// A decoder that has failed must decode like a new decoder.
+// Decodes arbitrary bytes as a JPEG picture. The bytes must be decoded, or rejected with a file
+// error that points into them. A region of a valid picture must have the values of the whole
+// picture at each scale. A decoder that has failed must afterwards decode like a new decoder.
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <array>
@@ -47,7 +47,7 @@ void decode_parts(ps::jpeg_decoder& decoder, std::span<const std::byte> bytes,
 
 }  // namespace
 
-// The last four bytes choose the box and the scale.
+// The last four bytes select the box and the scale.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static ps::jpeg_decoder strict{{.orientation = true, .max_pixels = max, .max_scans = 60}};
   static ps::jpeg_decoder lenient{{.strict = false, .max_pixels = max, .max_scans = 60}};

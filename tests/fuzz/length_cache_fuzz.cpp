@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads any bytes as cached lengths. The lengths must lie within the bytes, or be refused with an
-// error that points into the file. If the first byte of an input is odd, the input gets a valid
-// start and checksum. If the second byte is odd too, it also gets a valid count, which random bytes
-// would never reach.
+// Reads arbitrary bytes as cached lengths. The lengths must lie within the bytes, or be rejected
+// with an error that points into the file. If the first byte of an input is odd, the input gets a
+// valid start and a valid checksum. If the second byte is odd too, it also gets a valid count,
+// which random bytes would never contain.
 #include <penstock_ext/text/length_cache.hpp>
 
 #include <cstddef>

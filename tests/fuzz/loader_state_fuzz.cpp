@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any text as a loader state. The state must survive a round trip through its text, or the
-// text is refused with an error that points into it.
+// Parses arbitrary text as a loader state. The state must survive a round trip, or the text must be
+// rejected with an error that points into it.
 #include <penstock/resume/loader_state.hpp>
 
 #include <cstddef>

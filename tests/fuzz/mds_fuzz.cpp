@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as an MDS shard. All samples must lie in the shard, in order, and the columns
-// must fill each sample; or it is refused with an error that points into it.
+// Parses arbitrary bytes as an MDS shard. The samples must lie within the shard in order, and their
+// columns must fill each sample. Otherwise the shard must be rejected with an error that points
+// into it.
 #include <penstock_ext/blob/mds/mds_index.hpp>
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 

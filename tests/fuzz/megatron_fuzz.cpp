@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as a Megatron index. Each document must lie in the file of tokens, or is refused
-// with an error that points into the index. The same bytes are also searched for a known format.
+// Parses arbitrary bytes as a Megatron index. Every document must lie within the token file, or the
+// index must be rejected with an error that points into it. Format detection runs on the same
+// bytes.
 #include <penstock_ext/text/megatron_documents.hpp>
 
 #include <cstddef>

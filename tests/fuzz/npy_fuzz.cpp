@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as an npy or npz file. The elements and their size must match the header, and
-// the entry of an archive must lie in it; or the file is refused with an error that points into it.
+// Parses arbitrary bytes as an npy or npz file. The elements must match the header, and an archive
+// entry must lie within the archive. Otherwise the file must be rejected with an error that points
+// into it.
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/npy_dataset.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Decodes any bytes as a PNG picture, both unchanged and with corrected chunk checksums. The bytes
-// must be decoded, or refused with a file error that points into the bytes. A part of a valid
-// picture must have the values of the whole.
+// Decodes arbitrary bytes as a PNG picture, both unchanged and with corrected chunk checksums. The
+// bytes must be decoded, or rejected with a file error that points into them. A region of a valid
+// picture must have the values of the whole picture.
 #include <penstock_ext/image/png/png.hpp>
 
 #include <array>
@@ -20,7 +20,7 @@ namespace ps = penstock;
 
 namespace {
 
-// Almost no change of a picture keeps the checksums valid.
+// Corrects the chunk checksums, which hardly any mutation leaves valid.
 void put_sums_right(std::vector<std::byte>& bytes) {
   std::size_t at = 8;
   while (bytes.size() - at >= 12) {
@@ -56,7 +56,7 @@ void decode_parts(ps::png_decoder& decoder, std::span<const std::byte> bytes,
 
 }  // namespace
 
-// The last four bytes choose the box.
+// The last four bytes select the box.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   static ps::png_decoder clipping{{.clip_grey = true, .max_pixels = 1 << 16}};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Loads any bytes as the weights of `prioritized`, with their own checksum and with a valid one.
-// The weights must be loaded, saved again and sampled, or refused with an error that points into
-// the bytes.
+// Loads arbitrary bytes as the weights of `prioritized`, both unchanged and with a valid checksum.
+// The weights must be loaded, saved again and sampled, or be rejected with an error that points
+// into the bytes.
 #include <penstock_ext/samplers/prioritized.hpp>
 
 #include <array>

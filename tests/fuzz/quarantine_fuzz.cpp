@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any text as a quarantine list. The indices must be unique, in order, and survive a round
-// trip; or the list is refused with an error that names a line of the text. A list written for a
-// sample with any reason must contain exactly that sample.
+// Parses arbitrary text as a quarantine list. The indices must be unique and sorted, and survive a
+// round trip. Otherwise the list must be rejected with an error that names a line of the text. A
+// list written for one sample, with any reason, must contain exactly that sample.
 #include <penstock_ext/quarantine/quarantine.hpp>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::uint64_t line = line_in(error);
     fuzz::require(line >= 1 && line <= lines, "an error names a line of the text");
   }
-  // Uses this text as the reason of a failure for one input in sixteen, because a ledger is large.
+  // Uses only one input in sixteen as the reason of a failure, because a ledger is large.
   if (size % 16 == 0) {
     ps::detail::failure_ledger ledger;
     ledger.record_failure(7, std::make_exception_ptr(std::runtime_error(text)), {7, 0});
@@ -57,8 +57,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::ostringstream out;
     ledger.report().write_quarantine(out);
     fuzz::require(indices_in(out.str()) == std::vector<std::uint64_t>{7}, "a reason is no index");
-    // The text with a header. If the text already has a header, that header must match, or the list
-    // is refused.
+    // Parses the text with a header in front. If the text already has a header, both headers must
+    // match, or the list is rejected.
     ps::failure_report report = ledger.report();
     report.base_sizes = {8};
     std::stringstream with_head;

@@ -6,8 +6,7 @@
 
 namespace fuzz {
 
-/// Aborts unless `holds`, which every input must satisfy. A fuzzer treats the abort as a finding
-/// and keeps the input.
+/// Aborts if `holds` is false. A fuzzer treats the abort as a finding and keeps the input.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);

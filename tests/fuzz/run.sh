@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Runs libFuzzer with AddressSanitizer and UBSan on every parser of files or texts.
+# Runs libFuzzer with AddressSanitizer and UBSan on every parser of files or text.
 #
 #   bash tests/fuzz/run.sh [SECONDS] [TARGET...]     default: 60 seconds for each target
 #
 # Environment: RUNS ends a target after that many executions, and BYTES after that many bytes of
 # input, unless its time ends earlier. LEN_CONTROL=0 tries long inputs from the start, so that slow
-# targets get many bytes.
-# Needs clang++ with its runtime (Debian: clang libclang-rt-14-dev) and the libraries that
-# `bash tests/run.sh --all` installs. Findings and new corpus entries stay in build/fuzz/<target>/.
-# The exit status is 1 if there is a finding.
+# targets read many bytes. The script needs clang++ with its runtime (Debian: clang
+# libclang-rt-14-dev) and the libraries that `bash tests/run.sh --all` installs. Findings and new
+# corpus entries stay in build/fuzz/<target>/. The exit status is 1 if there is a finding.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 seconds=${1:-60}

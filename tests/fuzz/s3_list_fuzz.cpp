@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as an answer of S3: the result is a listing, or an error that points into the
-// text.
+// Parses arbitrary bytes as an S3 response. The result must be a listing, or an error that points
+// into the text.
 #include <penstock_ext/store/http/detail/s3/list_answer.hpp>
 
 #include <cstddef>

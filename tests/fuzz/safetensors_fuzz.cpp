@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as the header of a safetensors file, followed by as many bytes as the first byte
-// specifies. The file must be refused with an error that points into it, or its tensors must cover
-// all of it.
+// Parses arbitrary bytes as the header of a safetensors file. The first byte selects the number of
+// data bytes that follow. The tensors must cover the whole file, or the file must be rejected with
+// an error that points into it.
 #include <penstock_ext/bulk/safetensors/safetensors.hpp>
 
 #include <cstddef>

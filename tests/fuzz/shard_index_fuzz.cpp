@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as the index file of a certain archive: the index must be refused, or its
-// entries lie in the archive.
+// Parses arbitrary bytes as the index file of a fixed archive. The entries must lie within the
+// archive, or the index must be rejected.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <cstddef>

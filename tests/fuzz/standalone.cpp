@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs a fuzz target without a fuzzer, for compilers that have none. Runs each file of the corpus,
-// and then RUNS inputs made by random changes of the corpus, equal in every run.
+// Runs a fuzz target without a fuzzer, for compilers that have none. Runs every file of the corpus,
+// and then RUNS mutated inputs, which are the same in every run.
 //
 //   penstock_<target>_fuzz CORPUS_FOLDER RUNS
 //
-// If there is a finding, the file finding.bin contains the input.
+// On a finding, the file finding.bin contains the input.
 #include <algorithm>
 #include <csignal>
 #include <cstddef>
@@ -71,7 +71,7 @@ class mutator {
       case 4:
         made.insert(place, static_cast<std::uint8_t>(below(256)));
         break;
-      default: {  // a piece of another input
+      default: {  // inserts a piece of another input
         const input& other = corpus_[below(corpus_.size())];
         if (other.empty()) break;
         const auto from = static_cast<std::ptrdiff_t>(below(other.size()));
@@ -87,7 +87,7 @@ class mutator {
 
 input tried;
 
-// A target aborts if it finds something.
+// Saves the input when the target aborts because of a finding.
 void keep_finding(int) {
   if (std::FILE* file = std::fopen("finding.bin", "wb")) {
     std::fwrite(tried.data(), 1, tried.size(), file);

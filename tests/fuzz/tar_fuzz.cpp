@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as a tar archive. All members must lie in the archive, in order, or the archive
-// is refused with an error that points into it. The index of its samples must list the same samples
-// again.
+// Parses arbitrary bytes as a tar archive. All members must lie within the archive in order, or the
+// archive must be rejected with an error that points into it. The index of its samples must list
+// the same samples again.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class archive {
   std::string path_ = "fuzzed";
 };
 
-// Writes the checksum of blocks that look like headers, so that changed headers are read.
+// Writes valid checksums into blocks that look like headers, so that mutated headers are parsed.
 void seal(std::string& bytes) {
   for (std::size_t block = 0; block + 512 <= bytes.size(); block += 512) {
     char* const header = bytes.data() + block;
@@ -72,7 +72,8 @@ void list(const archive& bytes, std::string_view text) {
                   "a blob lies in the archive");
     fuzz::require(sample.key_begin < listing.keys().size(), "a key is there");
   }
-  // A record that applies to all later members is unknown if reading starts after it.
+  // A global header applies to all later members, so reading from the middle of the archive misses
+  // it.
   if (!index.problem().empty() || text.find("size=") != text.npos) return;
   ps::detail::shard_listing again{"fuzzed", any_jpg};
   const std::string problem = ps::detail::list_by_index(bytes, index.text(listing.lines()), again);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any bytes as the header of a token file. The tokens must lie within the bytes, or the file
-// is refused with an error that points into it. The first byte selects the kind of header. If the
-// kind is llm.c's and the second byte is odd, writes a valid magic number and version, which no
+// Parses arbitrary bytes as the header of a token file. The tokens must lie within the bytes, or
+// the file must be rejected with an error that points into it. The first byte selects the header
+// format. For the llm.c format, an odd second byte adds a valid magic number and version, which no
 // mutation would find.
 #include <penstock_ext/text/token_shards.hpp>
 
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 2) return 0;
   std::vector<std::uint8_t> bytes(data + 2, data + size);
   const bool is_llmc = data[0] % 2 == 1;
-  // A header of llm.c is shortened, so that small inputs have tokens.
+  // Uses a shortened llm.c header, so that small inputs contain tokens.
   const ps::token_header header{.bytes = is_llmc ? 12U + data[0] / 32U : data[0] / 2U,
                                 .token_bytes = data[0] % 4 == 0 ? 2U : 4U,
                                 .is_llmc = is_llmc};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses any text as trials and options. The result must survive a round trip through JSON, or the
-// text is refused with an error that points into it.
+// Parses arbitrary text as trials and options. The result must survive a round trip through JSON,
+// or the text must be rejected with an error that points into it.
 #include <penstock_ext/search/tuned_text.hpp>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Builds a world from any environment, one variable per line: the result is a valid world, or an
-// error that describes the problem.
+// Builds a world from an arbitrary environment with one variable per line. The result must be a
+// valid world, or an error that describes the problem.
 #include <penstock_ext/ranks/world.hpp>
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Unpacks any bytes as a zstd file. The bytes must be unpacked, or refused with a file error that
-// points into the bytes. Data packed by libzstd must come back.
+// Decompresses arbitrary bytes as a zstd file. The bytes must be decompressed, or rejected with a
+// file error that points into them. Data compressed by libzstd must survive a round trip.
 #include <penstock_ext/files/zstd/zstd.hpp>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const ps::file_error& error) {
     fuzz::require(error.offset() <= std::max(size, max), "an error points into the file");
   }
-  // Uses these bytes as content for one input in sixteen, because packing is slow.
+  // Compresses only one input in sixteen, because compression is slow.
   if (size % 16 == 0) {
     const std::string packed =
         test::zstd_packed(std::string_view{reinterpret_cast<const char*>(data), size});

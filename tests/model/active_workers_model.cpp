@@ -10,7 +10,7 @@ using claim = penstock::detail::claim;
 using cursor = penstock::detail::claim_cursor<model::atomics>;
 using active_workers = penstock::detail::basic_active_workers<model::atomics>;
 
-/// Two inactive workers, and a thread that activates them.
+/// Two inactive workers and a thread that activates them.
 struct opened : model::scenario<opened, 3> {
   model::plain<int> payload;
   active_workers all{2, 0};
@@ -37,7 +37,7 @@ struct opened_again : model::scenario<opened_again, 2> {
   }
 };
 
-/// The workers are closed while another thread still deactivates a worker.
+/// The object is closed while another thread still deactivates a worker.
 struct ended : model::scenario<ended, 3> {
   active_workers all{2, 2};
 
@@ -48,15 +48,15 @@ struct ended : model::scenario<ended, 3> {
   }
 };
 
-/// Three workers hand out batches of one run, as `loader_core` does. The worker that opens the
-/// first batch deactivates all workers except the first. The work continues, no matter which
-/// workers slept or were woken.
+/// Three workers claim batches of a single chunk, as in `loader_core`. The worker that opens the
+/// first batch deactivates all workers except the first. The work must continue regardless of the
+/// workers that slept or were woken.
 template <class Scenario, std::uint32_t Batches>
 struct left_by : model::scenario<Scenario, 3> {
   cursor hand_out{1};
   active_workers all{3, 3};
   model::atomic<bool> is_over{false};
-  model::plain<std::uint32_t> opened{0};  // used by the opener only
+  model::plain<std::uint32_t> opened{0};  // only the opener uses it
 
   void thread(unsigned index) {
     while (!is_over.load(std::memory_order_acquire)) {

@@ -5,7 +5,7 @@
 
 namespace {
 
-/// Tickets that name payloads. Records which tickets were pushed and popped.
+/// Payloads that tickets refer to. Records the pushed and popped tickets.
 template <std::uint32_t Tickets>
 struct payloads {
   std::array<model::plain<std::uint32_t>, Tickets> written{};
@@ -22,8 +22,8 @@ struct payloads {
   }
 };
 
-/// A ring with only the guarantees of a ring for one producer and one consumer: each thread moves
-/// its own end, with release and acquire. It replaces Boost's ring to check the eventcount.
+/// A ring with only the guarantees of a single-producer, single-consumer ring: each thread advances
+/// its own end with release and acquire. The ring replaces Boost's ring to check the eventcount.
 template <class T, class Atomics>
 class ordinary_ring {
  public:
@@ -50,7 +50,7 @@ class ordinary_ring {
   typename Atomics::template atomic<std::uint32_t> head_{0};
 };
 
-/// A ring for one producer and one consumer, with the fences of `Fences`.
+/// A queue for one producer and one consumer that uses `Fences`.
 template <class Fences>
 struct one_each {
   template <class T, class Atomics>
@@ -64,7 +64,8 @@ template <class Threads = penstock::many_producers_many_consumers>
 using queue_of = penstock::batch_queue<std::uint32_t, Threads, model::atomics>;
 using queue = queue_of<>;
 
-/// `Producers` push and `Consumers` pop an equal share of the tickets each. All of them wait.
+/// Each of `Producers` threads pushes, and each of `Consumers` threads pops, an equal share of the
+/// tickets. All threads use blocking calls.
 template <class Scenario, int Producers, int Consumers, std::uint32_t Tickets, std::size_t Capacity,
           class Queue = queue>
 struct flow : model::scenario<Scenario, Producers + Consumers> {
@@ -98,7 +99,8 @@ using asymmetric = one_each<model::asymmetric_fences>;
 struct by_fences : flow<by_fences, 1, 1, 2, 1, queue_of<symmetric>> {};
 struct by_asymmetric_fences : flow<by_asymmetric_fences, 1, 1, 2, 1, queue_of<asymmetric>> {};
 
-/// The producer closes the queue after its tickets. The consumers get all tickets, and the end.
+/// The producer closes the queue after its last ticket. The consumers receive every ticket and then
+/// the end.
 template <class Scenario, int Consumers, std::uint32_t Tickets>
 struct closing : model::scenario<Scenario, 1 + Consumers> {
   payloads<Tickets> known;
@@ -122,7 +124,7 @@ struct close_one : closing<close_one, 1, 1> {};
 struct close_two : closing<close_two, 2, 1> {};
 struct close_many : closing<close_many, 3, 4> {};
 
-/// A producer sleeps on a full queue when another thread closes it.
+/// A producer sleeps on a full queue while another thread closes the queue.
 struct cancelled_push : model::scenario<cancelled_push, 2> {
   queue tickets{1};
 
@@ -136,7 +138,7 @@ struct cancelled_push : model::scenario<cancelled_push, 2> {
   }
 };
 
-/// Tickets are pushed quietly, and one wake-up follows.
+/// Pushes tickets quietly and then wakes the consumer once.
 struct quiet_pushes : model::scenario<quiet_pushes, 2> {
   payloads<2> known;
   queue tickets{2};
@@ -156,9 +158,9 @@ struct quiet_pushes : model::scenario<quiet_pushes, 2> {
   }
 };
 
-constexpr std::chrono::steady_clock::time_point whenever{};  // the checker chooses when
+constexpr std::chrono::steady_clock::time_point whenever{};  // the checker chooses when it passes
 
-/// A consumer waits with a deadline, and another consumer waits without a deadline.
+/// One consumer waits with a deadline, and another waits without a deadline.
 struct pop_gives_up : model::scenario<pop_gives_up, 3> {
   payloads<2> known;
   queue tickets{2};
@@ -185,7 +187,7 @@ struct pop_gives_up : model::scenario<pop_gives_up, 3> {
   }
 };
 
-/// A producer waits for room with a deadline, and another producer waits without a deadline.
+/// One producer waits for room with a deadline, and another waits without a deadline.
 struct push_gives_up : model::scenario<push_gives_up, 3> {
   payloads<3> known;
   queue tickets{1};
@@ -219,7 +221,7 @@ struct push_gives_up : model::scenario<push_gives_up, 3> {
   }
 };
 
-/// The queue is closed after a ticket while a consumer waits with a deadline.
+/// The queue is closed after one ticket while a consumer waits with a deadline.
 struct closed_for_a_while : model::scenario<closed_for_a_while, 2> {
   payloads<1> known;
   queue tickets{1};

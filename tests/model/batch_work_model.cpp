@@ -9,8 +9,8 @@ namespace {
 using batch_work = penstock::detail::batch_work;
 using announcement = penstock::detail::announcement;
 
-/// Each worker reads one run of a batch. The last worker announces the batch. The consumer takes
-/// it.
+/// Each worker reads one chunk of a batch. The last worker to finish announces the batch, and the
+/// consumer receives it.
 template <class Scenario, std::uint32_t Workers>
 struct countdown : model::scenario<Scenario, static_cast<int>(Workers) + 1> {
   batch_work batch;

@@ -10,8 +10,8 @@ namespace {
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 using board = penstock::detail::request_board<record, model::device>;
 
-/// A batcher whose requests are plain variables, so that the checker finds a request that two
-/// threads use at once.
+/// A batcher whose requests are plain variables, so that the checker detects concurrent use of a
+/// request.
 template <class Scenario, int Threads, std::size_t Max, std::size_t Slots, bool IsDueAtOnce = false>
 struct submitted : model::scenario<Scenario, Threads> {
   board requests{penstock::batcher_options{.max_batch_size = Max,
@@ -34,7 +34,7 @@ struct submitted : model::scenario<Scenario, Threads> {
       return false;
     }
   }
-  /// Takes the next batch. Returns false at the end.
+  /// Receives the next batch. Returns false at the end.
   bool take() {
     const auto next = requests.next(true);
     if (!next) return false;
@@ -46,7 +46,7 @@ struct submitted : model::scenario<Scenario, Threads> {
     requests.release_after(next->first, model::device::stream_ref{});
     return true;
   }
-  /// Thread 0 takes `batches` batches, and each other thread submits a request.
+  /// Thread 0 receives `batches` batches, and every other thread submits a request.
   void take_or_submit(unsigned index, int batches) {
     if (index != 0) {
       submit(index);
@@ -56,13 +56,13 @@ struct submitted : model::scenario<Scenario, Threads> {
   }
 };
 
-/// Two submitters fill one batch.
+/// Two submitters fill one batch together.
 struct one_batch : submitted<one_batch, 3, 2, 1> {
   void thread(unsigned index) { take_or_submit(index, 1); }
   void after() { model::require(taken.get() == 2, "both requests are in the batch"); }
 };
 
-/// The only slot is full. One of two submitters waits for the slot, and the other for it.
+/// The only slot is full. One submitter waits for the slot, and the other waits for that submitter.
 struct behind_a_full_batch : submitted<behind_a_full_batch, 3, 2, 1> {
   void before() {
     submit(3);
@@ -72,13 +72,13 @@ struct behind_a_full_batch : submitted<behind_a_full_batch, 3, 2, 1> {
   void after() { model::require(taken.get() == 4, "both batches are taken"); }
 };
 
-/// Two submitters share one slot for one request.
+/// Two submitters share a slot for a single request.
 struct one_slot : submitted<one_slot, 3, 1, 1> {
   void thread(unsigned index) { take_or_submit(index, 2); }
   void after() { model::require(taken.get() == 2, "both requests are taken"); }
 };
 
-/// A batch that is not full is due at once.
+/// A partial batch is due immediately.
 struct due_at_once : submitted<due_at_once, 2, 2, 1, true> {
   void thread(unsigned index) { take_or_submit(index, 1); }
   void after() { model::require(taken.get() == 1, "the request is taken"); }
@@ -100,7 +100,7 @@ struct closing : submitted<closing, 2, 1, 2> {
   void after() { model::require(taken.get() == accepted.get(), "accepted requests are taken"); }
 };
 
-/// The batcher is closed while submitters wait for a slot that nobody returns.
+/// The batcher is closed while submitters wait for a slot that is never returned.
 struct closed_while_full : submitted<closed_while_full, 3, 1, 1> {
   void before() { submit(0); }
   void thread(unsigned index) {

@@ -34,9 +34,9 @@
 #include <utility>
 #include <vector>
 
-// relacy defines macros with names of the language and of the standard library, and the headers
-// under check use these names. So all standard headers are included before relacy, and relacy's
-// macros are removed right after it.
+// relacy defines macros with names from the language and the standard library, which the headers
+// under test also use. All standard headers are therefore included before relacy, and the macros
+// are removed directly after it.
 #pragma push_macro("assert")
 #pragma push_macro("errno")
 #include <relacy/relacy.hpp>
@@ -59,12 +59,12 @@
 #pragma pop_macro("errno")
 #pragma pop_macro("assert")
 
-/// Replaces the threads and atomics of the standard library for the headers under check. At each
-/// step, relacy chooses which thread continues. For each load, it chooses one of the values that
-/// the C++ memory model allows.
+/// Replacements for the threads and atomics of the standard library in the headers under test. At
+/// each step, relacy chooses the thread that continues. For each load, relacy chooses a value that
+/// the C++ memory model permits.
 namespace model {
 
-/// The source location of a step, for the report of a finding.
+/// The source location of a step, which the checker prints with an error.
 class place {
  public:
   place(std::source_location where = std::source_location::current())  // NOLINT: made by default
@@ -75,13 +75,13 @@ class place {
   rl::debug_info info_;
 };
 
-/// Ends this interleaving with a finding unless `holds` is true.
+/// Reports an error in this interleaving unless `holds` is true.
 inline void require(bool holds, const char* what, const place& where = {}) {
   if (!holds) rl::ctx().fail_test(what, rl::test_result_user_assert_failed, where);
 }
 
-/// The threads that sleep in the kernel. Unlike in relacy's own primitives, a wake-up does not
-/// order memory. The standard does not guarantee such an order, so no code may rely on it.
+/// The threads that sleep in the kernel. Unlike relacy's own primitives, a wake-up does not order
+/// memory accesses. The standard does not guarantee such an order, so no code may rely on it.
 class sleepers {
  public:
   /// Puts the calling thread to sleep until it is woken.
@@ -90,7 +90,7 @@ class sleepers {
     threads_[count_++] = checker.current_thread();
     checker.park_current_thread(false, false, false, where);
   }
-  /// Wakes one of the sleeping threads. The checker chooses which.
+  /// Wakes one sleeping thread, chosen by the checker.
   void wake_one(const place& where) {
     if (count_ == 0) return;
     rl::thread_id_t& one = threads_[rl::rand(static_cast<unsigned>(count_))];
@@ -107,7 +107,7 @@ class sleepers {
   std::size_t count_ = 0;
 };
 
-/// The part of `std::atomic` that the library uses.
+/// The part of the interface of `std::atomic` that the library uses.
 template <class T>
 class atomic {
  public:
@@ -148,22 +148,22 @@ class atomic {
     return before;
   }
 
-  /// Checks the value a last time and falls asleep, in one step. The check may miss a write as far
-  /// as `order` allows. After a notification it cannot miss writes from before that notification,
-  /// no matter which thread was woken. The kernel behaves the same: it compares the word itself.
+  /// Waits until the value differs from `old`. The last check and falling asleep are one step. The
+  /// check may miss writes as far as `order` permits, but never writes that precede a notification,
+  /// whichever thread the notification woke. A futex behaves the same, because the kernel compares
+  /// the word itself.
   void wait(T old, std::memory_order order = std::memory_order_seq_cst,
             const place& where = {}) const {
     while (load(order, where) == old) {
       if (was_since_notified(old)) {
         asleep_.sleep(where);
-      } else {  // relacy: this thread does not read again a value that it has seen replaced
+      } else {  // tells relacy not to return to this thread a value that it has seen replaced
         rl::ctx().threadx_->last_yield_ = rl::ctx().threadx_->own_acq_rel_order_;
       }
     }
   }
-  /// Waits like `wait`, but may give up immediately. A thread that is woken may also find that its
-  /// deadline has passed. If a thread gives up later, other threads take their steps before its
-  /// next step.
+  /// Waits like `wait`, but may give up at any time. A woken thread may also find that its deadline
+  /// has passed. If the thread gives up after the wait, other threads may run before its next step.
   template <class Deadline>
   bool wait_until(T old, std::memory_order order, Deadline, const place& where = {}) const {
     const unsigned turn = rl::rand(3);
@@ -203,7 +203,7 @@ class atomic {
 
   void record_write() { values_[++writes_ % values_.size()] = value_.debug_value(); }
 
-  /// Returns true if `old` is the value at the last notification, or a later value.
+  /// Returns true if the value was `old` at the last notification or later.
   bool was_since_notified(T old) const {
     for (std::size_t write = writes_; write + values_.size() > writes_; --write) {
       if (values_[write % values_.size()] == old) return true;
@@ -214,32 +214,33 @@ class atomic {
 
   rl::atomic<T> value_;
   mutable sleepers asleep_;
-  std::array<T, 4> values_{};  // the newest values; a load in relacy chooses among fewer
+  std::array<T, 4> values_{};  // the latest values; a relacy load chooses from fewer values
   std::size_t writes_ = 0;
   std::size_t notified_ = 0;  // number of writes before the last notification
 };
 
-/// Replaces `penstock::detail::std_atomics` in a model.
+/// The policy class that replaces `penstock::detail::std_atomics` in a model.
 struct atomics {
   template <class T>
   using atomic = model::atomic<T>;
   using word = atomic<std::uint32_t>;
 
-  // `pause` and `yield` guarantee nothing, so both do nothing. A thread can lose its core before
-  // each step on an atomic anyway.
+  // `pause` and `yield` guarantee nothing, so they do nothing here. The checker may switch threads
+  // before every atomic operation anyway.
   static void pause() noexcept {}
   static void yield() noexcept {}
   static void fence(const place& where = {}) { rl::atomic_thread_fence(rl::mo_seq_cst, where); }
 };
 
-/// The fences of an eventcount in which a sleeper makes the kernel send a fence to all threads.
+/// Fences for an eventcount in which the sleeping thread requests a barrier on all threads from the
+/// kernel.
 struct asymmetric_fences {
   static void light() noexcept {}
   static void heavy(const place& where = {}) { rl::systemwide_fence(where); }
 };
 
-/// A variable that is not atomic. If two threads access it without an order, and one of them
-/// writes, the checker reports a data race.
+/// A variable that is not atomic. The checker reports a data race for unordered accesses, at least
+/// one of which is a write.
 template <class T>
 class plain {
  public:
@@ -253,7 +254,7 @@ class plain {
   rl::var<T> value_;
 };
 
-/// Replaces `std::mutex`.
+/// A model of `std::mutex`.
 class mutex {
  public:
   void lock() { mutex_.lock(place{}); }
@@ -263,7 +264,7 @@ class mutex {
   rl::mutex mutex_;
 };
 
-/// Replaces `std::condition_variable`. A wait with a deadline may end at any time.
+/// A model of `std::condition_variable`. A wait with a deadline may time out at any time.
 class condition_variable {
  public:
   using lock_type = std::unique_lock<mutex>;
@@ -289,22 +290,22 @@ class condition_variable {
   rl::condition_variable changed_;
 };
 
-/// The base of a scenario. Each interleaving runs `thread(index)` of a new object on each of
-/// `Threads` threads, and then `after()`, if there is such a member.
+/// The base of a scenario. Each interleaving creates an object, runs `thread(index)` on each of
+/// `Threads` threads, and then runs `after()` if the class has it.
 template <class Scenario, int Threads>
 using scenario = rl::test_suite<Scenario, Threads>;
 
 // ---- running scenarios
 
-/// The choice of the interleavings of a scenario.
+/// The method that selects the interleavings of a scenario.
 enum class choice {
-  all,      ///< all interleavings; a load may miss one write
-  bounded,  ///< the interleavings of `all` that interrupt threads at most `bound` times
-  random,   ///< random interleavings; a load may miss two writes
+  all,      ///< all interleavings; a load may return a value one write old
+  bounded,  ///< as `all`, but with at most `bound` preemptions
+  random,   ///< random interleavings; a load may return a value two writes old
 };
 
 struct settings {
-  std::uint64_t random = 20'000;  ///< interleavings of a random choice
+  std::uint64_t random = 20'000;  ///< number of random interleavings
   bool is_random_only = false;
 };
 
@@ -326,7 +327,8 @@ namespace detail {
 
 template <class Scenario, rl::scheduler_type_e Type, class Scheduler>
 outcome run(unsigned bound, std::uint64_t random) {
-  rl::ostringstream nowhere;  // relacy's strings, because it tracks other memory during a run
+  rl::ostringstream nowhere;  // a relacy string stream, because relacy tracks all other memory
+                              // during a run
   rl::ostringstream report;
   rl::test_params params;
   params.search_type = Type;
@@ -338,7 +340,8 @@ outcome run(unsigned bound, std::uint64_t random) {
   rl::ostringstream state;
   auto result = rl::run_test<Scenario, Scheduler>(params, state, false);
   const std::uint64_t interleavings = params.stop_iteration;
-  if (result != rl::test_result_success) {  // runs again and records each step
+  if (result != rl::test_result_success) {  // repeats the failing interleaving and records each
+                                            // step
     params.initial_state = state.str();
     params.collect_history = true;
     rl::ostringstream unused;
@@ -350,7 +353,8 @@ outcome run(unsigned bound, std::uint64_t random) {
 /// Returns the name of the scenario's type.
 template <class Scenario>
 constexpr std::string_view type_name() {
-  std::string_view name = __PRETTY_FUNCTION__;  // "... [with Scenario = {anonymous}::NAME; ..."
+  std::string_view name = __PRETTY_FUNCTION__;  // has the form "... [with Scenario =
+                                                // {anonymous}::NAME; ..."
   name = name.substr(0, name.find_first_of(";]", name.find("Scenario = ")));
   return name.substr(name.rfind(':') + 1);
 }
@@ -378,10 +382,10 @@ check at_random(std::string_view name) {
   return detail::made<Scenario, rl::sched_random, scheduler>(name, choice::random, 0);
 }
 
-/// The `main` function of a model. Without arguments it runs all checks, fails on the first
-/// finding, and prints the steps that led to it. `find TEXT` fails unless a finding's kind or
-/// message contains TEXT. `only TYPE` runs the checks of one scenario. `random N` runs N
-/// interleavings of each random check and nothing else.
+/// The `main` function of a model. Without arguments, runs all checks, stops at the first error,
+/// and prints the steps that led to it. `find TEXT` fails unless an error's kind or message
+/// contains TEXT. `only TYPE` runs the checks of one scenario. `random N` runs only random checks,
+/// each with N interleavings.
 inline int run(int argc, char** argv, std::initializer_list<check> checks) {
   settings how;
   std::string expected;

@@ -8,16 +8,18 @@ namespace {
 using claim = penstock::detail::claim;
 using cursor = penstock::detail::claim_cursor<model::atomics>;
 
-/// Workers hand out and read `Batches` batches of `Runs` runs, each batch into its own slot. The
-/// scenario ends when the last batch is handed out. With `Stopper`, the last thread stops it at any
-/// time. With `Uneven`, each batch has one run less than the previous batch, but at least one.
+/// Workers claim and read `Batches` batches of `Runs` chunks, each batch in its own slot. The
+/// scenario ends when the last batch has been claimed. With `Stopper`, the last thread stops the
+/// scenario at any time. With `Uneven`, each batch has one chunk less than the previous batch, but
+/// at least one.
 template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches, bool Stopper,
           bool Uneven = false>
 struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
   cursor hand_out{Runs};
   model::atomic<bool> is_stopped{false};
-  model::plain<std::uint32_t> opened{0};                     // used by the opener only
-  std::array<model::plain<std::uint32_t>, Batches> bound{};  // batch + 1, by slot
+  model::plain<std::uint32_t> opened{0};                     // only the opener uses it
+  std::array<model::plain<std::uint32_t>, Batches> bound{};  // the batch number plus one, for each
+                                                             // slot
   std::array<std::array<model::plain<bool>, Runs>, Batches> is_read{};
 
   static constexpr std::uint32_t slot_of(std::uint32_t batch) { return Batches - 1 - batch; }
@@ -82,14 +84,14 @@ struct uneven : batches<uneven, 2, 2, 2, false, true> {};
 struct many_uneven : batches<many_uneven, 4, 3, 4, false, true> {};
 struct many_stopped : batches<many_stopped, 3, 2, 4, true> {};
 
-/// All chunks of a batch must be read at the same time, while the next batch is opened, because no
-/// read ends earlier. So enough workers must be awake. Any further workers may sleep.
+/// No read ends before all chunks of the batch are being read and the next batch is open. Enough
+/// workers must therefore be awake; any further workers may sleep.
 template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches>
 struct together : model::scenario<Scenario, Workers> {
   cursor hand_out{Runs};
   model::atomic<bool> is_over{false};
-  model::plain<std::uint32_t> opened{0};  // used by the opener only
-  // Counts, for each batch, one step for each run and one step for the next opening.
+  model::plain<std::uint32_t> opened{0};  // only the opener uses it
+  // For each batch, counts one step per chunk and one step for opening the next batch.
   std::array<penstock::detail::basic_waitable_counter<model::atomics>, Batches> met;
 
   void thread(unsigned) {

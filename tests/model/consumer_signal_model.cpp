@@ -5,7 +5,7 @@
 
 namespace {
 
-/// A clock that starts again in each interleaving. Each call of `now` advances the time.
+/// A clock that restarts in each interleaving. Each call of `now` advances the clock.
 struct played_clock {
   using duration = std::chrono::nanoseconds;
   using time_point = std::chrono::time_point<std::chrono::steady_clock, duration>;
@@ -16,7 +16,7 @@ struct played_clock {
 using signal = penstock::detail::consumer_signal<played_clock>;
 using lock_type = std::unique_lock<model::mutex>;
 
-/// A producer makes batches, and each consumer takes one batch, as in an `intake_board`.
+/// A producer publishes batches and each consumer receives one batch, as in an `intake_board`.
 template <int Consumers>
 struct batches {
   model::mutex mutex;
@@ -31,8 +31,8 @@ struct batches {
     ready.set(ready.get() + 1);
     changed.notify_one(lock);
   }
-  /// Waits for a batch. `due` is the time at which an open batch that is never full would be due.
-  /// Nothing happens at that time: a consumer gets a batch only by a notification.
+  /// Waits for a batch. `due` is the time at which an open partial batch becomes due. Nothing
+  /// happens at that time, because a consumer receives a batch only after a notification.
   void take_one(int due) {
     lock_type lock{mutex};
     while (ready.get() == 0) {
@@ -50,7 +50,7 @@ struct batches {
   }
 };
 
-/// A consumer, spinning or already asleep, is notified of a batch.
+/// A consumer that spins or already sleeps is notified of a batch.
 struct one_consumer : model::scenario<one_consumer, 2>, batches<1> {
   void thread(unsigned index) { index == 0 ? make_one() : take_one(4); }
   void after() { require_all(); }
@@ -66,7 +66,7 @@ struct two_consumers : model::scenario<two_consumers, 3>, batches<2> {
   void after() { require_all(); }
 };
 
-/// A consumer waits without a deadline, and another consumer spins.
+/// One consumer waits without a deadline, and another spins.
 struct with_and_without : model::scenario<with_and_without, 3>, batches<2> {
   void thread(unsigned index) {
     if (index != 0) return take_one(index == 1 ? 4 : 0);

@@ -7,8 +7,8 @@
 
 namespace model {
 
-/// A device whose events are plain memory. The checker finds a use that is not ordered with the
-/// record of the event.
+/// A device whose events are plain memory. The checker detects any use of an event that is not
+/// ordered with its record.
 struct device {
   struct stream_type {
     stream_type() = default;
@@ -19,8 +19,8 @@ struct device {
     stream_ref() = default;
     stream_ref(stream_type&) noexcept {}  // NOLINT: as the concept wants it
   };
-  /// An event that may be moved only while it is new. It is stored in place, because allocations
-  /// would give the checker more interleavings to try.
+  /// An event that may be moved only before its first use. The object is stored in place, because
+  /// allocations would multiply the number of interleavings.
   struct event_type {
     event_type() = default;
     event_type(event_type&&) noexcept {}

@@ -17,13 +17,13 @@ struct host_batch {
   static void release_after(model::device::stream_ref) {}
 };
 
-/// Device slots that are all held as leases, and a consumer that waits for a slot as a feed does.
+/// Device slots that are all leased, and a consumer that waits for a slot as a feed does.
 template <class Scenario, int Threads>
 struct held : model::scenario<Scenario, Threads> {
   device_slots slots{model::device{},
                      penstock::batch_layout<record>{penstock::record_extents<record>{}, 1},
                      model::device::stream_ref{}, 2, 2};
-  std::array<model::plain<int>, 2> user{};  // written by the owner of the lease
+  std::array<model::plain<int>, 2> user{};  // the owner of the lease writes it
   model::atomic<bool> is_stopped{false};
 
   void before() {
@@ -48,20 +48,20 @@ struct held : model::scenario<Scenario, Threads> {
         [&] { return (slot = free_slot()) || is_stopped.load(std::memory_order_acquire); });
     if (slot) {
       model::require(user[*slot].get() == 1, "what the lease's owner did is there");
-      slots.copy_in(*slot, host_batch{});  // includes the records of events
+      slots.copy_in(*slot, host_batch{});  // also records events
     }
     return slot;
   }
 };
 
-/// A lease ends on another thread.
+/// Another thread releases a lease.
 struct one_ends : held<one_ends, 2> {
   void thread(unsigned index) {
     index == 0 ? model::require(wait().has_value(), "a slot is free") : release(1);
   }
 };
 
-/// Two leases end on two threads, and the consumer waits for both slots.
+/// Two threads each release a lease, and the consumer waits for both slots.
 struct two_end : held<two_end, 3> {
   void thread(unsigned index) {
     if (index != 0) return release(index - 1);
@@ -71,8 +71,8 @@ struct two_end : held<two_end, 3> {
   }
 };
 
-/// Two leases whose copies end at the same point. Each lease makes a last stream wait for that
-/// point and ends on its own thread, while the consumer copies the next batch.
+/// Two leases whose copies end at the same timeline point. Each thread makes a last stream wait for
+/// this point and then releases its lease, while the consumer copies the next batch.
 struct filled_together : model::scenario<filled_together, 3> {
   device_slots slots{model::device{},
                      penstock::batch_layout<record>{penstock::record_extents<record>{}, 1},
@@ -101,7 +101,7 @@ struct filled_together : model::scenario<filled_together, 3> {
   }
 };
 
-/// Threads enter the critical section of a lock one after the other.
+/// Threads enter a critical section one after the other.
 struct in_turn : model::scenario<in_turn, 2> {
   penstock::detail::turn_lock lock;
   model::plain<int> entered{0};
@@ -115,7 +115,7 @@ struct in_turn : model::scenario<in_turn, 2> {
   void after() { model::require(entered.get() == 4, "each has been inside"); }
 };
 
-/// No lease ends, and a stop is requested.
+/// A stop is requested, and no lease is released.
 struct stopped : held<stopped, 2> {
   void thread(unsigned index) {
     if (index == 0) {

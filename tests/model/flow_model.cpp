@@ -13,8 +13,8 @@ namespace {
 using claim = penstock::detail::claim;
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 
-/// The path of a batch from claim to lease. Combines the library's parts as `loader_core` does,
-/// with the same steps and names. `Workers` threads read, and the last thread is the consumer.
+/// The path of a batch from claim to lease. Combines the library's classes with the steps and names
+/// of `loader_core`. `Workers` threads read, and the last thread is the consumer.
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs>
 struct flow : model::scenario<Scenario, Workers + 1> {
   penstock::detail::claim_cursor<> cursor{Runs};
@@ -23,7 +23,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
       penstock::detail::memory_kind::device};
   std::array<penstock::detail::batch_work, Slots> work;
   std::array<penstock::detail::announcement, Slots> announced;
-  std::array<model::plain<std::uint32_t>, Slots> bound{};  // the batch of each slot
+  std::array<model::plain<std::uint32_t>, Slots> bound{};  // the batch in each slot
   std::array<std::array<model::plain<std::uint32_t>, Runs>, Slots> memory{};
 
   model::mutex open;
@@ -34,7 +34,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
   model::atomic<std::uint32_t> cancelled{0};
   model::atomic<bool> is_stopped{false};
 
-  std::uint32_t next_batch = 0;  // used by the consumer only
+  std::uint32_t next_batch = 0;  // only the consumer uses it
 
   void thread(unsigned index) {
     if (index == Workers) {
@@ -141,7 +141,7 @@ struct flow : model::scenario<Scenario, Workers + 1> {
   }
 };
 
-/// The consumer runs a range to its end.
+/// The consumer iterates over a complete range.
 template <class Scenario, int Workers, std::uint32_t Slots, std::uint32_t Runs, int Batches>
 struct range : flow<Scenario, Workers, Slots, Runs> {
   void consume() {
@@ -156,7 +156,7 @@ struct two_workers : range<two_workers, 2, 2, 1, 3> {};
 struct four_slots : range<four_slots, 2, 4, 2, 6> {};
 struct three_workers : range<three_workers, 3, 2, 2, 4> {};
 
-/// The consumer leaves a range early and starts another range.
+/// The consumer leaves a range early and starts another.
 struct left_and_begun : flow<left_and_begun, 2, 2, 2> {
   void consume() {
     start(4);
@@ -169,7 +169,7 @@ struct left_and_begun : flow<left_and_begun, 2, 2, 2> {
   }
 };
 
-/// The loader is shut down while the workers read.
+/// The loader is destroyed while the workers read.
 struct shut_down : flow<shut_down, 2, 2, 1> {
   void consume() {
     start(3);

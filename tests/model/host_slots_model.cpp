@@ -10,14 +10,14 @@ namespace {
 using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 using host_slots = penstock::detail::host_slots<model::device>;
 
-/// Four slots that are all taken. A worker that sleeps for a slot is woken when the second slot
-/// comes back, or when the first slot comes back if the consumer starves.
+/// Four slots, all in use. A sleeping worker is woken when the second slot is returned, or when the
+/// first slot is returned if the consumer starves.
 template <class Scenario, int Threads, std::uint32_t Slots = 4>
 struct ring : model::scenario<Scenario, Threads> {
   host_slots slots{model::device{},
                    penstock::batch_layout<record>{penstock::record_extents<record>{}, 1}, Slots,
                    penstock::detail::memory_kind::device};
-  std::array<model::plain<int>, Slots> user{};  // written by the last user of the slot
+  std::array<model::plain<int>, Slots> user{};  // the last user of the slot writes it
 
   void before() {
     for (std::uint32_t i = 0; i != Slots; ++i) {
@@ -32,7 +32,7 @@ struct ring : model::scenario<Scenario, Threads> {
     user[slot].set(1);
     slots.release_after(slot, model::device::stream_ref{});
   }
-  /// Takes a slot. The caller then owns its memory and its event.
+  /// Acquires a slot. The caller then owns the slot's memory and event.
   void acquire() {
     const auto slot = slots.acquire();
     model::require(slot.has_value(), "an open ring gives a slot");
@@ -41,7 +41,7 @@ struct ring : model::scenario<Scenario, Threads> {
   }
 };
 
-/// The consumer returns a slot and waits for the batch that is read into it.
+/// The consumer returns a slot and waits for the batch that is read into this slot.
 struct starving : ring<starving, 2> {
   penstock::detail::waitable_counter batch;
 
@@ -76,7 +76,8 @@ struct starving_for_another : ring<starving_for_another, 3> {
   }
 };
 
-/// A consumer that reads samples itself waits for the slot of a lease that another thread ends.
+/// A consumer that reads samples itself waits for a slot. Another thread releases the lease of this
+/// slot.
 struct reads_itself : ring<reads_itself, 2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -123,8 +124,8 @@ struct closing : ring<closing, 2> {
   }
 };
 
-/// Copies out of two slots end at the same point. A worker waits for that point while the next
-/// copies are marked.
+/// Copies out of two slots end at the same timeline point. A worker waits for this point while the
+/// next copies are marked.
 struct marked_together : ring<marked_together, 2> {
   using timeline = host_slots::timeline;
   std::shared_ptr<timeline> copies = std::make_shared<timeline>(
@@ -147,11 +148,11 @@ struct marked_together : ring<marked_together, 2> {
   }
 };
 
-/// More threads are inside a push than there are cells that the producers know to be free.
+/// More threads push at the same time than there are cells that the producers know to be free.
 struct come_back_at_once : ring<come_back_at_once, 3, 3> {
   void before() {
     ring::before();
-    for (int i = 0; i != 2; ++i) {  // four cells, and two pops that no producer has seen yet
+    for (int i = 0; i != 2; ++i) {  // four cells and two pops that no producer has seen yet
       release(0);
       model::require(slots.try_acquire().has_value(), "there is a slot");
     }
@@ -164,8 +165,7 @@ struct come_back_at_once : ring<come_back_at_once, 3, 3> {
   }
 };
 
-/// Batches pass through one slot, one after the other. Every second time, the slot is returned
-/// behind a copy.
+/// Batches pass through a single slot. Every second batch returns the slot with a pending copy.
 struct rounds : ring<rounds, 2> {
   penstock::detail::waitable_counter batch;
 

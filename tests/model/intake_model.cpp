@@ -11,8 +11,8 @@ using record = penstock::record<penstock::field<"label", std::uint64_t>>;
 using board = penstock::detail::intake_board<record, model::device>;
 using penstock::when_full;
 
-/// An intake whose batches are plain variables, so that the checker finds a slot that two threads
-/// use at once.
+/// An intake whose batches are plain variables, so that the checker detects concurrent use of a
+/// slot.
 template <class Scenario, int Threads, when_full Policy, std::uint32_t Slots>
 struct pushed : model::scenario<Scenario, Threads> {
   penstock::batch_layout<record> layout{penstock::record_extents<record>{}, 1};
@@ -25,7 +25,7 @@ struct pushed : model::scenario<Scenario, Threads> {
       {.policy = Policy},
       {}};
   std::array<model::plain<std::uint64_t>, Slots> memory{};
-  model::plain<std::uint64_t> skipped{0};  // by the batches that were taken
+  model::plain<std::uint64_t> skipped{0};  // total skipped count of the received batches
 
   /// Waits for a slot and pushes batch `number`. Returns false if the intake is closed.
   bool push(std::uint64_t number) {
@@ -34,7 +34,7 @@ struct pushed : model::scenario<Scenario, Threads> {
     memory[*slot].set(number);
     return slots.commit(*slot, {.tag = number});
   }
-  /// Takes the next batch, and releases its slot after a copy. Returns false at the end.
+  /// Receives the next batch and releases its slot after a copy. Returns false at the end.
   bool take() {
     const auto next = slots.next(true, []() noexcept {});
     if (!next) return false;
@@ -43,7 +43,7 @@ struct pushed : model::scenario<Scenario, Threads> {
     slots.release_after(next->first, model::device::stream_ref{});
     return true;
   }
-  /// Takes the batches that are left, and checks the counts.
+  /// Receives the remaining batches and checks the counts.
   void require_all(std::uint64_t committed) {
     slots.close(false);
     while (take()) {
@@ -54,7 +54,7 @@ struct pushed : model::scenario<Scenario, Threads> {
   }
 };
 
-/// Two producers share one slot, and the consumer takes both batches.
+/// Two producers share a slot, and the consumer receives both batches.
 struct one_slot : pushed<one_slot, 3, when_full::wait, 1> {
   void thread(unsigned index) {
     if (index != 0) {
@@ -70,7 +70,7 @@ struct one_slot : pushed<one_slot, 3, when_full::wait, 1> {
   }
 };
 
-/// A producer drops the oldest batch while the consumer takes it.
+/// A producer drops the oldest batch while the consumer receives it.
 struct drop_beside_hand_out : pushed<drop_beside_hand_out, 2, when_full::drop_oldest, 1> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -86,7 +86,7 @@ struct drop_beside_hand_out : pushed<drop_beside_hand_out, 2, when_full::drop_ol
   }
 };
 
-/// Two producers drop the oldest batch while the consumer takes batches.
+/// Two producers drop the oldest batch while the consumer receives batches.
 struct two_drop : pushed<two_drop, 3, when_full::drop_oldest, 2> {
   void thread(unsigned index) {
     if (index == 0) {
@@ -103,13 +103,13 @@ struct two_drop : pushed<two_drop, 3, when_full::drop_oldest, 2> {
   }
 };
 
-/// Two producers share one slot, and nobody takes a batch.
+/// Two producers share a slot, and no thread receives a batch.
 struct nobody_takes : pushed<nobody_takes, 2, when_full::drop_oldest, 1> {
   void thread(unsigned index) { push(index); }
   void after() { require_all(2); }
 };
 
-/// The intake is closed while a producer waits for a slot, or the consumer for a batch.
+/// The intake is closed while a producer waits for a slot or the consumer waits for a batch.
 struct closing : pushed<closing, 3, when_full::wait, 1> {
   model::plain<std::uint64_t> committed{0};
 
@@ -131,7 +131,7 @@ struct closing : pushed<closing, 3, when_full::wait, 1> {
   }
 };
 
-/// The intake is closed while a producer waits for a slot that nobody returns.
+/// The intake is closed while a producer waits for a slot that is never returned.
 struct closed_while_full : pushed<closed_while_full, 2, when_full::wait, 1> {
   void before() { model::require(slots.acquire(board::forever).has_value(), "there is a slot"); }
   void thread(unsigned index) {

@@ -8,26 +8,26 @@ namespace {
 
 using turns_type = penstock::detail::result_queue;
 
-/// A loop that submits batches, and workers that copy and consume them, as in `results`. The memory
-/// of the slots is plain, so accesses without an order are data races.
+/// A loop that submits batches, and workers that copy and consume them, as in `results`. Slot
+/// memory is not atomic, so unordered accesses are data races.
 template <int Batches, std::size_t DeviceSlots, std::size_t HostSlots>
 struct way_back {
   turns_type turns{DeviceSlots, HostSlots};
   model::plain<int> device_memory[DeviceSlots];
   model::plain<int> host_memory[HostSlots];
-  model::plain<int> last;    // the last consumed batch
-  model::plain<int> copied;  // represents the order of the copy stream
+  model::plain<int> last;    // number of the last consumed batch
+  model::plain<int> copied;  // models the order of the copy stream
   model::plain<int> by_worker[2];
-  model::plain<int> stopped_at;  // the step that ended `keep`
+  model::plain<int> stopped_at;  // the step at which `keep` stopped
 
-  /// Takes a slot and submits it. Returns false if the turns are closed.
+  /// Acquires and submits a slot. Returns false if the queue is closed.
   bool step(int number) {
     const auto got = turns.acquire([] { return false; }, true);
     if (got.what != turns_type::outcome::slot) return false;
     device_memory[got.slot].set(number);
     return turns.submit(got.slot);
   }
-  /// Copies and consumes until the end, or until it has consumed `fails_after` batches.
+  /// Copies and consumes batches until the end or until `fails_after` batches are consumed.
   void work(int worker, bool in_order, int fails_after = -1) {
     for (;;) {
       const auto next = turns.next();
@@ -57,7 +57,7 @@ struct way_back {
       turns.record_consumed();
     }
   }
-  /// Works with a consumer `delivered` that ends or keeps each lease.
+  /// Copies batches and calls `delivered`, which may release or keep the lease.
   template <class Delivered>
   void keep(const Delivered& delivered) {
     for (;;) {
@@ -78,7 +78,7 @@ struct way_back {
   }
 };
 
-/// One worker consumes more batches than there are slots.
+/// A single worker consumes more batches than there are slots.
 struct one_worker : model::scenario<one_worker, 2>, way_back<3, 1, 1> {
   void thread(unsigned index) {
     if (index == 1) return work(0, true);
@@ -98,7 +98,7 @@ struct two_workers : model::scenario<two_workers, 3>, way_back<2, 2, 2> {
   void after() { require_all(); }
 };
 
-/// A slot is free when the copy out of it is complete. Its consumer may still be running.
+/// A slot is free as soon as the copy out of it is complete, even if the consumer is still running.
 struct taken_meanwhile : model::scenario<taken_meanwhile, 2>, way_back<2, 1, 2> {
   penstock::detail::waitable_counter is_taken;
 
@@ -130,7 +130,7 @@ struct finished : model::scenario<finished, 2>, way_back<2, 2, 1> {
   void after() { require_all(); }
 };
 
-/// A consumer fails. The loop and the other worker end.
+/// A consumer throws. The loop and the other worker must end.
 struct failing : model::scenario<failing, 3>, way_back<3, 1, 1> {
   void thread(unsigned index) {
     if (index != 0) return work(static_cast<int>(index) - 1, false, index == 1 ? 0 : -1);
@@ -141,7 +141,7 @@ struct failing : model::scenario<failing, 3>, way_back<3, 1, 1> {
   }
 };
 
-/// A consumer keeps its lease, and another thread ends the lease. The loop waits for its end.
+/// A consumer keeps its lease until another thread releases it. The loop waits for the release.
 struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
   penstock::detail::waitable_counter is_kept;
 
@@ -161,7 +161,7 @@ struct kept : model::scenario<kept, 3>, way_back<2, 1, 1> {
   }
 };
 
-/// `acquire` and `finish` in the mode in which they do not wait for a kept lease. Closing never
+/// Tests `acquire` and `finish` in the mode that does not wait for a kept lease. Closing never
 /// waits for a kept lease.
 struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
   void thread(unsigned index) {
@@ -198,7 +198,7 @@ struct stopped : model::scenario<stopped, 2>, way_back<1, 1, 1> {
   }
 };
 
-/// A stop is requested while the loop waits for the end of a kept lease.
+/// A stop is requested while the loop waits for the release of a kept lease.
 struct finish_stopped : model::scenario<finish_stopped, 3>, way_back<2, 2, 1> {
   penstock::detail::std_atomics::atomic<bool> is_requested{false};
 
@@ -217,7 +217,7 @@ struct finish_stopped : model::scenario<finish_stopped, 3>, way_back<2, 2, 1> {
   }
 };
 
-/// The loop takes more slots than there are.
+/// The loop acquires more slots than exist.
 struct all_taken : model::scenario<all_taken, 2>, way_back<1, 2, 1> {
   void thread(unsigned index) {
     if (index == 1) return work(0, true);
@@ -229,7 +229,7 @@ struct all_taken : model::scenario<all_taken, 2>, way_back<1, 2, 1> {
     device_memory[first.slot].set(1);
     model::require(turns.submit(first.slot), "handed in");
     model::require(take().what == turns_type::outcome::slot, "taken");
-    // The loop holds one slot. The other slot comes back from its copy.
+    // The loop holds one slot. The other slot is returned after its copy.
     model::require(take().what == turns_type::outcome::slot, "taken");
     turns.close();
   }

@@ -12,9 +12,9 @@
 namespace model {
 
 /// A device whose streams run their work when a thread of the scenario calls `run`. An event marks
-/// a place in a stream, and may be recorded again on it while other threads wait.
+/// a position in a stream and may be recorded again while other threads wait.
 struct running_device : device {
-  /// A stream whose work is a number. The scenario runs the work and owns its results.
+  /// A stream whose work items are numbers. The scenario runs the work and owns the results.
   struct stream_type {
     stream_type() = default;
     stream_type(stream_type&&) noexcept {}
@@ -25,7 +25,7 @@ struct running_device : device {
 
     /// Queues work and returns its number, starting at 1.
     std::uint32_t launch() { return queued.fetch_add(1, std::memory_order_acq_rel) + 1; }
-    /// Runs `work(number)` for the next work, and waits until there is some.
+    /// Waits for the next work item and runs `work(number)`.
     template <class Work>
     void run(const Work& work) {
       const std::uint32_t next = completed.load(std::memory_order_relaxed) + 1;
@@ -36,7 +36,7 @@ struct running_device : device {
       completed.store(next, std::memory_order_release);
       completed.notify_all();
     }
-    /// Makes a thread in `run` check again.
+    /// Makes a thread in `run` check its condition again.
     void wake() { queued.notify_all(); }
     void wait_until_completed(std::uint32_t number) const {
       for (;;) {

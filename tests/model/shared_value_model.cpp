@@ -10,7 +10,7 @@ struct pair {
   std::uint64_t second = 0;
 };
 
-/// A thread writes twice. Each of the other threads tries to read twice.
+/// One thread writes twice. Each of the other threads tries to read twice.
 template <class Scenario, int Readers>
 struct read_meanwhile : model::scenario<Scenario, 1 + Readers> {
   penstock::detail::shared_value<pair, model::atomics> value;

@@ -5,15 +5,16 @@
 
 namespace {
 
-/// A ticket of two words, so that a write during a read is detected.
+/// A ticket of two words, which detects a write during a read.
 struct ticket {
   std::uint64_t name;
   std::uint64_t again;
 };
 using ring_of_tickets = penstock::detail::ticket_ring<ticket, model::atomics>;
 
-/// `Producers` try to push `Each` tickets each, and `Consumers` try to pop `Pops` times each. The
-/// rest is popped at the end. Positions begin shortly before they wrap around.
+/// `Producers` threads try to push `Each` tickets each, and `Consumers` threads try to pop `Pops`
+/// times each. The remaining tickets are popped at the end. Positions start shortly before they
+/// wrap around.
 template <class Scenario, unsigned Producers, unsigned Consumers, std::uint64_t Each,
           std::size_t Capacity, int Pops = 2>
 struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers)> {
@@ -22,7 +23,7 @@ struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers
   ring_of_tickets ring{Capacity, ~std::uint64_t{0}};
   std::array<model::plain<bool>, max> is_pushed{};
   std::array<model::plain<bool>, max> is_popped{};
-  std::array<bool, max> is_accepted{};  // written by the producer, read at the end
+  std::array<bool, max> is_accepted{};  // the producer writes it; read at the end
   std::array<std::array<std::uint64_t, Producers>, Consumers + 1> next{};
 
   bool push(std::uint64_t name) {
@@ -58,7 +59,7 @@ struct trying : model::scenario<Scenario, static_cast<int>(Producers + Consumers
       model::require(is_accepted[name] == is_popped[name].get(),
                      "every ticket is popped, no other");
     }
-    // After any interleaving, the ring works like a new ring.
+    // After any interleaving, the ring behaves like a new ring.
     for (int lap = 0; lap != 3; ++lap) {
       for (std::size_t i = 0; i != Capacity; ++i) {
         model::require(ring.try_push({0, 0}), "there is room");
@@ -104,7 +105,7 @@ struct there_and_back : model::scenario<Scenario, Threads> {
 struct two_there_and_back : there_and_back<two_there_and_back, 2, 3> {};
 struct three_there_and_back : there_and_back<three_there_and_back, 3, 5> {};
 
-/// A thread that sees that another thread has popped finds room.
+/// A thread that observes a pop by another thread finds room.
 struct room_after_pop : model::scenario<room_after_pop, 2> {
   ring_of_tickets ring{1};
   std::array<model::atomic<std::uint32_t>, 1> popped;

@@ -10,7 +10,7 @@ struct event {
   std::uint64_t value = 0;
 };
 
-/// A thread adds `Events` events to a ring of two. The other threads copy the ring meanwhile.
+/// One thread adds `Events` events to a ring of two while the other threads copy the ring.
 template <class Scenario, int Readers, std::uint64_t Events>
 struct copied_meanwhile : model::scenario<Scenario, 1 + Readers> {
   penstock::detail::trace_ring<event, model::atomics> ring{2};
@@ -28,7 +28,7 @@ struct copied_meanwhile : model::scenario<Scenario, 1 + Readers> {
       model::require(all[i].number == first + i, "events come in their order, without a gap");
       model::require(all[i].value == 10 + first + i, "an event is read whole");
     }
-    // The last two are never overwritten.
+    // The last two events are never overwritten.
     if (end + 1 >= Events) model::require(!all.empty(), "what was added is there");
   }
 };

@@ -7,7 +7,7 @@ namespace {
 
 using waitable_counter = penstock::detail::basic_waitable_counter<model::atomics>;
 
-/// A thread writes a value and then the word that announces it. The other thread waits for the
+/// One thread writes a value and then the word that announces it. The other thread waits for the
 /// word.
 struct announced_value : model::scenario<announced_value, 2> {
   model::plain<int> payload;
@@ -24,7 +24,7 @@ struct announced_value : model::scenario<announced_value, 2> {
   }
 };
 
-/// Two writers count up. One thread waits for both.
+/// Two threads increment the counter, and one thread waits for both.
 struct two_writers : model::scenario<two_writers, 3> {
   std::array<model::plain<int>, 2> payload;
   waitable_counter count;
@@ -56,7 +56,7 @@ struct two_waiters : model::scenario<two_waiters, 3> {
   }
 };
 
-/// Quiet steps wake no thread. A call of `wake` after them wakes the waiter.
+/// Quiet steps wake no thread. A later call of `wake` wakes the waiter.
 struct quiet_steps : model::scenario<quiet_steps, 2> {
   model::plain<int> payload;
   waitable_counter count;
@@ -74,13 +74,13 @@ struct quiet_steps : model::scenario<quiet_steps, 2> {
   }
 };
 
-/// A thread steps, and another thread wakes. Any thread that sees the step may wake the waiter.
+/// One thread steps and another thread wakes. Any thread that sees the step may wake the waiter.
 struct wake_of_another : model::scenario<wake_of_another, 3> {
   waitable_counter count;
   model::atomic<bool> is_asked{false};
 
-  // One thread steps and checks for a request. The other thread makes the request and wakes. The
-  // ring of slots works like this.
+  // One thread steps and then checks for a request. The other thread makes the request and calls
+  // `wake`. The slot ring uses the same protocol.
   void thread(unsigned index) {
     if (index == 0) {
       count.advance_quietly();
@@ -94,7 +94,7 @@ struct wake_of_another : model::scenario<wake_of_another, 3> {
   }
 };
 
-/// A wait may end because of a condition other than the value. The condition is written before a
+/// A wait may end because of a condition other than the value. The condition is written before the
 /// step.
 struct end_of_waiting : model::scenario<end_of_waiting, 2> {
   model::plain<int> reason;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The README's program with its step in the body of the loop: `ps::transfer feed{loader}` on the
-// CPU device. The copies are so slow that a reader that does not wait reads too early. `body clean`
-// passes if every batch has the right contents. `body caught` passes if a batch has wrong contents.
+// The program in the README, with its step in the loop body: `ps::transfer feed{loader}` on the CPU
+// device. The copies are slow, so a reader that does not wait reads too early. `body clean` passes
+// if every batch has the correct contents. `body caught` passes if a batch has wrong contents.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +12,7 @@ namespace ps = penstock;
 
 namespace {
 
-struct numbers {  // never 0, the value of fresh memory
+struct numbers {  // never 0, the initial value of memory
   using record_type = ps::record<ps::field<"number", std::uint64_t, 16>>;
   [[nodiscard]] static std::uint64_t size() { return 200; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
@@ -23,7 +23,7 @@ struct numbers {  // never 0, the value of fresh memory
 }  // namespace
 
 int main(int argc, char** argv) {
-  const ps::cpu_device device{{.copy_bytes_per_second = 1e6}};  // 1.3 ms per batch
+  const ps::cpu_device device{{.copy_bytes_per_second = 1e6}};  // a copy takes 1.3 ms per batch
   ps::loader loader{numbers{}, ps::sequential{}, device, {.batch_size = 10, .workers = 1}};
   ps::transfer feed{loader, {.depth = 2}};
   std::uint64_t wrong = 0;

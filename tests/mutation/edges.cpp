@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs one flow on the double of the CUDA runtime. Ordering edges can be removed from it. Macros
-// select another flow. PENSTOCK_EDGES_TRANSFORM: batches are transformed on the device.
+// Runs one flow on the fake CUDA runtime, with or without one of its ordering edges. Macros select
+// other flows. PENSTOCK_EDGES_TRANSFORM: batches are transformed on the device.
 // PENSTOCK_EDGES_ZERO_COPY: batches stay in their host slots. PENSTOCK_EDGES_KEEP_HOST: host slots
-// are kept until the device lease ends. PENSTOCK_EDGES_RESULTS: results of steps are copied back.
-// PENSTOCK_EDGES_BULK: weights are uploaded and saved. PENSTOCK_EDGES_INTAKE: streams push frames.
-// `edges clean` passes if no run finds an error. `edges caught` passes if at least 18 of 20 runs
-// under the late policy, and 16 of 20 under the random policy, find an error.
+// stay occupied until the device lease ends. PENSTOCK_EDGES_RESULTS: results of steps are copied
+// back. PENSTOCK_EDGES_BULK: weights are uploaded and downloaded. PENSTOCK_EDGES_INTAKE: streams
+// push frames. `edges clean` passes if no run finds an error. `edges caught` passes if at least 18
+// of 20 runs with the late policy, and 16 of 20 with the random policy, find an error.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "mutation/stuck.hpp"  // first: an edge in a header calls let_others_sleep
+#include "mutation/stuck.hpp"  // first, because an edge in a header calls let_others_sleep
 
 #include <penstock/cuda.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
@@ -44,7 +44,8 @@ constexpr int ledger_objects = 2;
 constexpr int was_stuck = 3;
 
 #if defined(PENSTOCK_EDGES_PLAIN_SOURCE)
-/// A source like one that a user wrote: its batches are not released at points of their copies.
+/// A source as a program might define it: its batches are not released at timeline points of the
+/// copies.
 template <class Loader>
 class plain_source {
  public:
@@ -88,7 +89,7 @@ Loader& source(Loader& loader) {
 #if defined(PENSTOCK_EDGES_TRANSFORM)
 using record = ps::record<ps::field<"label", std::uint64_t>, ps::field<"values", double, 8>>;
 
-/// Converts the values to double and adds 1. Copies the label.
+/// Returns a transform that converts the values to double, adds 1, and copies the labels.
 auto transform() {
   return ps::on_stream<record>([](ps::const_batch_view<numbered::record_type> in,
                                   ps::batch_view<record> out, ps::cuda_stream_ref stream) {
@@ -120,7 +121,7 @@ constexpr bool keep_host = true;
 constexpr bool keep_host = false;
 #endif
 
-/// Queues work on `stream` that checks, when it runs, that the memory of the batch holds the batch.
+/// Queues work on `stream` that checks the contents of the batch when it runs.
 template <class Batch>
 void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& wrong) {
   const ps::shuffled order{.seed = 4};
@@ -141,7 +142,7 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, std::atomic<int>& w
 using sums = ps::record<ps::field<"sum", std::uint64_t, 64>>;
 
 /// Runs steps whose results are copied back to the host. Some slots are discarded while their step
-/// still runs. Consumers are sometimes slower than steps.
+/// is still running. Some consumers are slower than the steps.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -174,7 +175,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
     if (round % 2 == 0) device.synchronize(ps::cuda_stream_ref{stream});
   }
   out.close();
-  // Frees the memory while a step that nobody waits for still uses it.
+  // Frees the memory while a step that is never waited for still uses it.
   auto last = ps::results<sums, ps::cuda_device>{device, stream, 8, [](const auto&) {}};
   auto slot = last.acquire({.size = 8, .valid_size = 8});
   fake_cuda::launch(stream.get(), [sum = ps::get<"sum">(slot).flat()] { sum[0] = 1; },
@@ -183,7 +184,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
 #elif defined(PENSTOCK_EDGES_BULK)
 constexpr std::size_t words = 5 * 512 + 64;
 
-/// A source of words that count up from `first`. With `breaks`, every read after the first throws.
+/// A source of words that count up from `first`. With `breaks`, all reads after the first throw.
 struct counted_words {
   std::uint64_t first = 0;
   bool breaks = false;
@@ -210,16 +211,16 @@ struct counting_sink {
   void finish() const {}
 };
 
-/// Uploads weights again while the previous step may still use them. Steps check and change the
-/// weights. Downloads save them with and without snapshots. At the end, nobody waits for the last
-/// uploads, and one upload fails.
+/// Uploads weights repeatedly while the previous step may still use them. Steps check and modify
+/// the weights. Downloads save them with and without snapshots. At the end, the last uploads are
+/// never waited for, and one upload fails.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   const auto make = [&] { return static_cast<std::uint64_t*>(device.allocate(8 * words)); };
   const auto bytes = [](std::uint64_t* at) { return std::as_writable_bytes(std::span{at, words}); };
   auto* const weights = make();
-  // Checks all words, and adds 1 to each.
+  // Checks every word and adds 1 to it.
   const auto step = [&](std::uint64_t first) {
     const auto work = [weights, first, &wrong] {
       for (std::size_t i = 0; i < words; ++i) {
@@ -258,9 +259,9 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
 #elif defined(PENSTOCK_EDGES_INTAKE)
 using frame = ps::record<ps::field<"words", std::uint64_t, 64>>;
 
-/// Pushes frames to an intake that drops the oldest. A stream or this thread writes them. A feed
-/// copies the frames or hands out their host slots, or a loop on the host reads them. At the end a stream still writes a frame
-/// that nobody takes.
+/// Pushes frames, written by a stream or by this thread, to an intake that drops the oldest frame.
+/// A feed copies the frames or hands out their host slots, or a host loop reads them. At the end, a
+/// stream still writes a frame that is never consumed.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const ps::cuda_device device{0};
   const auto writer = device.make_stream();
@@ -318,7 +319,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   in.reset();
 }
 #else
-/// Runs some epochs with two consumer streams and occasional waits. Most rounds keep a lease for
+/// Runs several epochs with two consumer streams and occasional waits. Most rounds keep a lease for
 /// many batches. The loop ends early, and a lease outlives the feed and the loader.
 void run_flow(std::size_t round, std::atomic<int>& wrong) {
   const grouping<ps::cuda_device> device{0};
@@ -330,7 +331,7 @@ void run_flow(std::size_t round, std::atomic<int>& wrong) {
   loader.emplace(
       data, ps::shuffled{.seed = 4}, device,
       ps::loader_options{.batch_size = 8, .workers = 1 + round % 2, .prefetch = 1 + round % 4});
-  // The feed groups one, two or three copies.
+  // The feed groups one to three copies.
   device.grouped_bytes = (1 + round / 2 % 3) * loader->layout().bytes();
   const ps::transfer_options options{
       .depth = 4 + round % 2, .keep_host = keep_host, .tuning = {.zero_copy = zero_copy}};
@@ -383,7 +384,7 @@ int run_once(fake_cuda::policy policy, std::uint64_t seed) {
   return fake_cuda::expect_clean() ? is_right : ledger_objects;
 }
 
-/// Returns the number of runs, out of `seeds`, that find an error. Each run has its own process
+/// Returns the number of runs, out of `seeds`, that find an error. Each run has its own process,
 /// because it may crash or hang.
 int caught(fake_cuda::policy policy, int seeds) {
   const unsigned at_once = 2 * std::max(1U, std::thread::hardware_concurrency());
@@ -403,7 +404,8 @@ int caught(fake_cuda::policy policy, int seeds) {
       std::exit(EXIT_FAILURE);
     }
     if (child == 0) {
-      // The exit code is enough: no destructors, and no report of a sanitizer.
+      // Exits without destructors and without a sanitizer report, because only the exit code
+      // matters.
       std::_Exit(run_once(policy, static_cast<std::uint64_t>(seed)));
     }
     running.insert(child);
@@ -426,7 +428,7 @@ int main(int argc, char** argv) {
   const int early = caught(fake_cuda::policy::early, seeds);
   std::printf("runs of %d that see something wrong: late %d, random %d, early %d\n", seeds, late,
               random, early);
-  // A few runs may find nothing, because the timing of threads varies.
+  // A few runs may find nothing, because thread timing varies.
   if (edge_is_missing) return late >= seeds - 2 && random >= seeds - 4 ? 0 : 1;
   return late + random + early == 0 ? 0 : 1;
 }

@@ -13,8 +13,8 @@
 #include <string>
 #include <thread>
 
-/// Returns the context switch counts of each thread of the process except the calling thread. The
-/// map is empty if one of those threads is not asleep.
+/// Returns the context switch counts of all threads of the process except the calling thread. The
+/// map is empty if one of them is not asleep.
 inline std::map<std::string, std::string> sleeping_threads() {
   const std::string self = std::to_string(::syscall(SYS_gettid));
   std::map<std::string, std::string> found;
@@ -33,17 +33,17 @@ inline std::map<std::string, std::string> sleeping_threads() {
   return found;
 }
 
-/// Gives the other threads time to go to sleep. The time is limited, so that a thread that never
-/// sleeps does not cause a hang.
+/// Gives the other threads time to fall asleep. The time is bounded, so that a thread that never
+/// sleeps cannot block the caller.
 inline void let_others_sleep() {
   for (int looks = 0; looks < 100 && sleeping_threads().empty(); ++looks) {
     std::this_thread::yield();
   }
 }
 
-/// Ends the process with `exit_code` when it is stuck: every thread sleeps, and no thread has run
-/// between several checks. The check is exact if only threads of the process can wake each other.
-/// A slow machine is then never mistaken for a hang.
+/// Exits with `exit_code` when the process is stuck: every thread sleeps, and no thread has run
+/// between several checks. The detection is exact if only threads of this process can wake each
+/// other, so a slow machine is never mistaken for a hang.
 class stuck_watch {
  public:
   explicit stuck_watch(int exit_code) : thread_([this, exit_code] { watch(exit_code); }) {}

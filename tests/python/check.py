@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Checks the installed module of examples/python: the arrays that a loop in Python gets and may
-keep, and its errors. Uses numpy, and PyTorch and JAX if they are installed."""
+"""Tests the installed module of examples/python: the arrays that a Python loop receives and may
+keep, and the errors. Uses numpy, and PyTorch and JAX if they are installed."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ def loader(samples=100, batch_size=4, **options):
 
 
 def answer(disk):
-    """Lets the reads that wait for this pipe continue, if there are any."""
+    """Unblocks reads that wait for this pipe, if there are any."""
     try:
         os.close(os.open(disk, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:  # no read is waiting
@@ -29,7 +29,7 @@ def answer(disk):
 
 
 def expected(labels):
-    """Returns the pictures of these samples."""
+    """Returns the expected pictures of these samples."""
     pixels = np.arange(28 * 28).reshape(1, 28, 28)
     return ((labels.reshape(-1, 1, 1) + pixels) % 256).astype(np.uint8)
 
@@ -119,12 +119,12 @@ class Limits(unittest.TestCase):
         def run(epochs):
             for epoch in range(epochs):
                 for image, label in source.epoch(epoch):
-                    image.__dlpack__()  # creates a capsule and drops it
+                    image.__dlpack__()  # creates a capsule and drops it immediately
                     self.assertEqual(np.from_dlpack(image)[0, 0, 0], np.from_dlpack(label)[0])
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
         first = run(100)
-        self.assertLess(run(400) - first, 1024)  # KiB
+        self.assertLess(run(400) - first, 1024)  # in KiB
 
     def test_a_loop_may_be_left(self):
         source = loader()
@@ -170,7 +170,7 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, "^pattern 7 is bad$"):
             for _ in source.epoch(0):
                 pass
-        next(source.epoch(0))  # the loader still works
+        next(source.epoch(0))  # the loader remains usable
 
     def test_a_bad_option_is_named(self):
         with self.assertRaisesRegex(patterns.Error, "batch_size: must be at least 1"):
@@ -193,7 +193,7 @@ class Errors(unittest.TestCase):
             threads = [threading.Thread(target=use) for _ in range(2)]
             for thread in threads:
                 thread.start()
-            while not refusals:  # until a thread fails while the other waits for the disk
+            while not refusals:  # until a thread fails while the other waits for the pipe
                 threading.Event().wait(0.01)
             while any(thread.is_alive() for thread in threads):
                 answer(disk)
@@ -219,9 +219,9 @@ except KeyboardInterrupt:
             )
             limit = threading.Timer(120, child.kill)
             limit.start()
-            with open(disk, "w"):  # returns after a worker has opened the pipe and waits
+            with open(disk, "w"):  # returns once a worker has opened the pipe and waits
                 child.send_signal(signal.SIGINT)
-                told = child.stdout.readline()  # printed before the disk answers
+                told = child.stdout.readline()  # printed before the pipe delivers data
             self.assertEqual(told, "interrupted\n")
             while child.poll() is None:
                 answer(disk)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Installs examples/python with pip into a new virtual environment, and checks it there.
+# Installs examples/python with pip into a new virtual environment and tests it.
 #
-#   bash tests/python/run.sh WORK    WORK is the folder for environment and build
+#   bash tests/python/run.sh WORK    WORK is the folder for the environment and the build
 #
-# Exit status 77: skipped; the last line is the reason. Environment: PYTHON is the interpreter.
+# Exit status 77 means skipped; the last line is the reason. The environment variable PYTHON selects
+# the interpreter.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -30,7 +31,7 @@ needs=(nanobind scikit-build-core numpy)
 "${pip[@]}" --retries 0 --timeout 20 install "${needs[@]}" >"$work/pip.log" 2>&1 ||
   skip "pip can't fetch ${needs[*]}"
 
-# Uses the installed tools, and a build folder that is kept, so that nothing is compiled twice.
+# Uses the installed tools and a persistent build folder, so that nothing is compiled twice.
 export PATH=$work/venv/bin:$PATH
 "${pip[@]}" install --no-deps --no-build-isolation --force-reinstall \
   --config-settings=build-dir="$work/build" "$root/examples/python"

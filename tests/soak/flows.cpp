@@ -7,7 +7,7 @@
 // sample without the library's loader. Between these runs, random clients use a batcher, and each
 // request must end exactly once.
 //
-// penstock_soak_flows ROUNDS [SEED]
+//   penstock_soak_flows ROUNDS [SEED]
 //
 // Exits with 1 if a batch differs, and prints the configuration and the seed to repeat the run.
 #include <algorithm>
@@ -93,7 +93,7 @@ struct texts {
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return tokens_of(index); }
   void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
     if (index % 5 == 0) std::this_thread::yield();
-    ps::get<"label">(out) = ~index;  // must not be visible if the read fails
+    ps::get<"label">(out) = ~index;  // this value must not be visible if the read fails
     if (is_one(*how, index, 100, how->bad_in)) throw bad_sample{};
     if (is_one(*how, index, 101, how->flaky_in) && fails_now(index)) throw bad_sample{};
     const auto tokens = ps::get<"tokens">(out).flat();

@@ -2,7 +2,7 @@
 // Creates, uses, leaves and destroys loaders and feeds in random configurations for ROUNDS rounds.
 // No resource may remain after a round.
 //
-// penstock_soak ROUNDS [SEED]
+//   penstock_soak ROUNDS [SEED]
 //
 // Exits with 1 if a batch is wrong, if a thread or a descriptor remains, or if memory grows
 // steadily.

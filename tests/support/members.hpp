@@ -5,7 +5,7 @@
 
 /// Gives a test access to private members. An explicit template instantiation may name them:
 ///
-/// struct in_queue {};
+///     struct in_queue {};
 ///     constexpr auto members_of(in_queue);
 ///     template struct opened<in_queue, &queue::head_, &queue::tail_>;
 ///
