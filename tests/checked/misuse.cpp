@@ -208,8 +208,8 @@ void address_on_a_stream_behind_its_lease() {
   const float* x = nullptr;
   for (auto& batch : feed.epoch(0)) {
     x = ps::get<"x">(batch.used_on(stream)).data();
-    stream.launch([x] { seen = *x; });  // allowed, because the work was queued before the lease
-                                        // ended
+    // Allowed, because the work was queued before the lease ended.
+    stream.launch([x] { seen = *x; });
   }
   stream.launch([x] { seen = *x; });
   device.synchronize(stream);

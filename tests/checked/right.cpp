@@ -99,9 +99,9 @@ void a_lease_goes_to_another_thread() {
   auto it = range.begin();
   auto shared = std::make_shared<host_lease>(std::move(*it));
   require(is_ramp(ps::get<"x">(*shared), 0), "a shared lease");
-  std::thread{[last = std::exchange(shared, nullptr)] {}}.join();  // any thread may release the
-                                                                   // batch
-  std::thread{[&] { ++it; }}.join();                               // one thread after the other
+  // Any thread may release the batch.
+  std::thread{[last = std::exchange(shared, nullptr)] {}}.join();
+  std::thread{[&] { ++it; }}.join();  // one thread after the other
   require(it->number() == 1, "the next batch");
 }
 
@@ -357,8 +357,8 @@ void results_of_steps_on_a_stream(std::size_t depth) {
                         {.depth = depth}};
   std::promise<void> gate;
   auto opened = std::make_shared<std::future<void>>(gate.get_future());
-  stream.launch([opened] { opened->wait(); });  // the steps run after their slots are sent or
-                                                // dropped
+  // The steps run after their slots are sent or dropped.
+  stream.launch([opened] { opened->wait(); });
   for (auto& [batch, slot] : ps::zip_results(feed.epochs(0, 2), out)) {
     stream.launch([x = ps::get<"x">(batch), to = ps::get<"sum">(slot)] {
       for (std::size_t i = 0; i < x.extent(0); ++i) {

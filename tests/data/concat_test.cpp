@@ -144,8 +144,8 @@ TEST_CASE("a list of parts has the samples of its parts in sequence",
           "[data][promise:bounded-12]") {
   std::vector<counting_source> parts;
   for (std::int32_t part = 0; part < 100; ++part) {
-    parts.push_back({static_cast<std::uint64_t>(part % 3), 1000 * part});  // every third part is
-                                                                           // empty
+    // Every third part is empty.
+    parts.push_back({static_cast<std::uint64_t>(part % 3), 1000 * part});
   }
   const auto referred = ps::concat(parts);
   const auto all = ps::concat(std::vector{parts});

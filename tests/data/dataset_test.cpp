@@ -217,8 +217,8 @@ TEST_CASE("a user's adaptor forwards everything through each_base alone",
   CHECK(two.seen->told() == std::vector<std::uint64_t>{18});
   ps::access_plan(all, std::vector<std::uint64_t>{8, 6, 10});
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
-  ps::access_plan(all, std::vector<std::uint64_t>{5});  // the call leaves the plan of `two`
-                                                        // unchanged
+  // The call leaves the plan of `two` unchanged.
+  ps::access_plan(all, std::vector<std::uint64_t>{5});
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
   ps::access_plan(all, {});
   CHECK(two.seen->foreseen.empty());

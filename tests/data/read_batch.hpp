@@ -39,8 +39,8 @@ class batch_memory {
   }
 
  private:
-  std::unique_ptr<ps::batch_layout<Record>> layout_;  // on the heap, because views still refer to
-                                                      // the layout after a move
+  // On the heap, because views still refer to the layout after a move.
+  std::unique_ptr<ps::batch_layout<Record>> layout_;
   std::vector<std::byte> bytes_;
 };
 

@@ -380,8 +380,8 @@ TEST_CASE("a stream reports if its work is done, waits for it, and names its dev
   CHECK(body.device().options().copy_bytes_per_second == 0.0);
 
   static_assert(std::convertible_to<const ps::cpu_stream&, ps::cpu_stream_ref>);
-  static_assert(!std::convertible_to<ps::cpu_stream, ps::cpu_stream_ref>);  // the reference would
-                                                                            // dangle
+  // The reference would dangle.
+  static_assert(!std::convertible_to<ps::cpu_stream, ps::cpu_stream_ref>);
 }
 
 TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
@@ -504,8 +504,8 @@ TEST_CASE("a static stream ends in exit() although another thread continues to l
           const ps::cpu_device device;
           stream.emplace();
           const ps::cpu_stream_ref here = *stream;
-          auto keeps_queue = device.make_event();  // keeps the queue alive after the stream is
-                                                   // destroyed
+          // Keeps the queue alive after the stream is destroyed.
+          auto keeps_queue = device.make_event();
           device.record(keeps_queue, here);
           std::thread other{[] {
             while (launched < 300) std::this_thread::yield();

@@ -114,8 +114,8 @@ TEST_CASE("quarantined samples leave room for failing samples and are not droppe
   REQUIRE(report.samples.size() == ledger::capacity);
   CHECK(report.samples.back() ==
         ps::failed_sample{4000, "new", 1, 1, read_outcome::skipped, {4000, 0}});
-  CHECK(report.samples[ledger::capacity - 2].sample == ledger::capacity - 2);  // replaces the last
-                                                                               // quarantined sample
+  // Replaces the last quarantined sample.
+  CHECK(report.samples[ledger::capacity - 2].sample == ledger::capacity - 2);
   CHECK(report.failed_reads == 1);
   CHECK(report.skipped == 601);
   CHECK(report.dropped == 0);

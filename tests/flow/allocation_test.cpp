@@ -200,8 +200,8 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
   CHECK(of_loader <= need.host.bookkeeping);
   CHECK(device_bytes == need.device_bytes);
   CHECK(of_feed > stream_bytes);
-  CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);  // a stream for copies and a stream for
-                                                          // transforms
+  // a stream for copies and a stream for transforms.
+  CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);
   CHECK(device.asked() == 4);  // host slots, device slots, two places of arrival
   CHECK(after == before);
 }

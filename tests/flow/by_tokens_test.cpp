@@ -170,8 +170,8 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
     const auto state = ps::from_text<ps::loader_state>(saved);
     const int world = worlds[draw() % worlds.size()];
     const auto ranks = static_cast<std::size_t>(world);
-    const std::uint64_t done = step * (1 + draw() % 4);  // number of batches on all ranks until the
-                                                         // checkpoint
+    // Number of batches on all ranks until the checkpoint.
+    const std::uint64_t done = step * (1 + draw() % 4);
     const std::uint64_t lost = step * (draw() % 2);  // number of batches lost after the checkpoint
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       auto loader = loader_of(static_cast<int>(rank), world, rank % 2);

@@ -166,8 +166,8 @@ TEST_CASE("quarantined samples are not read, and all others are unchanged",
   ps::loader loader{part(&bad_reads), ps::shuffled{.seed = 3},
                     listing(workers, {.retries = 3,
                                       .action = action,
-                                      .max_failures = 0,  // quarantined samples do not count as
-                                                          // failures
+                                      // Quarantined samples do not count as failures.
+                                      .max_failures = 0,
                                       .quarantine_list = ps::read_quarantine(list)})};
   CHECK(loader.state() == learning.state_at({}));
   CHECK((look_at_all(loader.epochs(0, 2)) == expected));

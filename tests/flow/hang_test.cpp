@@ -130,9 +130,8 @@ TEST_CASE("a hanging read is reported again each time its duration has doubled",
       {.batch_size = 1,
        .workers = 1,
        .faults = {.stall_warning = milliseconds{5}, .on_stall = [&](const ps::stall_report& read) {
-                    if (read.where.stage != "order")
-                      note(read);  // any other report concerns a
-                                   // delayed thread
+                    // Any other report concerns a delayed thread.
+                    if (read.where.stage != "order") note(read);
                   }}}};
   loader.start({0, 0}, 1);
   const auto found = seen.wait_for(4);
@@ -209,9 +208,8 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
                     {.batch_size = 8,
                      .workers = 1,
                      .faults = {.stall_warning = late, .on_stall = [&](const ps::stall_report&) {
-                                  if (++reports == 2)
-                                    around->release();  // the first report has already ended the
-                                                        // range
+                                  // The first report has already ended the range.
+                                  if (++reports == 2) around->release();
                                   throw std::domain_error("enough");
                                 }}}};
   CHECK_THROWS_AS(samples_in(loader.epoch(0)), std::domain_error);
@@ -306,10 +304,8 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
                     {.batch_size = 8,
                      .workers = workers,
                      .faults = {.stall_warning = soon, .on_stall = [&](const ps::stall_report& it) {
-                                  if (it.where.stage != "lengths")
-                                    return;  // any other report
-                                             // concerns a delayed
-                                             // thread
+                                  // Any other report concerns a delayed thread.
+                                  if (it.where.stage != "lengths") return;
                                   if (!seen) seen = it;
                                   around->release();
                                 }}}};
@@ -405,8 +401,8 @@ TEST_CASE("a loader over a borrowed dataset waits for the hanging read and repor
         data | ps::subset(0, 40),
         ps::sequential{},
         {.batch_size = 8, .workers = 2, .faults = {.timeout = late, .on_stall = seen.sink()}}};
-    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);  // the call does not wait for
-                                                                     // the read
+    // The call does not wait for the read.
+    CHECK_THROWS_AS(samples_in(loader.epoch(0)), ps::read_timeout);
     CHECK(loader.abandoned_readers() == 0);
     CHECK(seen.count() == 0);
     rescuer = std::thread{[&] {

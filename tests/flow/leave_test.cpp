@@ -189,11 +189,10 @@ TEST_CASE("leaving early stops reading after the runs in progress", "[flow][prom
                     {.batch_size = 10, .workers = 1, .prefetch = 1, .tuning = {.chunk = 1}}};
   loader.start({0, 0}, 1);
   auto first = loader.next();
-  data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });  // waits until both
-                                                                              // slots are full
-  while (data.state->reads < 20)
-    std::this_thread::yield();  // waits until the worker has passed
-                                // the gate
+  // Waits until both slots are full.
+  data.state->arrived.wait([](std::uint32_t count) { return count >= 20; });
+  // Waits until the worker has passed the gate.
+  while (data.state->reads < 20) std::this_thread::yield();
   data.state->gate.store(1);
   first = {};  // the worker opens batch 2 and blocks in its first sample
   data.state->arrived.wait([](std::uint32_t count) { return count == 21; });

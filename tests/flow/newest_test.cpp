@@ -30,9 +30,8 @@ TEST_CASE("a feed of the newest batches skips older batches and counts them", "[
     CHECK(ps::get<"frame">(batch)[0] == batch.tag());
     got.push_back(batch.tag());
     skipped.push_back(batch.skipped());
-    if (got.size() < 4)
-      source.push(got.size());  // frame 3, then frames 4 and 5, then frames 6 to
-                                // 8
+    // Frame 3, then frames 4 and 5, then frames 6 to 8.
+    if (got.size() < 4) source.push(got.size());
   }
   CHECK(got == std::vector<std::uint64_t>{2, 3, 5, 8});
   CHECK(skipped == std::vector<std::uint64_t>{2, 0, 1, 2});

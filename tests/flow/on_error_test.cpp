@@ -40,8 +40,8 @@ struct flaky {
   using record_type = numbered::record_type;
   std::uint64_t count = 100;
   std::set<std::uint64_t> always = {};
-  std::map<std::uint64_t, std::uint64_t> at_first = {};  // number of initial failures, by sample
-                                                         // index
+  // Number of initial failures, by sample index.
+  std::map<std::uint64_t, std::uint64_t> at_first = {};
 
   struct shared {
     explicit shared(std::uint64_t size) : attempts(size) {}
@@ -595,8 +595,8 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
   SECTION("the failure rate") {
     ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
-    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");  // in the first batch after sample
-                                                                  // 100
+    // In the first batch after sample 100.
+    CHECK(message_of(loader, 1, batches) == "sample 97 is bad");
     REQUIRE(loader.last_failure()->reason);
     CHECK(loader.last_failure()->reason->option == "faults.on_error.max_failure_rate");
     CHECK_THAT(loader.last_failure()->str(),

@@ -35,8 +35,8 @@ using ragged_text =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint64_t>>;
 using two_ragged = ps::record<ps::field<"a", std::uint8_t, ps::ragged>, ps::field<"i", int>,
                               ps::field<"b", double, ps::ragged>>;
-using batch_content = std::vector<std::vector<std::uint32_t>>;  // for each sample the label, then
-                                                                // the tokens
+// For each sample the label, then the tokens.
+using batch_content = std::vector<std::vector<std::uint32_t>>;
 
 /// A dataset in which sample i has (i * 7) % 11 tokens: i * 100, i * 100 + 1, and so on. Some
 /// samples are bad.
@@ -390,8 +390,8 @@ TEST_CASE("ragged batches reach a device in one copy of what they use",
   const auto copied = feed.stats();
   CHECK(copied.copies == 14);
   CHECK(copied.bytes == stats.read.bytes);
-  CHECK(copied.step.bytes == 2 * 103 * 8);  // the host cannot count values that are in device
-                                            // memory
+  // The host cannot count values that are in device memory.
+  CHECK(copied.step.bytes == 2 * 103 * 8);
 }
 
 TEST_CASE("the copy of several ragged fields ends with the last one's values",
@@ -447,8 +447,8 @@ TEST_CASE("the footprint counts the offsets and the room for ragged values",
       .batch_size = 16, .workers = 1, .memory = {.max_values_per_batch = 3000}};
   const sentences some{.count = 16, .longest = 1000};
   const auto need = ps::footprint<ragged_text>(some.extents(), options);
-  CHECK(need.slot_bytes == 4096 + 8192);  // offsets and labels, then 6000 bytes of values, rounded
-                                          // up to whole pages
+  // Offsets and labels, then 6000 bytes of values, rounded up to whole pages.
+  CHECK(need.slot_bytes == 4096 + 8192);
   ps::loader loader{some, ps::sequential{}, options};
   CHECK(loader.footprint().slot_bytes == need.slot_bytes);
   CHECK(loader.footprint().bytes == need.bytes);

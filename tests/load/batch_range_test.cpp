@@ -43,9 +43,8 @@ struct numbers {
   }
   batch_type& current() noexcept { return held; }
   void finish(std::uint64_t ticket) noexcept {
-    if (ticket == 0 || ticket != live)
-      return;  // a loader also ignores the end of a range that is
-               // not live
+    // a loader also ignores the end of a range that is not live.
+    if (ticket == 0 || ticket != live) return;
     log += "finish ";
     live = 0;
     held.reset();

@@ -163,9 +163,9 @@ TEST_CASE("a batch wakes as many workers as it has runs, and the end wakes all",
     sleepy_atomics::wait_for_sleeps(i + 1);
   }
   cursor.publish(0, 0);
-  CHECK(sleepy_atomics::wakes == 1);  // a single call wakes one waiter for chunk 1 and one to open
-                                      // batch 1
-  waiters[0].join();                  // wakes the two waiters that slept first
+  // a single call wakes one waiter for chunk 1 and one to open batch 1.
+  CHECK(sleepy_atomics::wakes == 1);
+  waiters[0].join();  // wakes the two waiters that slept first
   waiters[1].join();
   CHECK(back == 2);
   CHECK(cursor.next().what == kind::work);
@@ -306,9 +306,9 @@ TEST_CASE("among many workers every run of every batch is claimed once, with its
   constexpr std::uint32_t slots = 7;
   ps::detail::claim_cursor cursor{runs};
   std::vector<std::atomic<std::uint8_t>> claimed(std::size_t{batches} * runs);
-  std::vector<std::uint32_t> slot_of(batches);  // not atomic: `publish` and `next` order the
-                                                // accesses
-  std::uint32_t opened = 0;                     // only the opener uses it
+  // Not atomic: `publish` and `next` order the accesses.
+  std::vector<std::uint32_t> slot_of(batches);
+  std::uint32_t opened = 0;  // only the opener uses it
   std::atomic<bool> done{false};
   std::atomic<std::uint32_t> wrong{0};
   std::atomic<std::uint32_t> openers{0};

@@ -301,8 +301,8 @@ TEST_CASE("loaders of several threads on one budget take no more than it has", "
               for (const auto label : labels_of(batch)) sum += label;
             }
             if (sum != 99 * 100 / 2) ++wrong;
-          } catch (const ps::pinned_budget_exceeded&) {  // the other threads occupy the whole
-                                                         // budget
+          } catch (const ps::pinned_budget_exceeded&) {
+            // The other threads occupy the whole budget.
           }
         }
       });

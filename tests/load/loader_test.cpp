@@ -154,8 +154,8 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes",
       numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 5}};
   const auto footprint = loader.footprint();
   CHECK(footprint.slot_count == 6);
-  CHECK(footprint.slot_bytes == 512 + 256);  // 10 x 8 floats and 10 labels, each rounded up to a
-                                             // multiple of 256 bytes
+  // 10 x 8 floats and 10 labels, each rounded up to a multiple of 256 bytes.
+  CHECK(footprint.slot_bytes == 512 + 256);
   CHECK(footprint.bytes == 6 * footprint.slot_bytes);
   ps::loader pageable{numbered{100}, ps::sequential{}, {.batch_size = 10, .pinned = false}};
   CHECK_FALSE(pageable.footprint().pinned);

@@ -105,8 +105,8 @@ TEST_CASE("hints stay within the limit, and reads make room", "[load][promise:bo
   CHECK(of.told().empty());
   of.lookahead_thread->record_read(1);
   of.open();
-  CHECK(of.told() == told_samples{0, 1, 2, 3});  // hints for batch 3, because batch 2 is already
-                                                 // open
+  // Hints for batch 3, because batch 2 is already open.
+  CHECK(of.told() == told_samples{0, 1, 2, 3});
   CHECK(of.observer.snapshot().ahead.late == 1);
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
@@ -127,8 +127,8 @@ TEST_CASE("the capacity of a dataset limits its hints", "[load][promise:bounded-
 TEST_CASE("a sample above the limit is not announced, and later samples are",
           "[load][promise:bounded-12]") {
   telling<> of{30};
-  of.data.seen->sizes = {{5, 31}, {6, 0}};  // sample 6 has no known size, so it counts 8 bytes, its
-                                            // size in a batch
+  // Sample 6 has no known size, so it counts 8 bytes, its size in a batch.
+  of.data.seen->sizes = {{5, 31}, {6, 0}};
   of.batches.begin({0, 0}, 1);
   of.open();
   CHECK(of.told() == told_samples{4, 6, 7});

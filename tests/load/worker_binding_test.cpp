@@ -59,8 +59,8 @@ struct watched {
 struct outcome {
   ps::affinity_report where;
   ps::affinity_report at_end;
-  std::map<std::thread::id, std::optional<ps::cpu_list>> masks;  // affinity mask of each reading
-                                                                 // thread
+  // Affinity mask of each reading thread.
+  std::map<std::thread::id, std::optional<ps::cpu_list>> masks;
   std::uint64_t sum = 0;
 };
 
@@ -229,7 +229,7 @@ TEST_CASE("a refused binding is reported and harmless", "[load][promise:honest-1
   CHECK(found->where == ps::affinity_report{ps::core_binding::refused, 1, there, EPERM});
   CHECK(found->at_end == found->where);
   CHECK(found->sum == whole_sum);
-  CHECK(told_at_once == turns);  // every worker has reported its binding before the constructor
-                                 // returns
+  // Every worker has reported its binding before the constructor returns.
+  CHECK(told_at_once == turns);
   for (const auto& [thread, as_before] : found->masks) CHECK(as_before == mask);
 }

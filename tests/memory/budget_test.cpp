@@ -141,8 +141,8 @@ TEST_CASE("threads that share a budget never take more than there is",
             if (budget.used() > limit) too_much = true;
             ++granted;
             held.fetch_sub(part.bytes());
-          } catch (const ps::pinned_budget_exceeded&) {  // the other threads have reserved the
-                                                         // whole budget
+          } catch (const ps::pinned_budget_exceeded&) {
+            // The other threads have reserved the whole budget.
           }
         }
       });

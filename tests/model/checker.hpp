@@ -327,8 +327,8 @@ namespace detail {
 
 template <class Scenario, rl::scheduler_type_e Type, class Scheduler>
 outcome run(unsigned bound, std::uint64_t random) {
-  rl::ostringstream nowhere;  // a relacy string stream, because relacy tracks all other memory
-                              // during a run
+  // a relacy string stream, because relacy tracks all other memory during a run.
+  rl::ostringstream nowhere;
   rl::ostringstream report;
   rl::test_params params;
   params.search_type = Type;
@@ -340,8 +340,8 @@ outcome run(unsigned bound, std::uint64_t random) {
   rl::ostringstream state;
   auto result = rl::run_test<Scenario, Scheduler>(params, state, false);
   const std::uint64_t interleavings = params.stop_iteration;
-  if (result != rl::test_result_success) {  // repeats the failing interleaving and records each
-                                            // step
+  // Repeats the failing interleaving and records each step.
+  if (result != rl::test_result_success) {
     params.initial_state = state.str();
     params.collect_history = true;
     rl::ostringstream unused;
@@ -353,8 +353,8 @@ outcome run(unsigned bound, std::uint64_t random) {
 /// Returns the name of the scenario's type.
 template <class Scenario>
 constexpr std::string_view type_name() {
-  std::string_view name = __PRETTY_FUNCTION__;  // has the form "... [with Scenario =
-                                                // {anonymous}::NAME; ..."
+  // Has the form "... [with Scenario = {anonymous}::NAME; ..."
+  std::string_view name = __PRETTY_FUNCTION__;
   name = name.substr(0, name.find_first_of(";]", name.find("Scenario = ")));
   return name.substr(name.rfind(':') + 1);
 }

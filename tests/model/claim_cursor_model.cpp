@@ -17,9 +17,9 @@ template <class Scenario, int Workers, std::uint32_t Runs, std::uint32_t Batches
 struct batches : model::scenario<Scenario, Workers + (Stopper ? 1 : 0)> {
   cursor hand_out{Runs};
   model::atomic<bool> is_stopped{false};
-  model::plain<std::uint32_t> opened{0};                     // only the opener uses it
-  std::array<model::plain<std::uint32_t>, Batches> bound{};  // the batch number plus one, for each
-                                                             // slot
+  model::plain<std::uint32_t> opened{0};  // only the opener uses it
+  // The batch number plus one, for each slot.
+  std::array<model::plain<std::uint32_t>, Batches> bound{};
   std::array<std::array<model::plain<bool>, Runs>, Batches> is_read{};
 
   static constexpr std::uint32_t slot_of(std::uint32_t batch) { return Batches - 1 - batch; }

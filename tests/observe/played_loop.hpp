@@ -24,8 +24,8 @@ struct played_loop {
   std::size_t cores = 16;
   std::size_t prefetch = 8;
   std::size_t depth = 3;
-  std::size_t slow_every = 0;  // one in this many batches has a sample that takes `slow` longer; 0
-                               // means none
+  // One in this many batches has a sample that takes `slow` longer; 0 means none.
+  std::size_t slow_every = 0;
   double slow = 0;
   double throttled = 0;      // fraction of the time in which the loop is throttled
   bool tells_queues = true;  // true if the kernel reports run-queue times
@@ -57,9 +57,9 @@ struct played_loop {
         }
         if (begin > until) return;
         const bool is_slow = slow_every != 0 && planned % slow_every == slow_every - 1;
-        complete[planned] = begin + read + (is_slow ? slow : 0);  // one worker reads the slow
-                                                                  // sample
-        reader = begin + read;                                    // the other workers continue
+        // One worker reads the slow sample.
+        complete[planned] = begin + read + (is_slow ? slow : 0);
+        reader = begin + read;  // the other workers continue
         ++planned;
       }
     };

@@ -338,8 +338,8 @@ TEST_CASE("events overwritten during a copy leave no gap", "[observe]") {
     }
     CHECK(copy.size() == (load == 1 ? 6 : 4) - first);
   }
-  CHECK(firsts == std::set<std::uint64_t>{0, 2});  // both halves of a pair were overwritten, or
-                                                   // neither
+  // Both halves of a pair were overwritten, or neither.
+  CHECK(firsts == std::set<std::uint64_t>{0, 2});
 }
 
 TEST_CASE("every stage has its name in words", "[observe]") {

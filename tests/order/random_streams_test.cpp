@@ -57,8 +57,8 @@ double chance_of_ones(const std::vector<std::uint32_t>& words) {
 double chance_of_runs(const std::vector<std::uint32_t>& words) {
   double changes = 0;
   for (std::size_t k = 0; k < words.size(); ++k) {
-    const std::uint32_t before = k == 0 ? words[0] >> 31 : words[k - 1] & 1;  // starts with the
-                                                                              // highest bit
+    // Starts with the highest bit.
+    const std::uint32_t before = k == 0 ? words[0] >> 31 : words[k - 1] & 1;
     changes += std::popcount(words[k] ^ (words[k] >> 1 | before << 31));
   }
   const double steps = 32 * static_cast<double>(words.size()) - 1;
@@ -234,8 +234,8 @@ TEST_CASE("the statistics detect bad generators", "[order][statistics]") {
   CHECK(std::min({stuck.runs, stuck.gaps, stuck.spacing}) > false_alarm);
 
   std::uint32_t last = 0;
-  const quality sticky = quality_of([&](std::uint64_t) {  // repeats the previous bit at one of 64
-                                                          // positions
+  // Repeats the previous bit at one of 64 positions.
+  const quality sticky = quality_of([&](std::uint64_t) {
     std::uint32_t word = good();
     for (std::uint32_t bit = 32; bit-- > 0;) {
       if (good() >> 26 == 0) word = (word & ~(1u << bit)) | last << bit;

@@ -100,8 +100,8 @@ TEST_CASE("a stream never changes: golden words", "[order][promise:exact-3]") {
   constexpr ps::random_key key{.seed = 1, .epoch = 2, .stage = 3};
   constexpr words golden{0x867b7766u, 0xb956fa4eu, 0xcbd2cf20u, 0x637ec02au};
   CHECK(first_words(key, 4) == golden);
-  STATIC_REQUIRE(first_words(key, 4) == golden);  // a constant expression cannot have undefined
-                                                  // behavior
+  // a constant expression cannot have undefined behavior.
+  STATIC_REQUIRE(first_words(key, 4) == golden);
 }
 
 TEST_CASE("the same key and index give the same stream, and a copy continues it", "[order]") {

@@ -47,9 +47,8 @@ std::vector<double> fixed_points(std::size_t n) {
     }
     chance[fixed] = std::max(0.0, none) / std::tgamma(static_cast<double>(fixed) + 1);
   }
-  if (n > 0)
-    chance[n - 1] = 0;  // a single sample cannot move; the subtraction leaves a rounding
-                        // error
+  // a single sample cannot move; the subtraction leaves a rounding error.
+  if (n > 0) chance[n - 1] = 0;
   return chance;
 }
 

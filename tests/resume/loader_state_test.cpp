@@ -142,6 +142,6 @@ TEST_CASE("different orders have different fingerprints", "[resume][promise:exac
   CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::shuffled{.seed = 2}, 1000));
   CHECK(of(ps::shuffled{.seed = 1}, 1000) != of(ps::sequential{}, 1000));
   CHECK(of(ps::sequential{}, 1000) != of(ps::sequential{}, 999));
-  CHECK(of(ps::sequential{}, 1) == of(ps::shuffled{.seed = 3}, 1));  // a single sample has only one
-                                                                     // order
+  // a single sample has only one order.
+  CHECK(of(ps::sequential{}, 1) == of(ps::shuffled{.seed = 3}, 1));
 }

@@ -63,9 +63,9 @@ struct config {
   std::uint64_t flaky_in = 0;  // one in this many samples fails once per loop
   std::uint64_t told_most = 0;
   bool hints_throw = false;
-  bool is_stopped = false;                  // another thread requests a stop at a random time
-  std::optional<soak::shelf_config> shelf;  // the store of the tokens; empty if tokens are
-                                            // generated
+  bool is_stopped = false;  // another thread requests a stop at a random time
+  // The store of the tokens; empty if tokens are generated.
+  std::optional<soak::shelf_config> shelf;
   int ranks = 1;
   int rank = 0;
   ps::loader_options options;
@@ -275,8 +275,8 @@ class flow {
         options.on_slots_exhausted = transfer.on_slots_exhausted = ps::exhausted_action::fail;
       }
       std::unique_ptr<const soak::shelf::blobs_type> blobs;
-      std::optional<std::jthread> visitor;  // a thread that reads from the store concurrently and
-                                            // sends false access plans
+      // a thread that reads from the store concurrently and sends false access plans.
+      std::optional<std::jthread> visitor;
       if (shelf) {
         blobs = shelf->open(*how_.shelf);
         if (below(4) == 0) visitor.emplace([&, seed = random_()] { visit(*shelf, seed); });

@@ -15,9 +15,8 @@
 struct freeing_device : gated_device {
   struct watch {
     std::atomic<int> frees{0};
-    penstock::detail::waitable_counter
-        reached;  // incremented before a thread blocks, after memory is freed, and on request of
-                  // the test
+    // Incremented before a thread blocks, after memory is freed, and on request of the test.
+    penstock::detail::waitable_counter reached;
   };
   std::shared_ptr<watch> seen = std::make_shared<watch>();
 

@@ -40,9 +40,9 @@ struct planned {
     std::uint64_t max = 0;                         // peak value of `bytes`
     std::map<std::uint64_t, std::uint64_t> sizes;
     std::atomic<bool> throws{false};
-    penstock::detail::waitable_counter calls;      // number of recorded `prefetch_hint` calls
-    penstock::detail::waitable_counter gate;       // holds back `prefetch_hint` calls, after
-                                                   // recording, while 1
+    penstock::detail::waitable_counter calls;  // number of recorded `prefetch_hint` calls
+    // Holds back `prefetch_hint` calls, after recording, while 1.
+    penstock::detail::waitable_counter gate;
     penstock::detail::waitable_counter read_gate;  // holds back reads while 1
     penstock::detail::waitable_counter gone;
   };

@@ -23,8 +23,8 @@ inline std::vector<long> thread_numbers() {
 
 /// Returns the threads that exist before a test starts threads.
 inline std::vector<long> present_threads() {
-  std::thread{[] {}}.join();  // ThreadSanitizer starts its own thread together with the first
-                              // thread of the program
+  // ThreadSanitizer starts its own thread together with the first thread of the program.
+  std::thread{[] {}}.join();
   return thread_numbers();
 }
 

@@ -28,8 +28,8 @@ namespace detail {
 struct ticket_ring_access {
   template <class Ring>
   static void pass(Ring& ring, std::uint64_t tickets) {
-    REQUIRE((tickets & ring.mask_) == 0);  // advances by whole laps, so that cell indices stay the
-                                           // same
+    // Advances by whole laps, so that cell indices stay the same.
+    REQUIRE((tickets & ring.mask_) == 0);
     const auto move = [tickets](auto& word) {
       word.store(word.load(std::memory_order_relaxed) + tickets, std::memory_order_relaxed);
     };

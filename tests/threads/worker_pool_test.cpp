@@ -221,8 +221,8 @@ TEST_CASE("the destructor of a pool prints an exception that was never retrieved
     const stderr_lines lines;
     {
       ps::worker_pool pool{1, work, wake{&state}};
-      CHECK(message_of(pool.exception()) != "");  // null until a worker throws, so nothing is
-                                                  // retrieved
+      // Null until a worker throws, so nothing is retrieved.
+      CHECK(message_of(pool.exception()) != "");
       pool.stop();
       if (asks) (void)pool.exception();
     }

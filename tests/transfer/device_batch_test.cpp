@@ -121,8 +121,8 @@ TEST_CASE("slots of more bytes than an address can count are out of memory",
           "[transfer][fault:memory-2]") {
   using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
   using slots = ps::detail::device_slots<ps::cpu_device>;
-  const std::size_t length = (std::size_t{1} << 62) + 256;  // four slots of this size wrap to 1024
-                                                            // modulo 2^64
+  // Four slots of this size wrap to 1024 modulo 2^64.
+  const std::size_t length = (std::size_t{1} << 62) + 256;
   const ps::batch_layout<wide> huge{ps::record_extents<wide>{{length}}, 1};
   CHECK_THROWS_AS(slots(ps::cpu_device{}, huge, ps::cpu_device{}.inline_stream(), 4, 4),
                   ps::out_of_memory);
@@ -153,8 +153,8 @@ TEST_CASE("a device lease describes its batch, and gives device memory as views"
   static_assert(std::is_same_v<decltype(constant.data()), const std::byte*>);
   static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<two_fields>>);
   CHECK(constant.view().size() == 6);
-  CHECK(device.copied_bytes() == layout.used_bytes(6));  // only the used part of the slot was
-                                                         // copied
+  // Only the used part of the slot was copied.
+  CHECK(device.copied_bytes() == layout.used_bytes(6));
 }
 
 TEST_CASE("a slot is taken by its copy and released by its lease", "[transfer]") {

@@ -109,8 +109,8 @@ TEST_CASE("a timing event of the CPU device records when its stream reached it",
     CHECK(one.elapsed(begin, end) <= after - before);
     CHECK(one.elapsed(begin, end) == one.elapsed(begin, middle) + one.elapsed(middle, end));
 
-    auto own = one.make_event(ps::event_wait::timed);  // an event on the stream of the calling
-                                                       // thread
+    // An event on the stream of the calling thread.
+    auto own = one.make_event(ps::event_wait::timed);
     one.record(own, one.inline_stream());
     CHECK(one.elapsed(end, own) >= 0ns);
   }
@@ -232,8 +232,8 @@ TEST_CASE("only the chosen batch is timed", "[transfer]") {
   CHECK(times->copy == 11ms);
   CHECK(times->step == 101ms);
   CHECK(times->transform == 0ns);
-  CHECK(times->idle == (is_abandoned ? 13ms : 1ms));  // after `abandon` the idle time includes the
-                                                      // copy
+  // After `abandon` the idle time includes the copy.
+  CHECK(times->idle == (is_abandoned ? 13ms : 1ms));
   CHECK_FALSE(body(batch(1, 33), 100));
 }
 

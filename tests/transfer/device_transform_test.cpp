@@ -69,8 +69,8 @@ struct gated_transform {
     state->sizes.push_back(in.size());
     if (out.size() != in.size()) throw std::logic_error("two sizes");
     if (state->calls++ == state->fails) throw std::domain_error("told to fail");
-    stream.launch([this, in, out] {  // captures the transform, which must remain alive until this
-                                     // work has run
+    // Captures the transform, which must remain alive until this work has run.
+    stream.launch([this, in, out] {
       state->gate.wait([](std::uint32_t closed) { return closed == 0; });
       make(in, out);
       ++state->runs;
@@ -172,11 +172,10 @@ TEST_CASE("only the next batch is copied during a transform", "[transfer][promis
   auto it = range.begin();
   look(*it);
   wait_until_all_read(data, 30);
-  look(*++it);  // the copies of batches 1 and 2 are queued, but the transform of batch 0 is held
-                // back
-  while (device.copies() < 2)
-    std::this_thread::yield();  // would hang if batch 1 waited for the
-                                // transform
+  // The copies of batches 1 and 2 are queued, but the transform of batch 0 is held back.
+  look(*++it);
+  // This call would hang if batch 1 waited for the transform.
+  while (device.copies() < 2) std::this_thread::yield();
   CHECK(transform.state->runs == 0);
   // The copy of batch 2 would overwrite memory that the transform of batch 0 has not read yet.
   CHECK_FALSE(test::happens([&] { return device.copies() > 2; }));
@@ -348,8 +347,8 @@ TEST_CASE("a refused copy leaves a transfer with a transform usable", "[transfer
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   gated_transform transform;
-  ps::transfer feed{loader, device.inline_stream(), transform, {.depth = 1}};  // the depth leaves a
-                                                                               // single slot
+  // The depth leaves a single slot.
+  ps::transfer feed{loader, device.inline_stream(), transform, {.depth = 1}};
   device.fail_copy(3);
   std::uint64_t seen = 0;
   const auto consume = [&] {

@@ -269,10 +269,9 @@ TEST_CASE("an error of the source comes after the batches before it",
   auto range = feed.epoch(0);
   auto it = range.begin();
   wait_for_reads(data, 26);
-  while (loader.stats().batches.count() < 3)
-    std::this_thread::yield();  // waits until batch 2 has
-                                // been announced
-  ++it;                         // delivers batch 1 and finds the error of batch 2 behind it
+  // Waits until batch 2 has been announced.
+  while (loader.stats().batches.count() < 3) std::this_thread::yield();
+  ++it;  // delivers batch 1 and finds the error of batch 2 behind it
   CHECK(it->number() == 1);
   CHECK_FALSE(feed.last_failure().has_value());
   CHECK_THROWS_AS(++it, bad_sample);

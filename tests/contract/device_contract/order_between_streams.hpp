@@ -48,8 +48,8 @@ void a_wait_does_not_wait_for_what_comes_behind_the_record(const S& s) {
   device.wait(second, event);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  device.synchronize(typename S::device_type::stream_ref{second});  // would hang if the stream
-                                                                    // waited
+  // This call would hang if the stream waited.
+  device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   held.let_go();
 }
@@ -90,8 +90,8 @@ void a_later_record_does_not_prolong_a_wait(const S& s) {
   late.on(s, third);
   device.record(event, third);
   early.let_go();
-  device.synchronize(typename S::device_type::stream_ref{second});  // would hang if a later record
-                                                                    // counted
+  // This call would hang if a later record counted.
+  device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   CHECK_FALSE(device.is_complete(event));
   late.let_go();
@@ -130,8 +130,8 @@ void a_wait_before_the_first_record_waits_for_nothing(const S& s) {
   device.record(event, first);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  device.synchronize(typename S::device_type::stream_ref{second});  // would hang if the stream
-                                                                    // waited
+  // This call would hang if the stream waited.
+  device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   held.let_go();
 }

@@ -44,8 +44,8 @@ void two_streams_do_not_wait_for_each_other(const S& s) {
   held.on(s, first);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  device.synchronize(typename S::device_type::stream_ref{second});  // would hang if the stream
-                                                                    // waited
+  // This call would hang if the stream waited.
+  device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   held.let_go();
 }

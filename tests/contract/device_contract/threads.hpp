@@ -37,9 +37,8 @@ void a_stream_takes_work_from_several_threads(const S& s) {
   device.synchronize(typename S::device_type::stream_ref{stream});
   REQUIRE(seen.size() == std::size_t{threads * each});
   int next[threads] = {};
-  for (const auto& [thread, i] : seen)
-    CHECK(next[thread]++ == i);  // the order within each thread
-                                 // is preserved
+  // The order within each thread is preserved.
+  for (const auto& [thread, i] : seen) CHECK(next[thread]++ == i);
 }
 
 template <subject S>

@@ -22,7 +22,8 @@ using pair_record = ps::record<ps::field<"x", std::uint64_t>, ps::field<"bits", 
 
 struct drawing {
   using record_type = pair_record;
-  std::unique_ptr<std::uint64_t> base = std::make_unique<std::uint64_t>(0);  // cannot be copied
+  // Makes the dataset move-only.
+  std::unique_ptr<std::uint64_t> base = std::make_unique<std::uint64_t>(0);
   std::uint64_t size() const { return 100; }
   void read(std::uint64_t i, ps::sample<record_type> out, ps::sample_generator& rng) const {
     ps::get<"x">(out) = *base + i;
@@ -58,7 +59,7 @@ TEST_CASE("an erased dataset returns the samples and random bits of the dataset 
   CHECK(look(copy) == look(any));
 }
 
-// An any_dataset is a handle: a pipeline that starts with a variable stores a copy of it.
+// An any_dataset is a handle, so a pipeline that starts with a variable stores a copy.
 static_assert(std::is_same_v<ps::stored_dataset_t<const ps::any_dataset<pair_record>&>,
                              ps::any_dataset<pair_record>>);
 
@@ -69,7 +70,7 @@ TEST_CASE("maps that are added one by one draw the same bits as one pipeline",
   CHECK(look(data) ==
         look(drawing{} | ps::map(drawn_again) | ps::map(drawn_again) | ps::map(drawn_again)));
   CHECK(look(data) != look(drawing{} | ps::map(drawn_again)));
-  // The pipeline copies the variable, so a later assignment has no effect on it.
+  // The pipeline has copied the variable, so a later assignment has no effect.
   const auto kept = data | ps::subset(0, 60);
   data = drawing{};
   CHECK(look(kept) ==

@@ -36,7 +36,7 @@ ticks all_ticks(const D& data) {
   return test::values<"x">(test::read_batch(data, indices));
 }
 
-/// Returns 0 to `size` - 1 without `out`.
+/// Returns 0 to `size` - 1, except the values in `out`.
 ticks rest_of(std::int32_t size, const list& out) {
   ticks rest;
   for (std::int32_t i = 0; i < size; ++i) {
@@ -110,7 +110,7 @@ TEST_CASE("the fingerprint of a pipeline depends only on its selected samples",
   const auto chosen = [&](const list& in) { return ps::fingerprint_of(data | ps::subset(in)); };
   CHECK(chosen({1, 2}) != chosen({2, 1}));
   CHECK(ps::fingerprint_of(data | ps::subset(0, 5)) != ps::fingerprint_of(data | ps::subset(1, 6)));
-  // The fingerprint passes through every adaptor.
+  // Every adaptor passes on the fingerprint.
   const auto one = data | ps::exclude({3});
   CHECK(ps::fingerprint_of(one | ps::map(same)) == ps::fingerprint_of(one));
   CHECK(ps::fingerprint_of(ps::concat(data, one)) != ps::fingerprint_of(ps::concat(one, data)));

@@ -21,7 +21,7 @@ namespace {
 using left_record = ps::record<ps::field<"row", std::int16_t, ps::dyn, 2>, ps::field<"a", char>>;
 using right_record = ps::record<ps::field<"b", double>, ps::field<"bits", std::uint32_t>>;
 
-/// Sample i is (i, i, i, ...) and i.
+/// A dataset in which sample i consists of the value i repeated, and i.
 struct lefts {
   using record_type = left_record;
   std::uint64_t count = 300;
@@ -34,7 +34,7 @@ struct lefts {
   }
 };
 
-/// Sample i is i and a random draw. A chosen sample is bad.
+/// A dataset in which sample i consists of i and a random draw. One sample may be bad.
 struct rights {
   using record_type = right_record;
   std::uint64_t count = 300;
@@ -62,7 +62,7 @@ TEST_CASE("a zip has the fields of both, sample by sample", "[adaptors][promise:
     CHECK(batch.get<"a">()(i) == static_cast<char>(wanted[i] % 100));
     CHECK(batch.get<"b">()(i) == static_cast<double>(wanted[i]));
   }
-  // Reads into the middle of a batch too.
+  // Also reads into the middle of a batch.
   test::batch_memory<record> memory{ps::extents_of(both), 7};
   ps::reader reader{both};
   reader.read(std::vector<std::uint64_t>{9, 8}, memory.view().subchunk(4, 2), {});
@@ -92,8 +92,8 @@ TEST_CASE("the parts of a zip, and a map over it, share no random bits",
   const auto alone = test::values<"bits">(test::read_batch(rights{}, {4, 5}));
   auto pair = test::read_batch(ps::zip(rights{}, others{}), {4, 5});
   CHECK(test::values<"bits">(pair) == alone);
-  // All draws differ: those of the first part, of the second part, and of a map over both parts or
-  // over the first part.
+  // All draws differ: those of both parts, and those of a map over both parts or over the first
+  // part.
   for (const bool is_over : {true, false}) {
     auto mapped = is_over ? draws_of(ps::zip(rights{}, others{}) | ps::map(draw))
                           : draws_of(ps::zip(rights{} | ps::map(draw), others{}));
@@ -147,7 +147,7 @@ TEST_CASE("a map may take the sample's index, before its random bits", "[adaptor
   const auto made = lefts{} | ps::map(note) | ps::subset(10, 60) | ps::map<out>(make);
   auto batch = test::read_batch(made, {0, 49});
   CHECK(test::values<"index">(batch) == std::vector<std::uint64_t>{10, 49059});
-  // A map with an index gets the same generator as a map without an index.
+  // A map receives the same generator with or without an index.
   CHECK(test::values<"bits">(batch) ==
         test::values<"bits">(test::read_batch(lefts{} | ps::map<out>(drawn), {0, 49})));
   const auto both = [](ps::sample<out> s, std::uint64_t index, ps::sample_generator& rng) {

@@ -11,7 +11,8 @@
 
 namespace test {
 
-/// Returns a header of a tar archive in POSIX format. After a change it needs `sealed` again.
+/// Returns a tar header in POSIX format. After a change, the header must be passed to `sealed`
+/// again.
 inline std::string tar_header_of(std::string_view name, std::uint64_t size, char type = '0',
                                  std::string_view prefix = {}) {
   std::string block(512, '\0');
@@ -30,7 +31,7 @@ inline std::string tar_header_of(std::string_view name, std::uint64_t size, char
   return block;
 }
 
-/// Returns a header with its checksum.
+/// Returns the header with a valid checksum.
 inline std::string sealed(std::string block) {
   std::memset(block.data() + 148, ' ', 8);
   unsigned sum = 0;
@@ -39,7 +40,7 @@ inline std::string sealed(std::string block) {
   return block;
 }
 
-/// An archive that grows member by member.
+/// A tar archive that a test builds member by member.
 struct archive {
   std::string bytes;
 
@@ -53,23 +54,23 @@ struct archive {
   archive& add(std::string_view name, std::string_view content, char type = '0') {
     return raw(sealed(tar_header_of(name, content.size(), type))).raw(content);
   }
-  /// Adds an extended pax header with a single record, for the next member or, with type 'g', for
-  /// all members.
+  /// Adds a pax extended header with a single record. The record applies to the next member or,
+  /// with type 'g', to all later members.
   archive& pax(std::string_view key, std::string_view value, char type = 'x') {
     const std::string rest = ' ' + std::string{key} + '=' + std::string{value} + '\n';
     std::size_t length = rest.size() + 1;
     while (std::to_string(length).size() + rest.size() != length) ++length;
     return add("PaxHeaders/x", std::to_string(length) + rest, type);
   }
-  /// Adds GNU's header for a long name.
+  /// Adds a GNU long-name header.
   archive& long_name(std::string_view name) {
     return add("././@LongLink", std::string{name} + '\0', 'L');
   }
-  /// Returns the archive with its end marker.
+  /// Returns the archive including its end marker.
   [[nodiscard]] std::string ended() const { return bytes + std::string(1024, '\0'); }
 };
 
-/// An archive in memory, with the interface that a walk needs.
+/// An in-memory archive with the interface that a walk requires.
 class archive_in_memory {
  public:
   explicit archive_in_memory(std::string_view bytes) : bytes_(bytes) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests batches from a blob source: they are equal for any number of workers, and unreadable blobs
-// are skipped and reported.
+// Tests batches from blob sources. The batches do not depend on the number of workers, and
+// unreadable blobs are skipped and reported.
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t first_bytes = 12;
 
-// The first bytes of each blob, and its label.
+// A dataset of the first bytes of each blob and its label.
 template <ps::blob_source Source>
 class beginnings {
  public:
@@ -54,7 +54,7 @@ class beginnings {
   Source source_;
 };
 
-// A reference to a source that outlives it.
+// A blob source that refers to another source, which must outlive it.
 template <ps::blob_source Source>
 class by_reference {
  public:
@@ -80,7 +80,7 @@ struct forty_files : test::folder {
   }
 };
 
-// Returns the samples of two epochs in order.
+// Returns the samples of two epochs in order of delivery.
 template <class Loader>
 std::vector<std::pair<std::string, std::int64_t>> two_epochs(Loader& loader) {
   std::vector<std::pair<std::string, std::int64_t>> all;
@@ -162,15 +162,15 @@ TEST_CASE("a shuffle goes over all tar shards, the same for one worker and four"
     numbers.push_back(std::stoi(text.substr(5)));
     CHECK(numbers.back() % 3 == label);
   }
-  // The first ten samples come from all shards, and an epoch has each sample once.
+  // The first ten samples come from all shards, and each epoch has every sample exactly once.
   for (int shard = 0; shard < 4; ++shard) {
     CHECK(std::count_if(numbers.begin(), numbers.begin() + 10,
                         [&](int number) { return number / 10 == shard; }) > 0);
   }
   std::sort(numbers.begin(), numbers.begin() + 40);
   for (int i = 0; i < 40; ++i) CHECK(numbers[static_cast<std::size_t>(i)] == i);
-  // Blocks of ten are shards here. Each is read completely before the next, in shuffled order
-  // within the block.
+  // Each block of ten samples is a shard. The loader reads a shard completely, in shuffled order,
+  // before the next shard.
   const auto blocks = deliver(ps::block_shuffled{.seed = 3, .block = 10}, 4);
   REQUIRE(blocks.size() == 80);
   for (std::size_t i = 0; i < 80; ++i) {

@@ -27,7 +27,7 @@ std::string read(const std::string& path, std::uint64_t max_bytes = no_limit) {
   return test::text_of(ps::detail::read_blob(place_of(path), max_bytes, buffer));
 }
 
-// Returns the exception if `change` modifies the file between its opening and its reading.
+// Returns the exception that is thrown if `change` modifies the file between opening and reading.
 template <class Change>
 ps::file_changed changed_by(const std::string& path, const Change& change) {
   ps::blob_buffer buffer;
@@ -52,7 +52,7 @@ TEST_CASE("a file is read whole, of any size", "[blob]") {
 TEST_CASE("a file above the limit is refused before memory is taken", "[blob]") {
   const test::folder dir;
   dir.add("huge", "");
-  std::filesystem::resize_file(dir.path("huge"), std::uintmax_t{1} << 40);  // sparse
+  std::filesystem::resize_file(dir.path("huge"), std::uintmax_t{1} << 40);  // a sparse file
   ps::blob_buffer buffer;
   const auto problem = error_of<ps::file_format_error>(
       [&] { (void)ps::detail::read_blob(place_of(dir.path("huge")), 1000, buffer); });
@@ -117,7 +117,8 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
 }
 
 TEST_CASE("a file shorter than its reported size is refused", "[blob]") {
-  const std::string path = "/sys/devices/system/cpu/online";  // reports a size of 4096 bytes
+  // The kernel reports a size of 4096 bytes for it.
+  const std::string path = "/sys/devices/system/cpu/online";
   if (!std::filesystem::exists(path)) {
     WARN("no " + path + ": not tried");
     return;

@@ -38,7 +38,7 @@ TEST_CASE("a list has the files and labels that it was given", "[blob]") {
   CHECK(test::content_of(list, 0) == "a dog");
   CHECK(test::content_of(list, 1) == "a cat");
   list.prefetch(0);
-  list.prefetch(3);  // does nothing
+  list.prefetch(3);  // out of range, so nothing happens
   ps::blob_buffer buffer;
   CHECK(error_of<ps::index_error>([&] { (void)list.bytes(3, buffer); }).size() == 3);
   CHECK_THROWS_AS(list.label(3), ps::index_error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests when threads are added, and the cost of requesting a blob. stored_blobs_test.cpp tests
-// which blobs are prefetched, and the limit in bytes.
+// Tests the growth in the number of threads and the cost of a request. stored_blobs_test.cpp tests
+// the choice of blobs and the limit in bytes.
 #include <penstock_ext/blob/stored_blobs.hpp>
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A clock that only the test advances.
+/// A clock that advances only on request of the test.
 struct played_clock {
   using duration = std::chrono::milliseconds;
   using rep = duration::rep;
@@ -41,8 +41,8 @@ struct played_clock {
   static inline std::atomic<rep> at{0};
 };
 
-/// A source whose calls read nothing and each take a given number of milliseconds. A call ends only
-/// when the test releases it. Calls end in the order in which they began.
+/// A simulated source whose calls read nothing and take a given number of milliseconds. Calls end
+/// when the test releases them, in the order in which they began.
 struct played_reads {
   void operator()(std::span<const std::uint64_t>, std::span<const std::span<std::byte>>) const {
     std::unique_lock lock{mutex};
@@ -51,7 +51,7 @@ struct played_reads {
     changed.wait(lock, [&] { return number <= let_go; });
     played_clock::at += milliseconds;
   }
-  /// Returns true if `calls` calls begin. Only a failure waits for a minute.
+  /// Returns true if `calls` calls begin. The call waits for a minute before returning false.
   [[nodiscard]] bool begins(std::size_t calls) const {
     std::unique_lock lock{mutex};
     return changed.wait_for(lock, std::chrono::minutes{1}, [&] { return begun >= calls; });
@@ -69,7 +69,7 @@ struct played_reads {
   mutable std::size_t begun = 0;
 };
 
-/// Two threads have begun to read, and many more blobs are requested.
+/// A state in which two threads have started to read and many more blobs are requested.
 struct two_that_read {
   two_that_read(std::size_t max_threads, played_clock::rep milliseconds) {
     reads.milliseconds = milliseconds;
@@ -95,7 +95,7 @@ struct two_that_read {
 TEST_CASE("long calls get one more thread, up to the limit", "[blob][promise:bounded-10]") {
   two_that_read of{3, 2};
   of.reads.let(2);
-  CHECK(of.reads.begins(5));  // the two threads call again, and a third calls too
+  CHECK(of.reads.begins(5));  // both threads call again, and a new thread calls too
   CHECK(of.has_threads(3));
   of.reads.let(5);
   CHECK(of.reads.begins(8));
@@ -105,7 +105,7 @@ TEST_CASE("long calls get one more thread, up to the limit", "[blob][promise:bou
 TEST_CASE("short calls get no more threads", "[blob][promise:bounded-10]") {
   two_that_read of{16, 0};
   of.reads.let(2);
-  CHECK(of.reads.begins(4));  // otherwise a thread would have been added earlier
+  CHECK(of.reads.begins(4));  // a thread would otherwise have been added earlier
   CHECK(of.has_threads(2));
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("queued blobs are seldom moved to new memory", "[blob]") {
   two_that_read of{2, 0};
   const std::size_t before = test::allocations.load();
   for (std::uint64_t i = 1000; i < 2000; ++i) of.ahead->want(i, 10);
-  // Each blob adds a node to two tables. The tables and the list of waiting blobs rarely grow.
+  // Each blob adds a node to two tables. The tables and the request queue rarely grow.
   const std::size_t allocations = test::allocations.load() - before;
   CHECK(allocations >= 2 * 1000);
   CHECK(allocations < 2 * 1000 + 20);

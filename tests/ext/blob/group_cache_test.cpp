@@ -42,14 +42,14 @@ TEST_CASE("the least recently used group is evicted, but never a group being rea
     got(cache, 1);
     got(cache, 2);
     got(cache, 1);
-    got(cache, 3);  // replaces 2
+    got(cache, 3);  // evicts 2
     CHECK(cache.held() == 30);
     got(cache, 1);
     CHECK(cache.made() == 4);
     got(cache, 0);
     CHECK(cache.made() == 4);
   }
-  got(cache, 4, 25);  // replaces all
+  got(cache, 4, 25);  // evicts everything
   CHECK(cache.held() == 25);
   got(cache, 0);
   CHECK(cache.made() == 6);
@@ -147,7 +147,7 @@ TEST_CASE("many threads that want different groups get them all, within the limi
             return number;
           });
           if (*group != number || cache.held() > 25) wrong.fetch_add(1);
-        } catch (const std::runtime_error&) {  // thrown by this thread's call of `make`
+        } catch (const std::runtime_error&) {  // thrown by `make` on this thread
         }
       }
     });
@@ -174,7 +174,7 @@ TEST_CASE("a thread makes another group while one that it wants is made",
     (void)cache.get(0, 10, [&] {
       is_making = true;
       is_making.notify_one();
-      is_made.wait(false);  // until the other thread has made the next group
+      is_made.wait(false);  // waits until the other thread has made the next group
       return std::size_t{0};
     });
   }};
@@ -222,8 +222,8 @@ TEST_CASE(
     CHECK(used == std::vector<std::size_t>{2});
     CHECK(tries == 1);
   }
-  // Another thread makes the first group. Its `make` fails after that of the second group has
-  // failed here.
+  // Another thread makes the first group, whose `make` fails after `make` of the second group has
+  // failed on this thread.
   number_cache cache{30};
   std::atomic<bool> is_making{false};
   std::atomic<bool> has_failed{false};
@@ -235,7 +235,7 @@ TEST_CASE(
         has_failed.wait(false);
         throw std::runtime_error{"no"};
       });
-    } catch (const std::runtime_error&) {  // the main thread makes the group now
+    } catch (const std::runtime_error&) {  // the main thread makes this group now
     }
   }};
   is_making.wait(false);

@@ -30,7 +30,7 @@ struct cats_and_dogs : test::folder {
   }
 };
 
-// Drops the privileges of root within a scope, because root may read everything.
+// Drops root privileges within a scope, because root may read every file.
 struct no_root {
   no_root() {
     if (user == 0) REQUIRE(::seteuid(65'534) == 0);
@@ -43,7 +43,7 @@ struct no_root {
 
 TEST_CASE("the classes of a folder are its sub-directories", "[blob]") {
   const cats_and_dogs dir;
-  dir.add("readme.jpg");  // a file that is in no class folder
+  dir.add("readme.jpg");  // a file outside any class folder
   const ps::image_folder photos{dir.path()};
   CHECK(photos.size() == 3);
   CHECK(photos.classes() == names{"cat", "dog"});
@@ -52,12 +52,12 @@ TEST_CASE("the classes of a folder are its sub-directories", "[blob]") {
   CHECK(test::content_of(photos, 1) == "two cats");
   CHECK(test::content_of(photos, 2) == "a dog");
   photos.prefetch(0);
-  photos.prefetch(3);  // does nothing
+  photos.prefetch(3);  // out of range, so nothing happens
 }
 
 TEST_CASE("the order is that of torchvision's ImageFolder", "[blob]") {
   const test::folder dir;
-  // Folders are ordered by their whole paths: '-' and '.' come before '/', '0' after it.
+  // Folders are sorted by their full paths: '-' and '.' sort before '/', and '0' after it.
   for (const char* const name : {"b/z.jpg", "b/a/2.jpg", "b/a/1.jpg", "b/a-x/1.jpg", "b/a/c/1.jpg",
                                  "b/a0/1.jpg", "b/a.b/1.jpg", "B/1.jpg", "a/10.jpg", "a/9.jpg",
                                  "a/\xc3\xa9.jpg", "a/Z.jpg", "\xc3\xa4/1.jpg"}) {
@@ -168,7 +168,7 @@ TEST_CASE("a path that is too long for the system is named", "[blob]") {
     std::filesystem::current_path(part);
   };
   for (int depth = 0; depth < 16; ++depth) descend(250);
-  descend(69);  // 4089 bytes; the longest path has 4095
+  descend(69);  // the path has 4089 bytes; the limit is 4095
   test::folder::write("a.jpg", "near");
   test::folder::write("1234.jpg", "far");
   const ps::image_folder photos{dir.path()};
@@ -179,7 +179,7 @@ TEST_CASE("a path that is too long for the system is named", "[blob]") {
   const auto far = error_of<ps::file_unreadable>([&] { (void)photos.bytes(3, buffer); });
   CHECK(far.found() == "File name too long");
   CHECK(far.path() == dir.path(photos.key(3)));
-  photos.prefetch(3);  // does nothing
+  photos.prefetch(3);  // out of range, so nothing happens
   CHECK(test::content_of(photos, 4) == "near");
   const auto problem =
       error_of<ps::folder_unreadable>([&] { const ps::image_folder f{dir.path()}; });
@@ -193,7 +193,7 @@ TEST_CASE("links are followed, and a cycle of links is reported", "[blob]") {
   dir.link("../cat/1.jpg", "dog/0.jpg");
   dir.link("../../far.txt", "dog/2.jpg");
   dir.link("../elsewhere", "bird");
-  dir.link("../../elsewhere", "dog/more");  // a folder may be listed twice
+  dir.link("../../elsewhere", "dog/more");  // a folder may be listed more than once
   const ps::image_folder photos{dir.path()};
   CHECK(photos.classes() == names{"bird", "cat", "dog"});
   CHECK(test::keys_of(photos) == names{"bird/deep/3.jpg", "cat/1.jpg", "cat/2.png", "dog/0.jpg",
@@ -221,7 +221,7 @@ TEST_CASE("a file that can't be read is listed, and named when it is read", "[bl
   const auto problem = error_of<ps::file_unreadable>([&] { (void)photos.bytes(0, buffer); });
   CHECK(problem.path() == dir.path("cat/0.jpg"));
   CHECK(problem.found() == "No such file or directory");
-  photos.prefetch(0);  // reports no error
+  photos.prefetch(0);  // ignores the error
   std::filesystem::remove(dir.path("dog/1.jpg"));
   CHECK(error_of<ps::file_unreadable>([&] { (void)photos.bytes(3, buffer); }).path() ==
         dir.path("dog/1.jpg"));

@@ -20,14 +20,14 @@
 
 namespace test {
 
-/// Returns `width` bytes of a number, the lowest first.
+/// Returns a number in `width` little-endian bytes.
 inline std::string mds_little(std::uint64_t value, std::size_t width = 4) {
   std::string bytes;
   for (std::size_t i = 0; i < width; ++i, value >>= 8U) bytes += static_cast<char>(value & 0xffU);
   return bytes;
 }
 
-/// Returns a shard with these samples.
+/// Returns the bytes of a shard with these samples.
 inline std::string mds_shard(const std::vector<std::string>& samples,
                              std::string_view config = "{}") {
   std::string bytes = mds_little(samples.size());
@@ -39,7 +39,7 @@ inline std::string mds_shard(const std::vector<std::string>& samples,
   return bytes;
 }
 
-/// The entry of a shard in index.json.
+/// The entry of a shard in an index.json.
 struct mds_entry {
   std::string name = "shard.00000.mds";
   std::uint64_t bytes = 0;
@@ -63,20 +63,20 @@ struct mds_entry {
   }
 };
 
-/// Returns an index.json with these shards.
+/// Returns the text of an index.json with these shards.
 inline std::string mds_index(const std::vector<mds_entry>& shards) {
   std::string text;
   for (const mds_entry& one : shards) text += (text.empty() ? "" : ", ") + one.text();
   return "{\"shards\": [" + text + "], \"version\": 2}";
 }
 
-/// Returns a sample with a blob and a label, with the columns of `mds_entry`.
+/// Returns a sample with a blob and a label in the columns of `mds_entry`.
 inline std::string mds_sample(std::string_view blob, std::int64_t label) {
   return mds_little(blob.size()) + std::string{blob} +
          mds_little(static_cast<std::uint64_t>(label), 8);
 }
 
-/// Returns the checksums of `bytes` in the format of index.json.
+/// Returns the checksums of `bytes`, formatted as in index.json.
 inline std::string mds_sums(std::string_view bytes, const std::vector<std::string>& hashes) {
   std::string text;
   for (const std::string& name : hashes) {
@@ -87,7 +87,7 @@ inline std::string mds_sums(std::string_view bytes, const std::vector<std::strin
   return '{' + text + '}';
 }
 
-/// Options of `write_mds`: samples per shard, checksums, and compression unless `packed` is empty.
+/// Options of `write_mds`: samples per shard, checksums, and a codec if `packed` is not empty.
 struct mds_writing {
   std::size_t per_shard = 100;
   std::vector<std::string> hashes = {};
@@ -95,7 +95,7 @@ struct mds_writing {
   std::function<std::string(const std::string&)> packed = {};
 };
 
-/// Writes samples, which have the columns of `entry`, to a folder of shards with an index.json.
+/// Writes a folder of shards with an index.json. The samples must have the columns of `entry`.
 inline void write_mds(const folder& dir, const std::vector<std::string>& samples,
                       const mds_writing& how, const mds_entry& entry = {}) {
   std::vector<mds_entry> shards;
@@ -121,8 +121,8 @@ inline void write_mds(const folder& dir, const std::vector<std::string>& samples
   dir.add("index.json", mds_index(shards));
 }
 
-/// Lists the shards in the folder $PENSTOCK_MDS in a file next to it, one line per sample: its
-/// number, the bytes of its blob, its label, and each column in hexadecimal digits.
+/// Lists the shards of the folder $PENSTOCK_MDS in a file next to it. Each line describes a sample:
+/// its index, blob size, label, and columns as hexadecimal digits.
 inline void list_mds(const penstock::mds_compression& compression) {
   const char* const variable = std::getenv("PENSTOCK_MDS");
   REQUIRE(variable != nullptr);

@@ -151,7 +151,7 @@ TEST_CASE("unknown members of an MDS index take no memory",
     read(text);
     return test::peak_bytes.load() - before;
   };
-  // The parser gets a copy of the text.
+  // The parser needs its own copy of the text.
   const auto whole = [](const std::string& text) { CHECK(read_index(text).shards.size() == 1); };
   const std::string entry = test::mds_entry{.name = "a.mds"}.text();
   for (const std::string& more : {R"("x": )" + ones, R"("x": )" + members, inner}) {

@@ -24,7 +24,7 @@ namespace {
 
 const ps::mds_shards_options with_label{.label = "label"};
 
-// A folder of shards with the given samples.
+// A folder of MDS shards with the given samples.
 struct mds_folder : test::folder {
   explicit mds_folder(const std::vector<std::vector<std::string>>& samples,
                       const mds_entry& like = {}) {
@@ -45,7 +45,7 @@ struct mds_folder : test::folder {
   }
 };
 
-// Returns the exception for a folder with a single shard of these bytes.
+// Returns the exception that is thrown for a folder with a single shard of these bytes.
 template <class E>
 E refused(const std::string& bytes, std::uint64_t samples, const mds_entry& like = {}) {
   const test::folder dir;
@@ -209,7 +209,7 @@ TEST_CASE("an MDS shard that is named twice is refused, or read as the option sa
   mds_entry second = first;
   second.name = "shard.1.mds";
   mds_entry other = first;
-  other.bytes = 7;  // the size of a shard of this name in another folder
+  other.bytes = 7;  // the size of the shard with the same name in the other folder
   const auto read = [&](ps::duplicate_action action) {
     const ps::mds_shards shards{dir.path(), {.label = "label", .duplicates = action}};
     CHECK(shards.warnings().size() == (shards.shards() == 3 ? 1 : 2));
@@ -228,7 +228,7 @@ TEST_CASE("an MDS shard that is named twice is refused, or read as the option sa
   CHECK(read(ps::duplicate_action::take_last) == std::vector<std::int64_t>{2, 1});
   dir.add("index.json", test::mds_index({first, second, first}));
   CHECK(read(ps::duplicate_action::keep) == std::vector<std::int64_t>{1, 2, 1});
-  // The same compressed file is listed under two names, and then through a link.
+  // Lists the same compressed file under two names, and then through a link.
   const std::string zipped = R"({"basename": "shard.zstd", "bytes": 1, "hashes": {}})";
   first.zipped = zipped;
   second.zipped = zipped;
@@ -276,8 +276,8 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
   const std::string right = mds_sample("one", 1);
   const std::vector<std::string> wrong{
       right + "x",                                 // longer than its columns
-      right.substr(0, right.size() - 1),           // shorter
-      mds_little(4) + right.substr(4),             // a size that is too large by one
+      right.substr(0, right.size() - 1),           // shorter than its columns
+      mds_little(4) + right.substr(4),             // a column size that is too large by one
       mds_little(0xffff'ffffU) + right.substr(4),  // a size beyond the file
       "",
       "x",
@@ -294,7 +294,7 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
     CHECK(error_of<ps::file_corrupt>([&] { (void)test::content_of(shards, 1); }).offset() == begin);
     CHECK(error_of<ps::file_corrupt>([&] { (void)shards.label(1); }).offset() == begin);
   }
-  // A size that makes the sum of all sizes wrap around to the size of the sample.
+  // A column size at which the sum of all sizes wraps around to the size of the sample.
   const mds_entry wrapping{.encodings = "\"new\", \"bytes\"",
                            .names = "\"a\", \"b\"",
                            .sizes = "18446744073709551608, null"};

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Reads MDS shards of Mosaic's: mds_streaming.py PROGRAM FOLDER has the package
-mosaicml-streaming write shards of each encoding, has the blob tests list what they read, and
-compares each value with what the package's own encoders make of it. Compressed shards too, where
-the tests have libzstd. Skipped where the package is not installed."""
+"""Compares MDS shards with Mosaic's implementation: mds_streaming.py PROGRAM FOLDER.
+
+The package mosaicml-streaming writes shards in every encoding, and compressed shards if the tests
+have libzstd. The blob tests list the contents, and the script compares each value with the output
+of the package's own encoders. Skipped if the package is not installed."""
 import os
 import pathlib
 import random

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests compressed MDS shards that are unpacked into a folder of the caller's choice. Uses a codec
-// for the test that stores each byte twice.
+// Tests compressed MDS shards that are decompressed into a folder of the caller's choice. The codec
+// of these tests stores each byte twice.
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ using test::mds_sample;
 
 namespace {
 
-// A file in which each byte occurs twice.
+// A source for a file in which each byte occurs twice.
 class twice_source {
  public:
   explicit twice_source(const std::string& path)
@@ -66,7 +66,7 @@ struct twice_codec {
   std::string family() const { return "zstd"; }
 };
 
-// A different `first` gives different values with equal lengths.
+// Returns thirty samples. Different values of `first` give different contents of equal lengths.
 std::vector<std::string> thirty_samples(std::size_t first = 0) {
   std::vector<std::string> samples;
   for (std::size_t i = 0; i < 30; ++i) {
@@ -76,7 +76,7 @@ std::vector<std::string> thirty_samples(std::size_t first = 0) {
   return samples;
 }
 
-// Compressed shards of 30 samples, and a folder for the unpacked shards.
+// A folder of 30 samples in compressed shards, and a folder for the decompressed shards.
 struct zipped_folder : test::folder {
   explicit zipped_folder(std::vector<std::string> hashes = {}, std::size_t first = 0) {
     const auto packed = [](const std::string& bytes) {
@@ -127,12 +127,12 @@ TEST_CASE("compressed MDS shards are unpacked once, into the folder that was nam
   check_samples(shards);
   CHECK(*dir.codec.opened == count);
   CHECK(dir.unpacked().size() == shards.shards());
-  // Nothing is written to the folder of the data set, and keys name its shards.
+  // The dataset folder remains unchanged, and keys refer to its shards.
   CHECK(test::files_in(dir.path()) == files);
   CHECK(shards.key(0) == dir.path("shard.00000.mds") + ":0");
   check_samples(dir.open());
   CHECK(*dir.codec.opened == count);
-  // An unpacked shard that is missing or has another length is unpacked again.
+  // A decompressed shard is decompressed again if it is missing or has another length.
   std::filesystem::remove(dir.unpacked().at(0));
   std::filesystem::resize_file(dir.unpacked().at(1), 3);
   check_samples(dir.open());
@@ -149,7 +149,7 @@ TEST_CASE("a compressed MDS shard that was replaced is not taken for the old one
           "[blob][promise:exact-14]") {
   const zipped_folder dir;
   check_samples(dir.open());
-  // Unpacks another data set with an equal index to the same folder.
+  // Decompresses another dataset with an equal index into the same folder.
   const zipped_folder other{{}, 60};
   REQUIRE(test::folder::read(other.path("index.json")) ==
           test::folder::read(dir.path("index.json")));
@@ -181,7 +181,7 @@ TEST_CASE("several processes that unpack the same MDS shards at the same time al
     threads.emplace_back([&] {
       try {
         auto options = dir.options();
-        options.max_open = 0;  // otherwise replaced files would be refused
+        options.max_open = 0;  // an already open file would hide the replacement
         const ps::mds_shards shards{dir.path(), options};
         std::uint64_t sum = 0;
         for (std::uint64_t k = 0; k < shards.size(); ++k) {
@@ -189,13 +189,13 @@ TEST_CASE("several processes that unpack the same MDS shards at the same time al
         }
         if (sum == 29 * 30 / 2) ++right;
       } catch (const ps::error&) {
-        // A thread that gets an error does not increment `right`.
+        // An error prevents the increment of `right`.
       }
     });
   }
   for (std::thread& one : threads) one.join();
   CHECK(right == 4);
-  CHECK(dir.unpacked().size() == dir.open().shards());  // no partial files are left
+  CHECK(dir.unpacked().size() == dir.open().shards());  // no partial files remain
 }
 
 TEST_CASE("a file that another process unpacked is kept, and any other file is replaced",
@@ -340,8 +340,8 @@ TEST_CASE("checksums of MDS shards are compared if requested", "[blob][fault:fil
     auto options = dir.options();
     options.verify = true;
     check_samples(ps::mds_shards{dir.path(), options});
-    check_samples(ps::mds_shards{dir.path(), options});  // the existing files
-    // An unpacked shard with a changed bit that only its checksum detects.
+    check_samples(ps::mds_shards{dir.path(), options});  // uses the existing files
+    // Flips a bit of a decompressed shard. Only its checksum detects the change.
     std::string bytes = test::folder::read(dir.unpacked().at(2));
     bytes.back() ^= 4;
     test::folder::write(dir.unpacked().at(2), bytes);
@@ -378,7 +378,7 @@ TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob]
   (void)ps::mds_shards(dir.path(), {.label = "label"});
   const auto problem = error_of<ps::file_corrupt>([&] { ps::mds_shards(dir.path(), verifying); });
   CHECK(test::has(problem.expected(), "xxh64 "));
-  // Renames the checksums, so that the index has only checksums with unknown names.
+  // Renames the checksums in the index, so that all their names are unknown.
   std::string index = test::folder::read(dir.path("index.json"));
   for (const std::string name : {"sha1\": \"", "xxh64\": \""}) {
     index.replace(index.find(name), 1, "z");

@@ -26,14 +26,14 @@ namespace {
 const shard_wishes jpg_and_cls{{"jpg"}, "cls", false};
 const shard_wishes complete_ones{{"jpg"}, "cls", true};
 
-// Number of samples that a listing has marked as incomplete.
+// Returns the number of samples that are marked as incomplete.
 std::ptrdiff_t left_out(shard_listing& listing) {
   return std::count_if(listing.samples().begin(), listing.samples().end(), [](const auto& one) {
     return one.extension == ps::detail::shard_sample::left_out;
   });
 }
 
-// Returns the index of an archive as penstock writes it.
+// Returns the index that penstock writes for an archive.
 std::string index_of(std::string_view bytes) {
   const test::archive_in_memory source{bytes};
   shard_listing listing{"in memory", complete_ones};
@@ -42,7 +42,7 @@ std::string index_of(std::string_view bytes) {
   return text.problem().empty() ? text.text(listing.lines()) : std::string{text.problem()};
 }
 
-// Returns the problem of an index for an archive.
+// Returns the error message for an archive with this index.
 std::string index_problem(std::string_view bytes, std::string_view index) {
   const test::archive_in_memory source{bytes};
   shard_listing listing{"in memory", complete_ones};
@@ -82,8 +82,7 @@ TEST_CASE("an index lies beside its shard, under the name of wds2idx", "[blob]")
   CHECK(shard_index_path("train.tar", "/there/") == "/there/train.idx");
 }
 
-// The expected texts are the output of NVIDIA's wds2idx.py for the same archives, listed by GNU
-// tar.
+// NVIDIA's wds2idx.py produced the expected texts for the same archives, with listings of GNU tar.
 TEST_CASE("an index has the bytes that wds2idx writes", "[blob]") {
   CHECK(index_of(two_samples()) ==
         "v1.2 2\njpg 512 7 a/1.jpg cls 1536 1 a/1.cls\njpg 2560 0 a/2.jpg\n");
@@ -277,12 +276,12 @@ TEST_CASE("a sample with two files of one extension is named", "[blob][fault:fil
   CHECK(blob.expected() == "one file .JPG for the sample '1'");
   const std::string labels = archive{}.add("1.jpg", "a").add("1.cls", "").add("1.cls", "b").ended();
   CHECK(error_of<ps::duplicate_component>([&] { list(labels, complete_ones); }).offset() == 1536);
-  // A duplicate is also detected for an extension that was not requested.
+  // Duplicates are detected even for an extension that was not requested.
   const std::string others = archive{}.add("1.x", "").add("1.jpg", "").add("1.X", "").ended();
   const auto other = error_of<ps::duplicate_component>([&] { list(others, {{"jpg"}, "", false}); });
   CHECK(other.offset() == 1024);
   CHECK_THAT(other.found(), Catch::Matchers::StartsWith("a second, after the one at byte 0: "));
-  // The blob has the first of the requested extensions, in any order of the files.
+  // The blob has the first of the requested extensions, whatever the order of the files.
   for (const auto& bytes : {archive{}.add("1.png", "aa").add("1.jpg", "b").ended(),
                             archive{}.add("1.jpg", "b").add("1.png", "aa").ended()}) {
     const auto samples = list(bytes, {{"jpg", "png"}, "", false});

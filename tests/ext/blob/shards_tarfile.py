@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Compares tar shards with Python's tarfile: shards_tarfile.py PROGRAM FOLDER has tarfile, and GNU
-tar where it is installed, write archives in each of their formats, has the blob tests list them, by
-their headers and by the index files that they keep, and compares samples and index files with what
-tarfile reads."""
+"""Compares tar shards with Python's tarfile: shards_tarfile.py PROGRAM FOLDER.
+
+tarfile, and GNU tar if it is installed, write archives in each of their formats. The blob tests
+list the archives, both from the tar headers and from the index files that they write. The script
+compares the samples and the index files with tarfile's results."""
 import os
 import pathlib
 import random
@@ -17,7 +18,8 @@ SIZES = [0, 1, 511, 512, 513, 1024, 70000]
 
 
 def files_of(draw, count, stem):
-    """Names and contents: pictures with labels, some without, files that are no samples."""
+    """Returns names and contents: pictures, most of them with labels, and files that belong to no
+    sample."""
     for i in range(count):
         key = f"{stem}{i:05d}"
         yield key + ".jpg", draw.randbytes(draw.choice(SIZES))
@@ -30,7 +32,7 @@ def files_of(draw, count, stem):
 
 
 def write_archives(draw, folder):
-    """The archives by name."""
+    """Writes archives and returns them by name."""
     formats = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
     for name, form in formats.items():
         stems = ["", "d/", "./e/", "d" * 99 + "/" + "e" * 20]
@@ -63,13 +65,13 @@ def directory(stem):
 
 
 def split(path):
-    """As WebDataset has it; without a dot, as NVIDIA's wds2idx."""
+    """Splits a path as WebDataset does, or as NVIDIA's wds2idx does if there is no dot."""
     dot = path.find(".", path.rfind("/") + 1)
     return (path[:dot], path[dot + 1:]) if dot >= 0 else (path[:-1], path)
 
 
 def by_tarfile(path):
-    """The samples, as lines, and the text of the index."""
+    """Returns the samples as lines and the text of the index, computed with tarfile."""
     samples = []
     with tarfile.open(path) as archive:
         for member in archive:
@@ -100,7 +102,7 @@ def main():
     compared = differing = 0
     for path in sorted(folder.glob("*.tar")):
         lines, index = by_tarfile(path)
-        for how in ["headers", "index"]:  # the first run keeps the index
+        for how in ["headers", "index"]:  # the first run writes the index
             subprocess.run([program, "[tarfile]"], check=True, stdout=subprocess.DEVNULL,
                            env={**os.environ, "PENSTOCK_SHARD": str(path)})
             found = path.with_suffix(".list").read_text(encoding="utf-8").splitlines()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Writes the data that shards_tarfile.py compares. Hidden, because it needs the archive that the
-// script writes.
+// Writes the data that shards_tarfile.py compares. The test is hidden, because it needs the
+// archives that the script writes.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
 #include <cstdint>

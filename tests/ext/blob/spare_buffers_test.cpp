@@ -20,7 +20,7 @@ ps::blob_buffer buffer_of(std::size_t bytes) {
   return buffer;
 }
 
-// Returns how many bytes of a buffer are kept.
+// Returns the number of bytes that the cache keeps of a buffer of this size.
 std::size_t kept_of(spare_buffers& spares, std::size_t bytes) {
   const auto before = spares.bytes();
   ps::blob_buffer buffer = buffer_of(bytes);
@@ -41,8 +41,8 @@ TEST_CASE("a spare buffer is used where it is large enough, and not much larger"
   }
   CHECK(spares.bytes() == 190);
   CHECK(spares.take(91).capacity() == 0);
-  CHECK(spares.take(50).capacity() == 60);  // the smallest sufficient buffer
-  CHECK(spares.take(50).capacity() == 0);   // 90 bytes are too many
+  CHECK(spares.take(50).capacity() == 60);  // returns the smallest sufficient buffer
+  CHECK(spares.take(50).capacity() == 0);   // the buffer of 90 bytes is too large
   CHECK(spares.take(60).capacity() == 90);
   CHECK(spares.take(0).capacity() == 0);
   CHECK(spares.take(40).capacity() == 40);
@@ -57,7 +57,7 @@ TEST_CASE("spare buffers are bounded in bytes and in number, and the oldest go",
   CHECK(kept_of(spares, 40) == 40);
   ps::blob_buffer next = buffer_of(50);
   spares.keep(next);
-  CHECK(spares.bytes() == 90);  // the buffer of 60 bytes was dropped
+  CHECK(spares.bytes() == 90);  // the buffer of 60 bytes was evicted
   CHECK(spares.take(40).capacity() == 40);
   spare_buffers many{10'000};
   for (std::size_t i = 0; i < 2 * spare_buffers::max_buffers; ++i) {

@@ -53,7 +53,7 @@ struct ten_each {
   std::vector<ps::stored_blob> list;
 };
 
-// A store with all objects or none in local storage. Counts the queries.
+// A store whose objects are either all in local storage or none of them. Counts the queries.
 struct asked_store {
   explicit asked_store(bool has_all) : is_near(has_all) {}
   [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }
@@ -92,7 +92,7 @@ TEST_CASE("blobs in a store have the bytes, labels and keys of their list",
   CHECK_THROWS_AS(blobs.label(4), ps::index_error);
   CHECK_THROWS_AS(blobs.key(4), ps::index_error);
   CHECK_THROWS_AS(test::content_of(blobs, 4), ps::index_error);
-  // Reads through a cache that the blobs own.
+  // Reads through a cache that the blob source owns.
   ps::stored_blobs owning{ps::cached_store{disk, {.block_bytes = 3}}, {{"b/shard.bin", 4, 4}}};
   const auto moved = std::move(owning);
   CHECK(test::content_of(moved, 0) == "twoo");
@@ -107,19 +107,20 @@ TEST_CASE("blobs that are prefetched are read together, and once", "[blob][promi
   blobs.prefetch(0);
   REQUIRE(of.store.await(1));  // the only thread is busy
   blobs.prefetch(indices);
-  blobs.prefetch(indices);  // already requested
+  blobs.prefetch(indices);  // already requested, so nothing happens
   blobs.prefetch(0);
-  blobs.prefetch(40);  // does nothing
+  blobs.prefetch(40);  // out of range, so nothing happens
   CHECK(of.store.calls == 1);
   of.store.let_one();
-  REQUIRE(of.store.await_call(2));  // reads all blobs that were requested in the meantime
+  REQUIRE(of.store.await_call(2));  // a single call reads all blobs requested since then
   of.store.open();
   for (std::uint64_t i = 0; i <= 16; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
   CHECK(of.store.calls == 2);
   CHECK(of.store.reads == 17);
   CHECK(blobs.stats().ahead == 17);
   CHECK(blobs.stats().in_vain == 0);
-  CHECK(test::content_of(blobs, 5) == ten_each::content(5));  // reads it again, separately
+  // Reads the blob again with a separate call.
+  CHECK(test::content_of(blobs, 5) == ten_each::content(5));
   CHECK(of.store.reads == 18);
 }
 
@@ -144,8 +145,8 @@ TEST_CASE("a prefetched blob is delivered in place, and its memory is reused",
       noting_store{&all}, {{"x", 0, 1000}, {"x", 1000, 1000}}, {.read_ahead = 4000, .threads = 1}};
   ps::blob_buffer buffer;
   const std::byte* const first = buffer.room_for(1000).data();
-  // Prefetches and reads blob `index`. Returns the address that the store wrote to, and the address
-  // that the caller got.
+  // Prefetches and reads blob `index`. Returns the address that the store wrote to and the address
+  // that the caller received.
   const auto places_of = [&](std::uint64_t index) {
     blobs.prefetch(index);
     std::unique_lock lock{all.mutex};
@@ -156,7 +157,7 @@ TEST_CASE("a prefetched blob is delivered in place, and its memory is reused",
   };
   const auto one = places_of(0);
   CHECK(one.first == one.second);
-  // Occupies the memory that would be reused if the buffer had been freed.
+  // Occupies the memory that a freed buffer would have released.
   const auto other = std::make_unique_for_overwrite<std::byte[]>(1000);
   CHECK(places_of(1) == std::pair{first, first});
   CHECK(blobs.stats().ahead == 2);
@@ -188,7 +189,7 @@ TEST_CASE("a blob whose prefetch has not begun is read by its reader", "[blob]")
   blobs.prefetch(1);
   std::atomic<bool> has_it{false};
   std::thread asking{[&] { has_it = test::content_of(blobs, 1) == ten_each::content(1); }};
-  of.store.await(2);  // the requesting thread reads the blob itself
+  of.store.await(2);  // the calling thread reads the blob itself
   of.store.open();
   asking.join();
   CHECK(has_it);
@@ -204,17 +205,18 @@ TEST_CASE("prefetching stays within its bytes, and the oldest unused blob is evi
   for (std::uint64_t i = 0; i < 20; ++i) blobs.prefetch(i);
   of.store.open();
   for (std::uint64_t i = 0; i < 5; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
-  CHECK(of.store.reads == 5);  // at most five were ever requested
+  CHECK(of.store.reads == 5);  // at most five blobs were requested at a time
   for (std::uint64_t i = 20; i < 25; ++i) blobs.prefetch(i);
   while (of.store.reads < 10) std::this_thread::yield();
-  // These blobs have been read or will be soon. Later blobs evict them in both cases.
+  // Some of these blobs have been read, others will be read soon. Later blobs evict them in either
+  // case.
   while (blobs.stats().in_vain < 2) {
     blobs.prefetch(25);
     blobs.prefetch(26);
     std::this_thread::yield();
   }
   for (std::uint64_t i = 20; i < 27; ++i) CHECK(test::content_of(blobs, i) == ten_each::content(i));
-  // With read-ahead disabled nothing is prefetched.
+  // A read_ahead of 0 disables prefetching.
   const ps::stored_blobs none{of.store, of.list, {.read_ahead = 0}};
   none.prefetch(3);
   CHECK(test::content_of(none, 3) == ten_each::content(3));
@@ -227,11 +229,11 @@ TEST_CASE("a blob that is wanted again is not the next to be dropped", "[blob]")
   of.store.shut();
   blobs.prefetch(9);
   of.store.await(1);
-  for (std::uint64_t i = 0; i < 3; ++i) blobs.prefetch(i);  // a later call reads all three
+  for (std::uint64_t i = 0; i < 3; ++i) blobs.prefetch(i);  // a later call reads all three blobs
   of.store.open();
   CHECK(test::content_of(blobs, 9) == ten_each::content(9));
   blobs.prefetch(3);
-  blobs.prefetch(0);  // makes it the youngest
+  blobs.prefetch(0);  // makes blob 0 the most recently requested
   while (blobs.stats().in_vain < 2) {
     blobs.prefetch(4 + blobs.stats().in_vain);
     std::this_thread::yield();
@@ -247,7 +249,7 @@ TEST_CASE("stored blobs report the prefetch capacity and the size of each blob",
   const ps::stored_blobs blobs{of.store, of.list, {.read_ahead = 70}};
   CHECK(blobs.prefetch_capacity() == 70);
   CHECK(blobs.storage_size(2) == 10);
-  CHECK(blobs.storage_size(3) == 0);  // extends to the end of the object
+  CHECK(blobs.storage_size(3) == 0);  // the blob extends to the end of the object
   CHECK(blobs.storage_size(4) == 0);
 }
 
@@ -277,7 +279,7 @@ TEST_CASE("announced blobs are forwarded to the store until the source ends",
     CHECK(cache.stats().planned_uses == 4);
   }
   CHECK(cache.stats().planned_uses == 0);
-  // Blobs that are larger than blocks, and blobs of unknown length.
+  // Blobs that are larger than the cache blocks, and blobs of unknown length.
   const ps::stored_blobs large{cache, {{"x", 0, 80}}};
   CHECK(large.plan_capacity() == cache.plan_capacity());
   const ps::stored_blobs unknown{cache, {{"x"}}};
@@ -288,22 +290,22 @@ TEST_CASE("announced blobs are forwarded to the store until the source ends",
 
 TEST_CASE("blobs that a cache has in memory are handed out where they lie", "[blob]") {
   ten_each of{10};
-  of.list.push_back({"x", 95});  // to the end of the object
+  of.list.push_back({"x", 95});  // extends to the end of the object
   const ps::cached_store cache{of.store, {.block_bytes = 50, .memory_bytes = 50}};
   const ps::stored_blobs blobs{cache, of.list, {.read_ahead = 100, .threads = 1}};
   CHECK(test::content_of(blobs, 9) == ten_each::content(9));
   ps::blob_buffer one;
   ps::blob_buffer other;
-  const auto* const own = one.room_for(10).data();  // becomes a spare buffer below
+  const auto* const own = one.room_for(10).data();  // the allocation becomes a spare buffer below
   const auto first = blobs.bytes(8, one);
   CHECK(first.data() == blobs.bytes(8, other).data());
   CHECK(first.data() != own);
   CHECK(blobs.bytes(10, other).data() == first.data() + 15);
   CHECK(of.store.reads == 1);
 
-  // The buffers that borrow a block keep it alive until the last buffer drops it.
+  // Buffers that borrow a block keep it alive until the last buffer releases it.
   const auto owners = [lent = cache.try_borrow({"x", 80, 10})] { return lent->owner.use_count(); };
-  CHECK(owners() == 4);  // the cache, both buffers, and this test
+  CHECK(owners() == 4);  // owned by the cache, both buffers, and this test
   CHECK(blobs.bytes(0, other).size() == 10);
   CHECK(owners() == 2);
   CHECK(test::text_of(first) == ten_each::content(8));
@@ -326,7 +328,7 @@ TEST_CASE("blobs that are near are not read ahead", "[blob]") {
   of.store.shut();
   const int calls = of.store.calls;
   blobs.prefetch(5);
-  while (of.store.calls == calls) std::this_thread::yield();  // prefetched after the others
+  while (of.store.calls == calls) std::this_thread::yield();  // prefetched after the other blobs
   of.store.open();
   CHECK(test::content_of(blobs, 5) == ten_each::content(5));
   for (const std::uint64_t near_by : {1U, 2U, 3U}) {

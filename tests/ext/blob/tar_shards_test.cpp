@@ -23,7 +23,7 @@ using test::error_of;
 
 namespace {
 
-// Shards of three samples each, with consecutive numbers.
+// A folder of shards with three consecutively numbered samples each.
 struct shard_folder : test::folder {
   explicit shard_folder(int shards = 2) {
     make("");
@@ -191,7 +191,7 @@ TEST_CASE("two samples with one key are refused with both places", "[blob][fault
   // GNU tar extracts absolute paths relative to the current folder.
   dir.add("absolute.tar", archive{}.add("/1.jpg", "a").add("2.jpg", "b").add("1.jpg", "c").ended());
   CHECK(refused({"absolute.tar"}).offset() == 2048);
-  // A sample whose files are not adjacent is an error even if incomplete samples are skipped.
+  // Files of a sample that are not adjacent are an error even if incomplete samples are skipped.
   dir.add(
       "halves.tar",
       archive{}.add("0.jpg", "a").add("1.jpg", "b").add("1.cls", "1").add("0.cls", "0").ended());
@@ -237,8 +237,8 @@ TEST_CASE("of samples with the same key the option keeps the last or each", "[bl
     CHECK(shards.warnings().size() == (shards.replaced() == 0 ? 0 : 1));
     return found;
   };
-  // The archive has sample 1 twice, the picture of sample 2 twice, and the files of sample 3 apart
-  // from each other.
+  // In this archive, sample 1 occurs twice, sample 2 has two pictures, and the files of sample 3
+  // are not adjacent.
   dir.add("a.tar", archive{}
                        .add("1.jpg", "a")
                        .add("1.cls", "1")
@@ -299,7 +299,7 @@ TEST_CASE("a file that is not an index is never overwritten", "[blob]") {
     CHECK(shards.size() == 1);
     return shards.index_problems().empty() ? std::string{} : shards.index_problems().back();
   };
-  dir.add("shard.idx", bytes);  // the archive itself has the index's name
+  dir.add("shard.idx", bytes);  // the archive itself has the name of the index
   CHECK(test::has(problem_of("shard.idx"), "not an index of tar shards"));
   CHECK(test::folder::read(dir.path("shard.idx")) == bytes);
   dir.add("pile.tar", bytes);
@@ -368,7 +368,8 @@ TEST_CASE("an index is kept beside the shard, and used again", "[blob]") {
     CHECK(test::labels_of(again) == std::vector<std::int64_t>{100, 101, 102, 103, 104, 105});
     if (index == ps::shard_index::keep) std::filesystem::remove(dir.path("1.idx"));
   }
-  CHECK_FALSE(std::filesystem::exists(dir.path("1.idx")));  // `use` does not write an index
+  // The mode `use` does not write an index.
+  CHECK_FALSE(std::filesystem::exists(dir.path("1.idx")));
   CHECK(ps::tar_shards{dir.paths[0], {.index = ps::shard_index::ignore}}.listed_from_index() == 0);
   dir.make("there");
   const ps::tar_shards there{dir.paths[1],
@@ -463,7 +464,7 @@ TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:f
 
 TEST_CASE("an index with offsets that follow no header fails at the read",
           "[blob][fault:files-5]") {
-  // wds2idx computes these wrong offsets if extended headers are between the files.
+  // wds2idx computes these wrong offsets if there are extended headers between the files.
   const shard_folder dir;
   dir.add("pax.tar", archive{}.pax("mtime", "1.5").add("1.jpg", "x").add("1.cls", "3").ended());
   dir.add("pax.idx", "v1.2 1\njpg 1024 1 1.jpg cls 2560 1 1.cls\n");

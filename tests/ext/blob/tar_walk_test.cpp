@@ -151,7 +151,8 @@ TEST_CASE("a global extended header applies until it is replaced", "[blob]") {
   CHECK(all[0].is_usual);
   CHECK(all[1].name == "b");
   CHECK(all[1].size == 2);
-  CHECK_FALSE(all[1].is_usual);  // a pax header has the size, although b's header has room
+  // The pax header specifies the size, although the header of b has room for it.
+  CHECK_FALSE(all[1].is_usual);
   CHECK(all[2].size == 2);
   CHECK(all[2].is_usual);
   CHECK(all[3].size == 3);
@@ -217,7 +218,7 @@ TEST_CASE("two sizes of one member are refused", "[blob][fault:files-4]") {
 }
 
 TEST_CASE("a member above 8 GiB is walked over", "[blob]") {
-  // Nine GiB of zeros between two headers.
+  // An archive with nine GiB of zeros between two headers.
   struct with_a_gap {
     std::string first = test::sealed([] {
       std::string header = test::tar_header_of("large", 0);

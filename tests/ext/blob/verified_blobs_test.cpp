@@ -33,7 +33,7 @@ struct photos : test::folder {
 
 TEST_CASE("a blob with any flipped bit is refused by its sum", "[blob][fault:files-26]") {
   const photos dir;
-  // The check value of CRC-32C over "123456789", with the generator of RFC 3720.
+  // The CRC-32C check value for "123456789", with the generator polynomial of RFC 3720.
   CHECK(ps::detail::crc32c_of(std::as_bytes(std::span{"123456789", 9})) == 0xe3069283U);
   const ps::verified_blobs checked{ps::image_folder{dir.path()}, dir.sums};
   CHECK(test::keys_of(checked) ==

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests MDS shards compressed by libzstd. The hidden test is for mds_streaming.py.
+// Tests MDS shards that libzstd has compressed. mds_streaming.py uses the hidden test.
 #include <penstock_ext/files/zstd/zstd.hpp>
 
 #include <cstddef>

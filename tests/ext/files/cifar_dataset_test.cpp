@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t image_bytes = 3072;
 
-// Returns rows with these labels. The k-th byte of all images in a file is k modulo 251.
+// Returns rows with these labels. Byte k of all images in the file is k modulo 251.
 test::file_bytes rows(const std::vector<test::file_bytes>& labels) {
   test::file_bytes bytes;
   std::size_t pixel = 0;
@@ -34,7 +34,7 @@ test::file_bytes rows(const std::vector<test::file_bytes>& labels) {
   return bytes;
 }
 
-// Returns the error of type E that a dataset of the file throws.
+// Returns the exception of type E that opening the file as a dataset throws.
 template <class E, class Record = ps::cifar10_record>
 E cifar_error(const test::temp_dir& dir, const test::file_bytes& bytes) {
   const std::string path = dir.write("bad.bin", bytes);
@@ -104,7 +104,7 @@ TEST_CASE("a CIFAR file that is named twice is refused, under any name", "[data]
   const test::temp_dir dir;
   const std::string first = dir.write("first", rows({{1}, {2}}));
   const std::string second =
-      dir.write("second", rows({{1}, {2}}));  // equal bytes do not count as a repeated file
+      dir.write("second", rows({{1}, {2}}));  // files with equal contents do not count as repeated
   CHECK(ps::cifar_dataset<>{first, second}.size() == 4);
   const std::string link = dir.path("link");
   std::filesystem::create_symlink(first, link);

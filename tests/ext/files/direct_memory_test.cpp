@@ -14,8 +14,8 @@ namespace ps = penstock;
 
 namespace {
 
-// Returns the kernel's flags for the mapping that contains `address` ("rd wr mr ... hg"), or "" on
-// an old kernel.
+// Returns the kernel's flags ("rd wr mr ... hg") for the mapping that contains `address`, or an
+// empty string on an old kernel.
 std::string flags_at(const void* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream maps{"/proc/self/smaps"};
@@ -38,7 +38,7 @@ TEST_CASE("memory for direct reads is aligned, asks for huge pages, and grows", 
   ps::detail::direct_memory memory;
   std::byte* const small = memory.room_for(1);
   CHECK(reinterpret_cast<std::uintptr_t>(small) % (std::size_t{2} << 20) == 0);
-  std::memset(small, 1, std::size_t{2} << 20);  // whole huge pages
+  std::memset(small, 1, std::size_t{2} << 20);  // allocates whole huge pages
   CHECK(memory.room_for(std::size_t{2} << 20) == small);
   constexpr std::size_t more = (std::size_t{5} << 20) + 1;
   std::byte* const large = memory.room_for(more);

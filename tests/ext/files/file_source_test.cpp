@@ -27,7 +27,7 @@ namespace ps = penstock;
 
 namespace {
 
-// A megabyte and a half: more than one piece.
+// Returns 1.5 MB of content, more than one read.
 test::file_bytes long_content() {
   test::file_bytes bytes(3U << 19U);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * i >> 3U);
@@ -42,7 +42,7 @@ bool same(const std::vector<std::byte>& found, const test::file_bytes& expected)
   return true;
 }
 
-// Endless content of unknown size.
+// A source of endless content and unknown size.
 struct endless {
   std::string name = "endless";
   std::uint64_t asked = 0;
@@ -114,11 +114,11 @@ TEST_CASE("opening a file continues after a signal", "[files]") {
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
   static std::atomic<int> signals;
   signals = 0;
-  struct ::sigaction counting {};  // without SA_RESTART, so calls end with EINTR
+  struct ::sigaction counting {};  // without SA_RESTART, so that system calls fail with EINTR
   counting.sa_handler = [](int) { ++signals; };
   struct ::sigaction before {};
   REQUIRE(::sigaction(SIGUSR1, &counting, &before) == 0);
-  // Waits for the other end of the pipe while signals arrive.
+  // Opens a pipe and waits for its other end while signals arrive.
   const auto waits = [&](const auto& open) {
     std::atomic<bool> is_over{false};
     std::string problem;

@@ -79,18 +79,18 @@ TEST_CASE("raw values that resemble a format are not mistaken for it", "[files]"
        {std::string{}, std::string{"PK\3"}, std::string{"\x1f\x8b\x08"},
         padded("\x1f\x8b\x08\x20"sv),                         // a reserved flag
         padded("\xff\xd8\xff\xff"sv),                         // not a JPEG marker
-        padded("\xff\xff\xff\xff" + little(16, 4) + "abcd"),  // document ids of -1
+        padded("\xff\xff\xff\xff" + little(16, 4) + "abcd"),  // document IDs of -1
         padded("\xff\xff\xff\xff" + little(1 << 20, 4) + little(16, 4)),
-        padded(little(20240520, 4) + little(256, 4)),          // no version
-        padded("\x5f\x2a\x4d\x18" + little(1000, 4)),          // beyond the file
-        padded(little(2, 8) + "{\""),                          // the JSON does not end
-        padded(little(1000, 8) + "{}"), padded("\x80\x02}q"),  // the pickle does not end
+        padded(little(20240520, 4) + little(256, 4)),          // the version is invalid
+        padded("\x5f\x2a\x4d\x18" + little(1000, 4)),          // the length exceeds the file
+        padded(little(2, 8) + "{\""),                          // the JSON text is incomplete
+        padded(little(1000, 8) + "{}"), padded("\x80\x02}q"),  // the pickle is incomplete
         padded("\x80\x04\x95" + little(1000, 8)), std::string(700, '\0'),
         std::string(256, 'n') + "ustar"}) {
     CAPTURE(bytes.substr(0, 16));
     CHECK(found_in(bytes).empty());
   }
-  // Tokens of 16 and 32 bits at the start of a file.
+  // Random 16-bit and 32-bit tokens at the start of a file.
   std::mt19937 random{1};
   for (int i = 0; i < 100'000; ++i) {
     std::string bytes;

@@ -62,13 +62,13 @@ TEST_CASE("a gzip file is unpacked", "[files]") {
 TEST_CASE("the members of a gzip file are one content", "[files]") {
   CHECK(unpacked(test::joined(packed({1, 2}), packed({3}))) == test::file_bytes{1, 2, 3});
   CHECK(unpacked(test::joined(packed({}), packed({3}))) == test::file_bytes{3});
-  // The second member begins at the last byte and at the first byte of a piece of input.
+  // Makes the second member begin at the last byte of an input buffer, or at the first byte of the
+  // next buffer.
   const test::file_bytes member = packed(test::noise(100'000));
   for (const std::size_t border : {(std::size_t{1} << 18U) - 1, std::size_t{1} << 18U}) {
     test::file_bytes file = member;
     while (file.size() + member.size() + 200 < border) file = test::joined(file, member);
-    // A comment in the header fills the space up to the border: flag 16 and a text that ends with
-    // 0.
+    // A comment in the header fills the space up to the boundary: flag 16 and zero-terminated text.
     test::file_bytes filler = packed({});
     filler[3] = 16;
     filler.insert(filler.begin() + 10, border - file.size() - filler.size(), 'x');
@@ -101,7 +101,7 @@ TEST_CASE("a flipped bit of a gzip file is detected or harmless", "[files][fault
   for (auto& byte : content) byte &= 0x3U;
   const test::file_bytes whole = packed(content);
   std::size_t harmless = 0;
-  // Skips the header, because its flags and time do not affect the content.
+  // Skips the header, because its flags and timestamp do not affect the content.
   for (std::size_t i = 10; i < whole.size(); ++i) {
     CAPTURE(i);
     test::file_bytes file = whole;
@@ -113,7 +113,7 @@ TEST_CASE("a flipped bit of a gzip file is detected or harmless", "[files][fault
     } catch (const ps::file_error&) {
     }
   }
-  // A change is harmless only in the padding bits of the last byte before the checksum.
+  // Only the padding bits of the last byte before the checksum may change without effect.
   CHECK(harmless <= 1);
 }
 

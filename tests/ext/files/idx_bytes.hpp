@@ -15,7 +15,7 @@ inline constexpr std::uint8_t i32 = 0x0c;
 inline constexpr std::uint8_t f32 = 0x0d;
 inline constexpr std::uint8_t f64 = 0x0e;
 
-/// Returns the bytes 0, 1, 2 and so on.
+/// Returns the bytes 0, 1, 2, and so on.
 inline test::file_bytes counted(std::size_t size) {
   test::file_bytes bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::uint8_t>(i);

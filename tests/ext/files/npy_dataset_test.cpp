@@ -71,7 +71,7 @@ TEST_CASE("npy files are the fields of a record", "[data]") {
   CHECK(batch.get<"y">()(2) == 3);
   CHECK(error_of<ps::index_error>([&] { test::read_batch(data, {5}); }).size() == 5);
   data.prefetch(5);
-  // The dataset can still read a file that was removed, also after a move.
+  // The dataset can still read its files after their removal, even after a move.
   std::filesystem::remove(dir.path("x.npy"));
   const ps::npy_dataset<pair_record> moved{std::move(data)};
   CHECK(test::read_batch(moved, {4}).get<"x">()(0, 0, 0) == 24.0F);
@@ -237,7 +237,7 @@ TEST_CASE("an npy file of an unsupported kind is refused", "[data][fault:files-1
       "numbers of at most 8 bytes");
   CHECK(opened_error<ps::dimension_mismatch>(npy("<u2", "", "ab")).found() == "a scalar");
   (void)opened_error<ps::dimension_mismatch>(npy("<u2", "9223372036854775808, 1", ""));
-  {  // zero rows, but each row would be too long
+  {  // there are no rows, but each row would be too long
     const test::temp_dir dir;
     const auto path = test::write_file(dir.path("x.npy"), npy("<f4", "0, 4611686018427387904", ""));
     using rows = ps::record<ps::field<"x", float, ps::dyn>>;
@@ -317,7 +317,7 @@ TEST_CASE("the members of an npz file are compared with their CRC-32 if requeste
     return test::values<"x">(test::read_batch(data, {0, 1, 2, 3}));
   };
   const auto whole = values_in(right, true);
-  constexpr std::size_t header = 30 + 5;  // the entry's header and name
+  constexpr std::size_t header = 30 + 5;  // size of the entry's header and name
   std::size_t unseen = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     CAPTURE(i);
@@ -333,7 +333,7 @@ TEST_CASE("the members of an npz file are compared with their CRC-32 if requeste
     } catch (const ps::file_error&) {  // the npy header is invalid
     }
   }
-  CHECK(unseen == 8);  // the bytes of the elements: only the checksum detects damage
+  CHECK(unseen == 8);  // the element bytes, in which only the checksum detects damage
 }
 
 TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
@@ -347,8 +347,10 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
   const std::string right64 = test::zip({{"x.npy", y, 0, 0, true}}, true);
   REQUIRE(open(right) == 1);
   REQUIRE(open(right64) == 1);
-  CHECK(open(right.substr(0, right.size() - 2) + test::little(3, 2) + "abc") == 1);  // a comment
-  const std::string fake = "PK\5\6" + std::string(18, '\0') + "zz";  // in a comment of 24 bytes
+  // An archive with a comment.
+  CHECK(open(right.substr(0, right.size() - 2) + test::little(3, 2) + "abc") == 1);
+  // An end record inside a comment of 24 bytes.
+  const std::string fake = "PK\5\6" + std::string(18, '\0') + "zz";
   CHECK(open(right.substr(0, right.size() - 2) + test::little(24, 2) + fake) == 1);
   std::string overlapping = right;
   for (const std::size_t at : {std::size_t{20}, std::size_t{24}}) {
@@ -369,7 +371,7 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
         }).found() == "a second");
   CHECK(error_of<ps::file_format_error>([&] { open(test::zip({})); }).found() ==
         "no entry of that name");
-  // Damages each number in the archive that is a position or a length.
+  // Damages each position and each length in the archive.
   const std::size_t directory = 30 + 5 + y.size();
   const auto damaged = [&](std::string bytes, std::size_t at, char value) {
     bytes[at] = value;
@@ -379,12 +381,13 @@ TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
   CHECK(damaged(right, end + 13, 'x') == end);                   // the length of the directory
   CHECK(damaged(right, end + 17, 'x') == end);                   // the position of the directory
   CHECK(damaged(right, directory, 'x') == directory);            // the first entry
-  CHECK(damaged(right, directory + 29, 'x') == directory);       // a name's length
-  CHECK(damaged(right, directory + 20, 'x') == directory + 20);  // stored bytes
-  CHECK(damaged(right, directory + 43, 'x') == directory + 42);  // position of the entry
-  CHECK(damaged(right, 30, 'y') == 0);                           // the name before the bytes
-  CHECK(damaged(right, 29, 'x') == 0);                           // the field between the name and
-                                                                 // the bytes
+  CHECK(damaged(right, directory + 29, 'x') == directory);       // the length of a name
+  CHECK(damaged(right, directory + 20, 'x') == directory + 20);  // the stored size
+  CHECK(damaged(right, directory + 43, 'x') == directory + 42);  // the position of the entry
+  // The name in front of the contents.
+  CHECK(damaged(right, 30, 'y') == 0);
+  // The extra field between the name and the contents.
+  CHECK(damaged(right, 29, 'x') == 0);
   const std::size_t end64 = right64.size() - 22;
   CHECK(damaged(right64, end64 - 20 + 15, 'x') == end64 - 20);
   CHECK(damaged(right64, end64 - 20 - 56, 'x') == end64 - 20);

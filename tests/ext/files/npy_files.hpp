@@ -15,14 +15,14 @@
 
 namespace test {
 
-/// Returns `width` bytes of a number, the lowest first.
+/// Returns a number in `width` little-endian bytes.
 inline std::string little(std::uint64_t value, std::size_t width) {
   std::string bytes;
   for (std::size_t i = 0; i < width; ++i, value >>= 8U) bytes += static_cast<char>(value & 0xffU);
   return bytes;
 }
 
-/// Returns the bytes of the values, unchanged or each with reversed byte order.
+/// Returns the bytes of the values, optionally with the byte order of each value reversed.
 template <class T>
 std::string bytes_of(const std::vector<T>& values, bool turned = false) {
   std::string bytes(values.size() * sizeof(T), '\0');
@@ -34,7 +34,7 @@ std::string bytes_of(const std::vector<T>& values, bool turned = false) {
   return bytes;
 }
 
-/// Returns an npy file with this text as its header.
+/// Returns an npy file with this header text.
 inline std::string npy_of(std::string_view text, std::string_view elements, unsigned version = 1) {
   std::string bytes = "\x93NUMPY";
   bytes += static_cast<char>(version);
@@ -61,7 +61,7 @@ struct zip_entry {
   std::uint32_t sum = 0;
 };
 
-/// Returns a zip file.
+/// Returns a zip file with these entries.
 inline std::string zip(const std::vector<zip_entry>& entries, bool zip64 = false) {
   std::string bytes;
   std::string directory;

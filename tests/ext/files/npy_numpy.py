@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Compares npy_dataset with numpy: npy_numpy.py PROGRAM FOLDER has numpy write arrays of each type
-in either byte order, as npy files of each version and in an npz file, has the data tests read them,
-and compares the elements. Skipped where numpy is not installed."""
+"""Compares npy_dataset with numpy: npy_numpy.py PROGRAM FOLDER.
+
+numpy writes arrays of each type in either byte order, as npy files of each version and as an npz
+file. The data tests read the arrays, and the script compares the elements. Skipped if numpy is not
+installed."""
 import os
 import pathlib
 import shutil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Writes the data that npy_numpy.py compares. Hidden, because it needs the files that the script
-// writes.
+// Writes the data that npy_numpy.py compares. The test is hidden, because it needs the files that
+// the script writes.
 #include <penstock_ext/files/npy_dataset.hpp>
 #include <penstock_ext/narrow/half.hpp>
 

@@ -11,10 +11,10 @@
 #include "support/some_bytes.hpp"
 #include "support/temp_dir.hpp"
 
-/// Helpers that the tests of compressed files share.
+/// Helpers for tests of compressed files.
 namespace test {
 
-/// Returns bytes that compress badly, so that the packed file has several pieces of input.
+/// Returns bytes that compress badly, so that the compressed file needs several input buffers.
 inline file_bytes noise(std::size_t size) { return some_bytes<file_bytes>(size); }
 
 inline file_bytes joined(file_bytes first, const file_bytes& second) {
@@ -22,14 +22,14 @@ inline file_bytes joined(file_bytes first, const file_bytes& second) {
   return first;
 }
 
-/// Converts bytes to the type of a file's bytes.
+/// Converts bytes to `file_bytes`.
 inline file_bytes as_file_bytes(const auto& bytes) {
   file_bytes made;
   for (const std::byte byte : bytes) made.push_back(std::to_integer<std::uint8_t>(byte));
   return made;
 }
 
-/// Returns the content of the file `path`, opened by `open`. Throws if it has more than `max`
+/// Returns the contents of the file `path`, opened with `open`. Throws if there are more than `max`
 /// bytes.
 inline auto content_by(const auto& open, const std::string& path,
                        std::uint64_t max = ~std::uint64_t{0}) {
@@ -37,21 +37,22 @@ inline auto content_by(const auto& open, const std::string& path,
   return penstock::detail::read_bytes(source, max);
 }
 
-/// Returns the content of a file with these bytes and the name `name`, read by `open`.
+/// Returns the decompressed contents of a file with this name and these bytes, opened with `open`.
 inline file_bytes unpacked_by(const auto& open, const std::string& name, const file_bytes& file) {
   const temp_dir dir;
   return as_file_bytes(content_by(open, dir.write(name, file)));
 }
 
-/// Checks that every truncated packed file is refused at its end. `error_in` returns the error for
-/// a file's bytes.
+/// Checks that every truncation of a compressed file is rejected at its end. `error_in` returns the
+/// error for the bytes of a file.
 inline void check_every_beginning(const file_bytes& whole, const auto& error_in) {
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
     CHECK(error_in({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}).offset() ==
           size);
   }
-  // A packed file may consist of several parts. One more byte begins an incomplete part.
+  // A compressed file may consist of several parts. One extra byte is the start of an incomplete
+  // part.
   file_bytes two = joined(whole, whole);
   two.resize(whole.size() + 1);
   CHECK(error_in(two).offset() == whole.size() + 1);

@@ -25,7 +25,7 @@ nlohmann::json parsed(std::string_view text, const auto& ended) {
   return penstock::detail::parsed_json(text, refuse, ended);
 }
 
-// Returns the position where the text is refused, and the reason.
+// Returns the position at which the text is rejected, and the reason.
 refused refused_at(std::string_view text) {
   try {
     (void)parsed(text, [](const auto&, std::size_t, const auto&) { return true; });

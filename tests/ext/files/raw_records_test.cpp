@@ -24,7 +24,7 @@ namespace {
 
 using point = ps::record<ps::field<"class", std::uint8_t>, ps::field<"position", std::int32_t, 2>>;
 
-// Returns records of nine bytes: i, and the numbers 10 i and 10 i + 1.
+// Returns records of nine bytes that consist of i and the numbers 10 i and 10 i + 1.
 std::string points(std::size_t count, const std::string& before, const std::string& gap) {
   std::string bytes = before;
   for (std::size_t i = 0; i < count; ++i) {
@@ -119,7 +119,7 @@ TEST_CASE("a file with a partial record is refused", "[data]") {
 TEST_CASE("records in a file of another format are refused unless the check is off", "[data]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("x.bin"), points(2, "\x28\xb5\x2f\xfd", ""));
-  for (const std::uint64_t header : {0U, 4U}) {  // the file has no values after the zstd header
+  for (const std::uint64_t header : {0U, 4U}) {  // the file ends after the zstd magic number
     const auto refused = error_of<ps::file_format_error>(
         [&] { ps::raw_records<point>(path, ps::raw_records_options{.header = header}); });
     CHECK(refused.path() == path);

@@ -22,7 +22,8 @@ ps::loader_state state_at(std::uint64_t batch) {
   return {.epoch = 3, .batch = batch, .dataset = 100, .samples = 100, .batch_size = 8};
 }
 
-// Forks a child that runs `work(pipe)`. Returns after it has written to the pipe.
+// Forks a child process that runs `work(pipe)`. Returns as soon as the child has written to the
+// pipe.
 template <class Work>
 ::pid_t writer(const Work& work) {
   int ends[2];

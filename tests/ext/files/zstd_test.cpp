@@ -57,8 +57,8 @@ TEST_CASE("the frames of a zstd file are concatenated, and skippable frames are 
   CHECK(zstd_unpacked(test::joined(none, zstd_packed({3}))) == test::file_bytes{3});
   CHECK(zstd_unpacked(test::joined(skipped, zstd_packed({3}))) == test::file_bytes{3});
   CHECK(zstd_unpacked(test::joined(zstd_packed({3}), skipped)) == test::file_bytes{3});
-  // The second frame begins at the last byte of a piece of input, after it, and at the first byte
-  // of the next piece.
+  // Makes the second frame begin at the last byte of an input buffer, at the boundary, and at the
+  // first byte of the next buffer.
   for (const std::size_t border : {(std::size_t{1} << 18U) - 1, std::size_t{1} << 18U}) {
     test::file_bytes filler(border - 8, 'x');
     const auto size = static_cast<std::uint32_t>(filler.size());
@@ -91,7 +91,7 @@ TEST_CASE("a flipped bit of a zstd file is detected or harmless", "[files][fault
     }
   }
   test::file_bytes file = whole;
-  file.back() ^= 1U;  // a bit of the checksum
+  file.back() ^= 1U;  // flips a bit of the checksum
   CHECK(test::has(zstd_error<ps::file_corrupt>(file).found(), "checksum"));
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("a file that is not zstd or has a too large window is refused",
   const test::file_bytes whole = zstd_packed({1, 2, 3});
   CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0, 0, 0})).offset() == whole.size());
   CHECK(zstd_error<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
-  // A frame header without the single-segment flag, with a window of 2^31 bytes.
+  // A frame header without the single-segment flag and with a window of 2^31 bytes.
   const auto window = zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfd, 0, 0xa8, 1, 0, 0});
   CHECK(window.expected() == "a window of at most 128 MiB");
   CHECK_THROWS_AS(test::content_by(ps::zstd{}, "/no/such/file.zst"), ps::file_unreadable);

@@ -25,7 +25,7 @@ using test::random_of;
 
 namespace {
 
-// Returns a pixel whose channels are `first` and the following numbers.
+// Returns a pixel whose channels count up from `first`.
 std::array<std::uint8_t, 4> filled(unsigned first) {
   std::array<std::uint8_t, 4> pixel;
   for (std::uint8_t& value : pixel) value = static_cast<std::uint8_t>(first++);
@@ -45,13 +45,13 @@ std::vector<std::uint8_t> changed(const picture& in, const affine_change& change
 TEST_CASE("a rotated image equals Pillow's", "[image][promise:exact-15]") {
   struct golden {
     affine_change change;
-    std::uint64_t sums[3];  // nearest, bilinear, bicubic
+    std::uint64_t sums[3];  // for nearest, bilinear and bicubic
   };
   const ps::affine_options options[] = {{affine_filter::nearest, filled(0)},
                                         {affine_filter::bilinear, filled(0)},
                                         {affine_filter::bicubic, filled(200)}};
   const picture some = test::random_picture({61, 43}, 3);
-  // Hashes of the output of Pillow 12.3 and 13.0, printed by color_pillow.py --golden.
+  // Hashes of Pillow 12.3's and 13.0's output, printed by color_pillow.py --golden.
   for (const golden& one :
        {golden{{0, 3, -2, 1.5, 0, 0},
                {0x7b6b5cda037ef43aull, 0xe4ec31a2bd19ce28ull, 0x75bd9297a755d4faull}},
@@ -149,7 +149,7 @@ TEST_CASE("interpolated pixels repeat the edge, and the outside is filled",
         REQUIRE(found[y * 27 + i] == (inside ? some.bytes[(y + 3) * 27 + i - 6] : red[i % 3]));
       }
     }
-    // A picture of a single color keeps that color, up to its edge.
+    // A picture of a single color keeps the color, even at its edge.
     picture even{{30, 20}, 1};
     std::fill(even.bytes.begin(), even.bytes.end(), std::uint8_t{201});
     CHECK(changed(even, {.scale = 3.3}, {filter}) == even.bytes);

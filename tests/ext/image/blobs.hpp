@@ -13,7 +13,7 @@
 
 namespace test {
 
-/// Byte strings in memory, with their numbers as labels.
+/// A blob source in memory. The label of each blob is its index.
 struct blobs {
   std::vector<std::vector<std::byte>> all;
   [[nodiscard]] std::uint64_t size() const { return all.size(); }
@@ -28,7 +28,7 @@ struct blobs {
   }
 };
 
-/// A random crop, a second random crop to 12 x 10, and a mirror with probability 0.5.
+/// A random crop, another random crop to 12 x 10, and a horizontal flip with probability 0.5.
 struct some_crop {
   [[nodiscard]] penstock::image_size size() const { return {12, 10}; }
   [[nodiscard]] penstock::image_plan plan(const penstock::image_size& picture,

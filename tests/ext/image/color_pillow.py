@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 # promise: exact-15
-"""Compares colours and turns with Pillow's: color_pillow.py PROGRAM FOLDER [CASES [SEED]]. Skipped
-where Pillow and numpy are not installed.
+"""Compares color changes and rotations with Pillow: color_pillow.py PROGRAM FOLDER [CASES [SEED]].
 
-`color_pillow.py --golden` prints the sums that color_test.cpp and
-affine_test.cpp have."""
+Skipped if Pillow and numpy are not installed. `color_pillow.py --golden` prints the hashes that
+color_test.cpp and affine_test.cpp contain."""
 import math
 import os
 import pathlib
@@ -19,7 +18,8 @@ FILTERS = ["nearest", "bilinear", "bicubic"]
 
 
 def changed(picture, op, factor):
-    """What Pillow makes of it; hue as torchvision does with Pillow's pictures."""
+    """Returns the picture changed by Pillow. The hue changes as in torchvision with Pillow
+    pictures."""
     import numpy
     from PIL import Image, ImageEnhance
     if op == "grayscale":
@@ -34,7 +34,7 @@ def changed(picture, op, factor):
 
 
 def matrix_of(size, angle, right, down, scale, shear_x, shear_y):
-    """The matrix that torchvision documents."""
+    """Returns the matrix that torchvision documents."""
     rot, sx, sy = map(math.radians, (angle, shear_x, shear_y))
     x, y = size[0] * 0.5, size[1] * 0.5
     a = math.cos(rot - sy) / math.cos(sy)
@@ -47,14 +47,15 @@ def matrix_of(size, angle, right, down, scale, shear_x, shear_y):
 
 
 def turned(Image, picture, matrix, name, fill):
-    """What Pillow makes of a turn."""
+    """Returns the picture rotated by Pillow."""
     colour = fill if picture.mode == "L" else tuple(fill + c for c in range(len(picture.mode)))
     return picture.transform(picture.size, Image.Transform.AFFINE, matrix,
                              Image.Resampling[name.upper()], fillcolor=colour)
 
 
 def draw_turn(draw):
-    """A turn, the filter and the first channel's fill; each next channel has one more."""
+    """Draws a rotation, a filter and the fill value of the first channel. The fill value of each
+    further channel is larger by one."""
     return (draw.choice([0, draw.uniform(-180, 180)]), draw.randint(-20, 20), draw.randint(-20, 20),
             draw.choice([1, draw.uniform(0.3, 3), draw.uniform(0.001, 0.01)]),
             draw.choice([0, draw.uniform(-40, 40)]), draw.choice([0, draw.uniform(-40, 40)]),
@@ -62,7 +63,7 @@ def draw_turn(draw):
 
 
 def compare_turns(Image, program, folder, data, count, draw):
-    """How many of `count` turned pictures differ."""
+    """Returns the number of differing pictures among `count` rotated pictures."""
     modes = {1: "L", 3: "RGB", 4: "CMYK"}
     cases = []
     for _ in range(count):
@@ -79,7 +80,8 @@ def compare_turns(Image, program, folder, data, count, draw):
                 for line in (folder / "matrices").read_text().splitlines()]
     at = differing = 0
     for (channels, offset, width, height, *turn, name, fill), matrix in zip(cases, matrices):
-        # The sines of two libraries differ in the last bit, which a weighted pixel can show.
+        # The sines of two libraries may differ in the last bit, which can affect an interpolated
+        # pixel.
         if not all(math.isclose(found, expected, rel_tol=1e-12, abs_tol=1e-9) for found, expected
                    in zip(matrix, matrix_of((width, height), *turn))):
             sys.exit(f"color_pillow: {turn} of {width} x {height}: the matrix is {matrix}")
@@ -96,7 +98,7 @@ def compare_turns(Image, program, folder, data, count, draw):
 
 
 def golden(Image):
-    """A sum (64-bit FNV-1a) for each change of one picture of simple random bytes."""
+    """Prints a 64-bit FNV-1a hash for each change of a picture of simple random bytes."""
     data, state = bytearray(), 1
     for _ in range(61 * 43 * 3):
         state = (state * 1664525 + 1013904223) % 2**32

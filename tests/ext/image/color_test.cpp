@@ -43,7 +43,7 @@ TEST_CASE("color changes equal Pillow's", "[image][promise:exact-15]") {
     double factor;
     std::uint64_t sum;
   };
-  // The output of Pillow 12.3 and 13.0: color_pillow.py --golden
+  // Hashes of Pillow 12.3's and 13.0's output, printed by color_pillow.py --golden.
   for (const golden& one : {golden{0, 0.6, 0x24c4f0eab056e283ull},
                             {0, 1.7, 0x2dc0584d0da60100ull},
                             {1, 0.3, 0xbe4140b4a79394c0ull},
@@ -168,7 +168,7 @@ TEST_CASE("a jitter changes only the selected properties", "[image]") {
 
 TEST_CASE("colors are changed in a field of a dataset's samples", "[image]") {
   using photo = ps::record<ps::field<"photo", std::uint8_t, 2, 3, 3>, ps::field<"label", int>>;
-  const picture some = test::random_picture({3, 4}, 3);  // two photos of 2 x 3
+  const picture some = test::random_picture({3, 4}, 3);  // holds two images of 2 x 3 pixels
   const std::vector<int> labels{5, 6};
   const ps::memory_dataset<photo> photos{some.bytes, labels};
   const auto grey = photos | ps::map(ps::on_image<"photo">(ps::grayscale{}));

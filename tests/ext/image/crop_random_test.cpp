@@ -38,7 +38,8 @@ TEST_CASE("a random crop copies its part of the padded image", "[image]") {
     resize(in.view(), plan, out.view());
     for (std::size_t y = 0; y < 4; ++y) {
       for (std::size_t x = 0; x < 7; ++x) {
-        const std::size_t column = left + x - 3;  // wraps to a large number in the padding
+        // Wraps around to a large number inside the padding.
+        const std::size_t column = left + x - 3;
         const std::size_t row = top + y - 3;
         const bool inside = column < 6 && row < 5;
         REQUIRE(out.at(x, y, 0) == (inside ? *(in.view().row(row) + column) : 0));

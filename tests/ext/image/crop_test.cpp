@@ -27,7 +27,7 @@ TEST_CASE("a crop from the middle has torchvision's rounding", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::center_crop crop{{10, 8}};
   CHECK(crop.size() == image_size{10, 8});
-  // Halves are rounded to even: 0.5, 1.5, 2.5, 3.5.
+  // Halves are rounded to even: 0.5, 1.5, 2.5 and 3.5.
   const image_size sizes[] = {{10, 8}, {11, 11}, {13, 9}, {15, 13}, {17, 15}, {18, 12}};
   const image_box crops[] = {{0, 0, {10, 8}}, {0, 2, {10, 8}}, {2, 0, {10, 8}},
                              {2, 2, {10, 8}}, {4, 4, {10, 8}}, {4, 2, {10, 8}}};
@@ -56,7 +56,7 @@ TEST_CASE("the shorter side is resized and the longer one cut to an integer", "[
   ps::sample_generator random = random_of(0);
   const auto crop = ps::resize_shorter{256} | ps::center_crop{224};
   CHECK(crop.size() == image_size{224, 224});
-  // 256 * 500 / 375 = 341.3, from which (341 - 224) / 2 = 58.5 are cut.
+  // 256 * 500 / 375 = 341.3; each side loses (341 - 224) / 2 = 58.5 columns.
   CHECK(crop.plan({500, 375}, random) ==
         image_plan{{0, 0, {500, 375}}, {341, 256}, {58, 16, {224, 224}}, false, {}});
   CHECK(crop.plan({375, 500}, random) ==

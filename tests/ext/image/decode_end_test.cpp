@@ -14,13 +14,13 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// Returns true if the picture is complete, and is reported as truncated at every shorter length
-// that includes its format.
+// Returns true if the picture is complete, and if every truncation that still contains the format
+// is reported as truncated.
 bool is_whole_picture(std::string_view text, std::size_t known) {
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());
   for (std::size_t size = known; size < text.size(); ++size) {
-    const std::vector<std::byte> cut(begin, begin + size);  // exact size, so that a sanitizer
-                                                            // detects reads beyond the end
+    // Has the exact size, so that a sanitizer detects reads beyond the end.
+    const std::vector<std::byte> cut(begin, begin + size);
     if (!ps::detail::picture_ends_early(cut)) return false;
   }
   return !ps::detail::picture_ends_early({begin, text.size()});
@@ -34,7 +34,7 @@ bool ends_early(std::string_view text) {
 }  // namespace
 
 TEST_CASE("a truncated image is detected from its markers and lengths", "[image][fault:files-14]") {
-  // An end marker inside a segment, as in an EXIF thumbnail, is not the end of the picture.
+  // An end marker inside a segment, as in an EXIF thumbnail, does not end the picture.
   CHECK(
       is_whole_picture("\xff\xd8\xff\xe1\0\x06\xff\xd9\xff\xd9\xff\xda\0\x02\x12\xff\0\xff\xd0\x34"
                        "\xff\xd9"sv,
@@ -42,7 +42,7 @@ TEST_CASE("a truncated image is detected from its markers and lengths", "[image]
   CHECK(is_whole_picture("\xff\xd8\xff\xff\xff\xe0\0\x02\xff\xd9"sv, 3));
   CHECK(is_whole_picture("\x89PNG\r\n\x1a\n\0\0\0\3abcdxyzsum1\0\0\0\0IENDsum2"sv, 8));
   CHECK(is_whole_picture("RIFF\x08\0\0\0WEBPdata"sv, 12));
-  // Two rows of five bytes, the lower padded to eight. The total size in the header is wrong.
+  // Two rows of five bytes, each padded to eight. The total size in the header is wrong.
   const auto header = "BM\1\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\5\0\0\0\2\0\0\0\1\0\x08\0"sv;
   const std::string bmp = std::string{header} + std::string(24, '\0') + "12345678abcde";
   CHECK(is_whole_picture(bmp, 10));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests datasets that decode blobs, with a user-defined decoder that needs no library.
+// Tests datasets that decode blobs. The user-defined decoder needs no library.
 #include <penstock_ext/image/decode.hpp>
 
 #include <algorithm>
@@ -31,15 +31,15 @@ namespace ps = penstock;
 
 namespace {
 
-/// Counters of a test's decoders, shared by all copies. For use by one thread.
+/// Counters shared by all copies of a test's decoder. Not thread-safe.
 struct notes {
   int copies = 0;
   std::size_t pixels = 0;
   const std::uint8_t* place = nullptr;
 };
 
-/// A picture format that only this test knows: "TOY", a letter for the kind, the width, the height,
-/// and a seed for the values.
+/// A decoder for a picture format of this test: "TOY", a letter for the kind, the width, the
+/// height, and a seed for the values.
 class toy_decoder {
  public:
   explicit toy_decoder(char kind = 'A', notes* note = nullptr) : kind_(kind), note_(note) {}
@@ -61,7 +61,7 @@ class toy_decoder {
   }
   void decode(std::span<const std::byte> bytes, std::string_view key, const ps::image_box& box,
               const ps::pixels& out) {
-    // Runs on a worker's thread, where Catch2's assertions are not allowed.
+    // Throws instead of asserting, because Catch2 does not support assertions on worker threads.
     if (!ps::detail::is_part_of(box, info(bytes, key).size) || out.size != box.size) {
       throw std::logic_error("a box outside the picture");
     }
@@ -111,7 +111,7 @@ test::blobs toys(std::size_t count) {
   return blobs;
 }
 
-/// A blob source that records the hints that it receives. For use by one thread.
+/// A blob source that records the hints it receives. Not thread-safe.
 struct hinted_blobs : test::blobs {
   mutable std::vector<std::uint64_t> hints;
   void prefetch(std::span<const std::uint64_t> indices) const noexcept {
@@ -120,8 +120,8 @@ struct hinted_blobs : test::blobs {
   void prefetch(std::uint64_t) const noexcept { hints.push_back(999); }
 };
 
-/// A blob source that records each hint as its index, and each read as its index plus 100. For use
-/// by one thread.
+/// A blob source that logs each hint as the index, and each read as the index plus 100. Not
+/// thread-safe.
 struct noted_blobs : test::blobs {
   mutable std::vector<std::uint64_t> notes;
   void prefetch(std::uint64_t index) const noexcept { notes.push_back(index); }
@@ -140,7 +140,7 @@ struct fixed {
   }
 };
 
-// Returns the sample that results from decoding the whole picture and then resizing it.
+// Returns the expected sample: the whole picture is decoded and then resized.
 std::vector<std::uint8_t> expected(const std::vector<std::byte>& bytes, const ps::image_plan& plan,
                                    const ps::resize_options& options) {
   toy_decoder decoder;
@@ -154,7 +154,7 @@ std::vector<std::uint8_t> expected(const std::vector<std::byte>& bytes, const ps
   return sample;
 }
 
-// Returns every byte in the batches of two epochs.
+// Returns all bytes of all batches in two epochs.
 template <class Loader>
 std::vector<std::uint8_t> all_bytes(Loader& loader) {
   std::vector<std::uint8_t> all;
@@ -352,7 +352,7 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8});
   (void)test::read_batch(data, {5});
   CHECK(blobs.hints.size() == 6);
-  ps::prefetch_hint(data, std::vector<std::uint64_t>{6, 4});  // the hints of a loader
+  ps::prefetch_hint(data, std::vector<std::uint64_t>{6, 4});  // simulates the hints of a loader
   CHECK(blobs.hints == std::vector<std::uint64_t>{2, 7, 1, 0, 3, 8, 6, 4});
   CHECK(ps::prefetch_capacity_of(data) == ~std::uint64_t{0});
 }
@@ -388,7 +388,7 @@ TEST_CASE("images in a store are the same bits, read ahead or not",
                         ps::shuffled{.seed = 4},
                         ps::cpu_device{},
                         {.batch_size = 16, .workers = workers, .lookahead_bytes = 20 * read_ahead}};
-      CHECK(loader.stats().ahead.max_bytes == read_ahead);  // the capacity of the source
+      CHECK(loader.stats().ahead.max_bytes == read_ahead);  // limited by the capacity of the source
       CHECK(ps::storage_size_of(data, 7) == pictures.all[7].size());
       const auto all = all_bytes(loader);
       if (first.empty()) first = all;

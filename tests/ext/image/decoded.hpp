@@ -29,8 +29,8 @@ inline encoded first_of(const encoded& bytes, std::size_t count) {
   return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-/// Decodes the part `box` of a picture with any decoder, into rows with a gap of `apart` bytes.
-/// Checks that the gaps stay unchanged.
+/// Decodes the region `box` of a picture into rows with a gap of `apart` bytes. Checks that the
+/// gaps remain unchanged.
 template <class Decoder>
 std::vector<std::uint8_t> part_of(Decoder& decoder, std::span<const std::byte> bytes,
                                   const penstock::image_box& box, std::size_t apart = 0) {
@@ -56,7 +56,7 @@ std::vector<std::uint8_t> all_of(Decoder& decoder, std::span<const std::byte> by
   return part_of(decoder, bytes, {0, 0, decoder.info(bytes, "a picture").size});
 }
 
-/// Returns the error of exactly type E from decoding the whole picture.
+/// Returns the exception of exactly type E that decoding the whole picture throws.
 template <class E, class Decoder>
 E decode_error(Decoder decoder, const encoded& bytes) {
   const E problem = error_of<E>([&] { static_cast<void>(all_of(decoder, bytes)); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests datasets that decode JPEG files in memory. Only the crop of a picture is decoded.
+// Tests datasets that decode JPEG files in memory and decode only the crop of each picture.
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
@@ -65,8 +65,7 @@ TEST_CASE("large crops are decoded at a smaller scale if requested", "[image]") 
   auto batch = test::read_batch(data, indices);
   ps::jpeg_decoder decoder;
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    // The crop of a picture has 20 x 15 pixels times its sampling factors, and starts at column 3
-    // and row 5.
+    // The crop is 20 x 15 pixels times the sampling factors, and starts at column 3 and row 5.
     const auto [across, down] = factors[i];
     const auto denominator = static_cast<unsigned>(std::min({across, down, std::size_t{8}}));
     const std::size_t left = 3 / denominator;

@@ -18,25 +18,25 @@
 
 namespace test {
 
-/// The encoding of a JPEG picture.
+/// The encoding parameters of a JPEG picture.
 struct jpeg_kind {
   const char* name = "4:2:0";
-  int across = 2;  // luma samples per color sample, in a row
-  int down = 2;    // luma samples per color sample, in a column
+  int across = 2;  // horizontal luma samples per chroma sample
+  int down = 2;    // vertical luma samples per chroma sample
   int components = 3;
   bool progressive = false;
   bool finer_colour =
-      false;         // Cb with four samples per luma sample in a row, Cr with two in a column
+      false;         // Cb has four horizontal samples per luma sample, and Cr two vertical samples
   bool rgb = false;  // not converted to YCbCr
-  bool adobe_ycck = false;  // four components: YCCK, else CMYK
-  bool separate = false;    // a scan for each component, sequential
+  bool adobe_ycck = false;  // encodes four components as YCCK instead of CMYK
+  bool separate = false;    // a sequential scan per component
   bool arithmetic = false;
-  int restart = 0;  // rows of blocks
+  int restart = 0;  // interval in rows of blocks
   bool optimised = false;
   int quality = 90;
 };
 
-/// Returns values that resemble a photograph: slopes, edges and noise.
+/// Returns values that resemble a photograph, with gradients, edges and noise.
 inline std::vector<std::uint8_t> some_pixels(std::size_t width, std::size_t height, int channels,
                                              std::uint64_t seed) {
   penstock::sample_generator random{{.seed = seed}, width * 65536 + height};
@@ -58,7 +58,7 @@ inline std::vector<std::uint8_t> some_pixels(std::size_t width, std::size_t heig
   return values;
 }
 
-/// Encodes `values` with libjpeg. Ends the program on an error of libjpeg.
+/// Encodes `values` with libjpeg. Terminates the program on an error.
 inline std::vector<std::byte> encode_jpeg(const std::vector<std::uint8_t>& values,
                                           std::size_t width, std::size_t height,
                                           const jpeg_kind& kind) {
@@ -121,14 +121,14 @@ inline std::vector<std::byte> encode_jpeg(const std::vector<std::uint8_t>& value
   return bytes;
 }
 
-/// Encodes generated pixels of that size and kind.
+/// Encodes generated pixels of this size and kind.
 inline std::vector<std::byte> some_jpeg(std::size_t width, std::size_t height,
                                         const jpeg_kind& kind = {}, std::uint64_t seed = 1) {
   return encode_jpeg(some_pixels(width, height, kind.components, seed), width, height, kind);
 }
 
-/// Decodes a valid picture with libjpeg to RGB, or to CMYK if it has four components, at the scale
-/// 1 / `denominator`.
+/// Decodes a valid picture with libjpeg at the scale 1 / `denominator`. The result is RGB, or CMYK
+/// for four components.
 inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes,
                                                 unsigned denominator = 1) {
   jpeg_decompress_struct info{};
@@ -154,7 +154,7 @@ inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes
   return values;
 }
 
-/// Returns the bytes with `inserted` before byte `at`.
+/// Returns the bytes with `inserted` in front of byte `at`.
 inline std::vector<std::byte> with_bytes(std::vector<std::byte> bytes, std::size_t at,
                                          std::initializer_list<unsigned> inserted) {
   std::vector<std::byte> more;
@@ -163,7 +163,7 @@ inline std::vector<std::byte> with_bytes(std::vector<std::byte> bytes, std::size
   return bytes;
 }
 
-/// Returns the picture with an APP1 segment that contains an orientation, in either byte order.
+/// Returns the picture with an APP1 segment that specifies an orientation, in either byte order.
 inline std::vector<std::byte> turned(const std::vector<std::byte>& bytes, unsigned number,
                                      bool little) {
   if (little) {

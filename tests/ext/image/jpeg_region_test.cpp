@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that a part of a picture has the same values as in the whole picture, which libjpeg decodes
-// without penstock's code.
+// Tests that a region of a picture has the same values as the region in the whole picture. libjpeg
+// decodes the whole picture without penstock's code.
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ constexpr std::array sizes{
     ps::image_size{1, 1},   ps::image_size{35, 35},
 };
 
-// Returns a box of random size and position, often small or at a border.
+// Returns a box of random size and position, often small or at an edge.
 ps::image_box some_box(ps::sample_generator& random, const ps::image_size& size) {
   const auto side = [&random](std::size_t whole) {
     const std::size_t max =
@@ -55,7 +55,8 @@ ps::image_box some_box(ps::sample_generator& random, const ps::image_size& size)
   return {left, top, {width, height}};
 }
 
-// Returns true if the part `box` equals that of the `whole` picture with `columns` columns.
+// Returns true if the region `box` equals the same region of the `whole` picture, which has
+// `columns` columns.
 bool equals_part(const std::vector<std::uint8_t>& whole, ps::jpeg_decoder& decoder,
                  const std::vector<std::byte>& bytes, const ps::image_box& box, std::size_t columns,
                  unsigned denominator = 1) {
@@ -69,7 +70,7 @@ bool equals_part(const std::vector<std::uint8_t>& whole, ps::jpeg_decoder& decod
   return true;
 }
 
-// Returns how many of `count` boxes differ from the whole picture.
+// Returns the number of boxes, out of `count`, that differ from the whole picture.
 int differing(const test::jpeg_kind& kind, const ps::image_size& size, int count,
               unsigned denominator, ps::jpeg_decoder& decoder, ps::sample_generator& random) {
   const auto bytes = test::some_jpeg(size.width, size.height, kind, random());
@@ -147,13 +148,13 @@ TEST_CASE("narrow and low parts at every place have the values of the whole",
   }
 }
 
-// A viewer shows such a picture while it loads: libjpeg smooths the missing scans.
+// A viewer shows such a picture while it is loading. libjpeg smooths the missing scans.
 TEST_CASE("a part of a progressive image that lacks scans has the values of the whole",
           "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
   ps::sample_generator random{{.seed = 20}, 0};
   auto bytes = test::some_jpeg(131, 140, {.progressive = true, .quality = 30});
-  // Keeps only the data before the second scan, and appends an end marker.
+  // Truncates the data before the second scan and appends an end marker.
   std::size_t at = 2;
   for (int scans = 0; scans < 2; ++at) {
     if (bytes[at] == std::byte{0xff} && bytes[at + 1] == std::byte{0xda}) ++scans;
@@ -167,7 +168,7 @@ TEST_CASE("a part of a progressive image that lacks scans has the values of the 
   }
 }
 
-// Excluded by default, because it takes minutes: penstock_image_tests "[exhaustive]"
+// Excluded by default, because the test takes minutes: penstock_image_tests "[exhaustive]"
 TEST_CASE("ten thousand parts of each kind of image have the values of the whole",
           "[.][image][exhaustive]") {
   ps::jpeg_decoder decoder;

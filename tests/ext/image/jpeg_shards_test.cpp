@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that JPEG files in tar shards give the same samples as the files in memory.
+// Tests that JPEG files in tar shards give the same samples as the same files in memory.
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>

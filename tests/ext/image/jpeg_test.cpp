@@ -22,13 +22,13 @@ using test::encoded;
 
 namespace {
 
-// Returns the error of exactly type E from decoding all of `bytes`.
+// Returns the exception of exactly type E that decoding `bytes` throws.
 template <class E>
 E jpeg_error(const encoded& bytes, const ps::jpeg_options& options = {}) {
   return test::decode_error<E>(ps::jpeg_decoder{options}, bytes);
 }
 
-// Returns the position of the n-th marker of a kind.
+// Returns the position of the `nth` marker of a kind.
 std::size_t marker(const encoded& bytes, unsigned kind, int nth = 0) {
   for (std::size_t at = 0; at + 1 < bytes.size(); ++at) {
     if (bytes[at] == std::byte{0xff} && bytes[at + 1] == static_cast<std::byte>(kind) &&
@@ -97,7 +97,7 @@ TEST_CASE("a JPEG image that ends early is truncated wherever it ends", "[image]
     const auto right = test::all_of(decoder, bytes);
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       const encoded part = test::first_of(bytes, size);
-      // If all rows are present, the end mark of a single scan is not required.
+      // The end marker of a single scan is not required if all rows are present.
       if (!progressive && size + 2 >= bytes.size()) {
         CHECK((test::all_of(decoder, part) == right));
         continue;
@@ -146,7 +146,7 @@ TEST_CASE("a damaged JPEG image is an error or an image, and leaves nothing behi
   }
 }
 
-// docs/images.md documents that a JPEG has no checksum, and that `verified_blobs` provides one.
+// docs/images.md states that JPEG files have no checksum and that `verified_blobs` adds one.
 TEST_CASE("most flipped bits in the data of a JPEG image give other pixels and no error",
           "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(96, 96);
@@ -191,7 +191,7 @@ TEST_CASE("extra bytes before a restart marker count as damage", "[image]") {
   CHECK(problem.found().find("extraneous bytes before marker 0xd1") != std::string::npos);
   ps::jpeg_decoder lenient{{.strict = false}};
   CHECK((test::all_of(lenient, damaged) == test::decode_plainly(damaged)));
-  const encoded one = test::some_jpeg(64, 64);  // bytes before the end mark do not matter
+  const encoded one = test::some_jpeg(64, 64);  // bytes before the end marker are harmless
   ps::jpeg_decoder decoder;
   CHECK((test::all_of(decoder, test::with_bytes(one, one.size() - 2, {0x12, 0x34})) ==
          test::all_of(decoder, one)));
@@ -240,7 +240,8 @@ TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "
   lossless[marker(lossless, 0xc0) + 1] = std::byte{0xc3};
   CHECK(jpeg_error<ps::image_unsupported>(lossless).found() ==
         "Unsupported JPEG process: SOF type 0xc3");
-  encoded counted_later = test::some_jpeg(8, 8);  // the height is in a marker after the first scan
+  // a marker after the first scan specifies the height.
+  encoded counted_later = test::some_jpeg(8, 8);
   counted_later[marker(counted_later, 0xc0) + 6] = std::byte{0};
   CHECK(jpeg_error<ps::image_unsupported>(counted_later).found() ==
         "Empty JPEG image (DNL not supported)");
@@ -256,7 +257,7 @@ TEST_CASE("a JPEG image beyond a limit is refused before it is decoded",
   CHECK(pixels.found() == "20 x 30");
   const auto scans = jpeg_error<ps::image_too_large>(bytes, {.max_scans = 9});
   CHECK(scans.expected() == "at most 9 scans (jpeg_options::max_scans)");
-  // Ten scans with two-byte coefficients: 32 x 32 and twice 16 x 16 coefficients.
+  // Ten scans with two-byte coefficients, 32 x 32 and twice 16 x 16.
   ps::jpeg_decoder enough{{.max_pixels = 600, .max_scans = 10}};
   CHECK((test::all_of(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
@@ -315,8 +316,9 @@ TEST_CASE("the orientation is applied if requested", "[image]") {
     bool same = true;
     for (std::size_t y = 0; y < 13; ++y) {
       for (std::size_t x = 0; x < 11; ++x) {
-        // EXIF specifies where the stored row 0 and column 0 appear: 1 top left, 2 top right, 3
-        // bottom right, 4 bottom left, 5 left top, 6 right top, 7 right bottom, 8 left bottom.
+        // The EXIF orientation specifies the location of stored row 0 and column 0: 1 top left, 2
+        // top right, 3 bottom right, 4 bottom left, 5 left top, 6 right top, 7 right bottom, 8 left
+        // bottom.
         const std::size_t u = x + 2;
         const std::size_t v = y + 3;
         const std::array<std::array<std::size_t, 2>, 8> seen{{{u, v},
@@ -344,20 +346,20 @@ TEST_CASE("the orientation is applied if requested", "[image]") {
 TEST_CASE("an orientation of four bytes counts too", "[image]") {
   for (const bool little : {true, false}) {
     encoded picture = test::turned(test::some_jpeg(8, 8), 6, little);
-    picture[little ? 24 : 25] = std::byte{4};  // the type: LONG
+    picture[little ? 24 : 25] = std::byte{4};  // the type LONG
     if (!little) std::swap(picture[31], picture[33]);
     CHECK(ps::detail::jpeg_orientation(picture) == 6);
     picture[little ? 32 : 31] = std::byte{1};
-    CHECK(ps::detail::jpeg_orientation(picture) == 1);  // the value is 65542
+    // The value is 65542, of which the lower 16 bits are 6.
+    CHECK(ps::detail::jpeg_orientation(picture) == 1);
   }
 }
 
 TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
   const encoded bytes = test::turned(test::some_jpeg(8, 8), 6, false);
   for (std::size_t size = 0; size < 44; ++size) {
-    const encoded part =
-        test::first_of(bytes, size);  // exact size, so that a sanitizer detects reads beyond the
-                                      // end
+    // Has the exact size, so that a sanitizer detects reads beyond the end.
+    const encoded part = test::first_of(bytes, size);
     CHECK(ps::detail::jpeg_orientation(part) == (size < 38 ? 1 : 6));
     if (size < 12) continue;
     const encoded block{bytes.begin() + 12, bytes.begin() + static_cast<std::ptrdiff_t>(size)};

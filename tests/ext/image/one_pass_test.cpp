@@ -33,7 +33,7 @@ const ps::random_affine slanted{{.degrees = 40,
 const ps::color_jitter colourful{
     {.brightness = 0.4, .contrast = 0.5, .saturation = 0.3, .hue = 0.2}};
 
-// Returns the picture after `step`, computed by the functions that one_pass combines.
+// Returns the picture after `step`, computed with the functions that one_pass combines.
 picture after(const ps::random_affine& step, const picture& in, ps::sample_generator& random) {
   picture out{in.size, 3};
   step(in.view(), out.view(), random);
@@ -69,7 +69,7 @@ void compare(const picture& in, std::uint64_t seed, const Steps&... steps) {
   picture expected = in;
   ((expected = after(steps, expected, other)), ...);
   CAPTURE(seed, in.size.width, in.size.height);
-  // A gap between the rows shows writes outside them.
+  // The gap between the rows reveals writes outside the rows.
   picture out{expected.size, 3, 5};
   std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
   ps::one_pass{steps...}(in.view(), out.view(), one);
@@ -99,8 +99,8 @@ concept is_pass = ps::detail::is_a_pass<Steps...>();
 }  // namespace
 
 TEST_CASE("one pass gives the bits of its steps one after the other", "[image][promise:exact-15]") {
-  // The fourth size is so wide that a row has several stripes. The last size is smaller than the
-  // crop.
+  // A row of the fourth size is so wide that it has several stripes. The last size is smaller than
+  // the crop.
   const ps::image_size in_sizes[] = {{31, 24}, {24, 33}, {40, 24}, {1100, 26}, {24, 20}};
   const auto crop = ps::random_crop{24, {.padding = 3}} | ps::random_flip{};
   std::uint64_t seed = 0;
@@ -121,7 +121,7 @@ TEST_CASE("one pass turns by each filter", "[image][promise:exact-15]") {
   for (const auto filter :
        {ps::affine_filter::nearest, ps::affine_filter::bilinear, ps::affine_filter::bicubic}) {
     const std::array<std::uint8_t, 4> fill{1, 2, 3, 4};
-    // A pure scale advances in doubles, a rotation in fixed-point numbers.
+    // A pure scale uses double increments, and a rotation uses fixed-point increments.
     const ps::random_affine scaled{
         {.scale_low = 0.6, .scale_high = 0.9, .sampling = {filter, fill}}};
     const ps::random_affine turned{{.degrees = 90, .sampling = {filter, fill}}};
@@ -144,8 +144,7 @@ TEST_CASE("one pass reads samples of a dataset", "[image]") {
                     });
   auto batch = test::read_batch(made, {1});
   const auto found = batch.get<"x">().flat();
-  // All values change by the same factor. The picture may also be flipped, which does not change
-  // the sum.
+  // All values change by the same factor. A flip of the picture does not change the sum.
   double sum = 0;
   double before = 0;
   for (const float value : found) sum += double{value};

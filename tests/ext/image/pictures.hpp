@@ -9,7 +9,7 @@
 
 namespace test {
 
-/// A picture with its own memory, which ends at the end of the last row.
+/// A picture that owns its memory. The memory ends directly after the last row.
 struct picture {
   picture(penstock::image_size of, std::size_t values, std::size_t gap = 0)
       : size(of),
@@ -29,7 +29,7 @@ struct picture {
   std::vector<std::uint8_t> bytes;
 };
 
-/// Returns a picture filled with simple random bytes: the high byte of x -> 1664525 x + 1013904223.
+/// Returns a picture of simple random bytes: the high byte of x -> 1664525 x + 1013904223.
 inline picture random_picture(penstock::image_size size, std::size_t channels,
                               std::uint32_t state = 1) {
   picture made{size, channels};
@@ -40,7 +40,7 @@ inline picture random_picture(penstock::image_size size, std::size_t channels,
   return made;
 }
 
-/// Returns the FNV-1a hash of the bytes, for golden values.
+/// Returns the FNV-1a hash of the bytes for golden values.
 inline std::uint64_t sum_of(const std::vector<std::uint8_t>& bytes) {
   std::uint64_t sum = 0xcbf29ce484222325ull;
   for (const std::uint8_t byte : bytes) sum = (sum ^ byte) * 0x100000001b3ull;

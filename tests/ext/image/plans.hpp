@@ -9,7 +9,7 @@
 
 namespace test {
 
-/// Returns the random bits of sample `index`.
+/// Returns the random generator of sample `index`.
 inline penstock::sample_generator random_of(std::uint64_t index) {
   return penstock::sample_generator{{.seed = 17, .epoch = 2, .stage = 1}, index};
 }
@@ -25,14 +25,14 @@ std::string refusal(Act act) {
   return "accepted";
 }
 
-/// Returns true if `box` is not empty and lies in a picture of `size`.
+/// Returns true if `box` is not empty and lies inside a picture of `size`.
 inline bool inside(const penstock::image_box& box, const penstock::image_size& size) {
   return box.size.width > 0 && box.size.height > 0 && box.left + box.size.width <= size.width &&
          box.top + box.size.height <= size.height;
 }
 
-/// Returns true if a resizer can follow `plan` on a picture of `size`, and the result has the size
-/// of the geometry.
+/// Returns true if a resizer accepts `plan` for a picture of `size`, and the result has the size
+/// that the geometry specifies.
 template <class Geometry>
 bool is_sound(const Geometry& geometry, const penstock::image_plan& plan,
               const penstock::image_size& size) {
@@ -40,7 +40,7 @@ bool is_sound(const Geometry& geometry, const penstock::image_plan& plan,
          plan.size() == geometry.size();
 }
 
-/// Returns a size of up to `max`, often small, often 1 on a side.
+/// Returns a random size of at most `max`. The size is often small, and a side is often 1.
 inline penstock::image_size random_size(penstock::sample_generator& random, std::size_t max) {
   const auto side = [&] {
     const std::uint32_t kind = random() % 4;

@@ -13,7 +13,7 @@
 
 namespace test {
 
-/// Properties of a PNG picture to encode.
+/// The encoding parameters of a PNG picture.
 struct png_kind {
   unsigned color = 2;  // 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA
   unsigned depth = 8;
@@ -25,7 +25,7 @@ struct png_kind {
   }
 };
 
-/// A picture with its values row by row, and the expected output of a decoder.
+/// An encoded picture, its values row by row, and the expected output of a decoder.
 struct png_picture {
   std::vector<std::byte> bytes;
   std::vector<std::uint8_t> rgb;
@@ -56,8 +56,8 @@ inline std::vector<std::byte> deflated(const std::vector<std::byte>& bytes) {
   return out;
 }
 
-/// Returns a picture of that size and kind with random values. Inserts the chunks `extra` before
-/// the pixels.
+/// Returns a picture of this size and kind with random values. Inserts the chunks `extra` in front
+/// of the pixels.
 inline png_picture some_png(std::size_t width, std::size_t height, const png_kind& kind = {},
                             std::uint64_t seed = 1, const std::vector<std::byte>& extra = {}) {
   penstock::sample_generator random{{.seed = seed}, width * 65536 + height};
@@ -78,7 +78,7 @@ inline png_picture some_png(std::size_t width, std::size_t height, const png_kin
     }
   }
 
-  // A row has the number of its filter (none) and then the values, the first in the highest bits.
+  // A row consists of its filter type (none) and the values, the first value in the highest bits.
   std::vector<std::byte> rows;
   const auto put_row = [&](std::size_t y, std::size_t left, std::size_t step) {
     if (left >= width) return;

@@ -45,7 +45,8 @@ std::vector<test::png_kind> all_png_kinds() {
 
 }  // namespace
 
-// Pillow 12.3 gives the same result with convert("RGB"), with clip_grey: 126 pictures of all kinds.
+// Pillow 12.3 gives the same result with convert("RGB") for 126 pictures of all kinds, with
+// clip_grey set.
 TEST_CASE("a PNG image of every kind becomes RGB, whole or in part", "[image]") {
   ps::png_decoder decoder;
   ps::sample_generator random{{.seed = 3}, 0};
@@ -101,7 +102,7 @@ TEST_CASE("a PNG image that ends early is truncated wherever it ends", "[image][
     const encoded& bytes = picture.bytes;
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       const encoded part = test::first_of(bytes, size);
-      // The end mark of twelve bytes is optional.
+      // The end chunk of twelve bytes is optional.
       if (size + 12 >= bytes.size()) {
         CHECK((test::all_of(decoder, part) == picture.rgb));
       } else {
@@ -149,13 +150,13 @@ TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
         try {
           const auto found = test::part_of(decoder, damaged, box);
           CHECK((found == right));
-        } catch (const std::exception&) {  // also if the box exceeds a changed size
+        } catch (const std::exception&) {  // the box may also exceed the changed size
           ++refused;
         }
       }
       CHECK(refused > 1500);
     }
-    // A box also needs the complete chunk of its last row.
+    // A region also needs the complete chunk that contains its last row.
     const encoded part = test::first_of(picture.bytes, picture.bytes.size() - 20);
     CHECK_THROWS_AS(test::part_of(decoder, part, {3, 10, {20, 20}}), ps::image_truncated);
   }
@@ -186,7 +187,7 @@ TEST_CASE("a PNG image beyond a limit is refused before it is decoded", "[image]
   CHECK((test::all_of(enough, picture.bytes) == picture.rgb));
   picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
   CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
-  picture.bytes.resize(30'000);  // the minimum size for such a wide picture
+  picture.bytes.resize(30'000);  // the minimum file size for such a width
   ps::png_decoder wide;
   CHECK(wide.info(picture.bytes, "a").size.width == 983'060);
   picture.bytes[17] = std::byte{0x10};
@@ -201,7 +202,7 @@ TEST_CASE("a PNG image of a few bytes that claims to be huge takes no memory", "
   std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 16);
   std::copy(sides.begin(), sides.end(), claims.bytes.begin() + 20);
   REQUIRE(claims.bytes.size() < 80);
-  // The checksum is right: only the length reveals the damage.
+  // The checksum is valid, so only the length reveals the damage.
   std::vector<std::byte> header;
   test::put_chunk(header, "IHDR", {claims.bytes.begin() + 16, claims.bytes.begin() + 29});
   std::copy(header.begin(), header.end(), claims.bytes.begin() + 8);
@@ -235,7 +236,7 @@ TEST_CASE("a PNG image of one color is as small as deflate has it, and no damage
 }
 
 TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:files-13]") {
-  // A text and a profile that unpack to four megabytes of zeros, and an unknown chunk.
+  // Text and a color profile that decompress to four megabytes of zeros, and an unknown chunk.
   std::vector<std::byte> extra;
   std::vector<std::byte> text{std::byte{'a'}, std::byte{0}, std::byte{0}};
   const auto bomb = test::deflated(std::vector<std::byte>(std::size_t{1} << 22));
@@ -250,7 +251,7 @@ TEST_CASE("chunks that the pixels do not need are passed over", "[image][fault:f
 }
 
 TEST_CASE("a long text in a PNG image is not damage", "[image]") {
-  // libpng 1.6.32 to 1.6.38 apply a memory limit to the bytes of all chunks.
+  // libpng 1.6.32 to 1.6.38 apply a memory limit to the size of every chunk.
   std::vector<std::byte> extra;
   test::put_chunk(extra, "tEXt", std::vector<std::byte>(65'537, std::byte{'a'}));
   const auto picture = test::some_png(9, 9, {}, 1, extra);
@@ -260,7 +261,7 @@ TEST_CASE("a long text in a PNG image is not damage", "[image]") {
 
 TEST_CASE("an interlaced image takes memory for the rows of the box only", "[image]") {
   const auto picture = test::some_png(400, 300, {6, 8, true});
-  ps::png_decoder decoder;  // a new decoder, so that a sanitizer knows the end of its memory
+  ps::png_decoder decoder;  // a new decoder allocates memory whose end a sanitizer knows
   const auto row = test::part_of(decoder, picture.bytes, {0, 7, {400, 1}});
   CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
 }

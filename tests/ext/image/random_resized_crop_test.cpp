@@ -17,7 +17,7 @@ using test::random_of;
 
 namespace {
 
-// torchvision's rule, with functions of the standard library.
+// Returns the crop by torchvision's rule, computed with the standard library.
 image_box by_the_book(const image_size& size, ps::sample_generator& random, ps::crop_range scale,
                       ps::crop_range ratio) {
   const double width = static_cast<double>(size.width);

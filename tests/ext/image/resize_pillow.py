@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 # promise: exact-15
-"""Compares the resizer with Pillow: resize_pillow.py PROGRAM FOLDER [BOXES [SEED]] draws boxes for
-each filter and order of the passes, has the image tests resize them, and looks for a value that
-differs. The installed Pillow resizes in its own order; other orders are made of two resizes of one
-axis each. Skipped where Pillow and numpy are not installed."""
+"""Compares the resizer with Pillow: resize_pillow.py PROGRAM FOLDER [BOXES [SEED]].
+
+The script draws boxes for each filter and order of the passes, the image tests resize them, and the
+script searches for differing values. The installed Pillow has a fixed order of the passes; the
+other order is composed of two resizes along one axis each. Skipped if Pillow and numpy are not
+installed."""
 import os
 import pathlib
 import random
@@ -18,7 +20,7 @@ MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 
 
 def make_bytes(numpy):
-    """What the pictures are cut from: noise, black and white, a slope."""
+    """Returns the source bytes of the pictures: noise, black and white, and a gradient."""
     draw = numpy.random.default_rng(17)
     noise = draw.integers(0, 256, 1 << 20, dtype=numpy.uint8)
     extremes = draw.integers(0, 2, 1 << 20, dtype=numpy.uint8) * numpy.uint8(255)
@@ -27,12 +29,12 @@ def make_bytes(numpy):
 
 
 def side(draw):
-    """Small ones often, and those where a vector ends."""
+    """Draws a length. Small lengths and the ends of vectors are frequent."""
     return draw.choice([draw.randint(1, 12), draw.randint(1, 70), draw.randint(1, 300)])
 
 
 def draw_case(draw, size):
-    """One line for the program: picture, crop, scaled size, kept part, mirrored."""
+    """Returns a line for the program: picture, crop, scaled size, kept part, mirrored."""
     channels = draw.choice([1, 3, 3, 4])
     width, height = side(draw), side(draw)
     if draw.random() < 0.02:
@@ -61,7 +63,7 @@ def vertical_first(order, width, height, to_width, to_height):
 
 
 def by_pillow(Image, numpy, native, data, name, order, case):
-    """The bytes that Pillow makes of a case."""
+    """Returns the bytes that Pillow produces for a case."""
     channels, offset, pitch, width, height, left, top, w, h, to_w, to_h, *kept, mirrored = case
     rows = numpy.lib.stride_tricks.as_strided(data[offset:], (height, width * channels), (pitch, 1))
     picture = Image.frombytes(MODES[channels], (width, height), rows.tobytes())
@@ -81,7 +83,7 @@ def by_pillow(Image, numpy, native, data, name, order, case):
 
 
 def golden(Image, numpy, native):
-    """A sum (64-bit FNV-1a) a filter, order and resize of one picture of simple random bytes."""
+    """Prints a 64-bit FNV-1a hash for each filter, order and resize of a random picture."""
     data, state = [], 1
     for _ in range(97 * 203 * 3):
         state = (state * 1664525 + 1013904223) % 2**32
@@ -113,8 +115,8 @@ def main():
         print(f"skipped: Pillow is not installed (pip install pillow numpy): {missing}")
         sys.exit(SKIPPED)
     version = tuple(int(part) for part in PIL.__version__.split(".")[:2])
-    # Before 12.2 Pillow also resized tall, narrow pictures horizontally first, which is neither
-    # order.
+    # Before 12.2, Pillow also resized tall, narrow pictures horizontally first, which matches
+    # neither order.
     native = ORDERS[version >= (13,)] if version >= (12, 2) else None
     if sys.argv[1] == "--golden":
         golden(Image, numpy, native)

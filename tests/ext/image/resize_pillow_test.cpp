@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Resizes the pictures for resize_pillow.py. Hidden, because it needs the files that the script
-// writes.
+// Resizes the pictures for resize_pillow.py. The test is hidden, because it needs the files that
+// the script writes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

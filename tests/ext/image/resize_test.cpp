@@ -38,7 +38,8 @@ struct golden {
   std::array<std::uint64_t, 5> sums;
 };
 
-// The output of Pillow 12.3 and 13.0 for the same pictures: resize_pillow.py --golden
+// Hashes of Pillow 12.3's and 13.0's output for the same pictures, printed by resize_pillow.py
+// --golden.
 constexpr golden goldens[] = {
     {ps::resize_filter::nearest,
      ps::pass_order::horizontal_first,
@@ -94,7 +95,7 @@ constexpr ps::resize_filter filters[] = {ps::resize_filter::nearest,  ps::resize
                                          ps::resize_filter::bilinear, ps::resize_filter::hamming,
                                          ps::resize_filter::bicubic,  ps::resize_filter::lanczos};
 
-// Returns a plan with sides up to `max`, occasionally without a change on a side.
+// Returns a random plan with sides of up to `max`. Some plans leave a side unchanged.
 image_plan random_plan(std::mt19937& bits, const image_size& size, std::size_t max) {
   const auto upto = [&bits](std::size_t high) { return 1 + bits() % high; };
   const auto part = [&](const image_size& of) {
@@ -129,7 +130,7 @@ TEST_CASE("a resized image has Pillow's bits", "[image][promise:exact-15]") {
           one.sums[2]);
     CHECK(test::sum_of(resized(resize, four, whole({1, 0, {90, 71}}, {90, 20})).bytes) ==
           one.sums[3]);
-    // The part is more than a hundred times as high as wide.
+    // The crop is more than a hundred times as high as wide.
     const picture tall = test::random_picture({97, 203}, 3);
     CHECK(test::sum_of(resized(resize, tall, whole({7, 1, {2, 201}}, {30, 200})).bytes) ==
           one.sums[4]);
@@ -147,7 +148,7 @@ TEST_CASE("a kept, mirrored part equals that part of the whole", "[image][promis
         const picture in = test::random_picture({1 + bits() % 60, 1 + bits() % 60}, channels);
         const image_plan plan = random_plan(bits, in.size, 60);
         const picture part = resized(resize, in, plan);
-        // Uses a second resizer with plain loops, so that it shares no tables with the first.
+        // Uses a second resizer with plain loops, which shares no tables with the first.
         ps::resizer other{{filter, order}, plain};
         picture all = resized(other, in, whole(plan.crop, plan.scaled));
         picture expected{plan.kept.size, channels};

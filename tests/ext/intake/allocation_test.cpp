@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that batches in a running loop allocate nothing, counted by operator new for the whole
-// program.
+// Tests that delivering pushed batches allocates nothing in a running loop. The replaced operator
+// new counts allocations of the whole program.
 #include <cstddef>
 #include <cstdint>
 
@@ -13,7 +13,7 @@
 namespace ps = penstock;
 
 TEST_CASE("the path of a pushed batch allocates nothing", "[intake][promise:bounded-16]") {
-  if (ps::detail::checked) return;  // a checked build keeps a record of each lease
+  if (ps::detail::checked) return;  // a checked build records each lease
   const ps::cpu_device device;
   const auto stream = device.make_stream();
   ps::intake<cloud_record> in{

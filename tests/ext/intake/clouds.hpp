@@ -6,10 +6,10 @@
 
 #include <penstock_ext/intake/intake.hpp>
 
-/// A frame of a camera: a number, and pixels that all hold it.
+/// A camera frame: a frame number, and pixels that all have this value.
 using frame_record = penstock::record<penstock::field<"number", std::uint64_t>,
                                       penstock::field<"pixels", std::uint32_t, 16>>;
-/// A point cloud of varying length. All points hold the number of the cloud.
+/// A point cloud of varying length. The value of every point is the number of the cloud.
 using cloud_record = penstock::record<penstock::field<"number", std::uint64_t>,
                                       penstock::field<"points", std::uint64_t, penstock::ragged>>;
 
@@ -20,8 +20,7 @@ void write_frame(Slot&& slot, std::uint64_t number, std::size_t at = 0) {
   const auto pixels = penstock::get<"pixels">(slot)[at];
   for (auto& pixel : pixels.flat()) pixel = static_cast<std::uint32_t>(number);
 }
-/// Returns true if each sample of a batch is the frame that follows the sample before, and the
-/// first is frame `number`.
+/// Returns true if the samples of a batch are consecutive frames, starting with frame `number`.
 template <class Batch>
 [[nodiscard]] bool has_frames(const Batch& batch, std::uint64_t number) {
   bool all = true;
@@ -34,7 +33,7 @@ template <class Batch>
   return all;
 }
 
-/// Commits frame `number`, with the number as tag. Returns false if no slot is free.
+/// Commits frame `number`, which is also its tag. Returns false if no slot is free.
 template <class Intake>
 bool push_frame(Intake& in, std::uint64_t number) {
   auto slot = in.try_acquire();

@@ -10,8 +10,8 @@
 
 namespace {
 
-/// A clock that advances by a nanosecond with each query and so counts the queries. The times are
-/// far in the past of the real clock, so a sleep until one of them ends at once.
+/// A clock that advances by one nanosecond per query, so its time is the number of queries. The
+/// times are far in the past of the real clock, so sleeping until one of them returns immediately.
 struct looked_at_clock {
   using duration = std::chrono::nanoseconds;
   using time_point = std::chrono::steady_clock::time_point;
@@ -29,13 +29,13 @@ TEST_CASE("a thread reads the clock only for the end of its wait", "[intake][pro
   std::unique_lock lock{mutex};
   for (const int spin : {0, 100}) {
     looked_at_signal changed{std::chrono::nanoseconds{spin}};
-    for (const int turn : {1, 2}) {  // the second waiter in sequence spins too
+    for (const int turn : {1, 2}) {  // a second wait spins as well
       INFO("spin " << spin << ", turn " << turn);
       looked_at_clock::looks = 500;
       changed.wait_until(lock, looked_at_clock::at(1'000));
       CHECK(lock.owns_lock());
       CHECK(looked_at_clock::looks <=
-            501);  // the thread sleeps until the end, or until `spin` begins
+            501);  // the thread sleeps until the end of the wait or the start of `spin`
       looked_at_clock::looks = 950;
       changed.wait_until(lock, looked_at_clock::at(1'000));
       CHECK(lock.owns_lock());
@@ -51,7 +51,7 @@ TEST_CASE("a thread sleeps up to the time for which it spins, and no longer", "[
   penstock::detail::consumer_signal<> changed{spin};
   const auto awake = std::chrono::steady_clock::now() + std::chrono::milliseconds{1};
   while (std::chrono::steady_clock::now() < awake) {
-    changed.wait_until(lock, awake + spin);  // hangs if it sleeps until the end
+    changed.wait_until(lock, awake + spin);  // would hang if the thread slept until the end
   }
   CHECK(lock.owns_lock());
 }
@@ -68,7 +68,7 @@ TEST_CASE("a spinning thread releases the mutex and sees notifications",
     std::unique_lock lock{mutex};
     while (!is_ready) changed.wait_until(lock, never);
   }};
-  while (looked_at_clock::looks < 1'000) std::this_thread::yield();  // waits until it spins
+  while (looked_at_clock::looks < 1'000) std::this_thread::yield();  // waits until the thread spins
   {
     std::unique_lock lock{mutex};
     is_ready = true;

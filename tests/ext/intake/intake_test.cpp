@@ -42,7 +42,7 @@ using gated_frames = ps::intake<frame_record, gated_device>;
 
 constexpr auto forever = std::chrono::hours{10'000};
 
-/// The tags of all batches that are ready, and `skipped()` of each.
+/// The tag and `skipped()` of each batch that was ready.
 using seen_batches = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 template <class Intake>
 seen_batches take_ready(Intake& in) {
@@ -51,7 +51,7 @@ seen_batches take_ready(Intake& in) {
   return all;
 }
 
-/// Work on a stream that lasts until it is opened.
+/// Work that blocks a stream until the gate is opened.
 struct gate {
   penstock::detail::waitable_counter opened;
   void hold(ps::cpu_stream_ref stream) {
@@ -60,7 +60,7 @@ struct gate {
   void open() { opened.advance(); }
 };
 
-/// Commits a frame that is written on `stream`.
+/// Commits a frame that work on `stream` writes.
 template <class Intake>
 bool push_frame_after(Intake& in, std::uint64_t number, ps::cpu_stream_ref stream) {
   auto slot = in.try_acquire();
@@ -456,7 +456,7 @@ TEST_CASE("the copy of a feed waits for the stream that writes the batch, and th
   std::atomic<bool> is_right{false};
   std::atomic<bool> has_run{false};
   auto range = feed.epoch(0);
-  auto it = range.begin();  // returns although nothing is written yet
+  auto it = range.begin();  // delivered although the frame is not written yet
   CHECK(it->tag() == 5);
   consumer.launch([&, view = std::as_const(*it).view()] {
     is_right = has_frames(view, 5);
@@ -638,15 +638,15 @@ TEST_CASE("a buffer is committed by number only if a driver owns it",
   const std::uint32_t id = slot.id();
   is_foreign(3);
   is_foreign(~std::uint64_t{0});
-  is_foreign(id);               // the slot has a lease
+  is_foreign(id);               // a lease owns the slot
   is_foreign(id == 0 ? 1 : 0);  // the slot is free
   CHECK(slot.detach() == id);
   CHECK_THROWS_AS(slot.detach(), ps::intake_error);
   CHECK_THROWS_AS(in.commit(id, {.samples = 2}), ps::intake_error);
   CHECK(in.commit(id));
-  is_foreign(id);  // the slot is committed
+  is_foreign(id);  // the slot was committed
   const auto batch = in.next();
-  is_foreign(id);  // a consumer has the slot
+  is_foreign(id);  // a consumer holds the slot
   auto again = in.acquire();
   const std::uint32_t next = again.detach();
   in.release(next);
@@ -779,7 +779,7 @@ TEST_CASE("slots and depth limit the frames that queue behind a running step", "
   ps::transfer feed{in, stream, {.depth = depth}};
   std::uint64_t pushed = 0;
   const auto push = [&] {
-    auto slot = in.acquire();  // waits for copies
+    auto slot = in.acquire();  // waits for the copies
     write_frame(slot, pushed);
     slot.commit({.tag = pushed++});
   };
@@ -789,7 +789,7 @@ TEST_CASE("slots and depth limit the frames that queue behind a running step", "
   step.hold(stream);
   while (pushed < slots + depth) {
     push();
-    ++it;  // launches no work, and does not wait for the step
+    ++it;  // neither launches work nor waits for the step
     CHECK(it->tag() == pushed - 1);
   }
   CHECK_FALSE(in.try_acquire());

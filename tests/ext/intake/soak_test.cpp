@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pushes clouds from several threads with random options, and ends in random ways. Each cloud
-// arrives whole, once and in its producer's order, or counts as dropped. PENSTOCK_ROUNDS sets the
-// number of rounds.
+// Pushes clouds from several threads with random options and random endings. Each cloud arrives
+// completely, once, and in the order of its producer, or counts as dropped. PENSTOCK_ROUNDS sets
+// the number of rounds.
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -26,7 +26,7 @@ using intake = ps::intake<cloud_record>;
 
 constexpr std::uint64_t producers = 3;
 
-/// The choices of a round or of a thread.
+/// The random choices of a round or of a thread.
 class dice {
  public:
   explicit dice(std::uint64_t seed) : bits_(seed) {}
@@ -53,15 +53,15 @@ struct plan {
   std::uint64_t count = 0;
 };
 
-/// Writes batch `number` of a producer: the values of all samples hold `word`.
+/// Writes a batch of a producer: `word` is the value of every element.
 void write_cloud(const ps::intake_buffer<cloud_record>& to, std::uint64_t word, std::size_t samples,
                  std::uint64_t points) {
   for (std::size_t at = 0; at < samples; ++at) ps::get<"number">(to)[at] = word;
   for (std::uint64_t i = 0; i < points; ++i) ps::get<"points">(to)(i) = word;
 }
 
-/// Pushes batches until the plan or the intake ends. Returns the number of commits that were
-/// accepted. May keep a lease.
+/// Pushes batches until the plan is fulfilled or the intake is closed. Returns the number of
+/// accepted commits. May keep a lease.
 std::uint64_t produce(intake& in, const plan& of, std::uint64_t producer, std::uint64_t seed,
                       intake::slot_type& kept) {
   dice chance{seed};
@@ -93,7 +93,7 @@ std::uint64_t produce(intake& in, const plan& of, std::uint64_t producer, std::u
     switch (chance.below(5)) {
       case 0:
         write();
-        slot = {};  // abandoned
+        slot = {};  // abandons the slot
         break;
       case 1: {
         const auto id = slot.detach();
@@ -116,9 +116,9 @@ std::uint64_t produce(intake& in, const plan& of, std::uint64_t producer, std::u
   return accepted;
 }
 
-/// A checker of the batches that a consumer gets.
+/// Checks the batches that a consumer receives.
 struct witness {
-  std::array<std::uint64_t, producers> next{};  // last number of each producer, plus 1
+  std::array<std::uint64_t, producers> next{};  // the last number of each producer, plus 1
   std::uint64_t seen = 0;
   std::uint64_t skipped = 0;
   std::uint64_t wrong = 0;
@@ -141,7 +141,8 @@ struct witness {
   }
 };
 
-/// Takes batches until the end, in loops that it sometimes leaves. Ends after `limit` batches.
+/// Consumes batches until the end or until `limit` batches, in loops that it sometimes leaves
+/// early.
 void consume(intake& in, dice chance, std::uint64_t limit, witness& by) {
   const ps::cpu_device device;
   const auto stream = device.make_stream();
@@ -199,7 +200,8 @@ void run_round(std::uint64_t seed) {
     const std::uint64_t limit = ending == 2 ? chance.below(60) : ~std::uint64_t{0};
     std::thread consumer{[&, own = chance] { consume(in, own, limit, by); }};
     if (ending == 0) {
-      // Waits a little, because a producer may wait for slots that other producers have kept.
+      // Waits only briefly, because a producer may be waiting for slots that other producers have
+      // kept.
       for (std::uint64_t turn = 20 + chance.below(2000); turn != 0; --turn) {
         std::this_thread::yield();
       }

@@ -10,7 +10,8 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// The structures and numbers of DLPack's specification (1.x), in its order and with its names.
+/// The structures and constants of the DLPack specification (1.x), in the original order and with
+/// the original names.
 struct spec {
   struct DLPackVersion {
     std::uint32_t major_number, minor_number;
@@ -47,7 +48,7 @@ struct spec {
   enum types { kDLInt, kDLUInt, kDLFloat, kDLOpaqueHandle, kDLBfloat, kDLComplex, kDLBool };
 };
 
-/// True if size and alignment are equal.
+/// True if both types have equal size and alignment.
 template <class Ours, class Theirs>
 constexpr bool is_like = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
 

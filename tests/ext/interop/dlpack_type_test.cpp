@@ -12,7 +12,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// A type for which a program has specified the wrong word size.
+/// A type for which a program has specified the wrong size.
 struct half_told {
   std::uint32_t bits;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The functions that numpy_dlpack.py calls with ctypes: they export batches as tensors and import
+// Functions that numpy_dlpack.py calls with ctypes. They export batches as tensors and import
 // tensors.
 #include <cstddef>
 #include <cstdint>
@@ -31,8 +31,8 @@ std::string said;
 
 extern "C" {
 
-/// Returns a `DLManagedTensorVersioned` of a batch of four samples: x with consecutive values, or
-/// is_odd. Returns null if both slots are held.
+/// Returns a `DLManagedTensorVersioned` for a field of a batch of four samples: x with consecutive
+/// values, or is_odd. Returns null if both slots are held.
 [[gnu::visibility("default")]] void* batch_as_tensor(int of_x, int read_only) {
   const auto slot = both_slots()->try_acquire();
   if (!slot) return nullptr;
@@ -46,13 +46,13 @@ extern "C" {
       .release();
 }
 
-/// Returns how many batches are held by tensors.
+/// Returns the number of batches that tensors hold.
 [[gnu::visibility("default")]] int batches_held() {
   return static_cast<int>(both_slots()->leased());
 }
 
-/// Takes ownership of a `DLManagedTensorVersioned` as samples of three floats. Returns the sum of
-/// each number times the number of its sample, starting at 1, or -1 if the tensor is refused.
+/// Takes ownership of a `DLManagedTensorVersioned` with samples of three floats. Returns the sum of
+/// each value times the number of its sample, starting at 1, or -1 if the tensor is rejected.
 [[gnu::visibility("default")]] double sum_of_samples(void* tensor) {
   using point = ps::record<ps::field<"x", float, 3>>;
   try {
@@ -69,6 +69,6 @@ extern "C" {
   }
 }
 
-/// Returns why the last tensor was refused.
+/// Returns the reason why the last tensor was rejected.
 [[gnu::visibility("default")]] const char* why_refused() { return said.c_str(); }
 }

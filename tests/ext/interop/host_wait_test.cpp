@@ -17,7 +17,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A stream that does not report which thread runs its work.
+/// A stream that does not report the thread that runs its work.
 struct silent_stream {};
 
 }  // namespace
@@ -45,10 +45,11 @@ TEST_CASE("a batch is waited for on the host, but not by its stream's own work",
   ps::loader loader{numbered{.count = 4}, ps::sequential{}, {.batch_size = 4, .workers = 0}};
   ps::transfer feed{loader, stream};
   const auto batch = ps::share(std::move(*feed.epoch(0).begin()));
-  bool is_past = false;  // written by the stream's work; the wait orders it
+  bool is_past = false;  // not atomic, because the wait orders the accesses
   stream.launch([&] {
     gate.wait([](std::uint32_t times) { return times != 0; });
-    ps::detail::wait_on_host(batch);  // must return, because the stream would wait for itself
+    // Must return, because the stream would otherwise wait for itself.
+    ps::detail::wait_on_host(batch);
     is_past = true;
   });
   std::thread opener{[&] { gate.advance(); }};

@@ -22,8 +22,8 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// The tensor of a producer: 24 consecutive numbers, four samples of 2 x 3. Records the call of its
-/// deleter.
+/// A tensor of a producer: 24 consecutive numbers, as four samples of 2 x 3. Records the call of
+/// the deleter.
 struct produced {
   std::vector<std::int32_t> numbers = std::vector<std::int32_t>(24);
   std::array<std::int64_t, 3> shape{4, 2, 3};

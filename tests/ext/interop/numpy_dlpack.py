@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-"""numpy_dlpack.py LIBRARY: batches as numpy arrays over the slots' own memory, and numpy's arrays
-as datasets, through the capsules of Python's array interface. LIBRARY is for_numpy.cpp. Skipped
-where numpy 2.1 or newer is not installed."""
+"""Exchanges tensors with numpy: numpy_dlpack.py LIBRARY.
+
+Batches become numpy arrays over slot memory, and numpy arrays become datasets, through the capsules
+of Python's array interface. LIBRARY is built from for_numpy.cpp. Skipped if numpy 2.1 or newer is
+not installed."""
 
 import ctypes
 import gc
@@ -19,7 +21,7 @@ python.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Exported:
-    """What numpy.from_dlpack takes."""
+    """An object that numpy.from_dlpack accepts."""
 
     def __init__(self, tensor):
         self.tensor = tensor

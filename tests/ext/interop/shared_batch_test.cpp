@@ -59,7 +59,8 @@ std::shared_ptr<device_ring> device_slots_of(const freeing_device& device, std::
       device, ten, device.inline_stream(), depth, depth);
 }
 
-/// A lease of a producer's batch in ordinary memory. Has no views, and all its numbers are `value`.
+/// A lease of a user-defined batch in pageable memory. The lease has no views, and all its values
+/// equal `value`.
 struct plain_lease {
   using record_type = numbers;
 
@@ -95,7 +96,8 @@ bool says_no_batch(const std::function<void()>& what) {
   return last_words(what).find("holds no batch") != std::string::npos;
 }
 
-/// A device whose `wait` lets other threads run first, while the calling batch is locked.
+/// A device whose `wait` lets other threads run first while the calling thread holds the lock of
+/// the batch.
 struct asking_device : freeing_device {
   std::shared_ptr<std::function<void()>> meanwhile = std::make_shared<std::function<void()>>();
 
@@ -126,7 +128,7 @@ TEST_CASE("a shared lease answers a repeated query while another thread holds it
       is_same = own.device().seen == device.seen && own.data() == slots->data(0) &&
                 own.slot() == 0 && own.stream() == device.inline_stream() &&
                 ps::get<"b">(own)(9) == 7;
-      own = {};  // another copy still holds the lock, so this is not the last
+      own = {};  // does not release the batch, because another copy still holds the lock
     }};
     other.join();
   };
@@ -238,7 +240,7 @@ TEST_CASE("the end of a shared device lease waits for each stream that a thread 
   for (std::size_t user = 0; user < users; ++user) {
     threads.emplace_back([&, user, own = batch] {
       own.also_used_on(streams[user]);
-      own.also_used_on(streams[user]);  // a stream counts only once
+      own.also_used_on(streams[user]);  // the stream counts only once
       read_on(own, user);
     });
   }
@@ -291,7 +293,7 @@ TEST_CASE("copies of a shared lease are used and dropped by threads while the lo
 TEST_CASE("writes before the last copy is dropped are visible to the thread that fills the slot",
           "[interop][promise:race-free-3]") {
   const auto slots = host_slots_of({}, 1);
-  std::uint64_t message = 0;  // not atomic: the end of the lease orders it
+  std::uint64_t message = 0;  // not atomic, because the end of the lease orders the accesses
   for (std::uint32_t round = 1; round <= 200; ++round) {
     auto batch = ps::share(filled(slots, round));
     std::thread one{[own = batch]() mutable {

@@ -25,7 +25,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// A tensor that owns its numbers, with `shape` and with strides if it is not dense.
+/// A tensor that owns its values. The tensor has strides unless it is dense.
 template <class T>
 struct made_tensor {
   std::vector<T> numbers;
@@ -56,8 +56,8 @@ struct made_tensor {
 
 using points = ps::record<ps::field<"x", float, ps::dyn>, ps::field<"y", std::int64_t>>;
 
-/// Returns ten points: x has consecutive values in pairs, and every second pair is a sample; y is
-/// the number of the sample.
+/// Returns ten points. In x, every second pair of consecutive values is a sample; y is the sample
+/// number.
 ps::tensor_dataset<points> ten_points(const std::shared_ptr<int>& freed = {}) {
   std::vector<float> x(40);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
@@ -80,7 +80,7 @@ TEST_CASE("a tensor dataset gives the samples where they lie, strided ones too",
   auto batch = test::read_batch(data, {9, 0, 3});
   CHECK(test::values<"x">(std::move(batch)) == std::vector<float>{36, 37, 0, 1, 12, 13});
   CHECK_THROWS_AS(data.view(10), ps::index_error);
-  data.prefetch(10);  // does nothing
+  data.prefetch(10);  // out of range, so nothing happens
 }
 
 TEST_CASE("a loader over a tensor dataset owns the tensors, with every copy", "[interop]") {
@@ -112,7 +112,7 @@ TEST_CASE("a batch that went out as tensors comes back as a dataset, in the same
     CHECK(data.size() == 10);
     CHECK(ps::get<"values">(data.view(6)).data() == ps::get<"values">(batch)[6].data());
     CHECK(ps::get<"label">(data.view(6)) == 6);
-    // A memory dataset, which owns nothing, can use the values of a tensor.
+    // A non-owning memory dataset can use the values of a tensor.
     const auto labels = ps::from_dlpack<std::uint64_t>(ps::to_dlpack<"label">(batch));
     using label_alone = ps::record<ps::field<"label", std::uint64_t>>;
     const ps::memory_dataset<label_alone> borrowed{labels.flat()};

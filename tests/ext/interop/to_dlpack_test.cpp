@@ -26,7 +26,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// A 16-bit number, like CUDA's half.
+/// A 16-bit type like CUDA's half.
 struct half {
   std::uint16_t bits;
 };
@@ -116,7 +116,7 @@ TEST_CASE("the deleter of the last tensor of a batch releases its slot, on any t
     CHECK(lengths_of(labels->array.strides, labels->array) == std::vector<std::int64_t>{1});
     auto made = ps::to_dlpack<"image">(batch);
     dl::unversioned_tensor* const raw = labels.release();
-    raw->deleter(raw);  // called like by a consumer in C
+    raw->deleter(raw);  // called as a C consumer would
     return made;
   }();
   CHECK(ring->leased() == 1);

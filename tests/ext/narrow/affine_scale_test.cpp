@@ -14,7 +14,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Returns the ends of ranges: of every magnitude, single, adjacent, around 0.
+/// Returns the end points of ranges: values of every magnitude, adjacent values, and values around
+/// 0.
 std::vector<float> ends() {
   std::vector<float> all{0.0F, -0.0F, 1.0F, 255.0F, 0.1F, 1e6F};
   for (const float size : {1e-38F, 1e-30F, 3e-8F, 0.3081F, 100.0F, 65504.0F, 7e20F}) {
@@ -30,7 +31,7 @@ std::vector<float> ends() {
   return all;
 }
 
-/// Converts `value` to a byte and back. Returns by how much the error exceeds half a step.
+/// Converts `value` to a byte and back. Returns the amount by which the error exceeds half a step.
 double excess(float value, const ps::affine_scale& by) {
   std::int8_t byte = 99;
   ps::detail::write_bytes({&value, 1}, by, {&byte, 1});
@@ -51,8 +52,8 @@ TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
       const ps::affine_scale by = ps::affine_over(min, max);
       CAPTURE(min, max, by.scale, by.zero);
       const bool has_zero = min <= 0.0F && max >= 0.0F;
-      // Bound of the rounding errors if the zero is far away: one of the sum in float, and one of
-      // doubles.
+      // Bounds the rounding errors if the zero point is far away: one rounding of the float sum,
+      // and one of doubles.
       const double rounding =
           has_zero ? 0.0 : 0x1p-24 * std::max(std::abs(double{min}), std::abs(double{max}));
       const double allowed = rounding * (1 + 1e-6) + 1e-10 * static_cast<double>(by.scale);
@@ -65,7 +66,7 @@ TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
       }
       CHECK(worst <= allowed);
       if (has_zero && min < max) CHECK(excess(0.0F, by) == -static_cast<double>(by.scale) / 2);
-      // The steps are not larger than necessary.
+      // The step is no larger than necessary.
       const double range = double{max} - double{min};
       CHECK(static_cast<double>(by.scale) <= range / 255.0 * 1.0001 + 0x1p-117);
     }

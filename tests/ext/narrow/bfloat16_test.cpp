@@ -35,7 +35,7 @@ TEST_CASE("every bfloat16 converts to a float and back unchanged", "[data]") {
 
 TEST_CASE("a float is rounded to the nearest bfloat16, ties to even", "[data][promise:exact-18]") {
   std::size_t wrong = 0;
-  // Tests around every value up to the largest, and beyond it to infinity.
+  // Tests the neighbors of every value, up to the largest value and beyond it to infinity.
   for (std::uint32_t low = 0; low < 0x7f80; ++low) {
     for (const std::uint32_t sign : {0x0000U, 0x8000U}) {
       const std::uint32_t middle = (sign | low) << 16U | 0x8000U;
@@ -48,6 +48,6 @@ TEST_CASE("a float is rounded to the nearest bfloat16, ties to even", "[data][pr
   CHECK(wrong == 0);
   CHECK(bfloat16_of((std::numeric_limits<float>::max)()) == 0x7f80);
   CHECK(bfloat16_of(-0.0F) == 0x8000);
-  // A payload only in the lower bits must not become infinity.
+  // A NaN whose payload has only lower bits must not become infinity.
   CHECK(std::isnan(static_cast<float>(ps::bfloat16{float_with_bits(0x7f800001U)})));
 }

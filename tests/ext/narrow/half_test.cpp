@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Returns the value of the bits of a half according to the standard.
+/// Returns the value of a half bit pattern as IEEE 754 defines it.
 double meaning_of_half(std::uint32_t bits) {
   const int exponent = static_cast<int>((bits >> 10U) & 31U);
   const double mantissa = bits & 0x3ffU;
@@ -46,7 +46,7 @@ TEST_CASE("every half converts to a float and back unchanged", "[data][promise:e
     const auto narrow = ps::half::from_bits(static_cast<std::uint16_t>(bits));
     const float wide = narrow;
     if (is_nan_of_half(bits)) {
-      // A NaN stays a NaN, with its sign and the payload of a quiet NaN.
+      // A NaN remains a NaN, with the same sign and with the payload of a quiet NaN.
       wrong += !std::isnan(wide) || half_of(wide) != (bits | 0x200U) ? 1U : 0U;
     } else if ((bits & 0x7fffU) == 0x7c00U) {
       wrong += !std::isinf(wide) || (wide < 0.0F) != (bits >= 0x8000U) ? 1U : 0U;
@@ -63,8 +63,8 @@ TEST_CASE("every half converts to a float and back unchanged", "[data][promise:e
 TEST_CASE("a float is rounded to the nearest half, ties to even", "[data][promise:exact-18]") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   std::size_t wrong = 0;
-  // Tests around every value from 0 through the subnormal values to the largest, and beyond it to
-  // infinity.
+  // Tests the neighbors of every value, from 0 through the subnormal values to the largest value
+  // and beyond it to infinity.
   for (std::uint32_t low = 0; low < 0x7c00; ++low) {
     const std::uint32_t high = low + 1;
     const double above = high == 0x7c00 ? 65536.0 : meaning_of_half(high);
@@ -86,7 +86,7 @@ TEST_CASE("a float is rounded to the nearest half, ties to even", "[data][promis
 
 #if defined(__x86_64__)
 TEST_CASE("the processor's own instruction makes the same half of floats of every size", "[data]") {
-  if (!__builtin_cpu_supports("avx2")) return;  // clang 14 has no name for the feature itself
+  if (!__builtin_cpu_supports("avx2")) return;  // clang 14 has no name for the F16C feature
   std::size_t wrong = 0;
   std::uint32_t state = 1;
   for (std::uint32_t upper = 0; upper < 65536; ++upper) {

@@ -25,7 +25,8 @@ namespace {
 using wave_record = ps::record<ps::field<"id", std::uint16_t>, ps::field<"x", float, ps::dyn, 3>,
                                ps::field<"tail", char, 5>>;
 
-/// Sample i has values around i with either sign; the values of a chosen sample may be bad.
+/// A dataset in which sample i has values around i with either sign. One sample may have bad
+/// values.
 struct waves {
   using record_type = wave_record;
   std::uint64_t bad = 1000;
@@ -47,7 +48,7 @@ struct waves {
 
 const std::vector<std::uint64_t> chosen_waves{3, 39, 0, 3, 17};
 
-/// Returns true if the fields that are not narrowed equal those of `chosen_waves`.
+/// Returns true if all fields except the narrowed field equal those of `chosen_waves`.
 template <class Memory>
 bool has_the_rest(Memory& batch) {
   bool right = true;
@@ -143,7 +144,7 @@ TEST_CASE("two fields are narrowed one after the other, of samples that lie in m
   CHECK(batch.get<"a">()(0, 0) == static_cast<float>(ps::half{0.1F}));
   CHECK(std::isinf(static_cast<float>(batch.get<"a">()(0, 1))));
   CHECK(batch.get<"a">()(1, 1) == -2.0F);
-  // A sample with a single value is exact.
+  // A sample with a single value is converted exactly.
   CHECK(ps::affine_scale{batch.get<"b_scale">()(0),
                          batch.get<"b_zero">()(0)}(batch.get<"b">()(0)) == 1e-9F);
   CHECK(batch.get<"b_zero">()(1) == 0.3F);
@@ -170,7 +171,7 @@ TEST_CASE("a value that a byte cannot represent is an error that names the sampl
   };
   check(waves{11, value} | ps::narrowed<"x", std::int8_t>());
   check(waves{11, value} | ps::narrowed<"x", std::int8_t>({.scale = 1.0F}));
-  // 16-bit types can represent these values.
+  // The 16-bit types can represent these values.
   auto batch = test::read_batch(waves{11, value} | ps::narrowed<"x", ps::half>(), {11});
   CHECK(std::isfinite(one_of(batch, 0, 6)));
   CHECK_FALSE(std::isfinite(one_of(batch, 0, 7)));

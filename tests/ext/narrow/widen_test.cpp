@@ -22,7 +22,7 @@ namespace {
 using signal_record = ps::record<ps::field<"left", float, ps::dyn, 4>,
                                  ps::field<"label", std::uint16_t>, ps::field<"right", float, 8>>;
 
-/// Noise of a different magnitude for each sample.
+/// A dataset of noise that has a different magnitude in each sample.
 struct signals {
   using record_type = signal_record;
   [[nodiscard]] static float at(std::uint64_t sample, std::size_t i) {
@@ -40,16 +40,16 @@ struct signals {
   }
 };
 
-/// The result of `signals` over an epoch in order.
+/// The results of loading `signals` for an epoch in order.
 struct arrived {
   std::vector<float> left;
   std::vector<float> right;
-  std::size_t labels = 0;  // correct labels
+  std::size_t labels = 0;  // number of correct labels
   std::uint64_t bytes = 0;
   friend bool operator==(const arrived&, const arrived&) = default;
 };
 
-/// Feeds narrowed data and widens them on a stream that is a thread.
+/// Feeds narrowed data and widens them on a stream with its own thread.
 template <class Data, class Transform>
 arrived fed(const gated_device& device, const Data& data, const Transform& transform,
             std::size_t workers, std::size_t depth) {
@@ -120,7 +120,7 @@ TEST_CASE(
     CHECK(found.left[n * 8 + 7] == signals::at(n, 7));
   }
   CHECK(found.labels == 95);
-  // A sample of floats would have 66 bytes.
+  // A sample would have 66 bytes as floats.
   CHECK(found.bytes == 95 * (8 * 4 + 2 + 8 + 2 * 4));
 }
 

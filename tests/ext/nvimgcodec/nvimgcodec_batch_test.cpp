@@ -24,7 +24,7 @@ namespace ps = penstock;
 
 namespace {
 
-// Encoded pictures of different sizes, a box of each, and memory for their pixels.
+// Encoded pictures of different sizes, a box for each picture, and memory for the pixels.
 struct some_batch {
   std::vector<test::encoded> encoded;
   std::vector<std::string> keys;
@@ -95,7 +95,7 @@ TEST_CASE("the images of a blob source are decoded in one call", "[nvimgcodec]")
     const ps::pixels out{values.data() + i * 24 * 24 * 3, box.size, 3, 24 * 3};
     pictures.push_back({photos.bytes(i, buffers[i]), keys[i], box, out});
   }
-  ps::nvimgcodec_batch decoder;  // {{.device = 0}} for a GPU, and a stream for decode
+  ps::nvimgcodec_batch decoder;  // a GPU would need {{.device = 0}} and a stream for decode
   decoder.decode(pictures);
   CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
 
@@ -141,7 +141,7 @@ TEST_CASE("a failure in a batch names its image, and the others are decoded",
   }
   CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
 
-  some_batch next = twelve_pictures();  // the next batch behaves like the first
+  some_batch next = twelve_pictures();  // decodes like the first batch
   CHECK(decoder.decode(next.pictures).size() == 12);
   for (std::size_t i = 0; i < 12; ++i) CHECK(next.is_right(i));
 }
@@ -153,7 +153,7 @@ TEST_CASE("a back end that is not available is an error before anything is decod
         [&] { ps::nvimgcodec_batch{{.backend = backend}}; });
     CHECK(test::has(problem.what(), "nvimgcodec_batch_options::device"));
   }
-  // No machine has so many GPUs.
+  // No machine has a GPU with this number.
   const auto problem =
       test::error_of<ps::nvimgcodec_unavailable>([] { ps::nvimgcodec_batch{{.device = 1000}}; });
   CHECK(test::has(problem.what(), "for GPU 1000"));

@@ -31,8 +31,8 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// Checks the whole picture and random parts of it against the values that another decoder makes of
-// the whole.
+// Compares the whole picture and random regions of it with the whole picture as another decoder
+// decodes it.
 template <class Other>
 void check_parts(ps::nvimgcodec_decoder& decoder, Other& other, const test::encoded& bytes,
                  int tolerance) {
@@ -52,7 +52,7 @@ void check_parts(ps::nvimgcodec_decoder& decoder, Other& other, const test::enco
   }
 }
 
-// A picture of 2 x 2 pixels in a format that is written manually.
+// Hand-written pictures of 2 x 2 pixels.
 test::encoded tiny_ppm() { return test::bytes_of("P6\n2 2\n255\nabcdefghijkl"sv); }
 test::encoded tiny_bmp() {
   return test::bytes_of(
@@ -78,7 +78,7 @@ TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of an image or a part",
     CAPTURE(kind.across, kind.down, kind.components, kind.progressive);
     check_parts(decoder, jpeg, test::some_jpeg(67, 45, kind), 0);
   }
-  // nvImageCodec converts CMYK to RGB in floats, this decoder in integers.
+  // nvImageCodec converts CMYK to RGB in floats, and penstock's decoder in integers.
   check_parts(decoder, jpeg, test::some_jpeg(34, 21, {.across = 1, .down = 1, .components = 4}), 1);
 }
 
@@ -90,8 +90,8 @@ TEST_CASE("nvImageCodec's pixels lie as they are stored, whatever the orientatio
   const auto stored = test::all_of(decoder, bytes);
   for (const unsigned number : {3u, 6u, 8u}) {
     const test::encoded picture = test::turned(bytes, number, false);
-    CHECK((test::all_of(turning, picture) != stored));  // otherwise the orientation would not
-                                                        // matter
+    // Otherwise the test could not detect a rotation.
+    CHECK((test::all_of(turning, picture) != stored));
     CHECK(decoder.info(picture, "a picture").size == ps::image_size{67, 45});
     CHECK((test::all_of(decoder, picture) == stored));
   }
@@ -137,11 +137,11 @@ TEST_CASE("an image for nvImageCodec that ends early is truncated wherever it en
       CHECK(problem.path() == "a picture");
       CHECK(problem.offset() == size);
     }
-    if (&bytes == &pictures.back()) continue;  // the last bytes of a BMP only pad a row
+    if (&bytes == &pictures.back()) continue;  // the last bytes of a BMP file are only padding
     const auto problem = test::error_of<ps::image_truncated>(
         [&] { test::all_of(decoder, test::first_of(bytes, bytes.size() - 1)); });
     CHECK(problem.found() == "the end of its bytes");
-    CHECK((test::all_of(decoder, bytes) == right));  // the next picture behaves like the first
+    CHECK((test::all_of(decoder, bytes) == right));  // decodes like the first picture
   }
   const auto nothing =
       test::error_of<ps::image_truncated>([&] { static_cast<void>(decoder.info({}, "none")); });
@@ -158,7 +158,8 @@ TEST_CASE("an image that nvImageCodec cannot decode is corrupt, unsupported or t
   test::encoded damaged = bytes;
   for (std::size_t at = 0; at + 24 < damaged.size(); ++at) {
     if (damaged[at] != std::byte{0xff} || damaged[at + 1] != std::byte{0xc4}) continue;
-    for (std::size_t i = 5; i < 21; ++i) damaged[at + i] = std::byte{0xff};  // codes of a length
+    // Number of codes per length.
+    for (std::size_t i = 5; i < 21; ++i) damaged[at + i] = std::byte{0xff};
     break;
   }
   const auto corrupt = test::error_of<ps::image_corrupt>([&] { test::all_of(decoder, damaged); });
@@ -224,7 +225,7 @@ TEST_CASE("copies of a decoder by nvImageCodec work at the same time on threads 
       ps::nvimgcodec_decoder decoder{first};
       for (std::size_t i = 0; i < 40; ++i) {
         const std::size_t which = (i + thread) % pictures.size();
-        if (i % 10 == 9) {  // a failure on one thread must not affect others
+        if (i % 10 == 9) {  // a failure on one thread must not affect other threads
           try {
             static_cast<void>(test::all_of(decoder, test::first_of(pictures[which], 200)));
             ++wrong;

@@ -15,7 +15,7 @@ nvimgcodec_double& the_double() {
 
 namespace {
 
-// Counted while it is alive.
+// A base class that counts the live objects.
 struct counted {
   counted() { ++test::the_double().alive; }
   counted(const counted&) = delete;
@@ -51,8 +51,8 @@ struct nvimgcodecDecoder : counted {
   nvimgcodecPinnedAllocator_t* pinned = nullptr;
   std::vector<void*> own;
 
-  // Allocates and writes memory of each kind, for work on `stream`. Returns true if there is
-  // enough.
+  // Allocates memory of each kind and writes to it, for work on `stream`. Returns false if there is
+  // not enough memory.
   bool take(cudaStream_t stream, std::vector<void*>& all) const {
     if (on_device == nullptr) return true;
     const std::size_t bytes = test::the_double().working;

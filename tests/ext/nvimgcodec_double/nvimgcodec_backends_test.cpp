@@ -27,10 +27,10 @@ namespace {
 
 using backend = ps::nvimgcodec_backend;
 
-// A stream that the double only passes on.
+// A stream that the fake nvImageCodec only passes on.
 const cudaStream_t some_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1234});
 
-// Resets the double for a test. The destructor checks that all its objects are destroyed.
+// Resets the fake nvImageCodec for a test. The destructor checks that all objects were destroyed.
 struct fresh_double {
   fresh_double() { test::the_double() = {}; }
   fresh_double(const fresh_double&) = delete;
@@ -38,7 +38,7 @@ struct fresh_double {
   ~fresh_double() { CHECK(test::the_double().alive == 0); }
 };
 
-// A picture for each word, see `nvimgcodec_double`.
+// One picture per word; see `nvimgcodec_double`.
 class words {
  public:
   explicit words(const std::vector<std::string>& all, const ps::image_box& box = {0, 0, {2, 2}})
@@ -55,7 +55,7 @@ class words {
   words(const words&) = delete;
   words& operator=(const words&) = delete;
 
-  // Returns the letter that is the first value of a picture.
+  // Returns the first value of a picture, which is a letter.
   [[nodiscard]] char letter(std::size_t i) const { return static_cast<char>(values_[i * 12]); }
 
   std::vector<ps::nvimgcodec_picture> pictures;
@@ -126,7 +126,7 @@ TEST_CASE("a back end that is required decodes, or the image fails",
   CHECK(test::the_double().calls.size() == 1);
   CHECK(batch.letter(1) == '-');
 
-  CHECK_THROWS_AS(decoder.decode(batch.pictures), std::logic_error);  // without a stream
+  CHECK_THROWS_AS(decoder.decode(batch.pictures), std::logic_error);  // the call has no stream
   CHECK(test::the_double().calls.size() == 1);
 }
 
@@ -142,7 +142,8 @@ TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are refused by their 
         "a.tif");
   test::the_double().channels = 1;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
-  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;  // like palette pictures
+  // The same status as for palette pictures.
+  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
   test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32;
   CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_unsupported);
@@ -203,10 +204,11 @@ TEST_CASE(
   const int idle = test::the_double().alive;
   words two{{"g", "gc"}};
   decoder.decode(two.pictures, some_stream);
-  CHECK(test::the_double().alive == idle + 2 * 2 + 1);  // a stream and an image each, and a future
+  // a stream and an image per picture, and a future.
+  CHECK(test::the_double().alive == idle + 2 * 2 + 1);
   words one{{"g"}, {1, 0, {1, 2}}};
   decoder.decode(one.pictures, some_stream);
-  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a cropped part has its own stream
+  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a cropped region has a separate stream
 
   test::the_double().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
   CHECK_THROWS_AS(decoder.decode(two.pictures, some_stream), ps::nvimgcodec_error);
@@ -246,7 +248,7 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
     for (int i = 0; i < 5; ++i) decoder.decode(batch.pictures, some_stream);
     CHECK((*device.calls == counts{2, 0, 2, 0}));  // all five calls use the same block
     CHECK(decoder.device_bytes() == 2 * 16'384);
-    decoder.decode(batch.pictures, other);  // not ordered after `some_stream`
+    decoder.decode(batch.pictures, other);  // has no order relative to `some_stream`
     CHECK((*device.calls == counts{3, 0, 3, 0}));
     CHECK(test::the_double().given[8] != test::the_double().given[10]);
     for (const auto stream : {other, some_stream}) decoder.decode(batch.pictures, stream);

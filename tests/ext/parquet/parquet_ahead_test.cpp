@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests which bytes of Parquet files the system is requested to read, in advance or immediately.
-// The program replaces posix_fadvise and pread by versions that record their arguments.
+// Tests the byte ranges of Parquet files that are requested from the system, in advance or
+// immediately. The program replaces posix_fadvise and pread with versions that record their
+// arguments.
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
 #include <fcntl.h>
@@ -35,7 +36,8 @@ namespace {
 
 using asked_range = std::pair<std::uint64_t, std::uint64_t>;
 
-// Tests run one after another, but their threads may call concurrently.
+// The recorded ranges. Tests run one after another, but the threads of a test may call
+// concurrently.
 struct asked_log {
   std::mutex mutex;
   std::vector<asked_range> ranges;
@@ -78,7 +80,7 @@ namespace {
 
 using labelled = ps::record<ps::field<"label", std::int64_t>, ps::field<"x", float>>;
 
-// Returns the range from the start of the first chunk to the end of the second.
+// Returns the range from the start of the first chunk to the end of the second chunk.
 asked_range one_range(const std::vector<ps::detail::parquet_chunk>& chunks) {
   return {chunks[0].offset, chunks[1].offset + chunks[1].bytes - chunks[0].offset};
 }
@@ -87,7 +89,7 @@ bool has_direct_reads(const std::string& path) {
   return ps::detail::open_at(AT_FDCWD, path.c_str(), O_DIRECT).get() >= 0;
 }
 
-// Three columns. The tests use the first and the last.
+// Returns three columns, of which the tests read the first and the last.
 test::made_column three_columns(std::size_t rows) {
   return test::structs("", {test::numbers("x", "f", test::counted<float>(rows)),
                             test::strings("text", "u", std::vector<std::string>(rows, "text")),
@@ -156,7 +158,7 @@ TEST_CASE("a loader with lookahead requests each row group before it is decoded"
     }
     CHECK(sum == 79 * 80 / 2);
     CHECK(loader.stats().ahead.failed == 0);
-    if (workers == 0) CHECK(asked().taken().size() >= 7);  // workers may read some groups first
+    if (workers == 0) CHECK(asked().taken().size() >= 7);  // workers may read some row groups first
   }
 }
 
@@ -185,7 +187,7 @@ TEST_CASE("columns of a row group that lie near each other are one read", "[parq
   const std::string near = test::written(dir.path("near.parquet"), three_columns(40), 10);
   const auto whole = ps::detail::parquet_file{near}.chunks(2, {0, 2});
   CHECK(reads(near, 23) == std::vector{one_range(whole)});
-  // A gap of at least 16 KiB between two needed columns is not read.
+  // A gap of at least 16 KiB between two required columns is not read.
   const auto apart = test::structs(
       "", {test::numbers("x", "f", test::counted<float>(4)),
            test::strings("text", "u", std::vector<std::string>(4, std::string(1U << 15U, 'a'))),
@@ -218,14 +220,14 @@ TEST_CASE("row groups bypass the page cache if requested, without prefetching", 
   CHECK(texts.label(35) == 35);
   if (has_direct_reads(path)) {
     const auto reads = read_now().taken();
-    CHECK(reads.size() == 3);  // two row groups, and a group of the blobs
+    CHECK(reads.size() == 3);  // two row groups, and one group of the blobs
     for (const auto& [offset, bytes] : reads) CHECK((offset % 4096 == 0 && bytes % 4096 == 0));
     CHECK(asked().taken().empty());
   } else {
     WARN("no direct reads in the folder for temporary files");
   }
 
-  // The link now leads to another file, but the open file is read.
+  // The link now leads to another file, but the dataset still reads the open file.
   std::filesystem::rename(test::written(dir.path("b.parquet"), three_columns(40), 10), path);
   CHECK(test::values<"label">(test::read_batch(data, {15})) == std::vector<std::int64_t>{15});
   std::filesystem::resize_file(path, 40);
@@ -236,7 +238,7 @@ TEST_CASE("row groups bypass the page cache if requested, without prefetching", 
 TEST_CASE("pages of a Parquet file that are larger than the memory of direct reads are read by it",
           "[parquet]") {
   const test::temp_dir dir;
-  const std::size_t rows = 3'000'000;  // 24 MB
+  const std::size_t rows = 3'000'000;  // 24 MB of values
   const auto plain = parquet::WriterProperties::Builder{}.disable_dictionary()->build();
   const std::string path =
       test::written(dir.path("a.parquet"),

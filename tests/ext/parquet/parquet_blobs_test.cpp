@@ -84,7 +84,7 @@ TEST_CASE("blobs of an evicted row group are read again", "[parquet][promise:rac
   CHECK(problem.option() == "cache_bytes");
   const std::string said = problem.what();
   const std::uint64_t needed = std::stoull(said.substr(said.find_first_of("0123456789")));
-  options.cache_bytes = needed + needed / 2;  // enough for one group but not for two
+  options.cache_bytes = needed + needed / 2;  // enough for one row group but not for two
   const ps::parquet_blobs source{{path}, options};
   ps::blob_buffer buffer;
   const auto first = source.bytes(1, buffer);

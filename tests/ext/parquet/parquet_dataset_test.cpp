@@ -35,8 +35,8 @@ namespace {
 using point = ps::record<ps::field<"label", std::int64_t>, ps::field<"x", float, ps::dyn>,
                          ps::field<"hash", std::uint8_t, 4>>;
 
-/// Returns rows of 44 bytes. The hash comes after the label's struct, so that columns and leaves
-/// differ.
+/// Returns rows of 44 bytes. The hash follows the struct of the label, so the indices of columns
+/// and leaves differ.
 made_column points(std::size_t rows, std::size_t first) {
   made_column hash = test::numbers("hash", "w:4", counted<std::int32_t>(rows, first));
   return test::structs(
@@ -270,8 +270,8 @@ TEST_CASE("columns of numbers stay in the memory of their pages if no other colu
     return ::arrow::default_memory_pool()->bytes_allocated() - before;
   };
   constexpr std::int64_t bytes = rows * sizeof(float);
-  // Three columns are held in the memory that they were read into. Two columns with a gap between
-  // them would need half as much memory again, so they are copied.
+  // Three adjacent columns stay in the memory that they were read into. Two columns with a gap in
+  // between would waste half of that memory, so they are copied.
   using all = ps::record<ps::field<"x", float>, ps::field<"a", float>, ps::field<"y", float>>;
   const ps::parquet_dataset<all> whole{path};
   const auto total = ::arrow::default_memory_pool()->total_bytes_allocated();
@@ -282,7 +282,7 @@ TEST_CASE("columns of numbers stay in the memory of their pages if no other colu
   const auto two = taken(part);
   CHECK(two >= 2 * bytes);
   CHECK(two < 2 * bytes + bytes / 2);
-  // One column could stay in place. The two other columns are decoded into separate memory.
+  // One column can stay in place. The other two columns are decoded into separate memory.
   parquet::WriterProperties::Builder mixed;
   mixed.disable_dictionary();
   mixed.encoding("x", parquet::Encoding::BYTE_STREAM_SPLIT);
@@ -292,11 +292,11 @@ TEST_CASE("columns of numbers stay in the memory of their pages if no other colu
   const auto copied = taken(one);
   CHECK(copied >= 3 * bytes);
   CHECK(copied < 3 * bytes + bytes / 2);
-  // A page of a compressed column may stay uncompressed if compression does not shorten it (since
-  // Arrow 20).
+  // Since Arrow 20, a page of a compressed column may stay uncompressed if compression does not
+  // shorten it.
   if (!::arrow::util::Codec::IsAvailable(::arrow::Compression::SNAPPY)) return;
   std::vector<float> any(rows);
-  std::vector<float> few(rows);  // shortened by a quarter
+  std::vector<float> few(rows);  // compression saves a quarter
   for (std::uint32_t bits = 1, at = 0; at < rows; ++at) {
     bits = bits * 1'664'525U + 1'013'904'223U;
     any[at] = static_cast<float>(bits);

@@ -53,7 +53,7 @@ ps::detail::parquet_groups groups_of(const std::vector<std::string>& paths) {
   return {paths, false, false, [](const auto&) { return std::vector<int>{}; }};
 }
 
-// Makes the descriptors of the file `path` refer to a folder, which cannot be read.
+// Redirects the descriptors of the file `path` to a folder, so that reads fail.
 std::size_t break_descriptors(const std::string& path) {
   std::vector<int> found;
   for (const auto& one : std::filesystem::directory_iterator{"/proc/self/fd"}) {
@@ -82,7 +82,8 @@ TEST_CASE("a Parquet file that becomes unreadable is not reported as damaged",
   CHECK(problem.path() == path);
   CHECK(problem.offset() > 4);
   CHECK(problem.found() == "Is a directory");
-  CHECK(test::values<"n">(read_batch(data, {4})) == std::vector<std::int64_t>{4});  // already held
+  CHECK(test::values<"n">(read_batch(data, {4})) ==
+        std::vector<std::int64_t>{4});  // already in the cache
   CHECK(error_of<ps::file_unreadable>([&] {
           ps::parquet_dataset<numbered_row>{dir.path("")};
         }).found() == "a folder");
@@ -120,7 +121,7 @@ TEST_CASE("a Parquet file that is truncated or written to while it is read is re
   CHECK(error_of<ps::file_changed>([&] { (void)blobs.bytes(1, buffer); }).path() ==
         dir.path("b.parquet"));
   CHECK(error_of<ps::file_corrupt>([&] { ps::parquet_dataset<numbered_row>{path}; }).path() ==
-        path);  // truncated before it was opened
+        path);  // truncated before it is opened
 }
 
 TEST_CASE("an intact Parquet file that cannot be read is not reported as damaged",
@@ -186,7 +187,7 @@ TEST_CASE("a footer with impossible numbers is refused before memory is allocate
       } catch (const ps::file_corrupt& problem) {
         CHECK(problem.path() == path);
         ++refused;
-      } catch (const ps::option_error& problem) {  // the footer has too many rows for the cache
+      } catch (const ps::option_error& problem) {  // the footer claims too many rows for the cache
         CHECK(problem.option() == "cache_bytes");
         ++refused;
       }
@@ -273,7 +274,7 @@ TEST_CASE("pages of a Parquet file are compared with their checksums if requeste
     for (const int column : {0, 1}) {
       const auto chunk = last(column);
       for (std::uint64_t place = 0; place < 20; ++place) {
-        // Flips a bit in the second half of the chunk, after the header of the page.
+        // Flips a bit in the second half of the chunk, behind the page header.
         const std::uint64_t at = chunk.offset + chunk.bytes - 1 - place * chunk.bytes / 40;
         test::flip_bit(path, at, place % 8);
         INFO("kind " << kind << ", column " << column << ", byte " << at);
@@ -371,14 +372,14 @@ TEST_CASE("a Parquet file with a changed byte gives an error or the same number 
 
 namespace {
 
-/// Returns the footer's metadata of the first column of the first row group.
+/// Returns the footer metadata of the first column in the first row group.
 std::unique_ptr<parquet::ColumnChunkMetaData> first_column(const std::string& path) {
-  static std::unique_ptr<parquet::ParquetFileReader> open;  // the result refers to it
+  static std::unique_ptr<parquet::ParquetFileReader> open;  // must outlive the result
   open = parquet::ParquetFileReader::OpenFile(path);
   return open->metadata()->RowGroup(0)->ColumnChunk(0);
 }
 
-/// Inserts bytes at `at` into a file.
+/// Inserts bytes into a file at offset `at`.
 void insert(const std::string& path, std::size_t at, const std::string& more) {
   std::ifstream in{path, std::ios::binary};
   std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
@@ -403,15 +404,15 @@ TEST_CASE("a dictionary that comes after the numbers of a Parquet file is not re
   const std::string path =
       test::written(dir.path("a.parquet"), test::structs("", {numbers}), rows, how);
   const std::int64_t bytes = first_column(path)->total_compressed_size();
-  // 160 bytes that Snappy expands to 164, as 40 entries.
+  // 160 bytes that Snappy expands to 164 bytes, which are 40 entries.
   const std::string page =
       std::string{"\x15\x04\x15\xc0\x02\x15\xc8\x02\x4c\x15\x50\x15\x00\x00\x00", 15} +
       std::string{"\xa0\x01\xf0\x9f", 4} + std::string(160, '7');
   insert(path, 4 + static_cast<std::size_t>(bytes), page);
   const auto more = static_cast<std::int64_t>(page.size());
   REQUIRE(test::with_footer(path, bytes, bytes + more) >= 1);
-  // Replaces the numbers of rows of the file and of the row group, and the number of values of the
-  // column, so that the column has more values than rows.
+  // Changes the row counts of the file and of the row group, and the value count of the column, so
+  // that the column has more values than rows.
   REQUIRE(test::with_footer(path, rows, 2 * rows, 1) == 2);
   REQUIRE(test::with_footer(path, 2 * rows, rows, 1) == 1);
   REQUIRE(first_column(path)->num_values() == 2 * rows);
@@ -452,7 +453,7 @@ TEST_CASE("a page of a Parquet file whose levels are null is null even if it has
   const std::string path = test::written(dir.path("a.parquet"), numbered_rows(rows), rows, plain);
   std::ifstream in{path, std::ios::binary};
   std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
-  const std::string levels{"\x02\0\0\0\x50\x01", 6};  // 2 bytes: 40 times 1
+  const std::string levels{"\x02\0\0\0\x50\x01", 6};  // 2 bytes that encode 40 ones
   const std::size_t at = bytes.find(levels);
   REQUIRE(at != std::string::npos);
   bytes[at + 5] = 0;
@@ -476,8 +477,8 @@ TEST_CASE("a short page of a Parquet file with impossible levels is refused",
   const std::string path = test::written(dir.path("a.parquet"), table, rows, plain);
   std::ifstream in{path, std::ios::binary};
   std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
-  // Changes the page of the second column from 2 bytes of levels and 320 of values to 319 bytes,
-  // one of which is for repetition levels. The column has no such levels.
+  // Changes the page of the second column from 2 bytes of levels and 320 bytes of values to 319
+  // bytes, one of which is for repetition levels. The column has no repetition levels.
   const std::string sizes{"\x15\x84\x05\x15\x84\x05", 6};
   const std::size_t at = bytes.rfind(sizes);
   REQUIRE(at != std::string::npos);

@@ -22,8 +22,8 @@
 
 namespace test {
 
-/// Writes a Parquet file of a table in row groups of `group` rows with Arrow's own writer. The
-/// writer makes no page checksums unless `properties` request them.
+/// Writes a table to a Parquet file with row groups of `group` rows, using Arrow's own writer. The
+/// file has page checksums only if `properties` request them.
 inline std::string written(const std::string& path, const made_column& table, std::int64_t group,
                            const std::shared_ptr<parquet::WriterProperties>& properties =
                                parquet::default_writer_properties()) {
@@ -40,8 +40,8 @@ inline std::string written(const std::string& path, const made_column& table, st
   return path;
 }
 
-/// Returns the encoding of a number in a footer, preceded by the byte that marks a 64-bit field
-/// with the next field id.
+/// Returns the footer encoding of a number, preceded by the byte that marks a 64-bit field with the
+/// next field ID.
 inline std::string footer_number(std::int64_t number) {
   auto bits = static_cast<std::uint64_t>(number) << 1U;
   if (number < 0) bits = ~bits;
@@ -50,8 +50,8 @@ inline std::string footer_number(std::int64_t number) {
   return bytes + static_cast<char>(bits);
 }
 
-/// Rewrites a Parquet file and replaces `before` by `after` in the footer, except for the first
-/// `skipped` occurrences. Returns the number of replacements.
+/// Rewrites a Parquet file, replacing `before` by `after` in the footer. The first `skipped`
+/// occurrences remain unchanged. Returns the number of replacements.
 inline std::size_t with_footer(const std::string& path, std::int64_t before, std::int64_t after,
                                std::size_t skipped = 0) {
   std::string bytes;
@@ -83,7 +83,7 @@ inline std::size_t with_footer(const std::string& path, std::int64_t before, std
   return places;
 }
 
-/// Flips a bit of the byte at `at` in a file.
+/// Flips a bit in the byte at offset `at` of a file.
 inline void flip_bit(const std::string& path, std::uint64_t at, unsigned bit) {
   std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
   file.seekg(static_cast<std::streamoff>(at));

@@ -87,7 +87,7 @@ TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices"
   const std::vector<std::uint64_t> both{1114, 1213};
   CHECK(indices_in(text) == both);
   CHECK(indices_in(text, {.dataset = 2000}) == both);
-  CHECK(indices_in(text + text, {.dataset = 2000}) == both);  // the concatenated lists of two runs
+  CHECK(indices_in(text + text, {.dataset = 2000}) == both);  // the lists of two runs, concatenated
   CHECK_THROWS_WITH(indices_in(text, {.dataset = 60'000}),
                     "quarantine list, line 1: the list is for part 0, a dataset of 2000 samples, "
                     "not for part 0, a dataset of 60000 samples");

@@ -34,7 +34,7 @@ namespace {
 
 using exchange_function = std::function<void(std::span<const std::byte>, std::span<std::byte>)>;
 
-/// Runs `body(world, exchange)` on `size` ranks, one thread each, and returns the message of each
+/// Runs `body(world, exchange)` on `size` ranks, each in a thread. Returns the message of each
 /// rank.
 std::vector<std::string> said_by_ranks(
     int size, const std::function<void(const ps::world&, const exchange_function&)>& body) {
@@ -69,11 +69,11 @@ struct given {
   std::uint64_t seed = 1;
   std::uint64_t loader_seed = 2;
   std::size_t global_batch = 48;
-  int ranks = 0;  // number of ranks of its sampler; 0: the actual number
+  int ranks = 0;  // number of ranks of the sampler; 0 means the actual number
   ps::remainder_policy remainder = ps::remainder_policy::wrap;
 };
 
-/// Returns the messages of 8 ranks. The ranks in `odd` use the configuration `other`.
+/// Returns the messages of 8 ranks. The ranks in `odd` have the configuration `other`.
 std::vector<std::string> compared(const given& usual, const given& other,
                                   const std::vector<int>& odd) {
   return said_by_ranks(8, [&](const ps::world& w, const exchange_function& exchange) {
@@ -92,7 +92,7 @@ std::vector<std::string> compared(const given& usual, const given& other,
   });
 }
 
-/// Returns the message that all ranks have, or "not alike" if the messages differ.
+/// Returns the message common to all ranks, or "not alike" if the messages differ.
 std::string common(const std::vector<std::string>& said) {
   const bool alike = std::count(said.begin(), said.end(), said.front()) ==
                      static_cast<std::ptrdiff_t>(said.size());
@@ -143,7 +143,8 @@ TEST_CASE("ranks whose samplers are not sharded for this world are reported",
 
 TEST_CASE("a transfer's run is compared like its loader's", "[ranks][promise:honest-13]") {
   STATIC_REQUIRE(ps::stateful_loader<ps::transfer<ps::loader<numbered, ps::shuffled>&>>);
-  // Has the members of a transfer that the comparison uses. The batch size is that of the source.
+  // A type with the transfer members that the comparison uses. The batch size is that of the
+  // source.
   struct transfer_like {
     ps::loader_options chosen{.batch_size = 8};
     struct {
@@ -204,7 +205,7 @@ TEST_CASE("an exchange that fails is the caller's own error", "[ranks]") {
   };
   CHECK_THROWS_MATCHES(ps::require_same_run({.rank = 1, .size = 2}, ps::loader_state{}, broken),
                        std::runtime_error, Catch::Matchers::Message("the network is down"));
-  // A world with a single rank does not exchange anything.
+  // A world with a single rank exchanges nothing.
   CHECK_NOTHROW(ps::require_same_run(ps::world{}, ps::loader_state{}, broken));
   CHECK_THROWS_AS(ps::require_same_run({.rank = 2, .size = 2}, ps::loader_state{}, broken),
                   ps::option_error);

@@ -32,7 +32,7 @@ TEST_CASE("a rank reads the bytes of its own share, and all ranks together each 
         ++batches;
       }
       CHECK(batches == samples / 48);
-      // Checks the number of reads of the dataset, which may exceed the batches of the loop.
+      // Checks the number of reads, which may exceed the batches of the loop.
       CHECK(data.state->reads * sample_bytes ==
             samples * sample_bytes / static_cast<std::size_t>(size));
     }

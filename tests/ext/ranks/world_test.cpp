@@ -15,7 +15,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Environment variables of a fictitious process.
+/// The environment variables of a fictitious process.
 struct variables {
   std::map<std::string, std::string> set;
   std::optional<std::string> operator()(const char* name) const {
@@ -41,7 +41,7 @@ std::string refused_world(const variables& environment,
 const std::map<std::string, std::string> torchrun_5_of_8{
     {"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}};
 
-/// Combines several environments; later values override earlier values.
+/// Merges several environments. Later values override earlier values.
 variables together(std::vector<std::map<std::string, std::string>> sets) {
   variables all;
   for (auto& set : sets) {
@@ -55,7 +55,7 @@ variables together(std::vector<std::map<std::string, std::string>> sets) {
 TEST_CASE("without a launcher's variables there is a world of one", "[ranks]") {
   CHECK(world_of({}) == ps::world{});
   CHECK(world_of({{{"PATH", "/bin"}, {"MASTER_ADDR", "here"}}}) == ps::world{});
-  // The request of a job's script does not describe this process.
+  // The resource request of a job script does not describe this process.
   CHECK(world_of({{{"SLURM_NTASKS_PER_NODE", "4"}}}) == ps::world{});
   CHECK(ps::world{}.str() == "rank 0 of 1, 0 of 1 on this machine");
 }
@@ -106,7 +106,7 @@ TEST_CASE("the launchers of supercomputers are read", "[ranks][promise:honest-12
         ps::world{3, 4, 1, 2, ps::launcher::pals});
   CHECK(world_of(together({pals, {{"RANK", "3"}, {"WORLD_SIZE", "4"}}})) ==
         ps::world{3, 4, -1, 0, ps::launcher::torchrun});
-  // DeepSpeed's launcher.
+  // Variables of DeepSpeed's launcher.
   CHECK(world_of(together({torchrun_5_of_8, {{"CROSS_RANK", "1"}, {"LOCAL_SIZE", "4"}}})).rank ==
         5);
 }
@@ -145,7 +145,7 @@ TEST_CASE("local ranks that no launcher reports are missing", "[ranks]") {
   CHECK(started.str() == "rank 1 of 2, by torchrun");
   CHECK(world_of({{{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}}) ==
         ps::world{0, 1, 0, 1, ps::launcher::pmi});
-  // srun --ntasks=2 --ntasks-per-node=4: the maximum number, not the actual number.
+  // srun --ntasks=2 --ntasks-per-node=4 specifies a maximum and not the actual number.
   CHECK(world_of({{{"SLURM_PROCID", "1"},
                    {"SLURM_NTASKS", "2"},
                    {"SLURM_LOCALID", "1"},
@@ -159,7 +159,7 @@ TEST_CASE("consistent launchers complement each other", "[ranks][promise:honest-
   // srun --mpi=pmi2
   CHECK(world_of(together({{{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}}, slurm})) ==
         ps::world{5, 8, 1, 0, ps::launcher::pmi});
-  // A script that mpirun starts exports RANK=$OMPI_COMM_WORLD_RANK and so on.
+  // A script started by mpirun that exports RANK=$OMPI_COMM_WORLD_RANK and so on.
   CHECK(world_of(together({{{"RANK", "5"}, {"WORLD_SIZE", "8"}},
                            {{"OMPI_COMM_WORLD_RANK", "5"},
                             {"OMPI_COMM_WORLD_SIZE", "8"},
@@ -183,15 +183,16 @@ TEST_CASE("a local rank of one launcher that another one's machine has no room f
 }
 
 TEST_CASE("an inner launcher takes precedence over an outer one", "[ranks][promise:honest-12]") {
-  // srun --ntasks-per-node=1 torchrun --nproc-per-node=4: Slurm counts the nodes.
+  // srun --ntasks-per-node=1 torchrun --nproc-per-node=4: Slurm counts nodes instead of ranks.
   const std::map<std::string, std::string> nodes{{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
   CHECK(world_of(together({torchrun_5_of_8, {{"TORCHELASTIC_RUN_ID", "none"}}, nodes})) ==
         ps::world{5, 8, 1, 4, ps::launcher::torchrun});
-  // mpirun in a batch script, whose own variables describe a single process.
+  // mpirun inside a batch script, whose own variables describe a single process.
   const std::map<std::string, std::string> ranks{{"OMPI_COMM_WORLD_RANK", "3"},
                                                  {"OMPI_COMM_WORLD_SIZE", "4"}};
   CHECK(world_of(together({ranks, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}})).rank == 3);
-  CHECK(world_of(together({ranks, {{"SLURM_NTASKS", "2"}}})).rank == 3);  // in a shell of salloc
+  // Inside a shell of salloc.
+  CHECK(world_of(together({ranks, {{"SLURM_NTASKS", "2"}}})).rank == 3);
 }
 
 TEST_CASE("launchers that contradict each other are refused with both",
@@ -305,7 +306,8 @@ TEST_CASE(
 }
 
 TEST_CASE("the environment of this very process can be read", "[ranks]") {
-  // In any environment of the tests the result is a world or an error that describes the problem.
+  // In every environment of the tests, the result is a world or an error that describes the
+  // problem.
   try {
     const auto w = ps::world::from_environment();
     CHECK(w.rank < w.size);

@@ -165,11 +165,11 @@ TEST_CASE("versions of an object agree if their values are equal or missing",
   CHECK(known.name() == "W/\"3\" Monday");
   CHECK(known.words() == "an object of 10 bytes, ETag: W/\"3\", Last-Modified: Monday");
   CHECK(known.agrees({10U, "\"3\"", "Monday"}));
-  CHECK(known.agrees({10U, "\"3\"", "Tuesday"}));  // a strong ETag is enough
+  CHECK(known.agrees({10U, "\"3\"", "Tuesday"}));  // equal strong ETags are sufficient
   CHECK(known.agrees({std::nullopt}));
   CHECK(known.name() == "\"3\"");
   CHECK(known.modified == "Monday");
-  // Long values are cut to their start, but differences remain detectable.
+  // Long values are truncated, but differences remain detectable.
   const std::string endless(10'000, 'e');
   CHECK(object_version::kept(endless).size() < 130);
   CHECK(object_version::kept(endless) != object_version::kept(endless + 'e'));

@@ -17,7 +17,7 @@ using test::error_of;
 
 namespace {
 
-// Returns the value of a setting in `text`, or "none" if it is missing.
+// Returns the value of a setting in `text`, or "none" if the setting is missing.
 std::string value_in(std::string_view text, std::string_view section, std::string_view name) {
   for (const auto& one : ps::detail::parse_aws_file(text, "the file")) {
     if (one.name != section) continue;
@@ -29,12 +29,13 @@ std::string value_in(std::string_view text, std::string_view section, std::strin
 
 }  // namespace
 
-// Parsed like configparser and botocore; hundreds of random files were compared.
+// Files are parsed as by configparser and botocore, which agreed on hundreds of random files.
 TEST_CASE("a file of AWS is parsed as botocore does", "[remote][promise:honest-11]") {
   CHECK(value_in("[a]\nName=one\r\n[b]\nNAME : two = 2\n", "a", "name") == "one");
   CHECK(value_in("[a]\nName=one\r\n[b]\nNAME : two = 2\n", "b", "name") == "two = 2");
   CHECK(value_in("[a]\rx=1\r\ry=2", "a", "y") == "2");
-  // Settings with equal indentation, and an indented setting that belongs to the setting above it.
+  // Settings with equal indentation are separate; an indented setting belongs to the setting above
+  // it.
   CHECK(value_in("[a]\n  x = 1\n  y = 2\n", "a", "y") == "2");
   CHECK(value_in("  [a]\nx = 1\n\ty = 2\n", "a", "x") == "1\ny = 2");
   CHECK(value_in("[a]\nx = 1\n  y = 2\n", "a", "y") == "none");
@@ -42,7 +43,7 @@ TEST_CASE("a file of AWS is parsed as botocore does", "[remote][promise:honest-1
   CHECK(value_in("[a]\nx =\n  y = 2\nz = 3\n", "a", "z") == "3");
   CHECK(value_in("[a]\n# x = 0\n ; x = 0\nx = a#b;c # why\n", "a", "x") == "a#b;c");
   CHECK(value_in("[a]\nx =\n", "a", "x").empty());
-  // Names of sections are case-sensitive and keep blanks; text after the last bracket is ignored.
+  // Section names are case-sensitive and keep their blanks. Text after the last bracket is ignored.
   CHECK(value_in("[ a ] b\nx = 1\n", " a ", "x") == "1");
   CHECK(value_in("[a] [b]\nx = 1\n", "a] [b", "x") == "1");
   CHECK(value_in("[A]\nx = 1\n", "a", "x") == "none");

@@ -20,7 +20,7 @@ std::span<const std::byte> bytes_of_text(std::string_view text) {
   return std::as_bytes(std::span{text});
 }
 
-// Returns the checksum of the body that an answer with these header lines announces.
+// Returns the body checksum that a response with these header lines announces.
 std::optional<expected_digest> said_by(std::initializer_list<const char*> lines) {
   ps::detail::http_answer answer;
   for (const char* const line : lines) answer.add_line(line);
@@ -30,7 +30,7 @@ std::optional<expected_digest> said_by(std::initializer_list<const char*> lines)
 }  // namespace
 
 TEST_CASE("checksums equal their standards for any split of the body", "[remote][fault:stores-8]") {
-  // The check values in the catalog entry of each algorithm.
+  // The published check values of each algorithm.
   const auto [kind, text] = GENERATE(table<digest_kind, std::string>(
       {{digest_kind::crc32, "y/Q5Jg=="},
        {digest_kind::crc32c, "4waSgw=="},
@@ -67,7 +67,7 @@ TEST_CASE("the checksum of a body is the checksum in its answer", "[remote][faul
   REQUIRE(of_body);
   CHECK(of_body->text == "ZGVm");
   CHECK(of_body->kind == digest_kind::sha_256);
-  // The checksum of an object is also that of a body with the complete object.
+  // The checksum of an object applies to a body that contains the complete object.
   CHECK(said_by({"HTTP/1.1 200 OK", "Repr-Digest: sha-256=:ZGVm:"})->text == "ZGVm");
   CHECK(
       said_by({"HTTP/1.1 206 P", "Content-Range: bytes 0-99/100", "x-amz-checksum-crc32: y/Q5Jg=="})
@@ -77,7 +77,7 @@ TEST_CASE("the checksum of a body is the checksum in its answer", "[remote][faul
     const std::string range = std::string{"Content-Range: "} + part;
     CHECK_FALSE(said_by({"HTTP/1.1 206 P", range.c_str(), "x-amz-checksum-crc32: y/Q5Jg=="}));
   }
-  // The fastest of several checksums is used, in any order.
+  // If there are several checksums, the fastest is used, whatever their order.
   for (const bool is_first : {true, false}) {
     const char* const quick = "X-Amz-Checksum-CRC32C: 4waSgw==";
     const char* const slow = "x-amz-checksum-sha256: ZGVm";
@@ -94,8 +94,9 @@ TEST_CASE("the checksum of a body is the checksum in its answer", "[remote][faul
 
 TEST_CASE("other headers are not taken for a checksum of the body", "[remote][fault:stores-8]") {
   for (const char* const line :
-       {"x-amz-checksum-sha256: ZGVm-3",  // combines the checksums of an upload's three parts
-        "x-amz-checksum-type: COMPOSITE", "x-amz-checksum-sha1: ZGVm", "Content-MD5: ZGVm",
+       // a checksum composed of the checksums of three upload parts.
+       {"x-amz-checksum-sha256: ZGVm-3", "x-amz-checksum-type: COMPOSITE",
+        "x-amz-checksum-sha1: ZGVm", "Content-MD5: ZGVm",
         "Content-Digest: sha-512=:ZGVm:", "Repr-Digest:", "x-goog-hash: md5=ZGVm"}) {
     CAPTURE(line);
     CHECK_FALSE(said_by({"HTTP/1.1 200 OK", line}));

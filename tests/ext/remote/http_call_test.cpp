@@ -35,7 +35,8 @@ TEST_CASE("a finished call writes to no memory", "[remote][fault:stores-5]") {
   CHECK(given_up.call.was_over());
   CHECK_FALSE(given_up.deliver("cd", 12));
   CHECK(given_up.out == "ab??????");
-  given_up.call.fail(std::make_exception_ptr(std::runtime_error{"late"}));  // no caller receives it
+  // No caller is left to receive the error.
+  given_up.call.fail(std::make_exception_ptr(std::runtime_error{"late"}));
   given_up.call.finish_one();
 
   called late;

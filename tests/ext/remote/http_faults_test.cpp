@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests servers that fail, and answers that do not match the request.
+// Tests failing servers, and responses that do not match the request.
 #include <penstock_ext/store/http/http_store.hpp>
 
 #include <dlfcn.h>
@@ -38,13 +38,13 @@ using test::lacks;
 
 namespace {
 
-// The number of further lookups of names ending with ".test" that fail. Successful lookups return
-// the loopback address.
+// Number of further lookups that fail for names ending in ".test". Successful lookups return the
+// loopback address.
 std::atomic<int> failing_lookups{0};
 
 }  // namespace
 
-// libcurl resolves names with this function instead of the system's.
+// libcurl calls this function instead of the system's to resolve names.
 extern "C" int getaddrinfo(const char* name, const char* service, const ::addrinfo* hints,
                            ::addrinfo** found) {
   static const auto of_system =
@@ -71,7 +71,7 @@ std::string range_of(const ps::http_store& store, std::uint64_t offset, std::siz
   return test::part_of(store, "x", offset, size);
 }
 
-// Returns the error for a server that sends this answer to each request.
+// Returns the error that a read reports if the server gives this response to each request.
 template <class E>
 E fault_of(const test::range_server::handler& answers, std::uint64_t offset = 100,
            std::size_t size = 50, const ps::http_options& options = hasty()) {
@@ -100,13 +100,13 @@ TEST_CASE("requests with transient failures are retried",
       case 1:
         return test::answer(429, {});
       case 2:
-        return test::http_reply{{}, true};  // closed without an answer
+        return test::http_reply{{}, true};  // closed without a response
       case 3:
-        return whole.cut(head);  // cut before the body
+        return whole.cut(head);  // truncated before the body
       case 4:
-        return whole.cut(head + 20);  // cut within the body
+        return whole.cut(head + 20);  // truncated within the body
       case 5:
-        return whole.cut(10);  // cut within the header
+        return whole.cut(10);  // truncated within the header
       default:
         return test::answer(206, {"Content-Range: bytes 100-149/1000"}, "a body that is short");
     }
@@ -127,7 +127,7 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
   (void)fault_of<ps::store_unreachable>(
       [](const http_request&) { return test::http_reply{{}, true}; });
 
-  // The server at this address has ended.
+  // The server at this address no longer exists.
   std::string url;
   {
     const test::range_server gone{[](const http_request&) { return test::http_reply{}; }};
@@ -171,7 +171,7 @@ TEST_CASE("at the deadline the error reports the number of attempts and their fa
           "[remote][fault:stores-5]") {
   test::range_server server{
       [](const http_request&) { return test::answer(503, {"Retry-After: 3600"}); }};
-  // On a slow machine the deadline may pass before the first answer.
+  // The deadline may pass before the first response on a slow machine, so the limit grows.
   for (auto limit = milliseconds{100};; limit *= 10) {
     const ps::http_store store{server.url(),
                                {.max_delay = std::chrono::minutes{10}, .deadline = limit}};
@@ -197,8 +197,8 @@ TEST_CASE("only the needed part of an error body is read", "[remote][fault:store
 }
 
 TEST_CASE("a store without a free descriptor fails at once", "[remote][fault:stores-5]") {
-  const ps::http_store first{"http://127.0.0.1:1"};  // libcurl's permanent descriptors are already
-                                                     // open
+  // Opens the descriptors that libcurl keeps permanently.
+  const ps::http_store first{"http://127.0.0.1:1"};
   const auto problem = [&] {
     const test::descriptor_limit none{0};
     return error_of<std::system_error>([&] { const ps::http_store store{"http://127.0.0.1:1"}; });
@@ -244,7 +244,7 @@ TEST_CASE("an answer with another range is refused",
                         content_of_faults.substr(0, 50));
   });
   CHECK(two.expected() == "one Content-Range");
-  // The object is too short for the requested range.
+  // The object is shorter than the requested range.
   const auto shorter = fault_of<ps::file_truncated>(with("Content-Range: bytes 100-119/120", 20));
   CHECK(has(shorter.found(), "120 bytes"));
   const auto beyond = fault_of<ps::file_truncated>(
@@ -293,7 +293,8 @@ TEST_CASE(
 TEST_CASE("a body with a wrong checksum is requested again", "[remote][fault:stores-8]") {
   std::string content = "123456789";
   const std::string right = "y/Q5Jg==";
-  // Announces the checksum of the object, and damages the first `damaged` bodies.
+  // Returns a server that announces the checksum of the object and damages the first `damaged`
+  // bodies.
   const auto server_of = [&](std::size_t damaged) {
     return [&, damaged](const http_request& request) {
       const std::string sent = request.number < damaged ? "123455789" : content;
@@ -307,9 +308,9 @@ TEST_CASE("a body with a wrong checksum is requested again", "[remote][fault:sto
     const ps::http_store store{server.url(), hasty()};
     CHECK(range_of(store, 0, 9) == content);
     CHECK(store.stats().retries == 2);
-    CHECK(range_of(store, 3, 4) == "4567");  // a part has no checksum
+    CHECK(range_of(store, 3, 4) == "4567");  // the response for a range has no checksum
   }
-  {  // the second answer has no checksum: the first answer's is discarded
+  {  // the second response has no checksum, so that of the first is discarded
     test::range_server server{[&](const http_request& request) {
       return request.number == 0 ? server_of(1)(request) : test::ranged(request, "123456788");
     }};
@@ -373,7 +374,7 @@ TEST_CASE("an object without a strong ETag that changes between two ranges is de
   struct change {
     lines before;
     lines after;
-    std::string named_before;  // "": no change detected
+    std::string named_before;  // empty if no change is detected
     std::string named_after = {};
   };
   const std::string dated = "Last-Modified: ";
@@ -386,11 +387,11 @@ TEST_CASE("an object without a strong ETag that changes between two ranges is de
              {"ETag: W/\"a\"", dated + new_date},
              old_date,
              new_date},
-      // A weak ETag becomes strong, as Apache's do after a second.
+      // A weak ETag becomes strong, as Apache's do after one second.
       change{{"ETag: W/\"a\"", dated + old_date}, {"ETag: \"a\"", dated + old_date}, ""},
-      // Two servers report the same object with different times.
+      // Two servers report different times for the same object.
       change{{"ETag: \"a\"", dated + old_date}, {"ETag: \"a\"", dated + new_date}, ""},
-      // A header line is omitted or added between two requests.
+      // A header line disappears or appears between two requests.
       change{{dated + old_date}, {}, old_date, "1000 bytes: "},
       change{{}, {dated + new_date}, "1000 bytes, as", new_date},
       change{{"ETag: \"a\""}, {}, "\"a\"", "1000 bytes: "},
@@ -533,8 +534,8 @@ TEST_CASE("without a version the size is compared, and such reads are counted", 
   }};
   const ps::http_store store{server.url()};
   CHECK(range_of(store, 0, 1000) == content);
-  CHECK(store.stats().unversioned == 0);  // a single request reads the whole object, so it has a
-                                          // single version
+  // a single request reads the whole object, so only one version is possible.
+  CHECK(store.stats().unversioned == 0);
   CHECK(range_of(store, 0, 10) == content.substr(0, 10));
   CHECK(range_of(store, 900, 100) == content.substr(900));
   CHECK(store.stats().unversioned == 2);
@@ -542,7 +543,7 @@ TEST_CASE("without a version the size is compared, and such reads are counted", 
   const auto shorter = error_of<ps::object_changed>([&] { (void)range_of(store, 0, 10); });
   CHECK(has(shorter.expected(), "1000 bytes"));
   CHECK(has(shorter.found(), "999 bytes"));
-  // An object that has become too short for a range has changed too.
+  // An object that has become too short for a range has changed as well.
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 900, 100); });
   (void)error_of<ps::object_changed>([&] { (void)range_of(store, 999, 1); });
 }
@@ -569,7 +570,7 @@ TEST_CASE("a cache keeps no block of a replaced object",
     return test::part_of(kept, object, offset, 10);
   };
   CHECK(first_of("x", 0) == content_of_faults.substr(0, 10));
-  // Finds objects whose hash shares its last bits with this object.
+  // Finds names whose hash has the same last bits as the hash of this object.
   const auto last_bits = [](std::string_view name) {
     return std::hash<std::string_view>{}(name) % (1U << 14U);
   };
@@ -685,8 +686,8 @@ TEST_CASE("the first range that fails ends the call, and not the store",
                                              {"other", 0, room.last(100)}};
     (void)error_of<ps::object_missing>([&] { store.read_many(ranges); });
     CHECK(out.substr(0, 100) == std::string(100, '?'));
-    // The abandoned request for "held" no longer counts: the next two requests, which wait for each
-    // other, are both in flight.
+    // The abandoned request for "held" no longer counts against the limit. The next two requests,
+    // which wait for each other, are therefore both in flight.
     const std::vector<ps::byte_range> two{{"x", 0, room.first(100)}, {"x", 500, room.last(100)}};
     store.read_many(two);
     CHECK(out.substr(200) == content_of_faults.substr(500, 100));

@@ -23,7 +23,7 @@ using test::http_request;
 
 namespace {
 
-// Reads ranges of an object into contiguous memory.
+// Reads ranges of an object into contiguous memory and returns it.
 std::string bytes_at(const ps::http_store& store, const std::string& object,
                      const std::vector<std::pair<std::uint64_t, std::size_t>>& places) {
   std::size_t size = 0;
@@ -39,7 +39,7 @@ std::string bytes_at(const ps::http_store& store, const std::string& object,
   return out;
 }
 
-// Returns options with short delays between retries.
+// Returns the options with short retry delays.
 ps::http_options quick(ps::http_options options = {}) {
   options.first_delay = std::chrono::milliseconds{1};
   options.max_delay = std::chrono::milliseconds{2};
@@ -67,7 +67,7 @@ TEST_CASE("a range of an object is read over HTTP", "[remote][promise:honest-10]
   CHECK(stats.retries == 0);
   CHECK(stats.ranges == 3);
   CHECK(stats.bytes == 100'020);
-  CHECK(stats.connections == 1);  // kept open
+  CHECK(stats.connections == 1);  // the connection stayed open
   CHECK(stats.in_flight == 0);
   CHECK(stats.max_in_flight == 1);
   CHECK(stats.first_byte.count() == 4);
@@ -78,7 +78,7 @@ TEST_CASE("neighboring ranges are merged into one request, and distant or long o
   const std::string content = test::some_bytes(5000);
   test::range_server server{content};
   const ps::http_store store{server.url(), {.merge_gap = 100, .max_request_bytes = 1000}};
-  // Ranges that are out of order, have gaps, and overlap become one request.
+  // Unsorted ranges with gaps and overlaps are merged into one request.
   const std::string near = bytes_at(store, "x", {{350, 50}, {0, 100}, {150, 100}, {20, 10}});
   CHECK(near == content.substr(350, 50) + content.substr(0, 100) + content.substr(150, 100) +
                     content.substr(20, 10));
@@ -112,13 +112,13 @@ TEST_CASE("all requests of a batch are in flight at once", "[remote][promise:hon
     ranges.push_back({names[i], i, std::as_writable_bytes(std::span{out}.subspan(16 * i, 16))});
   }
   std::thread caller{[&] { store.read_many(ranges); }};
-  server.wait_for(24);  // the server has not answered any request
+  server.wait_for(24);  // the server has not answered any request yet
   all_here.open();
   caller.join();
   for (std::size_t i = 0; i < names.size(); ++i) {
     CHECK(out.substr(16 * i, 16) == content.substr(i, 16));
   }
-  CHECK(server.requests().size() == 24);  // one round trip in addition to the connection
+  CHECK(server.requests().size() == 24);  // a single round trip in addition to the connection
   CHECK(store.stats().max_in_flight == 24);
 }
 

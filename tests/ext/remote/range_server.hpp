@@ -27,10 +27,11 @@
 
 namespace test {
 
-/// A proxy from the environment cannot reach this machine's loopback. Set before any thread starts.
+/// Excludes the loopback address from proxies in the environment. The variable is set before any
+/// thread starts.
 inline const bool has_no_proxy = ::setenv("no_proxy", "127.0.0.1,localhost,store.test", 1) == 0;
 
-/// A gate that a test opens. Waiting ends after a minute, so that no test hangs.
+/// A gate that a test opens. Waiting is limited to one minute, so that no test hangs.
 class gate {
  public:
   void open() {
@@ -51,32 +52,33 @@ class gate {
 
 /// A request as a server receives it.
 struct http_request {
-  std::size_t number = 0;  ///< in order of arrival, starting at 0
+  std::size_t number = 0;  ///< number in order of arrival, starting at 0
   std::string method;
-  std::string path;                          ///< unmodified, with the query
-  std::map<std::string, std::string> lines;  ///< the header lines, with names in lower case
+  std::string path;                          ///< unmodified, including the query
+  std::map<std::string, std::string> lines;  ///< header lines, with names in lower case
 
-  /// Returns the requested range: first byte, and the byte after the last; {0, `size`} without a
-  /// range.
+  /// Returns the requested range as the offsets of the first byte and past the last byte. Returns
+  /// {0, `size`} for a request without a range.
   [[nodiscard]] std::pair<std::size_t, std::size_t> range(std::size_t size) const {
     const auto found = lines.find("range");
     if (found == lines.end()) return {0, size};
-    const std::string& text = found->second;  // bytes=0-9
+    const std::string& text = found->second;  // for example bytes=0-9
     const std::size_t dash = text.find('-');
     return {std::stoul(text.substr(6, dash - 6)), std::stoul(text.substr(dash + 1)) + 1};
   }
 };
 
-/// The reply of a server: the bytes of an answer, and whether it closes the connection afterwards.
+/// The reply of a server: the bytes of the response, and a flag to close the connection afterwards.
 struct http_reply {
   std::string bytes;
   bool closes = false;
 
-  /// Returns a reply that ends after `count` bytes of the answer.
+  /// Returns a reply that ends after `count` bytes of the response.
   [[nodiscard]] http_reply cut(std::size_t count) const { return {bytes.substr(0, count), true}; }
 };
 
-/// Makes an answer from a status, header lines and a body. An answer to HEAD has no body.
+/// Returns a response with this status, these header lines and this body. A response to HEAD has no
+/// body.
 inline http_reply answer(int status, const std::vector<std::string>& lines,
                          const std::string& body = {}, std::string_view method = "GET") {
   std::string bytes = "HTTP/1.1 " + std::to_string(status) + " Test\r\n";
@@ -86,8 +88,8 @@ inline http_reply answer(int status, const std::vector<std::string>& lines,
   return {bytes};
 }
 
-/// Returns the answer of a correct server for an object with these bytes; `lines` specify the
-/// version.
+/// Returns the response of a correct server for an object with these contents. `lines` specifies
+/// the version.
 inline http_reply ranged(const http_request& request, const std::string& content,
                          std::vector<std::string> lines) {
   if (request.method == "HEAD" || request.lines.find("range") == request.lines.end()) {
@@ -102,13 +104,13 @@ inline http_reply ranged(const http_request& request, const std::string& content
   return answer(206, lines, content.substr(begin, end - begin));
 }
 
-/// Returns the answer of a correct server for an object with these bytes and only an ETag.
+/// Returns the response of a correct server for an object with these contents and only an ETag.
 inline http_reply ranged(const http_request& request, const std::string& content,
                          const std::string& etag = "\"v1\"") {
   return ranged(request, content, std::vector<std::string>{"ETag: " + etag});
 }
 
-/// An HTTP server on a free port of this machine's loopback, with a thread for each connection.
+/// An HTTP server on a free loopback port, with one thread per connection.
 class range_server {
  public:
   using handler = std::function<http_reply(const http_request&)>;
@@ -127,7 +129,7 @@ class range_server {
     port_ = ntohs(place.sin_port);
     accepting_ = std::thread{[this] { accept_all(); }};
   }
-  /// A correct server that returns these bytes for every name.
+  /// Constructs a correct server that returns the same contents for every name.
   explicit range_server(std::string content)
       : range_server([all = std::move(content)](const http_request& request) {
           return ranged(request, all);
@@ -147,9 +149,9 @@ class range_server {
     ::close(socket_);
   }
 
-  /// Returns its URL without a trailing slash.
+  /// Returns the URL of the server without a trailing slash.
   [[nodiscard]] std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-  /// Returns all requests so far.
+  /// Returns all requests received so far.
   [[nodiscard]] std::vector<http_request> requests() const {
     const std::lock_guard lock{mutex_};
     return requests_;

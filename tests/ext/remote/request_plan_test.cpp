@@ -61,7 +61,7 @@ TEST_CASE("plans deliver each byte to each range that contains it, for any piece
     for (const auto& request : plan.requests) {
       REQUIRE(request.begin < request.end);
       REQUIRE(request.end - request.begin <= largest);
-      // Makes the bytes of each object different.
+      // Gives each object different bytes.
       std::string sent = content.substr(request.begin, request.end - request.begin);
       for (char& c : sent) c = static_cast<char>(c + plan.objects[request.object][0] - 'a');
       for (std::size_t done = 0; done < sent.size();) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 # promise: honest-11
-"""Reads a bucket of moto's S3 server, on this machine's loopback, by the library: s3_moto.py PROGRAM
-FOLDER. The server checks signatures as S3 does, by botocore's code. Compares keys and bytes with
-what boto3 has put there. Skipped (77) where moto and boto3 are not installed."""
+"""Reads a bucket from moto's S3 server on the loopback interface: s3_moto.py PROGRAM FOLDER.
+
+The server checks signatures with botocore's code, as S3 does. The script compares keys and bytes
+with the objects that boto3 has stored. Skipped (77) if moto and boto3 are not installed."""
 import hashlib
 import json
 import logging

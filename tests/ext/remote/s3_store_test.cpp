@@ -37,7 +37,7 @@ namespace {
 
 const ps::s3_credentials somebody{"AKIDEXAMPLE", "s3cr3t-key", "s3cr3t-token"};
 
-// Sets environment variables within a scope, and unsets all other AWS variables.
+// Sets environment variables for a scope, and unsets all other AWS variables.
 class aws_variables {
  public:
   explicit aws_variables(const std::vector<std::pair<std::string, std::string>>& set) {
@@ -145,7 +145,7 @@ TEST_CASE("credentials come from options, environment or files, in this order",
     const auto by_profile = ps::detail::place_of("b", {.profile = "work"});
     CHECK(by_profile.credentials->key_id == "work");
     CHECK(by_profile.credentials->secret == "b");
-    CHECK(by_profile.credentials->session_token.empty());  // from another file than the key
+    CHECK(by_profile.credentials->session_token.empty());  // found in a different file than the key
     CHECK(by_profile.region == "eu-north-1");
     CHECK_FALSE(ps::detail::place_of("b", {.anonymous = true}).credentials);
   }
@@ -181,19 +181,19 @@ TEST_CASE("files of AWS that can't be read are refused", "[remote][fault:stores-
   CHECK(problem.path() == folder);
   (void)error_of<ps::file_unreadable>([&] { (void)place({.credentials = somebody}); });
   (void)error_of<ps::file_unreadable>([&] { (void)place({.anonymous = true}); });
-  // A file that exists but is unreadable does not count as missing.
+  // An existing but unreadable file does not count as missing.
   const std::string circle = dir.path("circle");
   std::filesystem::create_symlink(circle, circle);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", circle.c_str(), 1);
   CHECK(error_of<ps::file_unreadable>([&] { (void)place({}); }).path() == circle);
   ::setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere", 1);
   CHECK(error_of<ps::file_format_error>([&] { (void)place({}); }).path() == bad);
-  // A variable with an empty value does not select the user's file.
+  // An empty variable does not select the user's file.
   ::setenv("AWS_CONFIG_FILE", "", 1);
   CHECK(place({.anonymous = true}).region == "us-east-1");
   ::setenv("AWS_CONFIG_FILE", "/dev/null", 1);
   CHECK(place({.anonymous = true}).region == "us-east-1");
-  // If the home folder cannot be opened, the user has no files.
+  // A home folder that cannot be opened contains no files.
   ::unsetenv("AWS_CONFIG_FILE");
   ::setenv("HOME", circle.c_str(), 1);
   CHECK(place({.anonymous = true}).region == "us-east-1");
@@ -296,10 +296,11 @@ TEST_CASE("a setting of AWS that a store does not support is an error with its p
     CHECK(has(problem.found(), "in line " + std::to_string(one.line) + " "));
     CHECK(lacks(problem.what(), "s3cr3t"));
     if (one.word != "role_arn") continue;
-    // Keys in the environment take precedence over the role of a profile.
+    // Keys in the environment take precedence over a profile's role.
     ::setenv("AWS_ACCESS_KEY_ID", "environment", 1);
-    (void)error_of<ps::access_denied>([] { const ps::s3_store store{"b"}; });  // only half of the
-                                                                               // keys
+    (void)error_of<ps::access_denied>(
+        // Half of the keys are missing.
+        [] { const ps::s3_store store{"b"}; });
     ::setenv("AWS_SECRET_ACCESS_KEY", "x", 1);
     ::setenv("AWS_SECURITY_TOKEN", "older", 1);
     CHECK(ps::detail::place_of("b", {}).credentials->session_token == "older");
@@ -338,7 +339,7 @@ TEST_CASE("a bucket is read with signatures that exclude the range",
   CHECK(request.lines.at("x-amz-security-token") == "s3cr3t-token");
   CHECK(request.lines.at("x-amz-content-sha256") == ps::detail::sum_of_nothing);
   CHECK(request.lines.at("x-amz-checksum-mode") == "ENABLED");
-  // Signed again for the time in the request.
+  // Computes the signature again for the time in the request.
   const std::vector<ps::detail::signed_line> lines{
       {"host", request.lines.at("host")},
       {"x-amz-checksum-mode", request.lines.at("x-amz-checksum-mode")},
@@ -352,8 +353,8 @@ TEST_CASE("a bucket is read with signatures that exclude the range",
   CHECK(open.size_of("x") == 1000);
   CHECK(server.requests().back().lines.count("authorization") == 0);
   CHECK(server.requests().back().lines.at("x-amz-checksum-mode") == "ENABLED");
-  (void)error_of<ps::bad_response>([&] { (void)open.list(""); });  // the server does not support
-                                                                   // lists
+  // The server does not support listing.
+  (void)error_of<ps::bad_response>([&] { (void)open.list(""); });
   CHECK(server.requests().back().lines.count("x-amz-checksum-mode") == 0);
 }
 
@@ -622,7 +623,7 @@ TEST_CASE("an invalid listing is refused", "[remote][fault:stores-7]") {
     return error_of<ps::bad_response>([&] { (void)ps::detail::list_answer::parse(text, "url"); });
   };
   CHECK(fault(with("</Key>", "</key>")).offset() == good.find("</Key>") + 2);
-  CHECK(fault("<a b").offset() == 4);  // pugixml reports 5
+  CHECK(fault("<a b").offset() == 4);  // pugixml itself reports offset 5
   CHECK(fault(with("&#x41;", "&lol;")).offset() == good.find("&#x41;"));
   CHECK(fault(with("<Contents>", "<![CDATA[x]]><Contents>")).found() == "a CDATA section");
   CHECK(fault("<!DOCTYPE x>" + good).found() == "a document type");
@@ -632,7 +633,7 @@ TEST_CASE("an invalid listing is refused", "[remote][fault:stores-7]") {
   CHECK(fault(with("<Contents>", one + one + "<Contents>")).found() == "the previous key again");
   CHECK(fault(with("<Contents>", "<KeyCount>2</KeyCount><Contents>")).found() == "1 in place of 2");
   (void)ps::detail::list_answer::parse(with("<Contents>", "<KeyCount>1</KeyCount><Contents>"), "");
-  // Excessive memory use is refused in advance.
+  // Excessive memory use is rejected in advance.
   std::string deep = "<Owner></Owner>";
   for (int i = 0; i < 20; ++i) deep = "<a>" + deep + "</a>";
   CHECK(fault(with("<Contents>", deep + "<Contents>")).found() == "elements deeper than 16");
@@ -669,7 +670,7 @@ TEST_CASE("a bucket is read for a comparison with moto", "[.][moto]") {
     REQUIRE(store.size_of(object.key) == object.size);
     std::string content(object.size, '\0');
     const auto room = std::as_writable_bytes(std::span{content});
-    // Reads the object in pieces, starting with the last.
+    // Reads the object in pieces, starting at the end.
     std::vector<ps::byte_range> ranges;
     for (std::size_t end = room.size(); end > 0;) {
       const std::size_t begin = end > 70'000 ? end - 70'000 : 0;

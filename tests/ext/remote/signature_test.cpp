@@ -32,7 +32,7 @@ TEST_CASE("SHA-256 gives the published sums", "[remote][promise:honest-11]") {
   for (int i = 0; i < 1000; ++i) million.add(std::string(1000, 'a'));
   CHECK(hex_digits(million.sum()) ==
         "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-  // Splits texts of every length around a block at several places.
+  // Hashes texts with lengths around the block size, each split at several places.
   for (std::size_t size = 50; size < 140; ++size) {
     const std::string text(size, 'x');
     for (std::size_t cut = 0; cut <= size; cut += 7) {
@@ -75,7 +75,7 @@ TEST_CASE("signatures are those that Amazon publishes", "[remote][promise:honest
             who, "us-east-1", "s3", time, {"GET", "/", "max-keys=2&prefix=J", lines, nothing})) ==
         "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 
-  // This example is from AWS's test suite for all services.
+  // This example comes from the AWS test suite, which is common to all services.
   const ps::s3_credentials suite{"AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"};
   const std::string day = "20150830T123600Z";
   const std::vector<ps::detail::signed_line> two{{"host", "example.amazonaws.com"},

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 # promise: honest-11
-"""Reads from a server with TLS on this machine's loopback: tls.py PROGRAM FOLDER. Its certificate is
-trusted by nobody, unless it is named; one of its objects leads to a server without TLS, which must
-not be asked. Skipped (77) where there is no openssl to make the certificate."""
+"""Reads from a TLS server on the loopback interface: tls.py PROGRAM FOLDER.
+
+Its certificate is trusted only if the program names it. One object redirects to a server without
+TLS, which must not receive a request. Skipped (77) if openssl is not installed to create the
+certificate."""
 import http.server
 import os
 import pathlib

@@ -25,12 +25,12 @@ ps::diagnosis verdict_on(const played_loop& loop) {
   return ps::diagnose(none, all, loop.cores);
 }
 
-/// Returns the gain of changing the options of a simulated loop.
+/// Returns the gain from changing the options of a simulated loop.
 double played_gain(const played_loop& before, const played_loop& after) {
   return before.play().time / after.play().time - 1;
 }
 
-/// Returns true if the diagnosed gain predicts the time of the loop within a tenth.
+/// Returns true if the diagnosed gain predicts the time of the loop to within a tenth.
 bool is_near(double gain, double played) { return std::abs((1 + gain) / (1 + played) - 1) <= 0.1; }
 
 }  // namespace
@@ -96,8 +96,8 @@ TEST_CASE("for reads that wait the diagnosis suggests lookahead if the source su
   CHECK(plain.wanted_read_ahead == 0);
   CHECK_THAT(plain.remedy, !Catch::Matchers::Contains(".lookahead_bytes"));
   constexpr std::uint64_t max = static_cast<std::uint64_t>(-1);
-  // The loader has no hints: the wanted amount is the capacity of the source, at most 64 MiB at
-  // first.
+  // The loader sends no hints. The suggested amount is the capacity of the source, but initially at
+  // most 64 MiB.
   const auto untold = said_of({.source_bytes = 1000});
   CHECK(untold.wanted_read_ahead == 1000);
   CHECK(untold.remedy ==
@@ -159,7 +159,7 @@ TEST_CASE("with workers = automatic the diagnosis names max_workers instead of w
   const auto capped = ps::diagnose(none, loop, 16);
   REQUIRE(capped.wanted_workers == 10);
   CHECK_THAT(capped.remedy, Catch::Matchers::StartsWith(".tuning.max_workers = 10: expected +"));
-  // Two of sixteen workers are active: the loop has not reached its limit.
+  // Two of sixteen workers are active, so the loop has not reached its limit.
   loop.loader->workers = 16;
   loop.loader->wait_while_inactive = {14, 14 * loop.loader->age};
   CHECK_THAT(
@@ -198,7 +198,7 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
     CHECK(said.limit == bottleneck::processors);
     CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("reading takes 1.8 of 2 cores"));
   }
-  // Other programs use one of two cores.
+  // Other programs use one of the two cores.
   const auto all =
       played_loop{.load = 10, .copy = 0.1, .body = 1, .workers = 4, .cores = 1}.play().stats;
   ps::transfer_stats none = all - all;
@@ -209,7 +209,7 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
              Catch::Matchers::EndsWith("4.0 of 4 workers are busy, 23 % of that computing and 77 % "
                                        "waiting for a core, on 2 cores, of which other threads use "
                                        "1.0"));
-  // Workers mostly wait for the disk, and a little for other programs.
+  // Workers mostly wait for the disk, and briefly for other programs.
   played_loop waits{
       .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
   waits.tells_queues = false;
@@ -222,8 +222,8 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
 
 TEST_CASE("the diagnosis names other threads that keep the loop's thread off the cores",
           "[report]") {
-  // As measured next to a busy process on two cores: the kernel leaves the loop and its worker one
-  // core between them, so the body takes twice its time and the worker waits for slots.
+  // Measured next to a busy process on two cores. The loop and its worker share one core, so the
+  // body takes twice as long and the worker waits for slots.
   auto all =
       played_loop{.load = 0.3, .copy = 0.001, .body = 0.6, .workers = 1, .cores = 2}.play().stats;
   ps::transfer_stats none = all - all;
@@ -244,7 +244,7 @@ TEST_CASE("the diagnosis names other threads that keep the loop's thread off the
   // Without other programs, the loop's own threads use all cores.
   all.step.run_queue = all.step.busy / 5;
   CHECK(ps::diagnose(none, all, 1).limit != bottleneck::processors);
-  // A loop without workers reads on its own thread, and waits for a core while it reads.
+  // A loop without workers reads on its own thread and waits for a core during reads.
   ps::loader_stats alone;
   alone.step.batches = 1000;
   alone.step.busy = std::chrono::milliseconds{100};
@@ -275,7 +275,7 @@ TEST_CASE("if workers use nearly all cores, a waiting body is not blamed", "[rep
 }
 
 TEST_CASE("if no part is much slower than the others, none is blamed", "[report]") {
-  // The worker is always busy, a second worker would gain nothing, and most cores are idle.
+  // The worker is always busy, but a second worker would gain nothing, and most cores are idle.
   auto all = played_loop{.load = 1, .copy = 1, .body = 1}.play().stats;
   all.wait_for_batch.time = all.step.busy / 10;
   all.loader->read.busy = all.step.busy + all.wait_for_batch.time;
@@ -298,12 +298,12 @@ TEST_CASE("for a loop that reads itself the diagnosis suggests workers if they w
     all.read.busy = std::chrono::nanoseconds{static_cast<std::int64_t>(1e9 * reading)};
     return ps::diagnose(ps::loader_stats{}, all, 8);
   };
-  // 1 ms per batch: more workers help until the hand-off of a batch takes as long as reading it.
+  // At 1 ms per batch, more workers help until handing over a batch takes as long as reading it.
   const auto slow = of(1.0);
   CHECK(slow.limit == bottleneck::workers);
   CHECK(slow.wanted_workers == 8);
   CHECK(slow.gain > 6);
-  // 5 us per batch, as for bytes in memory: a worker would only add its hand-off.
+  // At 5 us per batch, as for bytes in memory, a worker would only add the handover.
   const auto fast = of(0.005);
   CHECK(fast.limit == bottleneck::processors);
   CHECK(fast.gain == 0);
@@ -321,8 +321,8 @@ TEST_CASE("throttling of the container is reported first", "[report]") {
 }
 
 TEST_CASE("slow samples are distinguished from too few workers", "[report]") {
-  // A batch takes 8 workers 0.125 units, and one batch in 20 has a sample of 30 units, which is
-  // longer than the prefetched batches last.
+  // A batch takes 8 workers 0.125 units. One batch in 20 has a sample of 30 units, longer than the
+  // prefetched batches last.
   const played_loop loop{
       .load = 1, .copy = 0.1, .body = 1, .workers = 8, .slow_every = 20, .slow = 30};
   const auto said = verdict_on(loop);
@@ -404,8 +404,8 @@ TEST_CASE("leases that are held too long are reported", "[report]") {
 
 TEST_CASE("a device that delays copies is not reported as a slow loader", "[report]") {
   auto all = played_loop{.load = 1, .copy = 0.1, .body = 0.1, .workers = 4}.play().stats;
-  // On a GPU the body only enqueues the step: the host waits for batches because slots are returned
-  // late.
+  // On a GPU the body only queues the step, so the host waits for batches because slots are
+  // returned late.
   all.wait_for_batch.time = 20 * all.step.busy;
   all.loader->wait_for_copy.time = 10 * all.loader->wait_for_demand.time + all.wait_for_batch.time;
   ps::transfer_stats none = all - all;
@@ -441,7 +441,7 @@ TEST_CASE(
     auto all = loop.play().stats;
     ps::transfer_stats none = all - all;
     none.age = {};
-    none.replay = all.replay = {10, 10 * floor};  // before the measured window
+    none.replay = all.replay = {10, 10 * floor};  // a replay before the measured window
     return ps::diagnose(none, all, loop.cores);
   };
   using std::chrono::microseconds;
@@ -518,8 +518,8 @@ TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   none.results.emplace();
   ps::transfer_stats all;
   all.age = std::chrono::seconds{1};
-  all.step = {1000, 1000, 1000, std::chrono::seconds{1}};       // 600 ms of that are in `take`
-  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);  // `results` has no values yet
+  all.step = {1000, 1000, 1000, std::chrono::seconds{1}};       // includes 600 ms in `acquire`
+  CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);  // `results` has no statistics yet
 
   all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{950}};
   auto said = ps::diagnose(none, all, 4);
@@ -539,7 +539,7 @@ TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   CHECK(said.limit == bottleneck::results);
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Copy fewer bytes back"));
 
-  // There are enough consumers, because they wait for the copies.
+  // The number of consumers is sufficient, because they wait for the copies.
   all.results = {.workers = 4, .waited = milliseconds{300}, .consuming = milliseconds{2400}};
   said = ps::diagnose(none, all, 4);
   CHECK(said.limit == bottleneck::results);
@@ -547,7 +547,7 @@ TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   CHECK_THAT(said.remedy, Catch::Matchers::StartsWith("Copy fewer bytes back"));
   all.results = {.workers = 1, .waited = milliseconds{600}, .consuming = milliseconds{100}};
 
-  // The longer wait is reported: here the loop waits for batches.
+  // The longer wait is reported, which is the wait for batches here.
   all.wait_for_batch = {1000, std::chrono::seconds{2}};
   said = ps::diagnose(none, all, 4);
   CHECK(said.limit != bottleneck::results);

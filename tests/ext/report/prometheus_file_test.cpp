@@ -31,7 +31,7 @@ ps::loader_stats some_stats(std::uint64_t loader) {
   return stats;
 }
 
-/// Returns the error of writing.
+/// Returns the exception that writing to `path` throws.
 ps::report_error error_of_writing(const std::string& path) {
   return test::error_of<ps::report_error>([&] { ps::write_prometheus(some_stats(2), path); });
 }
@@ -50,8 +50,8 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   CHECK(test::files_in(folder) == 1);
   struct ::stat as {};
   REQUIRE(::stat(path.c_str(), &as) == 0);
-  // The permissions are those of a file that a program creates here, so that a collector, which is
-  // another user, may read it.
+  // The file has the usual permissions of new files, so that a collector that runs as another user
+  // can read it.
   struct ::stat usual {};
   std::ofstream{folder.path("usual")} << "usual";
   REQUIRE(::stat(folder.path("usual").c_str(), &usual) == 0);
@@ -59,7 +59,7 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
   REQUIRE(::chmod(path.c_str(), 0640) == 0);
   ps::write_prometheus(feed, path);
   REQUIRE(::stat(path.c_str(), &as) == 0);
-  CHECK((as.st_mode & 0777U) == 0640U);  // the chosen permissions stay
+  CHECK((as.st_mode & 0777U) == 0640U);  // permissions of an existing file do not change
 }
 
 TEST_CASE(
@@ -77,7 +77,7 @@ TEST_CASE(
   const std::string a_folder = folder.path("folder");
   fs::create_directories(a_folder + "/in_it");
   CHECK(error_of_writing(a_folder).number() == EISDIR);
-  CHECK(test::files_in(folder) == 1);  // no other file is left
+  CHECK(test::files_in(folder) == 1);  // no temporary file remains
 
   const std::string path = folder.path("train.prom");
   ps::write_prometheus(some_stats(1), path);
@@ -88,13 +88,13 @@ TEST_CASE(
   CHECK(full.number() == EFBIG);
   CHECK(test::has(full.what(), "written: File too large"));
   CHECK(test::content_of(path) == to_prometheus(some_stats(1)));
-  CHECK(test::files_in(folder) == 2);  // the folder and the old file
+  CHECK(test::files_in(folder) == 2);  // only the folder and the old file
 }
 
 TEST_CASE("the leftover file of a process with the same id is replaced", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
-  // The next names that would be used, and some that other tests of this program have used.
+  // Includes the next temporary names, and names that other tests of this program have used.
   constexpr int left = 900;
   for (int number = 0; number < left; ++number) {
     std::ofstream{path + ".part-" + std::to_string(::getpid()) + '-' + std::to_string(number)}
@@ -112,8 +112,8 @@ TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes",
   const std::string odd = to_prometheus(some_stats(1));
   const std::string even = to_prometheus(some_stats(2));
   ps::write_prometheus(some_stats(1), path);
-  std::atomic<int> writing{2};  // relaxed ordering would suffice, because only its final value
-                                // matters
+  // Relaxed ordering would suffice, because only the final value matters.
+  std::atomic<int> writing{2};
   std::atomic<int> failed{0};
   const auto write = [&](std::uint64_t which) {
     for (int turn = 0; turn < 100; ++turn) {

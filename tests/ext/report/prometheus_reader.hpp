@@ -13,9 +13,9 @@
 
 namespace test {
 
-/// A strict reader of Prometheus' text format. Every family has HELP and TYPE once, and samples
-/// before the next family. Names, labels and values must be legal, values finite, and every series
-/// unique.
+/// A strict reader of the Prometheus text format. Each family must have one HELP and one TYPE line,
+/// followed by all its samples. Names, labels and values must be legal, values must be finite, and
+/// series must be unique.
 class prometheus_reader {
  public:
   explicit prometheus_reader(const std::string& text) {
@@ -34,7 +34,7 @@ class prometheus_reader {
     end();
   }
 
-  /// Returns the value of a series as text, or "(nothing)" if it is missing.
+  /// Returns the value of a series as text, or "(nothing)" if the series is missing.
   [[nodiscard]] std::string operator[](const std::string& series) const {
     const auto found = values_.find(series);
     return found == values_.end() ? "(nothing)" : found->second;
@@ -45,7 +45,8 @@ class prometheus_reader {
  private:
   void begin(const std::string& line) {
     end();
-    static const std::regex form{"# HELP ([a-z_]+) ([ -~]+)"};  // without escaped backslashes
+    // Does not support escaped backslashes.
+    static const std::regex form{"# HELP ([a-z_]+) ([ -~]+)"};
     std::smatch parts;
     REQUIRE(std::regex_match(line, parts, form));
     REQUIRE(line.find('\\') == std::string::npos);

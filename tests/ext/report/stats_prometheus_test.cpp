@@ -97,7 +97,7 @@ TEST_CASE("every metric is exported to Prometheus in seconds and bytes",
   CHECK(of("ahead_late_total") == "55");
   CHECK(of("ahead_failures_total") == "56");
   CHECK(of("ahead_source_bytes") == "57");
-  CHECK(read.size() == 46);  // no other series
+  CHECK(read.size() == 46);  // no further series
 }
 
 TEST_CASE("the metrics of a transfer name its loader and are followed by the loader's metrics",
@@ -158,7 +158,7 @@ TEST_CASE("several loaders share a page, each family of which begins once", "[re
   valid.transfer = 7;
   valid.loader = ps::loader_stats{};
   valid.loader->loader = 2;
-  ps::transfer_stats again = valid;  // another transfer of the same loader
+  ps::transfer_stats again = valid;  // a second transfer with the same loader
   again.transfer = 8;
   ps::prometheus_page page;
   page.add(train, "train").add(valid, "a \"b\", c\\d\ne").add(again).add(train);
@@ -191,7 +191,7 @@ TEST_CASE("the metrics of a running loop, and the largest values, are valid", "[
   max.loader = std::numeric_limits<std::uint64_t>::max();
   max.read.samples = max.loader;
   max.age = std::chrono::nanoseconds::max();
-  max.processor = -1ns;  // impossible for a clock
+  max.processor = -1ns;  // a value that a clock cannot produce
   const std::string label = "{loader=\"18446744073709551615\"}";
   const prometheus_reader large{to_prometheus(max)};
   CHECK(large["penstock_loader_read_samples_total" + label] == "18446744073709551615");

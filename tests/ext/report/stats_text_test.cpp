@@ -18,7 +18,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A strict JSON reader. Stores numbers and strings by their paths, such as "read.slowest.0.index".
+/// A strict JSON reader. Stores numbers and strings by path, such as "read.slowest.0.index".
 class json_reader {
  public:
   explicit json_reader(std::string_view text) : text_(text) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests traces as files. A reader that shares no code with the library parses one object per line
-// and must find what was recorded. A full disk leaves no file.
+// Tests trace files. An independent reader parses one object per line and must find the recorded
+// events. A full disk must leave no file behind.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -37,13 +37,13 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A slice in a file, with times in nanoseconds.
+/// A slice in a trace file, with times in nanoseconds.
 struct slice {
   std::string track;
   std::string stage;
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
-  std::map<std::string, std::uint64_t> notes;  // epoch, batch, samples
+  std::map<std::string, std::uint64_t> notes;  // the values of epoch, batch and samples
   std::uint64_t flow = 0;
 
   [[nodiscard]] auto all() const { return std::tie(track, stage, begin, end, notes); }
@@ -51,8 +51,8 @@ struct slice {
   friend bool operator==(const slice& a, const slice& b) { return a.all() == b.all(); }
 };
 
-/// A reader of the trace of a process with one object per line. trace_schema.py checks that the
-/// whole file is JSON.
+/// Reads the trace file of a process, which has one object per line. trace_schema.py checks that
+/// the whole file is valid JSON.
 class trace_reader {
  public:
   explicit trace_reader(const std::string& text) {
@@ -124,7 +124,7 @@ std::vector<slice> slices_of(const ps::trace_snapshot& trace) {
   return all;
 }
 
-/// Returns the trace of two epochs with all kinds of stages except waits for leases.
+/// Returns the trace of two epochs, with all kinds of stages except waits for leases.
 ps::trace_snapshot recorded() {
   ps::trace_recorder recorder;
   ps::loader loader{numbered{103},
@@ -151,7 +151,7 @@ ps::trace_snapshot played() {
   return trace;
 }
 
-/// Returns the path and the number of the error that writing throws.
+/// Returns the path and the error number of the exception that `write` throws.
 template <class Write>
 std::pair<std::string, int> failure_of(Write write) {
   const auto error = test::error_of<ps::report_error>(write);
@@ -194,7 +194,8 @@ TEST_CASE("the slices of a batch have a unique flow", "[report]") {
 TEST_CASE("slices within each other are written as they nest", "[report]") {
   const test::temp_dir folder;
   auto trace = played();
-  // A stage that ends after its enclosing stage, as after a clock step, is cut to that stage's end.
+  // After a clock step, a stage may end after its enclosing stage. The stage is then cut at the end
+  // of the enclosing stage.
   trace.tracks[0].events.push_back({ps::trace_stage::step, 1400ns, 1600ns, {{1, 2}}, 10});
   write_chrome_trace(trace, folder.path("trace.json"));
   const trace_reader read{test::content_of(folder.path("trace.json"))};
@@ -303,7 +304,7 @@ TEST_CASE("a full disk leaves the old file and no temporary file", "[report][fau
   CHECK(test::content_of(path) == before);
   CHECK(test::files_in(folder) == 1);
 
-  write_chrome_trace(trace, path);  // now there is space, so the old file is replaced
+  write_chrome_trace(trace, path);  // space is available again, so the old file is replaced
   CHECK(test::content_of(path).size() > before.size());
   CHECK(test::files_in(folder) == 1);
 }
@@ -332,10 +333,10 @@ TEST_CASE("writing through a link keeps the link", "[report]") {
   CHECK(test::content_of(folder.path("target")).size() > 100);
 }
 
-// Writes files for trace_schema.py, which reads them with other parsers.
+// Writes files that trace_schema.py reads with other parsers.
 TEST_CASE("traces are written to PENSTOCK_TRACES", "[.][traces]") {
   const char* const folder = std::getenv("PENSTOCK_TRACES");
-  if (folder == nullptr) {  // a build that excludes tests by a tag also lists the hidden tests
+  if (folder == nullptr) {  // a build that selects tests by tag also runs hidden tests
     WARN("not run: PENSTOCK_TRACES names no folder");
     return;
   }

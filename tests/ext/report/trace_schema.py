@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Reads a trace by Python's own JSON: trace_schema.py PROGRAM FOLDER has the report tests write it
-to FOLDER."""
+"""Reads a trace with Python's JSON parser: trace_schema.py PROGRAM FOLDER. The report tests write
+the trace to FOLDER."""
 import json
 import os
 import pathlib
@@ -16,7 +16,7 @@ def require(holds, what):
 
 
 def slices_of_chrome(path):
-    """The slices of a file for Chrome, as (track, stage, epoch, batch, samples)."""
+    """Returns the slices of a Chrome trace as (track, stage, epoch, batch, samples)."""
     trace = json.loads(path.read_text())
     names = {}
     slices = []

@@ -28,7 +28,8 @@ bool holds_all_once(indices order) {
   return true;
 }
 
-/// Returns the blocks of an order in sequence, or an empty list if samples of two blocks are mixed.
+/// Returns the sequence of blocks in an order, or an empty list if samples of different blocks are
+/// mixed.
 indices blocks_of(const indices& order, std::uint64_t block) {
   indices blocks;
   for (const std::uint64_t index : order) {
@@ -96,7 +97,7 @@ TEST_CASE("every block-shuffled order comes equally often",
           "[samplers][statistics][promise:exact-4]") {
   struct check {
     std::uint64_t n, block;
-    std::size_t orders;  // orders of the blocks, times orders within each block
+    std::size_t orders;  // orders of the blocks times orders within each block
   };
   const auto [n, block, orders] =
       GENERATE(check{4, 2, 2 * 2 * 2}, check{5, 2, 6 * 2 * 2}, check{6, 2, 6 * 8},
@@ -130,8 +131,8 @@ TEST_CASE("a sample comes to every place as often as in a fair draw of blocks",
     for (std::size_t k = 0; k < side; ++k) ++counts[k * side + static_cast<std::size_t>(order[k])];
   }
 
-  // Computed by hand: the short block comes before, at or after each full block, with equal
-  // probability.
+  // The expected probabilities: the short block comes before, at or after each full block with
+  // equal probability.
   const std::uint64_t full = n / block;
   const std::uint64_t rest = n % block;
   std::vector<double> expected(side * side);
@@ -163,7 +164,7 @@ TEST_CASE("two blocks, and two samples inside one, come in every pair of places"
   const std::uint64_t block = 8;
   std::vector<double> blocks(10 * 10);
   std::vector<double> inside(block * block);
-  // The samples at the same place in two blocks: each block has its own shuffle.
+  // The samples at the same position in two blocks. Each block has its own shuffle.
   std::vector<double> across(block * block);
   std::vector<double> unequal(10 * 10, 1.0);
   std::vector<double> unequal_inside(block * block, 1.0);

@@ -24,8 +24,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Returns long-tailed lengths starting at 1: most are short, a few are several hundred times as
-/// long.
+/// Returns long-tailed lengths of at least 1. Most lengths are short, and a few are several hundred
+/// times as long.
 std::vector<std::uint32_t> long_tailed(std::size_t n) {
   std::vector<std::uint32_t> lengths(n);
   std::uint64_t state = 12345;
@@ -37,7 +37,7 @@ std::vector<std::uint32_t> long_tailed(std::size_t n) {
   return lengths;
 }
 
-/// Returns the share of values that a model computes in vain if it pads each batch to its longest
+/// Returns the share of padding that a model computes if each batch is padded to its longest
 /// sample.
 double padded_share(const indices& order, const std::vector<std::uint32_t>& lengths,
                     std::size_t batch_size) {
@@ -80,7 +80,8 @@ TEST_CASE("bucketed reads each length once while four windows are in flight", "[
   const ps::bucketed order{length, {.seed = 1, .batch_size = 4, .window = 25}};
   const auto all = order.order(windows * window, 0);
   std::array<std::uint64_t, 4> batch{};
-  // Workers differ in speed, so each turn uses the newest window and the three windows before it.
+  // Workers differ in speed, so each iteration uses the newest window and the three windows before
+  // it.
   for (std::uint64_t newest = 0; newest < windows; ++newest) {
     for (std::uint64_t turn = 0; turn < 3; ++turn) {
       for (std::uint64_t which = newest < 3 ? 0 : newest - 3; which <= newest; ++which) {
@@ -127,7 +128,7 @@ TEST_CASE("a bucketed order is the same for any access pattern", "[samplers][pro
     const auto both = make();
     const auto large = make();
     const auto little = make();
-    // The two orders of `both` have a window each. Neither may use the window of the other.
+    // Each of the two orders in `both` has a window. Neither order may use the window of the other.
     for (int turn = 0; turn < 2; ++turn) {
       CHECK(epoch_of(both, 5003, 0) == epoch_of(large, 5003, 0));
       CHECK(epoch_of(both, 4000, 0) == epoch_of(little, 4000, 0));
@@ -145,7 +146,7 @@ TEST_CASE("bucketed orders differ between epochs and seeds", "[samplers][promise
   const auto batch_of = [](const indices& order) {
     return std::set<std::uint64_t>(order.begin(), order.begin() + 16);
   };
-  // The batches differ too, not only their order.
+  // The contents of the batches differ too, not just their order.
   CHECK(batch_of(epoch_of(one, 1000, 1)) != batch_of(first));
 }
 
@@ -173,7 +174,7 @@ TEST_CASE("a bucketed epoch neither begins nor ends with short samples",
   for (std::size_t batch = 1; batch < 64; ++batch) {
     rises += lengths[all[batch * 256]] > lengths[all[batch * 256 - 256]] ? 1U : 0U;
   }
-  CHECK(rises > 15);  // of 63; in sorted batches all or none rise
+  CHECK(rises > 15);  // out of 63; if batches were sorted, all or none would rise
   CHECK(rises < 48);
 }
 
@@ -187,7 +188,7 @@ TEST_CASE("the last partial batch has typical lengths", "[samplers][promise:exac
     for (std::size_t i = 1000; i < 1007; ++i) sum += lengths[all[i]];
   }
   const double mean = static_cast<double>(sum) / (200 * 7);
-  CHECK(mean > 504 - 50);  // more than six standard deviations of 7.8
+  CHECK(mean > 504 - 50);  // more than six standard deviations of 7.8 below the mean
   CHECK(mean < 504 + 50);
 }
 

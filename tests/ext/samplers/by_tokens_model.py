@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 # promise: exact-22
-"""Compares the batches of `by_tokens` with those of a slow model, which follows its documentation
-with lists and scans: by_tokens_model.py PROGRAM FOLDER [CASES [SEED]]. Checks besides that no
-sample is lost or repeated over restarts in other worlds, nor comes again without need."""
+"""Compares the batches of `by_tokens` with a slow model: by_tokens_model.py PROGRAM FOLDER [CASES
+[SEED]].
+
+The model follows the documentation with lists and scans. The script also checks that restarts in
+other worlds lose no sample, repeat no sample, and repeat samples within an epoch only if necessary.
+"""
 import collections
 import os
 import pathlib
@@ -26,7 +29,7 @@ def philox(counter, key):
 
 
 def draws(seed, epoch):
-    """64 random bits a time, of the stream 0 of (seed, epoch)."""
+    """Yields random 64-bit words from stream 0 of (seed, epoch)."""
     s = philox([epoch & WORD, epoch >> 32, STAGE, 0], [seed & WORD, seed >> 32])
     words, block = [], 0
     while True:
@@ -37,7 +40,7 @@ def draws(seed, epoch):
 
 
 class Family:
-    """Keyed bijections."""
+    """A family of keyed bijections."""
 
     def __init__(self, seed, epoch):
         draw = draws(seed, epoch)
@@ -66,7 +69,7 @@ class Family:
 
 
 def longest_like(length):
-    """The greatest length of a sample's class."""
+    """Returns the largest length in the class of a length."""
     drop = max(0, length.bit_length() - 9)
     return ((length >> drop) + 1 << drop) - 1
 
@@ -123,7 +126,7 @@ class Model:
         self.places = n // self.windows
         bound_at = [min(longest_like(lengths[i]), max(lengths)) for i in self.ranked]
         mixed = min(64, sum(lengths) // 64 // max(1, max(lengths)))
-        self.strata = []  # pairs of first place and number of places
+        self.strata = []  # pairs of the first position and the number of positions
         bounds, before = [], None
         for place in range(self.places):
             own = bound_at[place * self.windows]
@@ -142,7 +145,7 @@ class Model:
         self.row = max([1] + [len(b) for b in self.batches])
 
     def epoch(self, epoch):
-        """The batches of an epoch."""
+        """Returns the batches of an epoch."""
         shuffle, o, n = Family(self.o.seed, epoch), self.o, len(self.ranked)
         all_batches = []
         for window in range(self.windows):
@@ -159,7 +162,7 @@ class Model:
                         rank = first * self.windows + shuffle(
                             3 * which, count * self.windows,
                             (place - first) * self.windows + window)
-                        batch += self.ranked[rank:rank + 1]  # the last place may be empty
+                        batch += self.ranked[rank:rank + 1]  # the last position may be empty
                     if not batch:
                         batch = [self.ranked[n - 1 - len(all_batches) % self.windows]]
                     all_batches.append(batch)
@@ -179,7 +182,8 @@ def drawn_case(draw):
 
 
 def check_restarts(draw, batches, step, samples):
-    """Ends a run again and again and goes on in another world: each batch is read once."""
+    """Checks that a run which repeatedly stops and continues in another world reads each batch
+    once."""
     worlds = [w for w in range(1, step + 1) if step % w == 0]
     position, read = 0, collections.Counter()
     while position < len(batches):
@@ -219,7 +223,8 @@ def main():
             costs = [max(1, lengths[i]) for i in batch]
             cost = len(batch) * max(costs) if options.padded else sum(costs)
             assert cost <= options.max_tokens, f"{batch} costs {cost}: {what}"
-        rest = len(lengths) - model.places * model.windows  # number of windows with one more sample
+        rest = len(lengths) - model.places * model.windows  # number of windows that have an extra
+                                                            # sample
         needed = len(model.batches) - model.places
         assert sum(map(len, got)) - len(lengths) == (
             rest * max(0, needed - 1) + (model.windows - rest) * max(0, needed)), \

@@ -37,7 +37,7 @@ lengths_of_samples long_tailed(std::size_t n, std::uint32_t longest) {
   return lengths;
 }
 
-/// Returns the batches of an epoch by their extents.
+/// Returns the batches of an epoch, split according to the sampler's batch sizes.
 template <ps::sampler Sampler>
 std::vector<indices> batches_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {
   const auto order = sampler.order(n, epoch);
@@ -49,7 +49,7 @@ std::vector<indices> batches_of(const Sampler& sampler, std::uint64_t n, std::ui
   return all;
 }
 
-/// Returns how often each sample occurs.
+/// Returns the number of occurrences of each sample.
 std::vector<std::size_t> counts_of(const std::vector<indices>& batches, std::size_t n) {
   std::vector<std::size_t> counts(n);
   for (const auto& batch : batches) {
@@ -68,8 +68,8 @@ std::uint64_t cost_of(const indices& batch, const lengths_of_samples& lengths, b
   return padded ? longest * batch.size() : sum;
 }
 
-/// Returns the ratio of two sums over all steps of `step` batches: the cost of the slowest batch,
-/// and the mean cost of a batch.
+/// Returns the sum of the slowest batch costs divided by the sum of the mean batch costs, over all
+/// steps of `step` batches.
 double imbalance(const std::vector<indices>& batches, const lengths_of_samples& lengths,
                  bool padded, std::size_t step) {
   double slowest = 0;
@@ -179,7 +179,7 @@ TEST_CASE("a sample is repeated only in a window with fewer samples than batches
   };
   CHECK(of_ones(5, 3, 1) == 0);  // a window of two samples in two batches
   CHECK(of_ones(9, 5, 4) == 0);  // a window of four samples in four batches
-  // The windows have 26, 25, 25 and 25 samples. Each sample fills a batch, and each window needs 26
+  // The windows have 26, 25, 25 and 25 samples. Each sample fills a batch and each window needs 26
   // batches, so three samples are repeated.
   CHECK(repeated(lengths_of_samples(101, 600),
                  {.max_tokens = 1000, .window = 30, .padded = padded}) == 3);
@@ -263,8 +263,8 @@ TEST_CASE("epochs and seeds give different batches by tokens in equal number",
 
 TEST_CASE("any two samples of like length meet in a batch as often as others",
           "[samplers][statistics]") {
-  // Both windows hold samples of the same length. Each sample meets every other sample equally
-  // often.
+  // All samples in both windows have the same length. Each sample must meet every other sample
+  // equally often.
   constexpr std::size_t n = 48;
   const lengths_of_samples lengths(n, 10);
   const ps::by_tokens order{lengths, {.seed = 5, .max_tokens = 40, .window = 24}};
@@ -280,13 +280,13 @@ TEST_CASE("any two samples of like length meet in a batch as often as others",
     }
   }
   met.erase(met.begin() + 7);
-  double sum = 0;  // chi-square with 46 degrees of freedom: exceeds 90 once in ten thousand
+  double sum = 0;  // a chi-square with 46 degrees of freedom exceeds 90 once in ten thousand times
   for (const double count : met) {
     const double expected = 3.0 * epochs / 47;
     sum += (count - expected) * (count - expected) / expected;
   }
   CHECK(sum < 95);
-  sum = 0;  // 11 degrees of freedom
+  sum = 0;  // a chi-square with 11 degrees of freedom
   for (const double count : batch_of_7) {
     const double expected = double{epochs} / 12;
     sum += (count - expected) * (count - expected) / expected;
@@ -375,7 +375,7 @@ TEST_CASE("classes of lengths are exact below 512 and within 1/256 above", "[sam
   CHECK(ps::detail::longest_of_class(ps::detail::length_class(0xffffffffU)) == 0xffffffffU);
 }
 
-// by_tokens_model.py runs this test.
+// by_tokens_model.py runs this hidden test.
 TEST_CASE("batches by tokens are written for a comparison with a model", "[.][by_tokens_cases]") {
   const char* const folder = std::getenv("PENSTOCK_BY_TOKENS_CASES");
   REQUIRE(folder != nullptr);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSL-1.0
 # promise: exact-23: Turns lay_out
 # promise: exact-24: continued
-"""Compares `mixture` with a model that goes from sample to sample, on random schedules.
+"""Compares `mixture` with a model that simulates each sample, on random schedules.
 
   mixture_model.py PROGRAM [COUNT]     PROGRAM: mixture_positions
 """
@@ -18,7 +18,7 @@ class Refused(Exception):
 
 
 class Turns:
-    """Who is next: the part that lacks most, from the last change of weights on."""
+    """Selects the next part: the part that is furthest behind since the last change of weights."""
 
     def __init__(self, weights):
         self.weights, self.sum, self.place = weights, sum(weights), 0
@@ -40,7 +40,7 @@ def weights_at(case, place):
 
 
 def one_epoch(case, epoch, most=None):
-    """The parts of an epoch's samples, for END and DROP_OUT."""
+    """Returns the part of each sample in an epoch, for END and DROP_OUT."""
     left = list(case["sizes"])
     changes = {at[1] * case["batch"]: w for at, w in case["schedule"] if at[0] == epoch and at[1]}
     weights = weights_at(case, (epoch, 0))
@@ -66,7 +66,7 @@ def one_epoch(case, epoch, most=None):
 
 
 def lay_out(case, epochs):
-    """Size of an epoch, and the (part, epoch of the part, place in it) of each sample."""
+    """Returns the epoch size and the (part, epoch of the part, position) of each sample."""
     total, batch = sum(case["sizes"]), case["batch"]
     if case["mode"] == REPEAT:
         size = total
@@ -90,7 +90,7 @@ def lay_out(case, epochs):
     last = max(e for (e, _), _ in case["schedule"]) + 2
     each = [one_epoch(case, e) for e in range(max(last, epochs))]
     size = min(map(len, each))
-    if case["continued"]:  # equal up to its place: as long if an epoch has ended, or long enough
+    if case["continued"]:  # equal up to its position: as long if an epoch has ended, or long enough
         (epoch, step), _ = case["schedule"][-1]
         old = {**case, "schedule": case["schedule"][:-1], "continued": False}
         before, at = lay_out(old, 0)[0], step * case["batch"]
@@ -123,7 +123,7 @@ def random_case(rng):
     for _ in range(rng.choice([0, 0, 1, 2, 4])):
         places.add((rng.randint(0, 2), rng.randint(0, 30) if batch else 0))
     schedule = [(at, weights()) for at in sorted(places)]
-    # A mixture that is refused cannot be continued.
+    # A mixture that is rejected cannot be continued.
     continued = len(places) > 1 and (mode != DROP_OUT or all(all(w) for _, w in schedule))
     return {
         "seed": rng.getrandbits(64), "mode": mode, "batch": batch, "epoch_steps": epoch_steps,
@@ -145,7 +145,8 @@ def line_of(case):
 
 
 def is_ascending(case):
-    """Whether the places are, once a step is within its epoch: else the program refuses them."""
+    """Returns whether the schedule is ascending once steps are normalized. The program rejects all
+    other schedules."""
     if case["mode"] == END or not case["batch"]:
         return True
     total = sum(case["sizes"])

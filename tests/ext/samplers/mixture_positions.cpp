@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Prints the positions of `mixture` for the schedules on its input, which mixture_model.py
-// compares. A line is: seed mode batch_size epoch_steps, parts and their sizes, entries (epoch,
-// step, weights) and whether `continued` makes the last entry, epochs to print, places to query
+// Prints the positions of `mixture` for the schedules on stdin, for mixture_model.py to compare. A
+// line consists of: seed mode batch_size epoch_steps, parts and their sizes, entries (epoch, step,
+// weights), a flag to add the last entry with `continued`, epochs to print, and positions to query
 // (epoch, step).
 #include <penstock_ext/samplers/mixture.hpp>
 

@@ -47,7 +47,7 @@ ps::mixture mixed(ps::mixture_options options, sizes of_parts) {
   return ps::mixture::of_sizes(std::move(options), std::move(of_parts));
 }
 
-/// Returns how many of `indices` lie in each part.
+/// Returns the number of `indices` in each part.
 sizes counts_of(std::span<const std::uint64_t> indices, const sizes& of_parts) {
   sizes counts(of_parts.size());
   for (std::uint64_t index : indices) {
@@ -153,7 +153,7 @@ TEST_CASE("positions and counts are right near 2^63", "[samplers]") {
   const std::uint64_t n = 2 * large + 3;
   const std::uint64_t size = mixture.size(n);
   CHECK(size == 2 * large);
-  const std::uint64_t before = large / 1024 * 1024;  // before the change in epoch 1
+  const std::uint64_t before = large / 1024 * 1024;  // just before the change in epoch 1
   std::array<std::uint64_t, 6> some{};
   mixture.order(n, 1).fill(before, some);
   CHECK(counts_of(some, of_parts) == sizes{2, 2, 2});
@@ -161,7 +161,7 @@ TEST_CASE("positions and counts are right near 2^63", "[samplers]") {
   CHECK(progress[0].samples + progress[1].samples + progress[2].samples == 3 * large);
   CHECK(progress[1].samples == progress[2].samples + (3 * large % 5 == 2 ? 1 : 0));
   CHECK(progress[1].epoch == progress[1].samples / 3);
-  CHECK_THROWS_AS(mixture.order(n, 2), ps::option_error);  // beyond 2^63
+  CHECK_THROWS_AS(mixture.order(n, 2), ps::option_error);  // the position exceeds 2^63
   const auto until_end = [](const sizes& parts) {
     return mixed({.schedule = {{{}, {1, 3}}}, .on_exhausted = end}, parts)
         .size(std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}));
@@ -217,7 +217,7 @@ TEST_CASE("an unknown change of weights is refused, or accepted if allowed",
     ++batches;
   }
   CHECK(batches == 20);
-  // Nothing changes before the position. After it, each part continues where it was.
+  // Nothing changes before the position. After it, each part continues at its previous sample.
   const indices old_epoch = epoch_of(before, 80, 0);
   CHECK(std::equal(expected.begin(), expected.begin() + 24, old_epoch.begin()));
   CHECK(after.progress({0, 6}) == before.progress({0, 6}));
@@ -240,8 +240,8 @@ TEST_CASE("a continued mixture is unchanged before its position, or refused",
   };
   const ps::mixture before = at({{{}, {1, 1}}});
   REQUIRE(before.size(20) == 20);
-  // With these weights, a part runs out after 11 samples in epoch 1, so this and every later epoch
-  // end there.
+  // With these weights, a part is exhausted after 11 samples in epoch 1, so this epoch and all
+  // later epochs end there.
   const auto problem_of = [](const ps::mixture& of, ps::training_position from, weights by) {
     try {
       static_cast<void>(of.continued(from, std::move(by)));
@@ -261,13 +261,14 @@ TEST_CASE("a continued mixture is unchanged before its position, or refused",
     CHECK(after.size(20) == 11);
     CHECK(after.progress({0, step}) == before.progress({0, step}));
   }
-  // If the weights that shortened the epochs are removed, past epochs would be longer.
+  // Past epochs would become longer if the weights that shortened them were removed.
   const ps::mixture planned = at({{{}, {1, 1}}, {{.epoch = 2}, {9, 1}}});
   REQUIRE(planned.size(20) == 11);
   CHECK(problem_of(planned, {1, 0}, {1, 1}) ==
         "weights: with these weights an epoch has 20 samples instead of 11: step 0 of epoch 1 "
         "would become a different position of the training");
-  CHECK(problem_of(planned, {0, 12}, {1, 1}) != "none");  // the epoch of that place has ended
+  // The epoch at this position has already ended.
+  CHECK(problem_of(planned, {0, 12}, {1, 1}) != "none");
   CHECK(problem_of(planned, {1, 0}, {1, 9}) == "none");
   CHECK(planned.continued({0, 11}, {1, 1}).progress({0, 11}) == planned.progress({0, 11}));
 }
@@ -396,9 +397,9 @@ TEST_CASE("temperature weights are within one turn of their shares", "[samplers]
   CHECK(mixture_problem(sizes{0, 0}, 1, 10) == "amounts: expected one above 0");
 }
 
-// A training in another process. The process writes the samples of each step in a line, then
-// replaces the state by renaming. The parent kills it at any moment and restarts it with another
-// world.
+// A training run in another process. The child writes the samples of each step to a line and then
+// replaces the state file by renaming. The parent kills the child at random times and restarts it
+// with another world size.
 namespace {
 
 constexpr std::size_t global_batch = 12;
@@ -411,7 +412,7 @@ ps::mixture killed_mixture() {
                {500, 300, 77});
 }
 
-// Runs all ranks of the world in one process, rank after rank. Each step takes a byte from
+// Runs all ranks of a world in this process, one rank after the other. Each step reads a byte from
 // `allowed` and writes a byte to `told`.
 [[noreturn]] void train(const test::temp_dir& folder, int world, int allowed, int told) {
   const ps::mixture order = killed_mixture();
@@ -466,8 +467,8 @@ TEST_CASE("a training that is killed a hundred times reads the same samples",
     std::array<int, 2> told{};
     REQUIRE(::pipe(allowed.data()) == 0);
     REQUIRE(::pipe(told.data()) == 0);
-    // The child may do two more steps than the parent waits for. So a kill that comes late still
-    // interrupts it.
+    // The child may run two more steps than the parent waits for, so that a late kill still
+    // interrupts a step.
     int left = kills < 100 ? ps::uniform(gen, 0, 2) : 1000;
     const std::string steps(static_cast<std::size_t>(left) + 2, 'x');
     REQUIRE(::write(allowed[1], steps.data(), steps.size()) == static_cast<ssize_t>(steps.size()));
@@ -480,7 +481,7 @@ TEST_CASE("a training that is killed a hundred times reads the same samples",
     }
     ::close(allowed[0]);
     ::close(told[1]);
-    // Kills the child after at most two steps, wherever it is. After 100 kills the child may
+    // Kills the child after at most two steps, at a random point. After 100 kills the child may
     // finish, so that the test ends.
     char step = 0;
     for (; left > 0 && ::read(told[0], &step, 1) == 1; --left) {
@@ -499,7 +500,7 @@ TEST_CASE("a training that is killed a hundred times reads the same samples",
   std::map<std::pair<std::uint64_t, std::uint64_t>, indices> steps;
   std::ifstream log{folder.path("log")};
   for (std::string line; std::getline(log, line);) {
-    if (line.empty() || line.back() != '.') continue;  // killed while writing the line
+    if (line.empty() || line.back() != '.') continue;  // killed while it was writing the line
     std::istringstream in{line};
     std::pair<std::uint64_t, std::uint64_t> at;
     in >> at.first >> at.second;

@@ -41,9 +41,10 @@ floats ramp() {
 }
 
 constexpr ps::prioritized_options options{.seed = 4, .batch_size = 8, .lag = 6, .draws = 75};
-constexpr std::uint64_t steps = 10;  // steps per epoch: 75 draws fill 10 steps
+constexpr std::uint64_t steps = 10;  // steps per epoch, because 75 draws fill 10 steps
 
-/// The weights that a training sets after `samples` in step `step`: any function of the two.
+/// Returns the weights that a training run sets after `samples` in step `step`: an arbitrary
+/// function of both.
 floats losses_of(std::uint64_t step, std::span<const std::uint64_t> samples) {
   floats losses;
   for (const std::uint64_t sample : samples) {
@@ -52,7 +53,7 @@ floats losses_of(std::uint64_t step, std::span<const std::uint64_t> samples) {
   return losses;
 }
 
-/// Returns the draws of a training of `count` steps, computed with a scan over all weights for each
+/// Returns the draws of a training run with `count` steps. The function scans all weights for each
 /// draw.
 std::vector<indices> slow_training(std::uint64_t count) {
   std::vector<floats> weights_of(static_cast<std::size_t>(count + options.lag + 1), ramp());
@@ -61,7 +62,9 @@ std::vector<indices> slow_training(std::uint64_t count) {
     const floats& weights = weights_of[static_cast<std::size_t>(step)];
     std::vector<std::uint64_t> units;
     for (const float weight : weights) {
-      units.push_back(static_cast<std::uint64_t>(std::ldexp(weight, 46 - 7)));  // n: 7 bits
+      units.push_back(
+          // Reserves 7 bits for n.
+          static_cast<std::uint64_t>(std::ldexp(weight, 46 - 7)));
     }
     const std::uint64_t total = std::accumulate(units.begin(), units.end(), std::uint64_t{0});
     indices batch;
@@ -87,7 +90,7 @@ std::vector<indices> slow_training(std::uint64_t count) {
   return drawn;
 }
 
-/// Returns the samples of a step, drawn in two pieces.
+/// Returns the samples of a step, which is drawn in two pieces.
 indices step_of(const ps::prioritized& order, std::uint64_t step) {
   indices out(options.batch_size);
   const auto of_epoch = order.order(n, step / steps);
@@ -125,7 +128,7 @@ TEST_CASE("a weight takes effect lag steps after it is set", "[samplers][promise
         REQUIRE(step_of(order, later) == expected[static_cast<std::size_t>(later)]);
       }
       train(order, step, expected[static_cast<std::size_t>(step)]);
-      // Earlier steps can be drawn again, whether or not their draws are still stored.
+      // Earlier steps can be drawn again, even if their draws are no longer stored.
       if (step >= 4)
         REQUIRE(step_of(order, step - 4) == expected[static_cast<std::size_t>(step - 4)]);
     }
@@ -176,7 +179,7 @@ TEST_CASE("a training resumes from its state in any world", "[samplers][promise:
       CHECK(order.load(state) == ps::training_position{at / steps, at % steps});
     }
     const int world = std::array{1, 2, 4, 8}[ps::uniform(gen, std::size_t{0}, std::size_t{3})];
-    // Dies some steps after its last checkpoint, with prefetched steps.
+    // Stops several steps after the last checkpoint, with prefetched steps.
     const std::uint64_t until = at + ps::uniform(gen, std::uint64_t{1}, std::uint64_t{9});
     const std::uint64_t saved = ps::uniform(gen, at, until - 1) + 1;
     for (std::uint64_t step = at; step < (std::min)(until, std::uint64_t{60}); ++step) {
@@ -209,7 +212,7 @@ TEST_CASE("the state of an earlier step has the weights of that step",
   CHECK(order.save({2, 4}) == then);
   CHECK(refusal_of([&] { (void)order.save({0, 2}); }) ==
         "at: the weights of step 2 are no longer stored; the oldest stored step is 18");
-  // A loop that goes back too far would get other samples: the next call reports that.
+  // A loop that goes back too far would get different samples. The next call reports this.
   static_cast<void>(step_of(order, 2));
   CHECK(refusal_of<std::logic_error>([&] { train(order, 30, {1}); }) ==
         "prioritized: a step was drawn again whose weights are no longer stored: load the state of "
@@ -235,7 +238,7 @@ TEST_CASE("a damaged state is refused and changes nothing", "[samplers][promise:
     REQUIRE_THROWS_AS(other.load(std::span{state}.first(size)), ps::text_error);
   }
   CHECK(step_of(other, 0) == before);
-  static_cast<void>(step_of(other, 3));  // with its own weights
+  static_cast<void>(step_of(other, 3));  // draws with its own weights
   CHECK(other.load(state) == ps::training_position{0, 3});
   CHECK(step_of(other, 3) == step_of(order, 3));
   CHECK(refusal_of<ps::text_error>([&] { other.load({}); }) ==
@@ -244,7 +247,7 @@ TEST_CASE("a damaged state is refused and changes nothing", "[samplers][promise:
   longer.lag = 7;
   CHECK(refusal_of([&] { ps::prioritized{ramp(), longer}.load(state); }) ==
         "lag: 6 in the state, 7 here");
-  for (const std::size_t count : {1U, 99U, 101U, 500U}) {  // a shorter and a longer state
+  for (const std::size_t count : {1U, 99U, 101U, 500U}) {  // a state that is too short or too long
     CHECK(refusal_of([&] { ps::prioritized{floats(count, 1), options}.load(state); }) ==
           "weights: 100 in the state, " + std::to_string(count) + " here");
   }

@@ -14,7 +14,8 @@ namespace {
 
 using turns_type = std::vector<penstock::detail::part_turn>;
 
-/// Selects in each turn the part that is furthest behind its share, or the first of equal parts.
+/// Returns the turns of a naive algorithm, which selects the part that is furthest behind its
+/// share, or the first of equal parts.
 turns_type slow_turns(const std::vector<std::uint32_t>& weights) {
   const auto sum = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
   turns_type turns;
@@ -40,7 +41,7 @@ TEST_CASE("each turn goes to the part that is furthest behind", "[samplers]") {
   std::mt19937 random{7};
   for (int round = 0; round < 300; ++round) {
     std::vector<std::uint32_t> weights(1 + random() % 12);
-    const auto max = 1 + random() % 20;  // a small value makes many weights equal
+    const auto max = 1 + random() % 20;  // a small maximum makes many weights equal
     for (std::uint32_t& weight : weights) {
       weight = static_cast<std::uint32_t>(random() % (max + 1));
     }

@@ -21,7 +21,8 @@ struct packing_bounds {
   bool padded;
 };
 
-/// The places of all batches, as a multiset, because their order does not matter.
+/// Returns the positions in each batch, as a multiset, because the order of batches does not
+/// matter.
 std::multiset<std::vector<std::uint32_t>> packed(const std::vector<std::uint32_t>& bounds,
                                                  const packing_bounds& options) {
   const auto [max, max_samples, step, padded] = options;
@@ -42,7 +43,8 @@ TEST_CASE("places are packed into batches of equal loads", "[samplers]") {
   CHECK(packed({5, 4, 3, 2}, {7, 0, 1, false}) == batches{{0, 3}, {1, 2}});
   CHECK(packed({5, 4, 3, 2}, {14, 0, 1, false}) == batches{{0, 1, 2, 3}});
   CHECK(packed({5, 4, 3, 2}, {14, 0, 2, false}) == batches{{0, 3}, {1, 2}});  // whole steps only
-  CHECK(packed({5, 4, 3, 2}, {14, 3, 1, false}) == batches{{0, 3}, {1, 2}});  // at most 3
+  // At most three samples per batch.
+  CHECK(packed({5, 4, 3, 2}, {14, 3, 1, false}) == batches{{0, 3}, {1, 2}});
   CHECK(packed({5, 5, 5}, {9, 0, 1, false}) == batches{{0}, {1}, {2}});
   CHECK(packed({5, 5, 5}, {9, 0, 2, false}) == batches{{0}, {1}, {2}, {}});
   CHECK(packed({1, 1, 1}, {2, 0, 1, false}) == batches{{0, 2}, {1}});
@@ -60,7 +62,8 @@ TEST_CASE("the last place of padded batches is not alone if another batch has tw
   CHECK(packed({1, 1, 1, 1, 1}, {2, 0, 1, true}) == batches{{0}, {1, 2}, {3, 4}});
   CHECK(packed({1, 1, 1, 1, 1}, {2, 0, 4, true}) == batches{{0}, {1}, {2}, {3, 4}});
   CHECK(packed({4, 3, 1}, {6, 0, 1, true}) == batches{{0}, {1, 2}});
-  CHECK(packed({4, 4, 1}, {7, 1, 1, true}) == batches{{0}, {1}, {2}});  // at most 1
+  // At most one sample per batch.
+  CHECK(packed({4, 4, 1}, {7, 1, 1, true}) == batches{{0}, {1}, {2}});
   CHECK(packed({9, 9}, {10, 0, 1, true}) == batches{{0}, {1}});
 }
 

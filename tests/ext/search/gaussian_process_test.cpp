@@ -18,8 +18,8 @@ namespace {
 
 double valley(double x, double y) { return 3 + (x - 0.3) * (x - 0.3) + 2 * (y - 0.6) * (y - 0.6); }
 
-/// Returns measurements of the valley on a grid, each with an error of `noise` times a normal
-/// number.
+/// Returns measurements of the function `valley` on a grid. Each has a normally distributed error
+/// with standard deviation `noise`.
 gaussian_process measured(std::size_t side, double noise) {
   std::mt19937 generator{7};
   std::normal_distribution<double> normal;
@@ -58,7 +58,7 @@ TEST_CASE("a process distinguishes noise from the function", "[tune]") {
   for (const double x : {0.0, 0.2, 0.4, 0.6, 0.8, 1.0}) {
     apart += std::abs(process.at(std::array{x, 0.6}).mean - valley(x, 0.6)) / 6;
   }
-  CHECK(apart < 0.07);  // the mean of many measurements is closer than a single one
+  CHECK(apart < 0.07);  // the mean of many measurements is more accurate than a single measurement
 }
 
 TEST_CASE("a point that was never measured is uncertain", "[tune]") {
@@ -78,11 +78,11 @@ TEST_CASE("a process accepts one measurement and equal measurements", "[tune]") 
 }
 
 TEST_CASE("the expected improvement equals the formula", "[tune]") {
-  // If the mean equals the best value, the result is the deviation times the density at 0.
+  // If the mean equals the best value, the result is the deviation times the normal density at 0.
   CHECK(std::abs(expected_improvement({1.0, 2.0}, 1.0) - 2.0 * 0.3989422804) < 1e-9);
-  // A certain value gains the difference if it is lower, else nothing.
+  // A point without uncertainty gains the difference if it is better, and nothing otherwise.
   CHECK(expected_improvement({0.5, 0.0}, 2.0) == 1.5);
   CHECK(expected_improvement({3.0, 0.0}, 2.0) == 0.0);
-  // A deviation above the best value: phi(1) - (1 - Phi(1)).
+  // A mean one deviation above the best value gives phi(1) - (1 - Phi(1)).
   CHECK(std::abs(expected_improvement({1.0, 1.0}, 0.0) - 0.0833154706) < 1e-9);
 }

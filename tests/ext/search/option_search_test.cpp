@@ -27,7 +27,7 @@ const ps::search_space space{.workers = {0, 1, 2, 3, 4, 6, 8, 12, 16},
                              .depth = {1, 2, 3, 4},
                              .pinned = {0, 1}};
 
-/// A model of a loop: reads that several workers share, a copy, a step, and the cost and gain of
+/// A simulated loop: reads that several workers share, a copy, a step, and the cost and gain of
 /// each option.
 double modelled(const ps::tuned_options& options) {
   const auto workers = static_cast<double>(*options.workers);
@@ -78,7 +78,7 @@ TEST_CASE("a search comes within 2 % of the best of 1,800 combinations in few tr
   }
   std::sort(needed.begin(), needed.end());
   CAPTURE(needed);
-  CHECK(needed[seeds / 2] <= 45);  // random trials have a median of 100 to 200
+  CHECK(needed[seeds / 2] <= 45);  // random trials need a median of 100 to 200
   CHECK(needed.back() < 120);
 }
 

@@ -18,7 +18,7 @@ TEST_CASE("options as text can be pasted into a program", "[tune]") {
   CHECK(ps::to_text(ps::tuned_options{.pinned = 1}) == "{.pinned = true}  // loader_options\n");
   CHECK(ps::to_text(ps::tuned_options{.depth = 1}) == "{.depth = 1}  // transfer_options\n");
   CHECK(ps::to_text(ps::tuned_options{}).empty());
-  // The text is in the declaration order of the aggregate, so that it compiles.
+  // The text follows the declaration order of the aggregate, so that it compiles.
   const ps::loader_options load{
       .batch_size = 1, .workers = 2, .prefetch = 3, .pinned = true, .tuning = {.chunk = 4}};
   CHECK(load.tuning.chunk == 4);

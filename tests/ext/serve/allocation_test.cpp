@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that requests in a running loop allocate nothing, counted by operator new for the whole
-// program.
+// Tests that requests allocate nothing in a running loop. The replaced operator new counts
+// allocations of the whole program.
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -15,7 +15,7 @@
 namespace ps = penstock;
 
 TEST_CASE("the path of a request allocates nothing", "[serve]") {
-  if (ps::detail::checked) return;  // a checked build keeps a record of each lease
+  if (ps::detail::checked) return;  // a checked build records each lease
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 4, .depth = 3}};
   const auto submit_batch = [&] {
     for (std::uint64_t tag = 0; tag < 3; ++tag) requests.submit(tag, written(tag));

@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A request of varying length, whose letters all have the value of the tag.
+/// A request of varying length. The value of every letter is the tag.
 using letter =
     ps::record<ps::field<"number", std::uint64_t>, ps::field<"text", std::uint16_t, ps::ragged>>;
 
@@ -40,8 +40,8 @@ auto written_letter(std::uint64_t tag) {
   };
 }
 
-/// Returns true if each request of a batch has the content of its tag and `length(tag)` letters,
-/// and if the padding is empty.
+/// Returns true if each request of a batch has the contents and the `length(tag)` letters of its
+/// tag, and the padding is empty.
 template <class Batch, class Length>
 bool is_as_sent(const Batch& batch, Length length) {
   bool all = batch.tags().size() == batch.valid();
@@ -68,7 +68,7 @@ void submit_all(Batcher& requests, const tag_list& tags) {
 TEST_CASE("a full batch is delivered with its requests and their tags", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 3, .fill = never}};
   submit_all(requests, {7, 9});
-  CHECK_FALSE(requests.try_next());  // a partial batch is not returned before its time
+  CHECK_FALSE(requests.try_next());  // a partial batch is not returned before its deadline
   submit_all(requests, {8, 1, 2});
   const auto batch = requests.try_next();
   REQUIRE(batch);
@@ -115,7 +115,7 @@ TEST_CASE("every consumer knows the deadline of the open batch", "[serve]") {
   sleeper second{serve_one};
   first.wait_until_it_sleeps();
   second.wait_until_it_sleeps();
-  submit_all(requests, {1, 2, 3});  // a full batch and a rest
+  submit_all(requests, {1, 2, 3});  // a full batch and a partial batch
   first.join();
   second.join();
   CHECK(served == 3);
@@ -133,7 +133,8 @@ TEST_CASE("consumers that spin before the deadline get full and partial batches"
   std::thread second{serve};
   for (std::uint64_t tag = 0; tag < count; ++tag) {
     requests.submit(tag, written(tag));
-    while (tag % 101 == 100 && served <= tag) std::this_thread::yield();  // leaves a single request
+    // Leaves a single request in the last batch.
+    while (tag % 101 == 100 && served <= tag) std::this_thread::yield();
   }
   requests.close();
   first.join();
@@ -153,7 +154,7 @@ TEST_CASE("a consumer spins only within the spin time and sleeps otherwise", "[s
     size = requests.next().size();
   }};
   while (number == 0) std::this_thread::yield();
-  // A sleeping thread uses no processor time, for any duration.
+  // Measures processor time, because a sleeping thread uses none.
   ::clockid_t clock{};
   REQUIRE(::pthread_getcpuclockid(consumer.native_handle(), &clock) == 0);
   const auto used = [&] {
@@ -163,7 +164,7 @@ TEST_CASE("a consumer spins only within the spin time and sleeps otherwise", "[s
   };
   if (spins) {
     const auto before = used();
-    while (used() < before + 2ms) std::this_thread::yield();  // hangs if the thread sleeps
+    while (used() < before + 2ms) std::this_thread::yield();  // would hang if the thread slept
   } else {
     wait_until_asleep(number);
   }
@@ -216,7 +217,7 @@ TEST_CASE("a submitter takes the first free slot and is notified of the end", "[
   second.release_after(fast);
   std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots wait for streams
   short_gate.advance();
-  submitter.join();  // the slot behind `slow` still waits
+  submitter.join();  // the second slot, behind `slow`, still waits
   std::atomic<bool> is_refused{false};
   std::thread late{[&] {
     try {
@@ -248,7 +249,7 @@ TEST_CASE("a write that throws leaves no request and frees its place",
     }
     const auto problem = test::error_of<std::domain_error>([&] {
       requests.submit(99, [](ps::sample<request> out) {
-        ps::get<"number">(out) = 99;  // writes only half of the request, then throws
+        ps::get<"number">(out) = 99;  // writes only half of the request before it throws
         throw std::domain_error{"no such picture"};
       });
     });
@@ -258,7 +259,7 @@ TEST_CASE("a write that throws leaves no request and frees its place",
   REQUIRE(batch);
   CHECK(batch.size() == 3);
   CHECK(is_as_tagged(batch));
-  tag_list others{0, 1, 2, 3};  // in the order of submission
+  tag_list others{0, 1, 2, 3};  // tags in the order of submission
   others.erase(others.begin() + bad);
   CHECK(tags_of(batch) == others);
   CHECK(requests.stats().failed == 1);
@@ -307,7 +308,7 @@ TEST_CASE("requests of varying length are batched with the lengths that they hav
 
 TEST_CASE("a batch without room for the values of the next request is handed out", "[serve]") {
   const auto length = [](std::uint64_t tag) { return tag; };
-  // A batch has room for 10 letters, and a request for 6.
+  // A batch has room for 10 letters, and a request has up to 6.
   ps::batcher<letter> requests{ps::cpu_device{},
                                {{}, {.longest = 6, .max_values_per_batch = 10}},
                                {.max_batch_size = 4, .fill = never, .depth = 3}};
@@ -345,7 +346,7 @@ TEST_CASE("a batch is padded to the next allowed size with zeros", "[serve][prom
       {{}, {6}},
       {.max_batch_size = 8, .fill = 0ns, .depth = 1, .allowed_batch_sizes = {1, 2, 4, 8}}};
   const auto length = [](std::uint64_t) { return std::size_t{2}; };
-  for (const std::size_t count : {8U, 5U, 1U, 2U, 3U, 4U}) {  // the first fills the slot
+  for (const std::size_t count : {8U, 5U, 1U, 2U, 3U, 4U}) {  // the first size fills the slot
     CAPTURE(count);
     for (std::uint64_t tag = 1; tag <= count; ++tag) {
       requests.submit({tag, {2}}, written_letter(tag));
@@ -382,7 +383,7 @@ TEST_CASE("a request of high priority is served in time while others keep the ba
   std::uint64_t tag = 4;
   bool is_served = false;
   while (!is_served && tag < 1'000'000) {
-    const auto batch = requests.next();  // the other requests are always ready
+    const auto batch = requests.next();  // other requests are always waiting
     is_served = batch.tags().front() == 9;
     while (requests.try_submit(tag, written(tag))) ++tag;
   }
@@ -433,7 +434,7 @@ TEST_CASE("reserved slots take requests of high priority only", "[serve]") {
   waits.wait_until_it_sleeps();
   CHECK(requests.try_submit({3, {}, high}, written(3)));
   CHECK_FALSE(requests.try_submit({4, {}, high}, written(4)));
-  CHECK(tags_of(requests.next()) == tag_list{3});  // the slot of the batch stays reserved
+  CHECK(tags_of(requests.next()) == tag_list{3});  // the slot of the batch remains reserved
   CHECK(requests.stats().waiting == 2);
   CHECK(requests.try_submit({5, {}, high}, written(5)));
   CHECK(tags_of(requests.next()) == tag_list{5});
@@ -497,7 +498,7 @@ TEST_CASE("other requests continue while one request is being written",
     });
   }};
   begun.wait([](std::uint32_t times) { return times == 1; });
-  submit_all(requests, {1, 2, 3});  // 1 waits for the slow request
+  submit_all(requests, {1, 2, 3});  // request 1 waits for the slow request
   CHECK(tags_of(requests.next()) == tag_list{2, 3});
   requests.submit(4, written(4));
   requests.close();
@@ -649,7 +650,7 @@ TEST_CASE("in a forked child a batcher with waiters throws on use and is destroy
   auto lease = requests->next();
   requests->submit(1, written(1));
   sleeper waits{[&] { requests->submit(2, written(2)); }};
-  waits.wait_until_it_sleeps();  // the child cannot wait for that
+  waits.wait_until_it_sleeps();  // waits for a thread that does not exist in the child
   CHECK(test::in_child([&] {
           int told = 0;
           const auto count = [&told](auto call) {

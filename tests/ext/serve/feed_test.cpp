@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests a batcher with a transfer and the failures between them: each request is served or
-// returned.
+// Tests a batcher with a transfer, and failures of either. Each request must be served or returned.
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
@@ -29,8 +28,7 @@ namespace {
 
 using gated_batcher = ps::batcher<request, gated_device>;
 
-/// Submits `count` requests with tags starting at `first`. Some writes throw and are submitted
-/// again.
+/// Submits `count` requests with tags starting at `first`. Some writes throw and are then repeated.
 template <class Batcher>
 void submit_share(Batcher& requests, std::uint64_t first, std::uint64_t count) {
   for (std::uint64_t tag = first; tag != first + count; ++tag) {
@@ -142,7 +140,7 @@ TEST_CASE("the trace of a feed over a batcher has each batch, its copy and its l
       }
     }
   }
-  CHECK(copies == 8);  // one per request
+  CHECK(copies == 8);  // one copy per request
   CHECK(leases == 4);
   CHECK(flow != 0);
   CHECK(has_one_flow);
@@ -164,7 +162,7 @@ TEST_CASE("a feed that runs out of leases loses no request", "[serve][promise:ho
       CHECK_THROWS_AS(hoard(), ps::leases_exhausted);
       CHECK(held.size() == 2);
       for (const auto& batch : held) known.record_served(batch);
-      CHECK(fates::sum(known.returned) == 0);  // the other requests are unaffected
+      CHECK(fates::sum(known.returned) == 0);  // no request is returned
     }
     ps::transfer again{requests, {.depth = 2}};
     for (auto& batch : again.epoch(0)) {
@@ -199,7 +197,7 @@ TEST_CASE("a batch that could not be copied is returned", "[serve][promise:hones
     CHECK_THROWS_AS(serve(), device_fault);
     CHECK(fates::sum(known.returned) >= 2);
     requests.close();
-    serve();  // serves the rest; no further failures
+    serve();  // serves the remaining requests without failures
   }
   CHECK(known.ended_once() == 8);
   CHECK(known.abandoned == 0);
@@ -358,7 +356,7 @@ TEST_CASE("every submitted request is served or returned, whatever fails",
         }
       });
     }
-    // Two threads each have a feed whose copies sometimes fail, and sometimes leave their loops. A
+    // Each of two threads has a feed whose copies sometimes fail, and leaves its loops at random. A
     // third thread uses the leases.
     hand_over<ps::device_batch<request, gated_device>> ready{2};
     std::thread worker{[&] {

@@ -10,11 +10,11 @@
 
 #include <penstock_ext/serve/batcher.hpp>
 
-/// A request with two fields that both identify its tag.
+/// A request with two fields, both of which identify its tag.
 using request =
     penstock::record<penstock::field<"number", std::uint64_t>, penstock::field<"values", float, 3>>;
 
-/// Returns a function that fills a request.
+/// Returns a function that writes the request with this tag.
 inline auto written(std::uint64_t tag) {
   return [tag](penstock::sample<request> out) {
     penstock::get<"number">(out) = tag;
@@ -22,7 +22,7 @@ inline auto written(std::uint64_t tag) {
   };
 }
 
-/// Returns true if each request of a batch has the content written under its tag.
+/// Returns true if each request of a batch has the contents written for its tag.
 template <class Batch>
 bool is_as_tagged(const Batch& batch) {
   bool all = batch.tags().size() == batch.size();
@@ -41,28 +41,28 @@ std::vector<std::uint64_t> tags_of(const Batch& batch) {
   return {batch.tags().begin(), batch.tags().end()};
 }
 
-/// Counts of how often each tag was served, and how often it was returned.
+/// Counts how often each tag was served and how often it was returned.
 struct fates {
   explicit fates(std::size_t requests) : served(requests), returned(requests) {}
 
   std::vector<std::atomic<std::uint8_t>> served;
   std::vector<std::atomic<std::uint8_t>> returned;
   std::atomic<std::uint64_t> abandoned{0};
-  std::atomic<std::uint64_t> wrong{0};  // requests with wrong content
+  std::atomic<std::uint64_t> wrong{0};  // number of requests with wrong contents
 
   template <class Batch>
   void record_served(const Batch& batch) {
     if (!is_as_tagged(batch)) ++wrong;
     for (const auto tag : batch.tags()) ++served[tag];
   }
-  /// Returns a function for `batcher_options::on_unserved`.
+  /// Returns a callback for `batcher_options::on_unserved`.
   std::function<void(std::span<const std::uint64_t>, penstock::unserved)> noting() {
     return [this](std::span<const std::uint64_t> tags, penstock::unserved why) {
       for (const auto tag : tags) ++returned[tag];
       if (why == penstock::unserved::abandoned) abandoned += tags.size();
     };
   }
-  /// Returns how many tags have ended exactly once.
+  /// Returns the number of tags that have ended exactly once.
   [[nodiscard]] std::uint64_t ended_once() const {
     std::uint64_t count = 0;
     for (std::size_t i = 0; i < served.size(); ++i) count += served[i] + returned[i] == 1;

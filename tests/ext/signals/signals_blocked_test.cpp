@@ -21,7 +21,7 @@ bool is_blocked_here(int signal) {
 TEST_CASE("signals are blocked for a scope and the threads that start in it, and then as before",
           "[signals]") {
   bool was_other_blocked = false;
-  std::thread{[&] {  // with its own signal mask
+  std::thread{[&] {  // uses a thread with its own signal mask
     ::sigset_t before;
     ::sigemptyset(&before);
     ::sigaddset(&before, SIGUSR1);

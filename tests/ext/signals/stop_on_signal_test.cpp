@@ -33,7 +33,7 @@ namespace {
 std::atomic<int> former_calls{0};
 void former_handler(int) { ++former_calls; }
 
-/// Restores the handlers of SIGUSR1 and SIGUSR2 at the end of a test.
+/// Saves the handlers of SIGUSR1 and SIGUSR2 and restores them at the end of a test.
 class kept_handlers {
  public:
   kept_handlers() {
@@ -68,7 +68,8 @@ void wait_for_stop(const std::stop_token& token) {
   while (!token.stop_requested()) std::this_thread::yield();
 }
 
-/// Returns the signal that ends a child that runs `work`, or 0 if it ends by itself.
+/// Runs `work` in a child process. Returns the signal that killed the child, or 0 if the child
+/// exited.
 int signal_that_ends(const std::function<void()>& work) {
   const ::pid_t child = ::fork();
   if (child == 0) {
@@ -105,7 +106,7 @@ TEST_CASE("a signal requests a stop, and callbacks run on a thread of the librar
   CHECK(signals.received() == number);
 }
 
-#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // TSan delays signals in calls that sleep
+#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // ThreadSanitizer delays signals in blocking calls
 TEST_CASE("an existing thread gets the signal, and its interrupted call continues",
           "[signals][promise:honest-15]") {
   const kept_handlers kept;
@@ -158,8 +159,8 @@ TEST_CASE("a single signal does not end the program", "[signals]") {
           std::raise(SIGTERM);
           wait_for_stop(signals.token());
         }) == 0);
-  // The process also ends by a signal that only the library's thread could receive, if that thread
-  // did not block it.
+  // The process survives a signal that only the library's thread could receive, because that thread
+  // blocks the signal.
   CHECK(signal_that_ends([] {
           sigset_t blocked;
           ::sigemptyset(&blocked);
@@ -223,7 +224,7 @@ TEST_CASE("a default action that was set later is kept", "[signals]") {
 
 TEST_CASE("a signal during the destruction of stop_on_signal does not remove a former handler",
           "[signals][promise:honest-15]") {
-  // Uses many real-time signals, because both threads then need longer and overlap more often.
+  // Uses many real-time signals, because both threads then take longer and overlap more often.
   constexpr int count = 16;
   const auto real_time = [](int i) { return SIGRTMIN + 4 + i; };
   struct sigaction mine {};
@@ -242,8 +243,9 @@ TEST_CASE("a signal during the destruction of stop_on_signal does not remove a f
           real_time(5),  real_time(6),  real_time(7),  real_time(8),  real_time(9), real_time(10),
           real_time(11), real_time(12), real_time(13), real_time(14), real_time(15)};
       std::raise(own);
-      // The waiter restores the default actions at this moment. The destructor must start at the
-      // same time: the delay grows if the last round was too early, and shrinks if it was too late.
+      // The waiter restores the default actions at this moment, and the destructor should start at
+      // the same time. The delay grows if the previous round was too early, and shrinks if it was
+      // too late.
       int turn = 0;
       while (turn < patience && handler_of(real_time(0)) != SIG_DFL) ++turn;
       patience += (turn == patience ? 1 : -1) * (patience / 16 + 1);
@@ -262,7 +264,7 @@ TEST_CASE("a signal during the destruction of stop_on_signal does not remove a f
 TEST_CASE("no handler is reset before all handlers are installed", "[signals][promise:honest-15]") {
   const kept_handlers kept;
   constexpr auto both = ps::detail::mask_of(SIGUSR1) | ps::detail::mask_of(SIGUSR2);
-  // A thread that restores the handlers of these signals would hold this lock.
+  // A thread that restores the handlers of these signals must hold this lock.
   std::unique_lock held{ps::detail::the_signals.actions};
   std::optional<ps::detail::signal_handlers> made;
   std::atomic<bool> is_made{false};
@@ -286,14 +288,14 @@ TEST_CASE("in a forked child a stop_on_signal is destroyed without its thread",
   const kept_handlers kept;
   std::optional<ps::stop_on_signal> signals{std::in_place, SIGUSR1};
   CHECK(signal_that_ends([&] {
-          // Another thread of the parent may hold the lock at the fork, and does not exist in the
-          // child.
+          // A thread of the parent, which does not exist in the child, may hold the lock during the
+          // fork.
           ps::detail::the_signals.actions.lock();
           signals.reset();
           if (handler_of(SIGUSR1) != SIG_DFL) std::raise(SIGKILL);
         }) == 0);
   std::raise(SIGUSR1);
-  wait_for_stop(signals->token());  // nothing has happened here
+  wait_for_stop(signals->token());  // no signal has arrived in the parent
 }
 
 TEST_CASE("exit() in a callback of the token ends a process with a static stop_on_signal",
@@ -313,7 +315,8 @@ TEST_CASE("a signal on its way to its handler does not remove a former handler",
   set_handler(SIGUSR1, &former_handler);
   {
     const ps::stop_on_signal signals{SIGUSR1};
-    // With SA_RESETHAND, the kernel resets the handler before the handler's first statement.
+    // With SA_RESETHAND, the kernel resets the handler before the first statement of the handler
+    // runs.
     struct sigaction left {};
     ::sigaction(SIGUSR1, nullptr, &left);
     left.sa_handler = SIG_DFL;

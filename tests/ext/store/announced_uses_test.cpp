@@ -19,7 +19,7 @@ using blocks_in_order = std::vector<std::uint64_t>;
 const int reader = 0;
 const int other_reader = 0;
 
-// Uses the block and returns the blocks that were dropped.
+// Uses the block and returns the blocks that were dropped as a result.
 blocks_in_order used(announced_uses& uses, std::uint64_t block) {
   blocks_in_order gone;
   uses.use(block, [&](std::uint64_t one) { gone.push_back(one); });
@@ -118,7 +118,7 @@ TEST_CASE("an abandoned order does not block announcements permanently",
   CHECK(uses.of(1) != never);
   use(3, 1);
   CHECK(uses.size() == 0);
-  // Uses of blocks that are not in the plan do not count, so this short plan remains.
+  // Uses of unannounced blocks do not count, so this short plan remains.
   tell({1, 2});
   use(9, max);
   uses.append(&reader, blocks_in_order{3});

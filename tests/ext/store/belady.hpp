@@ -12,8 +12,8 @@
 
 namespace test {
 
-/// Returns the minimum number of misses over all eviction choices, for a cache that initially
-/// contains `begin`. Tries all choices.
+/// Returns the minimum number of misses of a cache that initially contains `begin`, found by trying
+/// all evictions.
 inline int fewest_misses(const std::vector<std::uint64_t>& order, std::size_t room,
                          std::set<std::uint64_t> begin = {}) {
   std::map<std::set<std::uint64_t>, int> states{{std::move(begin), 0}};
@@ -28,7 +28,7 @@ inline int fewest_misses(const std::vector<std::uint64_t>& order, std::size_t ro
         reach(kept, misses);
         continue;
       }
-      reach(kept, misses + 1);  // the block is not kept
+      reach(kept, misses + 1);  // does not store the block
       std::set<std::uint64_t> all = kept;
       all.insert(block);
       if (all.size() <= room) {

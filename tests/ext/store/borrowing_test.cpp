@@ -29,7 +29,7 @@ static_assert(!ps::warmable_store<const test::counting_store&>);
 
 namespace {
 
-// A store with an object of 250 bytes: two blocks of 100 and one of 50.
+// A store with one object of 250 bytes: two blocks of 100 bytes and one of 50.
 struct three_blocks {
   three_blocks() { store.add("x", test::some_bytes(250)); }
   test::counting_store store;
@@ -68,7 +68,7 @@ TEST_CASE("a cache lends a range of one block in memory in place", "[store]") {
   };
   CHECK(is_lent("x", 0, 100));
   CHECK_FALSE(is_lent("x", 0, 0));
-  CHECK_FALSE(is_lent("x", 99, 2));  // spans two blocks
+  CHECK_FALSE(is_lent("x", 99, 2));  // the range spans two blocks
   CHECK_FALSE(is_lent("x", 200, 50));
   CHECK_FALSE(is_lent("y", 0, 1));
   read(cache, 200, 50);
@@ -118,7 +118,7 @@ TEST_CASE("a block that is lent or brought near is not evicted next", "[store]")
   const ps::upcoming_range first{"x", 0, 100};
   read(cache, 0, 200);
   CHECK((is_lent ? cache.try_borrow(first).has_value() : cache.warm(first)));
-  read(cache, 200, 50);  // replaces block 1, which was used least recently
+  read(cache, 200, 50);  // evicts block 1, which was used least recently
   CHECK(cache.try_borrow(first));
   CHECK_FALSE(cache.try_borrow({"x", 100, 100}));
 }
@@ -138,7 +138,7 @@ TEST_CASE("a block on the disk counts as near and stays there", "[store]") {
     CHECK_FALSE(cache.warm(first));
     read(cache, 0, 200);
     CHECK((how == "lent" ? cache.try_borrow(first).has_value() : cache.warm(first)));
-    read(cache, 200, 50);  // replaces block 1 on the disk
+    read(cache, 200, 50);  // evicts block 1 from the disk
     CHECK(cache.warm(first));
     CHECK(of.store.reads == 3);
   }

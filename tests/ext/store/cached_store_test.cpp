@@ -46,7 +46,7 @@ static_assert(!ps::planned_store<test::counting_store>);
 
 namespace {
 
-// A store with an object of `blocks` blocks of 100 bytes.
+// A store with one object of `blocks` blocks of 100 bytes.
 struct blocks_below {
   explicit blocks_below(std::size_t blocks) { store.add("x", test::some_bytes(100 * blocks)); }
   test::counting_store store;
@@ -68,7 +68,7 @@ bool can_read(const Store& cache) {
   }
 }
 
-// Uses the blocks in order. Returns how often the store below had to read.
+// Uses the blocks in order. Returns the number of reads from the underlying store.
 template <class Store>
 int misses_of(const Store& cache, const test::counting_store& below,
               const std::vector<std::uint64_t>& order) {
@@ -79,7 +79,8 @@ int misses_of(const Store& cache, const test::counting_store& below,
   return below.reads - before;
 }
 
-// Reads `bytes` bytes of object "x" through a cache and destroys it. The blocks stay on disk.
+// Reads `bytes` bytes of object "x" through a cache and then destroys the cache. The blocks stay on
+// disk.
 void leave_on_disk(const test::counting_store& below, std::size_t bytes,
                    const ps::cached_store_options& options) {
   CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, bytes));
@@ -106,7 +107,7 @@ std::uint64_t bytes_in(const std::string& folder) {
   return bytes;
 }
 
-constexpr std::uint64_t file_bytes = 64 + 1 + 8 + 100;  // size of the file of a block of "x"
+constexpr std::uint64_t file_bytes = 64 + 1 + 8 + 100;  // size of the cache file for a block of "x"
 
 }  // namespace
 
@@ -187,7 +188,7 @@ TEST_CASE("with a known order, a memory cache has the minimum number of misses",
     cache.will_use(told(order));
     CAPTURE(order, room);
     CHECK(misses_of(cache, of.store, order) == fewest_misses(order, room));
-    // Announces a new order while the cache holds blocks of the previous order.
+    // Announces a new order while the cache still holds blocks of the previous order.
     const auto next = random_order(random, blocks, 10);
     cache.will_use(told(next));
     CHECK(misses_of(cache, of.store, next) <= fewest_misses(next, room));
@@ -204,7 +205,7 @@ TEST_CASE("with a known order, a disk cache has the minimum number of misses",
     const auto order = random_order(random, blocks, 14);
     blocks_below of{blocks};
     const std::string folder = dir.path(std::to_string(round));
-    // The cache examines the folder after each block that it has written.
+    // The cache scans the folder after each block that it has written.
     const ps::cached_store cache{of.store,
                                  {.block_bytes = 100,
                                   .memory_bytes = 0,
@@ -224,11 +225,11 @@ TEST_CASE("without a known order, the least recently used block is evicted first
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 300}};
   CHECK(misses_of(cache, of.store, {0, 1, 2}) == 3);
   CHECK(misses_of(cache, of.store, {0}) == 0);
-  CHECK(misses_of(cache, of.store, {3}) == 1);  // replaces 1
+  CHECK(misses_of(cache, of.store, {3}) == 1);  // evicts block 1
   CHECK(misses_of(cache, of.store, {0, 2, 3}) == 0);
   CHECK(misses_of(cache, of.store, {1}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
-  // If an announced order contains none of the cached blocks, the oldest blocks are evicted first.
+  // The oldest blocks are evicted first if an announced order contains none of the cached blocks.
   cache.will_use(told({4}));
   CHECK(misses_of(cache, of.store, {4}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
@@ -271,7 +272,7 @@ TEST_CASE("if the thread that reads a block fails, the waiting threads retry",
   second.join();
   CHECK(failed == 2);
   of.store.fails = false;
-  CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for them
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for these blocks
 }
 
 TEST_CASE("threads that waited for a failed block read it concurrently",
@@ -288,16 +289,17 @@ TEST_CASE("threads that waited for a failed block read it concurrently",
   for (int i = 0; i < 3; ++i) all.emplace_back(read);
   while (cache.stats().from_others < 3) std::this_thread::yield();
   of.store.let_one();
-  CHECK(of.store.await(3));  // in sequence they would wait for three times as long as a read takes
+  CHECK(of.store.await(3));  // sequential reads would take three times as long
   of.store.fails = false;
   of.store.let_one();
   while (cache.stats().from_store == 0) std::this_thread::yield();
-  CHECK(reads_right(cache, of.store, "x", 120, 60));  // available while others still read it
+  // Already available while other threads still read the block.
+  CHECK(reads_right(cache, of.store, "x", 120, 60));
   of.store.open();
   for (std::thread& one : all) one.join();
   CHECK(failed == 1);
   CHECK(of.store.reads == 4);
-  CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for them
+  CHECK(reads_right(cache, of.store, "x", 120, 60));  // no thread waits for these blocks
 }
 
 TEST_CASE("a forked child reads blocks that its parent was reading at the fork",
@@ -367,7 +369,7 @@ TEST_CASE("announcements are bounded for any reported object size", "[store]") {
   CHECK(cache.size_of("x") == std::uint64_t{1} << 62);
   const ps::upcoming_range all{"x", 0, ~std::uint64_t{0}};
   cache.announce_reads(&all, std::span{&all, 1});
-  // The same limit applies to an announced order. Without it, this call would take a minute.
+  // The same limit applies to an announced order. Without the limit, this call would take a minute.
   ps::detail::known_objects none{"s"};
   const auto size_of = [](std::string_view) { return std::optional{std::uint64_t{1} << 62}; };
   CHECK(ps::detail::block_numbers(std::span{&all, 1}, options, none, 1000, size_of).size() == 1000);
@@ -444,7 +446,7 @@ TEST_CASE("blocks on disk serve the next run and other processes, but no other s
 }
 
 TEST_CASE("blocks of an older version with the same size are read again", "[store]") {
-  // A store that reports a version, as a server does with ETag or Last-Modified.
+  // A store that reports versions, as a server does with ETag or Last-Modified.
   struct versioned : test::counting_store {
     std::string version = "1";
     [[nodiscard]] ps::object_state state_of(std::string_view object) const {
@@ -511,7 +513,7 @@ TEST_CASE("stores that share a folder of a cache have blocks of their own", "[st
     write(root + "/x", content);
     CHECK(cached(ps::local_store{root}) == std::string(300, content));
   }
-  // Another file with the same size and time replaces the file.
+  // Replaces the file with another file that has the same size and time.
   write(dir.path("a/new"), 'c');
   std::filesystem::rename(dir.path("a/new"), dir.path("a/x"));
   CHECK(cached(ps::local_store{dir.path("a")}) == std::string(300, 'c'));
@@ -544,7 +546,7 @@ TEST_CASE("a damaged, truncated or longer cache file is dropped and read again",
     const int before = of.store.reads;
     const ps::cached_store cache{of.store, options};
     CHECK(reads_right(cache, of.store, "x", 0, 100));
-    CHECK(reads_right(cache, of.store, "x", 0, 100));  // from the disk again
+    CHECK(reads_right(cache, of.store, "x", 0, 100));  // reads the block from the disk again
     return of.store.reads == before + 1 && cache.stats().damaged == 1 &&
            cache.stats().from_disk == 1;
   };
@@ -571,7 +573,7 @@ TEST_CASE("a part of a block on the disk is read by itself, and all of it is che
   below.add("x", test::some_bytes(50'000));
   leave_on_disk(below, 50'000, options);
   const std::string path = options.folder + '/' + names_in(options.folder)[0];
-  constexpr std::size_t chunk = 16'384;  // a chunk has its own checksum
+  constexpr std::size_t chunk = 16'384;  // the unit that has its own checksum
   constexpr std::size_t start = 64 + 1 + 4 * 8;
   const std::string whole = test::content_of(path);
   REQUIRE(whole.size() == start + 50'000);
@@ -626,8 +628,9 @@ TEST_CASE("a block on disk moves to memory if it is used sooner than the blocks 
     return cache.stats().from_memory - before;
   };
   cache.will_use(told({0, 1, 2, 0, 1}));
-  CHECK(from_memory({0, 1, 2, 0, 1}) == 1);  // block 0: replacing it for 1 or 2 would not help
-  // Without a known order, the most recently used blocks stay.
+  // Only block 0, because replacing it with block 1 or 2 would not help.
+  CHECK(from_memory({0, 1, 2, 0, 1}) == 1);
+  // Without a known order, the most recently used blocks stay in memory.
   CHECK(from_memory({2, 2}) == 1);
   CHECK(cache.stats().from_store == 0);
 }
@@ -644,7 +647,7 @@ TEST_CASE("only the requested part of a block on disk is read if it does not mov
   const std::vector<ps::upcoming_range> first_block{{"x", 0, 1}, {"x", 0, 1}};
   cache.will_use(first_block);
   CHECK(reads_right(cache, below, "x", 0, 1));
-  for (const auto& name : names_in(options.folder)) {  // both end with a damaged chunk
+  for (const auto& name : names_in(options.folder)) {  // both blocks end with a damaged chunk
     const std::string path = options.folder + '/' + name;
     std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
     file.seekp(-1, std::ios::end);
@@ -673,7 +676,7 @@ TEST_CASE("the files of a killed process are removed by the next process",
   { const ps::cached_store second{of.store, options}; }
   CHECK(names_in(options.folder) ==
         std::vector<std::string>{"0123456789abcdef.block.part-3-4", "notes.txt"});
-  ::close(file);  // closed, because its process has ended
+  ::close(file);  // closed by the end of its process
   { const ps::cached_store third{of.store, options}; }
   CHECK(names_in(options.folder) == std::vector<std::string>{"notes.txt"});
 }
@@ -688,17 +691,17 @@ TEST_CASE("a full or missing disk makes a cache slower and is reported",
   CHECK(reads_right(cache, of.store, "x", 0, 300));
   CHECK(cache.stats().written == 3);
   SECTION("the disk is full") {
-    // A limit on the file size replaces a full disk: writing fails in the middle.
+    // A file size limit simulates a full disk: writes fail halfway.
     std::optional<test::file_limit> less{100};
     const bool is_right = reads_right(cache, of.store, "x", 300, 900);
     less.reset();
     CHECK(is_right);
     CHECK(cache.stats().written == 3);
     CHECK(cache.stats().disk_failures > 0);
-    CHECK(cache.stats().disk_failures < 9);  // the cache does not try every block
+    CHECK(cache.stats().disk_failures < 9);  // the cache does not try to write every block
     CHECK(test::has(cache.stats().disk_problem, options.folder + ": File too large"));
     CHECK(names_in(options.folder).size() == 3);
-    // The disk has space again.
+    // The disk has free space again.
     CHECK(reads_right(cache, of.store, "x", 0, 3000));
     CHECK(reads_right(cache, of.store, "x", 0, 3000));
     CHECK(cache.stats().written > 3);
@@ -761,19 +764,19 @@ TEST_CASE("announcements of several readers keep the blocks that are used next",
   // Blocks 1 and 2 stay until block 2 is dropped without a replacement.
   CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);
   CHECK(cache.stats().planned_uses == 4);
-  // If a reader retracts its announcements, those of other readers remain: block 1 is used again,
+  // A retraction by one reader keeps the announcements of other readers: block 1 is used again, but
   // block 2 is not.
   cache.retract(&one);
   CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {4, 6, 1}) == 2);
   CHECK(cache.stats().planned_uses == 0);
-  // The user's announcements have priority until they are used up or retracted.
+  // The user's announcements take priority until they are used up or retracted.
   cache.announce_reads(&one, told({0}));
   cache.will_use(told({1, 2}));
   cache.announce_reads(&one, told({3}));
   CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {1, 2}) <= 2);
-  CHECK(cache.stats().planned_uses == 0);  // 3 was not recorded
+  CHECK(cache.stats().planned_uses == 0);  // the use of block 3 was not recorded
   cache.will_use(told({1, 2}));
   cache.will_use({});
   cache.announce_reads(&one, told({3}));
@@ -792,7 +795,8 @@ TEST_CASE("a cached block stays after it is announced", "[store][promise:bounded
                                   .disk_bytes = 2 * file_bytes}};
     CHECK(misses_of(cache, of.store, {0, 1}) == 2);
     cache.announce_reads(&of, told({2, 0}));
-    CHECK(misses_of(cache, of.store, {2, 0}) == 1);  // 1 was replaced by 2, although 0 is older
+    // Block 2 has replaced block 1, although block 0 is older.
+    CHECK(misses_of(cache, of.store, {2, 0}) == 1);
   }
 }
 
@@ -813,7 +817,7 @@ TEST_CASE("an announcement makes no request to the store below", "[store][promis
 TEST_CASE("a block is read once while it is written to the disk", "[store]") {
   const test::temp_dir dir;
   blocks_below of{1};
-  constexpr std::size_t size = std::size_t{8} << 20;  // writing it takes a while
+  constexpr std::size_t size = std::size_t{8} << 20;  // so large that writing takes a while
   of.store.add("y", std::string(size, 'y'));
   const ps::cached_store cache{
       of.store, {.block_bytes = size, .memory_bytes = 0, .folder = dir.path("cache")}};
@@ -834,7 +838,7 @@ TEST_CASE("a scan of the folder drops removed files and evicts files of others f
   ps::detail::block_disk disk{"", 300};
   const auto nobody = [](std::uint64_t) { return ps::detail::never; };
   CHECK(disk.look({{1, 100, 10}, {2, 100, 30}, {3, 100, 20}}, nobody).empty());
-  // Block 1 was removed by another process. New files count as older than known files.
+  // Another process has removed block 1. New files count as older than known files.
   const auto gone = disk.look({{2, 100, 30}, {4, 100, 40}, {3, 100, 20}, {5, 100, 50}}, nobody);
   CHECK(gone == std::vector<std::uint64_t>{4});
   ps::cached_store_stats stats;
@@ -891,7 +895,7 @@ TEST_CASE("a cache forwards errors and refuses invalid options", "[store][fault:
   test::folder::write(dir.path("file"), "x");
   CHECK_THROWS_AS((ps::cached_store{of.store, {.folder = dir.path("file/cache")}}),
                   ps::file_unreadable);
-  // An rvalue is moved into the cache.
+  // An rvalue store is moved into the cache.
   struct movable {
     std::uint64_t size_of(std::string_view) const { return 3; }
     void read(const ps::byte_range& range) const {

@@ -20,7 +20,7 @@
 
 namespace test {
 
-/// Objects in memory that count their calls, can fail, and can be held back.
+/// A store of in-memory objects that counts its calls. Reads can fail or be held back.
 class counting_store {
  public:
   void add(const std::string& name, std::string content) { objects_[name] = std::move(content); }
@@ -56,7 +56,7 @@ class counting_store {
     }
   }
 
-  /// Makes later reads wait at their start until `open`.
+  /// Makes later reads block at their start until `open` is called.
   void shut() {
     const std::lock_guard lock{mutex_};
     is_shut_ = true;
@@ -68,18 +68,18 @@ class counting_store {
     }
     changed_.notify_all();
   }
-  /// Lets a single waiting read continue.
+  /// Releases a single blocked read.
   void let_one() {
     const std::lock_guard lock{mutex_};
     ++let_;
     changed_.notify_all();
   }
-  /// Returns true when `count` reads wait. Only a failure takes a minute.
+  /// Returns true when `count` reads are blocked. Returns false after a minute.
   bool await(int count) {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return waiting_ >= count; });
   }
-  /// Returns true when `count` calls have begun. Only a failure takes a minute.
+  /// Returns true when `count` calls have begun. Returns false after a minute.
   bool await_call(int count) {
     std::unique_lock lock{mutex_};
     return changed_.wait_for(lock, std::chrono::minutes{1}, [&] { return calls >= count; });

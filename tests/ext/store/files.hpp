@@ -15,7 +15,7 @@
 
 namespace test {
 
-/// A folder of files, with a sibling that must be unreachable by any name.
+/// A folder of files, next to a folder that no object name may reach.
 struct stored_files : folder {
   stored_files() {
     make("");
@@ -23,12 +23,12 @@ struct stored_files : folder {
   }
 };
 
-/// Returns the memory of a text for a range.
+/// Returns the bytes of a string as the destination of a range.
 inline std::span<std::byte> bytes_of(std::string& text) {
   return {reinterpret_cast<std::byte*>(text.data()), text.size()};
 }
 
-/// Returns a part of an object, read with `read`.
+/// Returns a part of an object, read through `read`.
 template <class Store>
 std::string part_of(const Store& store, std::string_view object, std::uint64_t offset,
                     std::size_t count) {
@@ -37,7 +37,7 @@ std::string part_of(const Store& store, std::string_view object, std::uint64_t o
   return text;
 }
 
-/// Ranges with the memory that they are read to.
+/// Ranges together with their destination memory.
 class wanted_ranges {
  public:
   void add(std::string object, std::uint64_t offset, std::size_t count) {
@@ -50,7 +50,7 @@ class wanted_ranges {
   }
   [[nodiscard]] std::size_t size() const { return parts_.size(); }
   [[nodiscard]] const std::string& text(std::size_t i) const { return parts_[i].text; }
-  /// Returns true if all parts equal those of `objects.content(object)`.
+  /// Returns true if every range equals the same range of `objects.content(object)`.
   template <class Objects>
   [[nodiscard]] bool are_right(const Objects& objects) const {
     for (const part& one : parts_) {

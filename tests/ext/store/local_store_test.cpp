@@ -42,7 +42,7 @@ namespace {
 
 using scripted_store = ps::basic_local_store<test::scripted_ring>;
 
-// Files of the relevant lengths: empty, around a block, and larger than a piece.
+// Files of the relevant lengths: empty, around the block size, and longer than a single read.
 class local_files : public test::stored_files {
  public:
   local_files() {
@@ -57,7 +57,7 @@ class local_files : public test::stored_files {
     return contents_.at(name);
   }
 
-  // Returns random ranges: whole files, their ends, parts of any length, nested ranges.
+  // Returns random ranges: whole files, file ends, parts of any length, and nested ranges.
   [[nodiscard]] test::wanted_ranges some(unsigned seed, std::size_t count) const {
     std::mt19937 random{seed};
     test::wanted_ranges wanted;
@@ -88,7 +88,7 @@ class local_files : public test::stored_files {
     CHECK(are_read(store, seed, count));
   }
 
-  // Removes the files from the page cache, as far as the system permits.
+  // Removes the files from the page cache as far as the system permits.
   void cool() const {
     ::sync();
     for (const auto& [name, text] : contents_) {
@@ -106,8 +106,8 @@ std::uint64_t pieces(const ps::local_store_stats& stats) {
   return stats.from_page_cache + stats.by_uring + stats.by_threads + stats.by_pread;
 }
 
-// A store on a scripted ring whose reads are all direct. Nothing comes from the page cache, so the
-// ring gets all reads, regardless of the cached data.
+// A store on a scripted ring that uses direct I/O for all reads. The page cache therefore has no
+// influence, and every read uses the ring.
 struct on_script {
   std::shared_ptr<test::ring_script> script = std::make_shared<test::ring_script>();
   [[nodiscard]] scripted_store store(const std::string& path, std::size_t depth = 8) const {
@@ -156,7 +156,7 @@ TEST_CASE("a local store reports its engine and the bytes that each has read",
   CHECK(by_threads.engine() == ps::read_engine::threads);
   CHECK(by_threads.engine_problem().empty());
   test::wanted_ranges wanted;
-  wanted.add("d0/1150001", 1'048'575, 2);  // spans two pieces
+  wanted.add("d0/1150001", 1'048'575, 2);  // a range that spans two reads
   wanted.add("d1/1", 0, 1);
   wanted.add("d0/0", 0, 0);  // an empty range
   by_threads.read_many(wanted.ranges());
@@ -204,7 +204,7 @@ TEST_CASE("direct reads of whole blocks go straight to where a page begins",
     CHECK(std::memcmp(out, content.data(), content.size()) == 0);
     if (store.stats().direct_refused > 0) continue;
     REQUIRE(on.script->places.size() == 2);
-    // The last piece is not a whole block, so it passes through the store's memory.
+    // The last piece is not a whole block, so it passes through the store's own memory.
     CHECK(std::ranges::count(on.script->places, begin) == (shift == 0 ? 1 : 0));
     CHECK(std::ranges::count(on.script->places, begin + piece) == 0);
   }
@@ -287,7 +287,8 @@ TEST_CASE("if a call of a ring fails, all bytes are still read, and none after t
   for (const int error : {EINTR, EAGAIN, EPERM}) {
     for (unsigned failing = 0; failing < 7; ++failing) {
       for (const bool goes_on : {false, true}) {
-        if (error == EINTR && goes_on) continue;  // EINTR on every call: the signal never ends
+        // EINTR on every call simulates an endless stream of signals.
+        if (error == EINTR && goes_on) continue;
         CAPTURE(error, failing, goes_on);
         const on_script on;
         on.script->max_taken = 3;
@@ -344,7 +345,7 @@ TEST_CASE("names, missing files and ranges beyond the end are refused by type",
     CHECK(beyond.found() == "an object of 4097 bytes");
   }
   CHECK(test::part_of(store, "d0/4097", 4097, 0).empty());
-  files.check_reads(store, 9);  // the store still works
+  files.check_reads(store, 9);  // the store remains usable
 }
 
 TEST_CASE("a file that is written to, truncated or replaced is detected",
@@ -375,7 +376,8 @@ TEST_CASE("a file that is written to, truncated or replaced is detected",
     SECTION(direct ? "direct: replaced" : "replaced") {
       std::filesystem::rename(files.path("a"), files.path("was"));
       files.add("a", std::string(10'000, 'n'));
-      // The store has the old file open and reads its content. Reading file "b" closes it.
+      // The store has the old file open and reads its contents. Reading file "b" closes the old
+      // file.
       CHECK(test::part_of(store, "a", 0, 3) == "ooo");
       CHECK(test::part_of(store, "b", 0, 3) == "ooo");
       const auto problem =
@@ -397,7 +399,7 @@ TEST_CASE("the error of a batch is that of its first range that has one",
     CAPTURE(second);
     test::wanted_ranges wanted;
     wanted.add("a", 0, 3);
-    wanted.add(second, 1, 3);  // too long, missing or outside the root
+    wanted.add(second, 1, 3);  // too long, missing, or outside the root
     const auto problem = error_of<ps::file_changed>([&] { store.read_many(wanted.ranges()); });
     CHECK(problem.path() == files.path("a"));
   }
@@ -480,7 +482,8 @@ TEST_CASE("a forked child reads with its own ring", "[store][promise:honest-9]")
   CHECK(on.script->made == 1);
 }
 
-#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // a child with threads must not start more under it
+// A multithreaded child must not start threads under ThreadSanitizer.
+#if !defined(PENSTOCK_TEST_THREADS_SANITIZED)
 TEST_CASE("a forked child reads with its own threads and ends them", "[store][promise:honest-9]") {
   const local_files files;
   auto store = std::make_unique<ps::local_store>(

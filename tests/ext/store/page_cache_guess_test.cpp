@@ -16,7 +16,7 @@ namespace {
 
 using guess = penstock::detail::page_cache_guess;
 
-// Reads `files` files that are all in the folder. Returns how many of them the guess checks.
+// Reads `files` cached files. Returns the number of files for which the heuristic checks the cache.
 int looks_of(guess& of, int files) {
   int looks = 0;
   for (int i = 0; i < files; ++i) {
@@ -60,8 +60,9 @@ TEST_CASE("a block in the page cache is not requested again", "[store]") {
       .store = "s", .object = "o", .object_size = bytes.size(), .block_size = bytes.size()};
   CHECK(folder.warm(1, id, 0, bytes.size()) == block_folder::nearness::nothing);
   REQUIRE(folder.write(1, id, bytes) == 0);
-  const auto seen = folder.warm(1, id, 0, bytes.size());  // just written, and so in memory
-  // Checks if the file system supports RWF_NOWAIT, because not all file systems do.
+  // In the page cache, because it was just written.
+  const auto seen = folder.warm(1, id, 0, bytes.size());
+  // Not all file systems support RWF_NOWAIT, so the test probes for it.
   const int file = ::open(dir.path("probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   REQUIRE(file >= 0);
   std::byte one{};

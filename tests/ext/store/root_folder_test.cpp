@@ -55,7 +55,7 @@ TEST_CASE("no object's name leads to a file outside of the folder", "[store][fau
       CAPTURE(name);
       CHECK_THROWS_AS((void)root.open(name), ps::object_name_error);
     }
-    // Only ".." itself is refused. A name may begin or end with two dots.
+    // Only ".." itself is rejected. A name may begin or end with two dots.
     files.add("..a/b..", "dots");
     CHECK(content_by(root, "..a/b..") == "dots");
   }

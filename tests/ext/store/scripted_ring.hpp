@@ -18,28 +18,28 @@
 
 namespace test {
 
-/// The behavior of a scripted io_uring, and its observations.
+/// The scripted behavior of a fake io_uring, and its observations.
 struct ring_script {
-  int set_up = 0;                           ///< below 0: setup is refused
-  bool has_single_map = true;               ///< a kernel of 5.4 or newer
-  bool maps = true;                         ///< false: mapping its memory is refused
-  std::function<int(unsigned)> enter = {};  ///< result of call k if below 0
-  std::function<int(unsigned)> read = {};   ///< result of read k if below 0
+  int set_up = 0;                           ///< setup fails if negative
+  bool has_single_map = true;               ///< true simulates kernel 5.4 or newer
+  bool maps = true;                         ///< false makes mapping the ring memory fail
+  std::function<int(unsigned)> enter = {};  ///< returns the result of call k if negative
+  std::function<int(unsigned)> read = {};   ///< returns the result of read k if negative
   std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  ///< maximum bytes per read
   unsigned max_taken = ~0U;  ///< maximum submissions per call
 
-  unsigned entered = 0;               ///< number of calls of `enter`
-  unsigned reads = 0;                 ///< completed reads
-  std::vector<std::uint64_t> places;  ///< destination addresses of the completed reads
+  unsigned entered = 0;               ///< number of `enter` calls
+  unsigned reads = 0;                 ///< number of completed reads
+  std::vector<std::uint64_t> places;  ///< destination addresses of completed reads
   unsigned max_under_way = 0;
-  unsigned under_way = 0;      ///< reads in flight in all rings
-  unsigned open = 0;           ///< open rings
-  unsigned made = 0;           ///< rings ever created
-  bool lost_a_result = false;  ///< the completion queue was full
-  bool left_queued = false;    ///< a ring was destroyed with submissions that were never taken
+  unsigned under_way = 0;      ///< reads in flight, in all rings
+  unsigned open = 0;           ///< number of open rings
+  unsigned made = 0;           ///< number of rings ever created
+  bool lost_a_result = false;  ///< true if the completion queue overflowed
+  bool left_queued = false;    ///< true if a ring was destroyed with pending submissions
 };
 
-/// An io_uring without the system. The ring takes submissions and completes them late, in reverse
+/// A fake io_uring that makes no system calls. The ring completes submissions late and in reverse
 /// order, as its script specifies. Any thread may call it.
 class scripted_ring {
  public:
@@ -90,7 +90,7 @@ class scripted_ring {
     while (taken < (std::min)(queued, script_->max_taken) && one.words[0] != one.words[1]) {
       const unsigned at = one.words[6 + (one.words[0] & one.words[2])];
       one.under_way.push_back(one.submissions[at]);
-      one.submissions[at] = {};  // the caller may overwrite the entry now
+      one.submissions[at] = {};  // the caller may now overwrite the entry
       ++one.words[0];
       ++taken;
       ++script_->under_way;
@@ -125,7 +125,8 @@ class scripted_ring {
   struct ring {
     unsigned entries = 0;
     unsigned first_result = 0;
-    std::vector<unsigned> words;  // head, tail, mask of submissions; of results; both rings
+    // Submission queue (head, tail, mask), completion queue (same), and both rings.
+    std::vector<unsigned> words;
     std::vector<::io_uring_sqe> submissions;
     std::vector<::io_uring_sqe> under_way;
   };

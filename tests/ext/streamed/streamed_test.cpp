@@ -36,7 +36,7 @@ using words =
     ps::record<ps::field<"length", std::uint32_t>, ps::field<"letters", char, ps::ragged>>;
 using numbers = std::vector<std::uint64_t>;
 
-/// The numbers 0 to `count` - 1, whose end is known only when it is reached.
+/// A source of the numbers 0 to `count` - 1. The end is known only when it is reached.
 struct counted {
   std::uint64_t count;
   std::uint64_t next = 0;
@@ -49,7 +49,7 @@ struct counted {
 };
 
 /// A source of the numbers 0 to `count` - 1 with tokens. The token of a batch is the number that
-/// follows it.
+/// follows the batch.
 struct with_token {
   std::shared_ptr<counted> from;
 
@@ -78,7 +78,7 @@ void append(numbers& all, const Batch& batch) {
   all.insert(all.end(), x.begin(), x.end());
 }
 
-/// Reads a range. Checks that its batches are numbered from `first`.
+/// Reads a range. Checks that batches are numbered consecutively from `first`.
 template <class Range>
 numbers read(Range&& range, std::uint64_t first = 0) {
   numbers all;
@@ -164,8 +164,8 @@ TEST_CASE("workers that pass their turn decode at once, and batches keep the ord
         if (next == 3 * workers) return 0;
         const std::uint64_t mine = next++;
         turn.pass();
-        turn.pass();  // has no effect
-        // Each call waits until all workers have passed their turn.
+        turn.pass();  // a second call has no effect
+        // Each call waits until all workers have passed on their turn.
         const std::size_t now = ++inside;
         const std::size_t wanted = (now + workers - 1) / workers * workers;
         while (inside < wanted) std::this_thread::yield();
@@ -185,8 +185,8 @@ TEST_CASE("calls in progress at the end of a stream lose no sample", "[streamed]
         const int mine = calls++;
         turn.pass();
         if (mine > 1) return 0;
-        // The call of the second turn returns, or is about to return, before the call of the first
-        // turn.
+        // The call with the second turn returns, or is about to return, before the call with the
+        // first turn.
         if (mine == 0) {
           while (!is_second_done) std::this_thread::yield();
         }
@@ -244,7 +244,7 @@ TEST_CASE("batches of turns after an exception are dropped, and the stream can s
       },
       {.batch_size = 1, .workers = 2, .prefetch = 2, .seek = from.seek()}};
   CHECK_THROWS_AS(read(source.epoch(0)), std::domain_error);
-  fails = false;  // safe, because no thread is in `fill`
+  fails = false;  // safe, because no thread is inside `fill`
   CHECK(read(source.epoch(0)) == up_to(4));
 }
 
@@ -285,7 +285,7 @@ TEST_CASE("a state has the token of its batch, and resume gives the token back",
     CHECK(feed.next().number() == left_at);
   } else {
     CHECK(read(source.resume(at, 1), left_at) == rest);
-    // A position whose token is known needs no state.
+    // A position with a known token needs no state.
     CHECK(read(source.batches({0, left_at}, ps::until_epoch{1}), left_at) == rest);
   }
 }
@@ -325,7 +325,7 @@ TEST_CASE("fill is not called again after it has returned 0", "[streamed]") {
                               {.batch_size = 1, .prefetch = 4}};
   source.start({}, 1);
   while (thread == 0) std::this_thread::yield();
-  wait_until_asleep(thread);  // asleep until the next pass, not for a slot
+  wait_until_asleep(thread);  // the thread sleeps until the next pass and does not wait for a slot
   CHECK(calls == 1);
   CHECK_FALSE(source.next());
 }
@@ -335,7 +335,7 @@ TEST_CASE("every pass over a stream ends with one call that returns 0, and loses
   constexpr std::uint64_t passes = 200;
   const std::size_t workers = GENERATE(1U, 3U);
   const auto from = numbers_to(3);
-  std::uint64_t calls = 0;   // guarded by the turn, as the next number
+  std::uint64_t calls = 0;   // guarded by the turn, like the next number
   std::uint64_t wanted = 0;  // number of calls whose batch was wanted
   ps::streamed<number> source{
       [&](ps::batch_view<number> out, ps::stream_turn& turn) {
@@ -366,7 +366,7 @@ TEST_CASE("try_next of a stream does not start the next pass", "[streamed]") {
   source.start({}, 2);
   CHECK(source.next());
   while (calls != 2) std::this_thread::yield();
-  wait_until_asleep(thread);  // the end is announced
+  wait_until_asleep(thread);  // waits until the end has been announced
   for (int look = 0; look != 3; ++look) CHECK_FALSE(source.try_next());
   CHECK(seeks == 1);
   CHECK(source.next().epoch() == 1);
@@ -390,7 +390,7 @@ TEST_CASE("a stream without seek is read once", "[streamed]") {
   CHECK_THROWS_AS(read(source.epoch(0)), ps::state_mismatch);
   ps::streamed<number> other{counted{10}, {.batch_size = 4}};
   CHECK_THROWS_AS(read(other.resume({0, 1, "4"}, 1)), ps::state_mismatch);
-  CHECK(read(other.epoch(0)) == up_to(10));  // the refused loop has read nothing
+  CHECK(read(other.epoch(0)) == up_to(10));  // the rejected loop has read nothing
 }
 
 TEST_CASE("a position whose token is not known is refused", "[streamed]") {
@@ -416,7 +416,8 @@ TEST_CASE("ragged samples of a stream have the lengths that fill has placed", "[
         std::size_t n = 0;
         for (; n != out.size() && next != count; ++n, ++next) {
           const std::uint32_t length = length_of(next);
-          if (ps::place_sample(out, n, {length}) != words::size) break;  // for the next batch
+          // The sample belongs to the next batch.
+          if (ps::place_sample(out, n, {length}) != words::size) break;
           ps::get<"length">(out[n]) = length;
           for (char& letter : ps::get<"letters">(out[n]).flat())
             letter = static_cast<char>('a' + length);
@@ -522,7 +523,7 @@ TEST_CASE("the errors of a device reach the consumer of a stream", "[streamed]")
   auto stream = device.make_stream();
   device.fail_synchronize(0);
   ps::transfer feed{source, stream};
-  // A worker waits for the end of a copy before it fills the slot again.
+  // A worker waits for the end of a copy before it refills the slot.
   CHECK_THROWS_AS(
       [&] {
         for ([[maybe_unused]] auto& batch : feed.epoch(0)) {
@@ -559,7 +560,7 @@ TEST_CASE("a child made by fork() gets an error from a stream, and destroys it",
   auto at = range.begin();
   CHECK(test::in_child([&] {
           try {
-            while (at != range.end()) ++at;  // a batch may be ready
+            while (at != range.end()) ++at;  // a batch may already be ready
           } catch (const std::logic_error&) {
             source.reset();
             return 0;

@@ -198,7 +198,7 @@ TEST_CASE("strings with impossible offsets are refused before they are read",
   CHECK(refused([](auto& c) { c.buffers[2] = std::nullopt; }) == "a buffer of bytes");
   CHECK(refused([](auto& c) { c.buffers.pop_back(); }) == "3 buffers");
   CHECK(refused([](auto& c) { c.length = 1; }) == "2 values at offset 0");
-  // Empty strings need no bytes.
+  // Empty strings need no byte buffer.
   made_column batch = photos("z", {"", ""});
   batch.children[0].buffers[2] = std::nullopt;
   CHECK(text_of(ps::arrow_blobs{table_of(batch), {.blob = "image"}}, 1).empty());

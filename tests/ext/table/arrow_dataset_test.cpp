@@ -44,8 +44,8 @@ using x_of =
     std::conditional_t<std::is_same_v<typename Record::template field_at<0>::value_type, bool>,
                        std::uint8_t, typename Record::template field_at<0>::value_type>;
 
-/// Returns the values of field x in all rows of a table with a single batch. Applies the same rules
-/// as a dataset, but compiles faster.
+/// Returns the values of field x in all rows of a table with a single batch. The function follows
+/// the rules of a dataset, but compiles faster.
 template <class Record>
 std::vector<x_of<Record>> values_in(const ps::arrow_table& table,
                                     const ps::table_options& options = {}) {
@@ -113,7 +113,7 @@ TEST_CASE("elements of each type are read unchanged", "[table]") {
   same(std::uint64_t{}, "L");
   same(float{}, "f");
   same(double{}, "g");
-  same(std::uint16_t{}, "e");  // the bits of half floats
+  same(std::uint16_t{}, "e");  // the bit patterns of half floats
   same(std::int32_t{}, "tdD");
   same(std::int64_t{}, "tdm");
   same(std::int32_t{}, "ttm");
@@ -165,7 +165,7 @@ TEST_CASE("the bits of a bool column are bools, or bytes of 0 and 1", "[table]")
 
 TEST_CASE("offsets of batch, struct, list and elements are all followed",
           "[table][promise:race-free-9]") {
-  // 40 numbers. Offsets: elements 4, lists 1, batch 2.
+  // 40 numbers. The element offset is 4, the list offset 1, and the batch offset 2.
   made_column elements = test::numbers("", "i", counted<std::int32_t>(40));
   elements.length = 36;
   elements.offset = 4;
@@ -233,7 +233,7 @@ TEST_CASE("dynamic extents are those of the table", "[table]") {
   using any = ps::record<ps::field<"image", std::uint8_t, ps::dyn, ps::dyn>>;
   const ps::arrow_dataset<any> data{table_of(pairs(3))};
   CHECK(data.extents().at<0>() == ps::extents<ps::dyn, ps::dyn>{2, 3});
-  // All batches must have the extents of the first batch.
+  // All batches must have the same extents as the first batch.
   const auto batch = [](std::vector<std::int32_t> offsets) {
     return test::structs("", {test::lists("x", offsets, test::numbers("", "i", counted<int>(9)))});
   };
@@ -282,7 +282,7 @@ TEST_CASE("nulls are refused with column and row, whatever null_count says",
   made_column& rows = batch.children[1].children[0];
   rows.children[0] = test::with_nulls(rows.children[0], elements);
   CHECK(row_of(batch) == "image 299");
-  // In these rows, all bits of the bitmap are 1.
+  // The bitmap has a 1 for each of these rows.
   batch.length = 100;
   rows.children[0] = test::with_nulls(rows.children[0], elements);
   CHECK(ps::arrow_dataset<pair_of>{table_of(batch)}.size() == 100);
@@ -479,7 +479,7 @@ TEST_CASE("an array that contradicts its type is refused", "[table][fault:files-
   wrong = right;
   wrong.children[0].children = right.children;
   CHECK(refused(wrong) == "0 children");
-  // Products that exceed the address space.
+  // Products of these lengths exceed the address space.
   right = test::numbers("inner", "w:2000000000", counted<std::uint8_t>(3));
   made_column batch = test::structs("", {test::structs("x", {right})});
   batch.offset = std::int64_t{1} << 39;

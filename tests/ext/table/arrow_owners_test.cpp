@@ -23,7 +23,7 @@ TEST_CASE("a structure of Arrow's is released once, by its last owner",
     CHECK(third->length == 2);
     CHECK((*third).n_buffers == 2);
     auto& itself = third;
-    third = std::move(itself);  // self-move must keep it
+    third = std::move(itself);  // a self-move must keep the structure
     CHECK(third);
     CHECK(released == 0);
     third = test::array_of(test::numbers<int>("x", "i", {1}));

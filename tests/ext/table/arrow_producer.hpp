@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Hand-made tables of a producer in Arrow's C data interface, both valid and arbitrary.
+// A hand-written producer of tables in the Arrow C data interface. Tables may be valid or invalid.
 #pragma once
 
 #include <penstock_ext/table/arrow_table.hpp>
@@ -17,12 +17,12 @@ namespace test {
 
 namespace ps = penstock;
 
-/// A column or, with children, a structure of columns: its type and its values.
+/// The type and the values of a column, or of a struct of columns if there are children.
 struct made_column {
   std::string name;
   std::string format;
   std::int64_t length = 0;
-  std::vector<std::optional<std::string>> buffers;  // no value: a null pointer
+  std::vector<std::optional<std::string>> buffers;  // an empty optional is a null pointer
   std::vector<made_column> children = {};
   std::int64_t offset = 0;
   std::int64_t null_count = 0;
@@ -91,25 +91,26 @@ Struct exported(const made_column& made, int* released) {
 
 }  // namespace arrow_detail
 
-/// Returns the type of a column or a table. The release increments `released`.
+/// Returns the schema of a column or a table. Its release increments `released`.
 inline ps::arrow_schema schema_of(const made_column& made, int* released = nullptr) {
   auto given = arrow_detail::exported<ArrowSchema>(made, released);
   return ps::arrow_schema{&given};
 }
-/// Returns the values. The release increments `released`.
+/// Returns the array of a column or a table. Its release increments `released`.
 inline ps::arrow_array array_of(const made_column& made, int* released = nullptr) {
   auto given = arrow_detail::exported<ArrowArray>(made, released);
   return ps::arrow_array{&given};
 }
 
-/// Returns the bytes of numbers.
+/// Returns the object representation of numbers.
 template <class T>
 std::string bytes_of_numbers(const std::vector<T>& values) {
   std::string bytes(values.size() * sizeof(T), '\0');
   if (!values.empty()) std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
 }
-/// Returns bits such as "1101", the first in the lowest position of the first byte.
+/// Returns the bits in a string such as "1101". The first digit is the lowest bit of the first
+/// byte.
 inline std::string bits_of(const std::string& digits) {
   std::string bytes((digits.size() + 7) / 8, '\0');
   for (std::size_t i = 0; i < digits.size(); ++i) {
@@ -127,20 +128,20 @@ made_column numbers(const std::string& name, const std::string& format,
           static_cast<std::int64_t>(values.size()),
           {std::nullopt, bytes_of_numbers(values)}};
 }
-/// Returns 0, 1, 2, ... as numbers of type T.
+/// Returns the numbers 0, 1, 2, ... of type T.
 template <class T>
 std::vector<T> counted(std::size_t count, std::size_t first = 0) {
   std::vector<T> values(count);
   for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<T>(first + i);
   return values;
 }
-/// Returns lists of `length` elements each.
+/// Returns a column of lists with `length` elements each.
 inline made_column fixed_lists(const std::string& name, std::int64_t length, made_column inside) {
   const std::int64_t rows = inside.length / length;
   inside.name = "item";
   return {name, "+w:" + std::to_string(length), rows, {std::nullopt}, {std::move(inside)}};
 }
-/// Returns lists between offsets of 32 or 64 bits.
+/// Returns a column of lists with 32-bit or 64-bit offsets.
 template <class Offset>
 made_column lists(const std::string& name, const std::vector<Offset>& offsets, made_column inside) {
   inside.name = "item";
@@ -150,7 +151,8 @@ made_column lists(const std::string& name, const std::vector<Offset>& offsets, m
           {std::nullopt, bytes_of_numbers(offsets)},
           {std::move(inside)}};
 }
-/// Returns byte strings, with offsets of 32 bits for "z" and "u", of 64 bits for "Z" and "U".
+/// Returns a column of byte strings. The formats "z" and "u" have 32-bit offsets, "Z" and "U"
+/// 64-bit offsets.
 inline made_column strings(const std::string& name, const std::string& format,
                            const std::vector<std::string>& values) {
   std::vector<std::int64_t> offsets{0};
@@ -166,13 +168,13 @@ inline made_column strings(const std::string& name, const std::string& format,
           static_cast<std::int64_t>(values.size()),
           {std::nullopt, is_large ? bytes_of_numbers(offsets) : bytes_of_numbers(narrow), all}};
 }
-/// Returns the column with nulls where `digits` has a 0.
+/// Returns the column with nulls at the positions where `digits` has a 0.
 inline made_column with_nulls(made_column column, const std::string& digits) {
   column.buffers[0] = bits_of(digits);
   column.null_count = -1;
   return column;
 }
-/// Combines these columns into structs: a column of structs, or a table.
+/// Combines columns to a column of structs, or to a table.
 inline made_column structs(const std::string& name, std::vector<made_column> columns) {
   const std::int64_t rows = columns.empty() ? 0 : columns[0].length;
   return {name, "+s", rows, {std::nullopt}, std::move(columns)};

@@ -40,7 +40,7 @@ TEST_CASE("the rows of a stream's batches are numbered through", "[table][promis
   test::made_stream made{{points(3), points(0), points(1), points(2)}};
   std::optional<ps::arrow_table> table{made.stream()};
   CHECK(made.released == 1);
-  CHECK(made.batches_released == 1);  // the batch without rows
+  CHECK(made.batches_released == 1);  // the batch without rows was released
   CHECK(table->size() == 6);
   REQUIRE(table->batches() == 3);
   const std::vector<std::size_t> batches{0, 0, 0, 1, 2, 2};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The functions that table_pyarrow.py calls with ctypes: they read streams of other libraries as
+// Functions that table_pyarrow.py calls with ctypes. They read streams of other libraries as
 // datasets and as blobs.
 #include <cstddef>
 #include <cstdint>
@@ -46,8 +46,8 @@ std::int64_t read_digits(ArrowArrayStream* stream, std::uint8_t* images, std::in
 
 extern "C" {
 
-/// Reads a table in order, field by field. Returns how many rows have the is_odd and score of their
-/// label, or -1 if the table is refused.
+/// Reads a table in order, field by field. Returns the number of rows whose is_odd and score match
+/// their label, or -1 if the table is rejected.
 [[gnu::visibility("default")]] std::int64_t digits(ArrowArrayStream* stream, std::uint8_t* images,
                                                    std::int64_t* labels, int zeros) {
   try {
@@ -59,7 +59,7 @@ extern "C" {
 }
 
 /// Writes the blobs of a column in sequence, each followed by its label and key as text. Returns
-/// the number of bytes, or -1 if the column is refused.
+/// the number of bytes, or -1 if the column is rejected.
 [[gnu::visibility("default")]] std::int64_t blobs(ArrowArrayStream* stream, const char* column,
                                                   char* out, std::int64_t room) {
   try {
@@ -81,6 +81,6 @@ extern "C" {
   }
 }
 
-/// Returns why the last table was refused.
+/// Returns the reason why the last table was rejected.
 [[gnu::visibility("default")]] const char* why_refused() { return said.c_str(); }
 }

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
 # promise: race-free-9
-"""table_pyarrow.py LIBRARY: tables of pyarrow's, and of polars' and DuckDB's where these are
-installed, as datasets and as blobs, through the capsules of Python's stream interface. LIBRARY is
-for_arrow.cpp. Skipped where pyarrow or numpy is not installed."""
+"""Reads tables of pyarrow, polars and DuckDB: table_pyarrow.py LIBRARY.
+
+The tables become datasets and blobs through the capsules of Python's stream interface. LIBRARY is
+built from for_arrow.cpp. Skipped if pyarrow or numpy is not installed; polars and DuckDB are
+optional."""
 
 import ctypes
 import gc
@@ -22,7 +24,8 @@ def main(library):
     except ImportError as missing:
         print("skipped:", missing)
         return SKIPPED
-    ours = ctypes.CDLL(library)  # releases the GIL during a call, because a release may take it
+    ours = ctypes.CDLL(library)  # releases the GIL during a call, because a release callback may
+                                 # acquire it
     ours.digits.restype = ours.blobs.restype = ctypes.c_int64
     ours.digits.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int]
     ours.blobs.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64]

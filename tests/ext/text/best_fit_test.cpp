@@ -18,7 +18,7 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-// Packs with a scan over every row for every length.
+// Packs lengths with a naive scan over all rows for each length.
 numbers packed_slowly(const numbers& lengths, std::size_t capacity, std::size_t max) {
   std::vector<std::size_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -77,7 +77,7 @@ TEST_CASE("lengths go into the rows that best fit puts them in", "[text][promise
       CAPTURE(capacity, max);
       ps::detail::best_fit fit{capacity, max};
       for (std::size_t count = 0; count < 200;
-           count += 13) {  // the rows of one pass are gone in the next
+           count += 13) {  // rows of one pass do not exist in the next pass
         numbers lengths;
         for (std::size_t i = 0; i < count; ++i) {
           const auto longest = i % 3 == 0 ? capacity : (capacity + 4) / 5;

@@ -40,7 +40,7 @@ test::file_bytes bytes_of(const std::string& path) {
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// Returns the text of the exception from opening the file.
+/// Returns the message of the exception that opening the file throws.
 template <class Error>
 std::string refusal(const std::string& path) {
   try {
@@ -126,7 +126,7 @@ TEST_CASE("no length is computed if the file cannot be created", "[text][fault:f
                                std::system_category().message(ENOENT)));
 }
 
-// Runs as the user nobody, to whom permissions apply.
+// Runs as the user nobody, because permissions do not apply to root.
 TEST_CASE("a read-only folder or a refused thread does not lose a pass", "[text][fault:files-19]") {
   enum outcome { made = 0, not_told = 1, not_made = 2, asked_in_vain = 3, cannot_lower = 4 };
   const test::temp_dir folder;

@@ -35,7 +35,7 @@ std::string index_of_documents(const std::vector<sequence>& sequences,
   return bytes;
 }
 
-// Documents of two sequences, of none, and of one, in 12 bytes.
+// Three documents of two sequences, no sequence and one sequence, in 12 bytes.
 const std::vector<sequence> three_sequences{{2, 0}, {1, 4}, {3, 6}};
 const std::string right_index = index_of_documents(three_sequences, {0, 2, 2, 3});
 
@@ -95,7 +95,7 @@ TEST_CASE("an index that is not Megatron's is refused", "[text]") {
   CHECK(with(9, '\2').found() == "2");
   CHECK(with(17, '\0').offset() == 17);
   CHECK(with(17, '\x09').found() == "9");
-  for (const char code : {'\6', '\7'}) {  // double and float
+  for (const char code : {'\6', '\7'}) {  // the codes of double and float
     CHECK(with(17, code).offset() == 17);
     CHECK(with(17, code).expected() == "tokens that are integers");
   }
@@ -128,8 +128,8 @@ TEST_CASE("an index that points outside its tokens is refused at that document",
   CHECK(corrupt({{2, 0}, {1, 4}, {4, 6}}, {0, 2, 3}, 1) == begins + 16);
   CHECK(corrupt({{2, 0}, {1, 4}, {3, 8}}, {0, 2, 3}, 1) == begins + 16);
   CHECK(corrupt({{2, 0}, {1, 4}, {3, ~std::uint64_t{0}}}, {0, 2, 3}, 1) == begins + 16);
-  CHECK(corrupt({{2, 0}, {1, 6}, {3, 6}}, {0, 2, 3}, 0) == begins + 8);  // a gap
-  CHECK(corrupt({{2, 0}, {1, 2}, {3, 6}}, {0, 2, 3}, 0) == begins + 8);  // an overlap
+  CHECK(corrupt({{2, 0}, {1, 6}, {3, 6}}, {0, 2, 3}, 0) == begins + 8);  // the sequences have a gap
+  CHECK(corrupt({{2, 0}, {1, 2}, {3, 6}}, {0, 2, 3}, 0) == begins + 8);  // the sequences overlap
   CHECK(corrupt({{0x8000'0000U, 0}, {1, 4}, {3, 6}}, {0, 2, 3}, 0) == lengths);
   for (const std::uint64_t second : {std::uint64_t{4}, ~std::uint64_t{0}}) {
     const auto all = opened(dir, index_of_documents(three_sequences, {0, second, 3}));
@@ -153,7 +153,8 @@ TEST_CASE("an index and a file of tokens of other sizes are refused", "[text][fa
   const std::string packed{"\x1f\x8b\x08\0\0\0\0\0\0\3abcd", 14};
   CHECK_THAT(error_of<ps::file_format_error>([&] { opened(dir, right_index, packed); }).found(),
              Catch::Matchers::StartsWith("a gzip file"));
-  CHECK(opened(dir, right_index, packed.substr(0, 12)).size() == 3);  // as long as the tokens
+  // The token file has exactly the required length.
+  CHECK(opened(dir, right_index, packed.substr(0, 12)).size() == 3);
   const auto other = error_of<ps::file_corrupt>(
       [&] { opened(dir, index_of_documents(three_sequences, {0, 2, 2})); });
   CHECK(other.offset() == 34 + 12 + 24 + 16);

@@ -35,7 +35,7 @@ std::vector<std::uint64_t> all_rows(std::uint64_t count) {
   return rows;
 }
 
-// Documents that return all lengths at once, and count the hints about the next documents.
+// A document source that returns all lengths in one call and records hints for the next documents.
 struct told_documents : numbered_documents {
   using numbered_documents::numbered_documents;
 
@@ -63,18 +63,18 @@ struct told_documents : numbered_documents {
   mutable std::vector<bool> is_hinted = std::vector<bool>(numbered_documents::size());
 };
 
-// The tokens of a row, sequence by sequence.
+// The tokens of a row by sequence.
 struct packed_sequences {
   std::vector<std::vector<std::uint32_t>> sequences;
   friend bool operator==(const packed_sequences&, const packed_sequences&) = default;
 };
 
-// Replaces REQUIRE, which is slow for conditions that are checked a million times.
+// Replaces REQUIRE, which is too slow for a million checks.
 void require(bool holds, const char* what) {
   if (!holds) FAIL(what);
 }
 
-// Checks the fields of all rows against each other and returns their content.
+// Checks the fields of all rows against each other and returns their contents.
 template <class Rows>
 std::vector<packed_sequences> rows_of(const Rows& rows, const numbered_documents& documents,
                                       const ps::packing_options& options,
@@ -135,7 +135,7 @@ std::vector<packed_sequences> rows_of(const Rows& rows, const numbered_documents
   return rows_of(rows, documents, options, all_rows(rows.size()));
 }
 
-// Returns lengths of texts: their logarithm is normally distributed, so a few are very long.
+// Returns log-normally distributed lengths, a few of which are very large.
 std::vector<std::uint64_t> long_tailed(std::size_t count, double median, double spread) {
   std::vector<std::uint64_t> lengths;
   ps::sample_generator draw{{.seed = 11}, 0};
@@ -146,7 +146,7 @@ std::vector<std::uint64_t> long_tailed(std::size_t count, double median, double 
   return lengths;
 }
 
-// A source of documents that has only lengths, and no tokens.
+// A document source with lengths but without tokens.
 struct only_lengths {
   std::vector<std::uint64_t> lengths;
 
@@ -204,7 +204,7 @@ TEST_CASE("a row is the same wherever and however often it is read", "[text][pro
   const auto other = ps::pack_documents<std::uint32_t>(documents, few);
   CHECK(other.fingerprint() == rows.fingerprint());
   CHECK(rows_of(other, documents, few) == expected);
-  for (std::uint64_t i = 0; i < rows.size(); ++i) {  // reads rows in both halves in turn
+  for (std::uint64_t i = 0; i < rows.size(); ++i) {  // alternates between rows of both halves
     const std::uint64_t index = i * 7919 % rows.size();
     const std::uint64_t back = rows.size() - 1 - index;
     const auto two = rows_of(other, documents, few, {index, back});
@@ -223,7 +223,7 @@ TEST_CASE("another seed gives another packing, and documents come from all of th
   const auto second = ps::pack_documents<std::uint32_t>(documents, options);
   CHECK(rows_of(second, documents, options) != rows);
   CHECK(first.fingerprint() != second.fingerprint());
-  for (const std::uint64_t part : {0U, 1U}) {  // the first tenth has tokens of both halves
+  for (const std::uint64_t part : {0U, 1U}) {  // the first tenth has tokens from both halves
     int found = 0;
     for (std::size_t r = 0; r < rows.size() / 10; ++r) {
       for (const auto& sequence : rows[r].sequences) {
@@ -259,7 +259,8 @@ TEST_CASE("rows are at least 99 % full if few documents are long", "[text][promi
     CAPTURE(median, spread, rows.fill(), rows.size());
     CHECK(rows.tokens() * 100 >= rows.size() * 2048 * 99);
     CHECK(rows.tokens() <= rows.size() * 2048);
-    CHECK(rows.window_rows() == rows.size() / 4);  // 4 windows of 4096 documents, and the rest
+    // Four windows of 4096 documents, and the remaining documents.
+    CHECK(rows.window_rows() == rows.size() / 4);
   }
 }
 

@@ -14,11 +14,11 @@ using test::numbered_documents;
 
 namespace {
 
-// The document, its first token, and the number of its tokens.
+// A document, its first hinted token, and the number of hinted tokens.
 using hinted_part = std::vector<std::uint64_t>;
 using hinted_parts = std::vector<hinted_part>;
 
-// Documents that record the parts in each prefetch call.
+// A document source that records the parts in each prefetch call.
 struct hinted_documents : numbered_documents {
   using numbered_documents::numbered_documents;
 
@@ -79,7 +79,7 @@ TEST_CASE("hints do not name rows of another window", "[text]") {
   CHECK(documents.calls[0].size() == 2);
   CHECK(hints.take(window, 10, std::vector<std::uint64_t>{12, 9}) == 1);
   hints.advance();
-  CHECK(documents.calls.size() == 4);  // two calls for each
+  CHECK(documents.calls.size() == 4);  // two calls per document
 }
 
 TEST_CASE("hints name few pieces at a time, even for rows with many", "[text]") {

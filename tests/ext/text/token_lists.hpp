@@ -15,7 +15,7 @@ namespace test {
 
 namespace ps = penstock;
 
-/// Documents with all tokens different: consecutive numbers through all documents.
+/// A document source in which all tokens differ: consecutive numbers across all documents.
 class numbered_documents {
  public:
   explicit numbered_documents(std::vector<std::uint64_t> lengths) : lengths_(std::move(lengths)) {
@@ -44,7 +44,7 @@ class numbered_documents {
     return std::binary_search(begins_.begin(), begins_.end(), std::uint64_t{token} + 1);
   }
 
-  std::vector<std::uint64_t> lengths_;  // may change, like those of a file
+  std::vector<std::uint64_t> lengths_;  // may change, as the lengths in a file may
   std::vector<std::uint32_t> tokens_;
 
  private:
@@ -53,7 +53,7 @@ class numbered_documents {
 
 static_assert(ps::token_documents<numbered_documents>);
 
-/// Returns `count` lengths, most of them short and a few very long.
+/// Returns `count` lengths, most of which are short and a few very long.
 inline std::vector<std::uint64_t> mixed_lengths(std::size_t count, std::uint64_t step = 7) {
   std::vector<std::uint64_t> lengths;
   for (std::uint64_t i = 0; i < count; ++i) {

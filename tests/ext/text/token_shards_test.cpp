@@ -27,7 +27,7 @@ namespace {
 
 using tokens = std::vector<int>;
 
-// A file as llm.c's data_common.py writes it.
+// Returns a file in the format of llm.c's data_common.py.
 std::string llmc_file(const tokens& all, std::size_t token_bytes = 2) {
   const bool is_gpt2 = token_bytes == 2;
   std::string bytes =
@@ -50,7 +50,7 @@ TEST_CASE("ranks get the same windows of token shards as with llm.c's loader", "
   constexpr std::size_t batch = 2;   // B
   constexpr std::size_t length = 4;  // T
   constexpr std::size_t world = 3;
-  // With steps of 24 tokens and one token more, the shards have 1, 2 and 1 whole steps.
+  // With steps of 24 tokens plus one token, the shards contain 1, 2 and 1 whole steps.
   const std::vector<tokens> shards{from(0, 48), from(1000, 49), from(2000, 25)};
   test::write_file(dir.path("shard_0.bin"), llmc_file(shards[0]));
   test::write_file(dir.path("shard_1.bin"), llmc_file(shards[1]));
@@ -81,7 +81,7 @@ TEST_CASE("ranks get the same windows of token shards as with llm.c's loader", "
     CHECK(step == 4);
   }
   CHECK(ps::origin_of(data, 6) == ps::sample_origin{0, 1});
-  // If windows need not form whole steps, a shard has all its windows.
+  // A shard keeps all its windows if windows need not form whole steps.
   CHECK(ps::token_shards<int>{ps::glob(dir.path("shard_*.bin")),
                               {.length = length, .header = ps::llmc_header}}
             .size() == 11 + 12 + 6);
@@ -101,7 +101,7 @@ TEST_CASE("tokens of 16 and 32 bits are read as any wider integer type", "[text]
   CHECK(large.offset() == 1024 + 4);
   CHECK(large.expected() == "a token of at most 65535");
   CHECK_THAT(large.found(), Catch::Matchers::StartsWith("70000: "));
-  // The token after the window is only in y.
+  // Only y contains the token after the window.
   const auto next = error_of<ps::element_type_mismatch>([&] {
     const ps::token_shards<std::uint16_t> one{{wide}, {.length = 1, .header = ps::llmc_header}};
     test::read_batch(one, {0});

@@ -28,7 +28,7 @@ std::string tokens_from_zero(std::size_t count) {
   return test::bytes_of(tokens);
 }
 
-// Returns the first token of x and the last token of y for each window.
+// Returns, for each window, the first token of x and the last token of y.
 template <class Token>
 std::vector<Token> ends_of(const ps::token_windows<Token>& data) {
   std::vector<std::uint64_t> indices(data.size());
@@ -90,7 +90,7 @@ TEST_CASE("a file of 10^12 tokens is opened, and read at its end", "[text]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("tokens.bin"), "");
   const std::uint64_t tokens = 1'000'000'000'000;
-  std::error_code refused;  // the file system may not support such large holes
+  std::error_code refused;  // the file system may not support a hole of this size
   std::filesystem::resize_file(path, tokens * 2, refused);
   if (refused) {
     WARN("no file of 2 TB here: " << refused.message());

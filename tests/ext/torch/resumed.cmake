@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test of examples/09_libtorch: cmake -Dprogram=<it> -Dwork=<scratch> -P resumed.cmake
+# Tests resuming in examples/09_libtorch: cmake -Dprogram=<example> -Dwork=<scratch> -P
+# resumed.cmake
 #
-# Checks that a run that is stopped twice, and resumes with another number of workers each time,
-# ends with the weights of an uninterrupted run.
+# A run that is stopped twice, and resumes with another number of workers each time, must end with
+# the weights of an uninterrupted run.
 cmake_policy(VERSION 3.25)
 file(MAKE_DIRECTORY "${work}")
 set(checkpoint "${work}/checkpoint")
 file(REMOVE "${checkpoint}")
 
-# run(<exit status> <text> <argument>...): requires that the program ends with this status and that
-# its last line begins with this text. Sets last_line.
+# run(<exit status> <text> <argument>...) requires that the program exits with this status and that
+# its last output line begins with this text. Sets last_line.
 function(run status begin)
   execute_process(
     COMMAND "${program}" ${ARGN} RESULT_VARIABLE found OUTPUT_VARIABLE output ERROR_VARIABLE output

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests tensors of libtorch that own their batch. The tensors have its values as long as any part
-// of them exists, and hold its slot exactly as long.
+// Tests libtorch tensors that own their batch. The values and the slot must remain valid as long as
+// any tensor or view of the batch exists, and no longer.
 #include <ATen/ATen.h>
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
-// Macros of system headers and Qt that break libtorch's own headers.
+// Defines macros of system headers and Qt that must not break penstock's headers.
 #define small \
   penstock:   \
   the macro small
@@ -51,8 +51,8 @@
 #include "support/catch.hpp"
 #include "support/gated_device.hpp"
 
-// libtorch has a macro of this name that ends the program. The next lines restore the macro of the
-// tests.
+// libtorch defines a macro of this name that terminates the program. The next lines restore the
+// macro of the tests.
 #undef CHECK
 #define CHECK(...) \
   INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
@@ -61,7 +61,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// A field of every element type that libtorch has had since 1.13, and a run-time extent.
+/// A record with a field of every element type that libtorch supports since 1.13, and a run-time
+/// extent.
 struct every_type {
   using record_type = ps::record<ps::field<"bool", bool>, ps::field<"u8", std::uint8_t, 2, 3>,
                                  ps::field<"i8", std::int8_t>, ps::field<"i16", std::int16_t, 2>,
@@ -91,8 +92,8 @@ struct every_type {
   }
 };
 
-/// A dataset with pictures and floats. Every byte of a picture identifies the sample. A checked
-/// build can mark released floats, but not released bytes.
+/// A dataset of pictures and floats. Every byte of a picture identifies the sample. A checked build
+/// can mark released floats, but not released bytes.
 struct told {
   using record_type = ps::record<ps::field<"image", std::uint8_t, 8>, ps::field<"x", float, 4>>;
   std::uint64_t count = 100;
@@ -103,7 +104,7 @@ struct told {
   }
 };
 
-/// Returns batches of two samples, of which the consumer may hold three.
+/// Returns a loader of two-sample batches, three of which the consumer may hold.
 auto three_of_two(ps::exhausted_action on_slots_exhausted = ps::exhausted_action::fail) {
   return ps::loader{
       told{},
@@ -111,12 +112,12 @@ auto three_of_two(ps::exhausted_action on_slots_exhausted = ps::exhausted_action
       {.batch_size = 2, .workers = 1, .prefetch = 2, .on_slots_exhausted = on_slots_exhausted}};
 }
 
-/// Returns the first value in a tensor of batch `number`.
+/// Returns the first value in the tensor of batch `number`.
 double first_of(std::uint64_t number) { return static_cast<double>(2 * number); }
 
 double first_value(const at::Tensor& tensor) { return tensor.flatten()[0].item<double>(); }
 
-/// Returns a tensor of the size of the whole field, a leaf of autograd, to multiply batches with.
+/// Returns a leaf tensor for autograd with the size of the field, to multiply with batches.
 at::Tensor weight() { return at::ones({4}).requires_grad_(true); }
 
 }  // namespace
@@ -183,7 +184,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
   auto kept = ps::torch_tensor<"image">(std::move(*it));
   image.reset();  // the row still holds the first batch
   for (int i = 0; i < 20; ++i) {
-    ++it;  // every batch uses the only slot that is not held
+    ++it;  // every batch uses the only free slot
     REQUIRE(ps::get<"image">(*it)(0, 0) == static_cast<std::uint8_t>(first_of(it->number())));
   }
   CHECK(row.eq(1).all().item<bool>());
@@ -191,7 +192,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
 
   auto third = ps::torch_tensor<"x">(std::move(*it));
   CHECK_THROWS_AS(++it, ps::leases_exhausted);
-  row.reset();  // the loop could continue now, but a new loop starts
+  row.reset();  // the loop could continue now, but the test starts a new loop
   auto again = loader.epoch(1);
   CHECK(ps::get<"image">(*again.begin())(0, 0) == 0);
 }
@@ -253,7 +254,8 @@ TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise
   auto range = feed.batches({0, 7}, ps::until_epoch{1});
   auto it = range.begin();
   std::thread opener{[&device, consumer = this_thread_number()] {
-    wait_until_asleep(consumer);  // waits for the copy; a wrong consumer sleeps in the join
+    // Asleep until the copy ends; an incorrect consumer sleeps in the join.
+    wait_until_asleep(consumer);
     device.open_copies();
   }};
   const auto image = ps::torch_tensor<"image">(std::move(*it));
@@ -290,6 +292,6 @@ TEST_CASE("tensors of a shared batch are made one by one and outlive feed and lo
     x = ps::torch_tensor<"x">(shared);
   }
   CHECK(first_value(image) == 14);
-  x.mul_(2);  // the tensor may write to its memory
+  x.mul_(2);  // a tensor may write to its memory
   CHECK(first_value(x) == 28);
 }

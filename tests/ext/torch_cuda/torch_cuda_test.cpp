@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests tensors of libtorch on a GPU: the order of their streams, on the double of the CUDA
-// runtime. libtorch makes the tensors. The test specifies its current stream, so that none of its
-// CUDA libraries is needed.
+// Tests the stream order of libtorch tensors on a GPU, using the fake CUDA runtime. libtorch
+// creates the tensors, but the test defines its current stream, so that libtorch's CUDA libraries
+// are not needed.
 #include <penstock_ext/interop/torch/torch_cuda.hpp>
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 
-// libtorch has a macro of this name that ends the program. The next lines restore the macro of the
-// tests.
+// libtorch defines a macro of this name that terminates the program. The next lines restore the
+// macro of the tests.
 #undef CHECK
 #define CHECK(...) \
   INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
@@ -30,11 +30,11 @@ namespace ps = penstock;
 
 namespace {
 
-cudaStream_t current_stream = nullptr;  // libtorch's current stream, on every device
+cudaStream_t current_stream = nullptr;  // libtorch's current stream for every device
 
 }  // namespace
 
-// Replaces libc10_cuda.
+// Replaces the library libc10_cuda.
 namespace c10::cuda {
 
 cudaStream_t CUDAStream::stream() const { return current_stream; }
@@ -50,8 +50,8 @@ namespace {
 
 using tensors = std::tuple<at::Tensor, at::Tensor>;
 
-/// Checks two tensors in the order of the current stream, then releases them, the second on another
-/// thread.
+/// Checks two tensors in the order of the current stream and then releases them, the second on
+/// another thread.
 void look_and_drop(tensors held, std::vector<std::uint64_t> samples, digits_flow::outcome& found) {
   auto& [image, label] = held;
   const std::size_t size = samples.size();
@@ -66,7 +66,7 @@ void look_and_drop(tensors held, std::vector<std::uint64_t> samples, digits_flow
   std::thread{[last = std::move(label)]() mutable { last.reset(); }}.join();
 }
 
-/// Passes all batches of two epochs as tensors and holds `kept` batches at a time.
+/// Converts all batches of two epochs to tensors and holds `kept` batches at a time.
 void run_by_torch(std::size_t kept, digits_flow::outcome& found) {
   const ps::cuda_device device{0};
   const auto own = device.make_stream();

@@ -24,9 +24,8 @@ void example() {
   penstock::batch_queue<int> queue{16};
 
   std::thread consumer{[&] {
-    while (const auto ticket = queue.pop())
-      process(*ticket);  // ends when the queue is closed and
-                         // empty
+    // Ends when the queue is closed and empty.
+    while (const auto ticket = queue.pop()) process(*ticket);
   }};
   for (int ticket = 0; ticket < 100; ++ticket) queue.push(ticket);  // waits while the queue is full
   queue.close();

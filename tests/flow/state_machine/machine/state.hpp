@@ -28,9 +28,8 @@ inline void machine::check_state() {
   if (has_feed()) require_at(feed_ ? feed_->state() : owner_->state(), *feed_next_);
   if (!saved_) return;
   identity other = saved_->who;
-  if (how_.who.samples < 16)
-    other.order_seed = how_.who.order_seed;  // different seeds may give
-                                             // the same order
+  // Different seeds may give the same order.
+  if (how_.who.samples < 16) other.order_seed = how_.who.order_seed;
   if (other != how_.who) {
     try {
       (void)(owner_ ? owner_->resume(saved_->state, 9).begin() == std::default_sentinel
