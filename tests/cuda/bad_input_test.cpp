@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the mistakes that a program can make around a feed: each gives a typed error, all threads
-// end, and no object is left over.
+// Tests mistakes that a program can make around a feed. Each mistake must give a typed error, all
+// threads must end, and no object may leak.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -84,8 +84,8 @@ TEST_CASE("a captured stream is refused even if the body holds another feed's le
   *it = std::move(*their);
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   CHECK_THROWS_AS(++it, ps::capture_in_progress);
-  // The transfer queries the capture instead of trying a call: a call that the capture forbids
-  // would have invalidated it.
+  // The transfer queries the capture status instead of trying a call. A forbidden call would have
+  // invalidated the capture.
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
@@ -104,7 +104,7 @@ TEST_CASE("a feed on the default stream continues after an unchecked error of th
   };
   CHECK_THROWS_AS(consume(), ps::pending_cuda_error);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
-  // The lease of the interrupted loop may report the error once more. No slot is lost.
+  // The lease of the interrupted loop may report the error a second time. No slot is lost.
   const auto all = [&] {
     try {
       return batches_of(feed);
@@ -134,8 +134,8 @@ TEST_CASE("a feed on the default stream reports an error while a blocking stream
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-  // The lease that ended during the capture could not be waited for. Its slot is lost, and each
-  // step reports that.
+  // The library could not wait for the lease that ended during the capture. Its slot is lost, and
+  // each step reports this.
   CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
@@ -145,7 +145,7 @@ TEST_CASE("the per-thread default stream is refused, the default stream is not",
   const clean_double until_the_end{{.devices = 2}};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
   CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
-  // Uses the default stream of device 1, although the thread's current device is 0.
+  // Uses the default stream of device 1 although the current device is 0.
   ps::transfer feed{loader, cudaStreamLegacy};
   CHECK(batches_of(feed) == 6);
   int current = -1;

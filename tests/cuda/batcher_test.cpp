@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that requests of several threads are combined into batches and copied to a GPU.
+// Tests that requests of several threads are combined to batches and copied to a GPU.
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
@@ -24,7 +24,7 @@ namespace {
 
 using cuda_batcher = ps::batcher<request, ps::cuda_device>;
 
-/// Returns the work of a kernel that compares each request with the data written under its tag.
+/// Returns a fake kernel that compares each request with the data written under its tag.
 template <class Batch>
 auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
   return [numbers = ps::get<"number">(batch).data(), values = ps::get<"values">(batch).data(),
@@ -38,7 +38,7 @@ auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
   };
 }
 
-/// Serves `count` requests of a thread on `device`, with so few slots that each is reused.
+/// Serves `count` requests of a thread on `device`. There are so few slots that each is reused.
 void serve(const ps::cuda_device& device, std::uint64_t count, ps::trace_recorder* recorder,
            fates& known, std::atomic<std::uint64_t>& right) {
   const auto stream = device.make_stream();
@@ -106,7 +106,7 @@ TEST_CASE("small batches of requests that are ready share the records of their c
   const std::uint64_t records = fake_cuda::calls_of("cudaEventRecord");
   CHECK((*range.begin()).tags()[0] == 0);
   CHECK(fake_cuda::calls_of("cudaMemcpyAsync") == 4);
-  CHECK(fake_cuda::calls_of("cudaEventRecord") == records + 2);  // two groups of two
+  CHECK(fake_cuda::calls_of("cudaEventRecord") == records + 2);  // two groups of two batches
 }
 
 TEST_CASE("requests are returned if CUDA refuses their copy", "[cuda][promise:honest-14]") {

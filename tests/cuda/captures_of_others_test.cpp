@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that the library's calls do not invalidate a graph capture that another thread runs in
-// global mode.
+// Tests that library calls do not invalidate a global-mode graph capture on another thread.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +19,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Runs `others` on another thread while this thread captures. Requires that the capture yields a
-/// graph.
+/// Runs `others` on another thread during a capture on this thread. Requires that the capture
+/// yields a graph.
 void require_capture_survives(const std::function<void()>& others) {
   cudaStream_t stream = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);

@@ -4,8 +4,8 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 
-/// Resets the double for a test. Must be declared first: its destructor runs after all other
-/// objects of the test and checks that no objects and no findings are left.
+/// Resets the fake CUDA runtime for a test. Declare it first: its destructor runs after all other
+/// objects of the test are destroyed, and checks that no objects and no findings remain.
 class clean_double {
  public:
   explicit clean_double(const fake_cuda::config& how = {}) { fake_cuda::reset(how); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that work on a device creates no context on another device: a context takes hundreds of
+// Tests that work on one device creates no context on another device. A context takes hundreds of
 // megabytes of device memory.
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// Runs `what` on a thread that has not called the runtime before. Returns the current device of
-/// that thread afterwards.
+/// Runs `what` on a thread that has not called the runtime before. Returns the thread's current
+/// device afterwards.
 int on_new_thread(const std::function<void()>& what) {
   int current = -1;
   std::thread{[&] {
@@ -108,7 +108,7 @@ void feed(const ps::cuda_device& device, std::size_t workers) {
   CHECK(found.right == 12);
 }
 
-/// Runs two epochs on pageable memory, with a transform and a second stream that uses each batch.
+/// Runs two epochs from pageable memory, with a transform and a second stream that uses each batch.
 void feed_by_transform(const ps::cuda_device& device) {
   const auto stream = device.make_stream();
   const auto second = device.make_stream();
@@ -180,10 +180,11 @@ TEST_CASE("whichever call fails on a device that the thread never chose, nothing
       CHECK(cudaPeekAtLastError() == cudaSuccess);
     });
   };
-  CHECK(run() == 0);  // a process looks up the driver's functions once
+  // Runs once before, because a process looks up the driver's functions only once.
+  CHECK(run() == 0);
   fake_cuda::reset({.devices = 2});
   CHECK(run() == 0);
-  const std::uint64_t calls = fake_cuda::calls() - 1;  // the last call is the test's own
+  const std::uint64_t calls = fake_cuda::calls() - 1;  // excludes the test's own last call
   const std::uint64_t step = test::sanitized ? 7 : 2;
   for (std::uint64_t k = 0; k < calls; k += step) {
     INFO("call " << k << " of " << calls);
@@ -233,7 +234,7 @@ TEST_CASE("a device scope restores the thread's device, whatever happened in it"
          {"cuCtxGetDevice", "cudaInitDevice", "cuDevicePrimaryCtxRetain", "cuCtxPushCurrent"}) {
       INFO(name);
       fake_cuda::reset({.devices = 3});
-      { const auto first = one.enter_scope(); }  // looks up the driver's functions
+      { const auto first = one.enter_scope(); }  // makes the library look up the driver's functions
       fake_cuda::fail_call_of(name, 0, cudaErrorUnknown);
       CHECK_THROWS_AS(one.enter_scope(), ps::cuda_error);
       CHECK(current() == 0);

@@ -55,7 +55,7 @@ TEST_CASE("the CUDA device keeps the contract of devices when work runs early",
   CHECK(fake_cuda::expect_clean());
 }
 
-// The whole suite for each seed, in four parts that CTest runs in parallel.
+// Runs the whole suite for each seed, in four parts that CTest runs in parallel.
 TEST_CASE("the CUDA device keeps the contract of devices in random order, first seeds",
           "[cuda][promise:race-free-11]") {
   run_contract_by_seeds(0);

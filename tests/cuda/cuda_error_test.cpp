@@ -60,7 +60,7 @@ TEST_CASE("no driver, no device and a wrong ordinal are different errors",
           "[cuda][fault:devices-2]") {
   fake_cuda::reset({.no_driver = true});
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);
-  CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);  // also the second time
+  CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_driver);  // fails the second time too
   fake_cuda::reset({.devices = 0});
   CHECK_THROWS_AS(ps::cuda_device{0}, ps::no_cuda_device);
   fake_cuda::reset({.devices = 2});
@@ -103,7 +103,7 @@ TEST_CASE("a pending error of the program is reported as the program's and is no
   CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);  // an unchecked error of the program
   const auto calls = fake_cuda::calls();
   CHECK_THROWS_AS(device.wait(stream, event), ps::pending_cuda_error);
-  CHECK(fake_cuda::calls() == calls);  // the library was not called
+  CHECK(fake_cuda::calls() == calls);  // the library has made no call
   CHECK(cudaPeekAtLastError() == cudaErrorInvalidDevice);
   CHECK_THROWS_AS(device.record(event, stream), ps::pending_cuda_error);
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);
@@ -151,7 +151,8 @@ TEST_CASE("a failed wait replaces the program's pending error", "[cuda][fault:de
   CHECK(cudaSetDevice(77) == cudaErrorInvalidDevice);
   fake_cuda::fail_call_of("cudaStreamSynchronize", 0, cudaErrorUnknown);
   CHECK_THROWS_AS(stream.synchronize(), ps::cuda_error);
-  CHECK(cudaGetLastError() == cudaErrorUnknown);  // not success: the program has failed
+  // Not success, because the program's call has failed.
+  CHECK(cudaGetLastError() == cudaErrorUnknown);
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
@@ -165,7 +166,7 @@ TEST_CASE("cudaErrorNotReady left by a polling program is not an error", "[cuda]
   CHECK_NOTHROW(device.record(event, stream));
   fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
   CHECK_THROWS_AS(device.record(event, stream), ps::cuda_error);
-  // The library clears its own error. That error had replaced the program's error.
+  // The library clears its own error, which has replaced the program's error.
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 

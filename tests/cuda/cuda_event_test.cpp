@@ -45,9 +45,9 @@ TEST_CASE("the device measures the time between two timing events and refuses ot
     device.copy_async(memory, memory, 64, stream);
     device.record(end, stream);
     device.record(plain, stream);
-    CHECK_THROWS_AS(device.elapsed(begin, end), ps::cuda_error);  // not complete yet
+    CHECK_THROWS_AS(device.elapsed(begin, end), ps::cuda_error);  // the events are not complete yet
     device.synchronize(end);
-    // The double's clock advances by 1 ms for each operation.
+    // The clock of the fake CUDA runtime advances by 1 ms per operation.
     CHECK(device.elapsed(begin, end) == std::chrono::milliseconds{2});
     CHECK_THROWS_AS(device.elapsed(begin, plain), ps::cuda_error);
     device.deallocate(memory, 256);
@@ -63,10 +63,10 @@ TEST_CASE("a sleeping wait restores the thread's timer slack, even if it fails",
   auto event = device.make_event(ps::event_wait::by_host);
   REQUIRE(::prctl(PR_SET_TIMERSLACK, 70'000UL) == 0);
   int meanwhile = 0;
-  bool can_tell = true;  // false if the system hides another thread's slack
+  bool can_tell = true;  // false if the system hides the timer slack of other threads
   const std::string slack = "/proc/" + std::to_string(::gettid()) + "/timerslack_ns";
   fake_cuda::launch(stream.get(), [&] {
-    // Waits until the waiting thread has stopped polling and sleeps.
+    // Waits until the waiting thread sleeps instead of polling.
     for (int turn = 0; turn < 2000 && meanwhile != 1; ++turn) {
       can_tell = can_tell && std::ifstream{slack} >> meanwhile;
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
@@ -81,6 +81,6 @@ TEST_CASE("a sleeping wait restores the thread's timer slack, even if it fails",
     CHECK((meanwhile == 1 || !can_tell));
   }
   CHECK(::prctl(PR_GET_TIMERSLACK) == 70'000);
-  ::prctl(PR_SET_TIMERSLACK, 0UL);  // the default of the process
+  ::prctl(PR_SET_TIMERSLACK, 0UL);  // restores the default of the process
   device.synchronize(ps::cuda_stream_ref{stream});
 }

@@ -37,7 +37,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-/// Sizes with which blocks of a few KiB take the path for large blocks.
+/// Sizes with which even blocks of a few KiB are allocated like large blocks.
 const ps::detail::pinned_sizes tiny{.mapped_above = 2 * page, .chunk = 4 * page, .page = page};
 
 /// Returns true if the page at `data` is mapped.
@@ -46,7 +46,7 @@ bool is_mapped(const void* data) {
   return ::mincore(const_cast<void*>(data), 1, &resident) == 0;
 }
 
-/// Returns the number of pages of the range that are resident.
+/// Returns the number of resident pages in the range.
 std::size_t resident_pages(const std::byte* data, std::size_t length) {
   std::vector<unsigned char> resident(length / page);
   REQUIRE(::mincore(const_cast<std::byte*>(data), length, resident.data()) == 0);
@@ -54,7 +54,7 @@ std::size_t resident_pages(const std::byte* data, std::size_t length) {
                                                 [](unsigned char of) { return (of & 1U) != 0; }));
 }
 
-/// Returns the mapped address space of the process, in bytes.
+/// Returns the size of the process's mapped address space in bytes.
 std::size_t mapped_bytes() {
   std::ifstream file{"/proc/self/statm"};
   std::size_t pages = 0;
@@ -62,13 +62,13 @@ std::size_t mapped_bytes() {
   return pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Returns the memory policy of the calling thread, or -1 if the system does not report it.
+/// Returns the memory policy of the calling thread, or -1 if the system does not report the policy.
 int memory_policy() {
   int mode = -1;
   return ::syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, nullptr, 0UL) == 0 ? mode : -1;
 }
 
-/// Resets the runtime. The destructor checks that the test has released everything.
+/// Resets the fake CUDA runtime. The destructor checks that the test has released everything.
 struct clean_runtime {
   explicit clean_runtime(const fake_cuda::config& config = {}) { fake_cuda::reset(config); }
   clean_runtime(clean_runtime&&) = delete;
@@ -103,8 +103,8 @@ TEST_CASE("the chunks of a plan cover the memory once, and split no page and no 
           }
           const std::size_t whole = (bytes + page_bytes - 1) / page_bytes * page_bytes;
           const std::size_t step = unit == 0 ? whole : std::lcm(unit, page_bytes);
-          // A piece has the requested length, or the nearest length that the borders of units
-          // allow.
+          // A piece has the requested length, or the nearest length that the unit boundaries
+          // permit.
           const std::size_t expected = std::min(whole, std::max(step, chunk / step * step));
           ++plans;
           if (!plan.is_mapped() || plan.length != whole || covered != whole || cuts ||
@@ -160,7 +160,7 @@ TEST_CASE("a mapping is aligned to 2 MiB, has the requested size, and is unmappe
 }
 
 TEST_CASE("the slack around an aligned mapping is unmapped at once", "[cuda]") {
-  static_cast<void>(mapped_bytes());  // the first read allocates once
+  static_cast<void>(mapped_bytes());  // the first call allocates once
   const std::size_t before = mapped_bytes();
   const ps::detail::page_mapping one{page, page};
   const ps::detail::page_mapping two{page, page};
@@ -214,7 +214,7 @@ TEST_CASE("if no thread can start, the calling thread touches every page",
   REQUIRE(child >= 0);
   if (child == 0) {
     const ::rlimit nothing{0, 0};
-    // The limit does not apply to the superuser, so the child becomes nobody.
+    // The limit does not apply to root, so the child switches to the user nobody.
     if (::setrlimit(RLIMIT_NPROC, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }
@@ -268,14 +268,14 @@ TEST_CASE("a thread allocates on the chosen node within a scope only", "[cuda]")
     }
     int of_a_new_thread = -1;
     std::thread{[&] { of_a_new_thread = memory_policy(); }}.join();
-    CHECK(of_a_new_thread == 1);  // the helper threads that touch the pages
+    CHECK(of_a_new_thread == 1);  // simulates the helper threads that touch the pages
     { const ps::detail::scoped_node second{0}; }
-    CHECK(memory_policy() == 1);  // an existing policy stays
+    CHECK(memory_policy() == 1);  // an existing policy remains unchanged
   }
   CHECK(memory_policy() == 0);
 }
 
-// ---- taking and freeing -------------------------------------------------------------------------
+// ---- allocation and deallocation ----------------------------------------------------------------
 
 TEST_CASE("small memory is one portable cudaHostAlloc and one cudaFreeHost", "[cuda]") {
   const clean_runtime runtime;
@@ -302,7 +302,7 @@ TEST_CASE("large memory is registered chunk by chunk and released completely",
       CHECK(reinterpret_cast<std::uintptr_t>(data) % (std::size_t{2} << 20) == 0);
       cudaPointerAttributes known{};
       CHECK(cudaPointerGetAttributes(&known, data) == cudaSuccess);
-      CHECK(known.devicePointer == data);  // kernels may read it
+      CHECK(known.devicePointer == data);  // kernels can access the memory
       std::memset(data, 1, bytes);
       ps::detail::cuda_deallocate_pinned(0, data, bytes, unit, tiny);
       CHECK(fake_cuda::live().registrations == 0);
@@ -310,7 +310,7 @@ TEST_CASE("large memory is registered chunk by chunk and released completely",
     }
   }
   CHECK(fake_cuda::calls_of("cudaHostAlloc") == 0);
-  CHECK(memory_policy() == policy);  // the node was only for these pages
+  CHECK(memory_policy() == policy);  // the policy applied only to these pages
 }
 
 TEST_CASE("the device takes the large path above its limit", "[cuda]") {
@@ -341,7 +341,7 @@ TEST_CASE("a copy of any one slot lies in one registration, whatever the size of
       }
       device.synchronize(stream);
       if (ps::detail::plan_pinned(slots * unit, unit, tiny).pieces() > 1) {
-        // A single copy across pieces fails in the runtime. The library never makes such a copy.
+        // The runtime rejects a single copy across pieces. The library never makes such a copy.
         CHECK_THROWS_AS(device.copy_async(to, data, slots * unit, stream), ps::cuda_error);
       }
       device.synchronize(stream);
@@ -500,7 +500,7 @@ TEST_CASE("a chunk that cannot be unregistered does not prevent unregistering th
   void* data = ps::detail::cuda_allocate_pinned(0, 40 * page, 256, tiny);
   fake_cuda::fail_call_of("cudaHostUnregister", 2, cudaErrorUnknown);
   ps::detail::cuda_deallocate_pinned(0, data, 40 * page, 256, tiny);
-  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 10);  // one call for each piece
+  CHECK(fake_cuda::calls_of("cudaHostUnregister") == 10);  // one call per piece
   CHECK_FALSE(is_mapped(data));
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }

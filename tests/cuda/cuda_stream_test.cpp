@@ -52,8 +52,8 @@ TEST_CASE("the error for a null stream handle explains what a null handle means"
   const cudaStream_t null = nullptr;
   CHECK(ps::cuda_stream_ref{null}.get() == cudaStreamLegacy);
   CHECK(ps::detail::named_stream<false>(null) == cudaStreamLegacy);
-  // A source compiled with --default-stream per-thread gets the per-thread stream, regardless of
-  // the other sources of the program.
+  // A source file compiled with --default-stream per-thread uses the per-thread stream, regardless
+  // of the program's other source files.
   CHECK(ps::detail::named_stream<true>(null) == cudaStreamPerThread);
   const ps::cuda_stream stream{0};
   CHECK(ps::detail::named_stream<true>(stream.get()) == stream.get());

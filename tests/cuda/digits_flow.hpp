@@ -13,8 +13,8 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 
-/// Training data of MNIST's shape that passes through the whole flow on the double. The tests of
-/// order, of calls and of faults use it.
+/// A complete flow of MNIST-like training data on the fake CUDA runtime. The tests of ordering,
+/// call counts and failures use it.
 namespace digits_flow {
 
 namespace ps = penstock;
@@ -22,7 +22,7 @@ namespace ps = penstock;
 using record =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 
-/// Images in which every byte identifies its sample and position.
+/// A dataset of images in which every byte identifies its sample and position.
 struct digits {
   using record_type = record;
   std::uint64_t count = 96;
@@ -37,7 +37,7 @@ struct digits {
   }
 };
 
-/// The parts of a batch that a kernel gets: views with only addresses and extents.
+/// The parts of a batch that are passed to a kernel: views with only addresses and extents.
 struct seen_batch {
   decltype(ps::get<"image">(std::declval<const ps::const_batch_view<record>&>())) images;
   decltype(ps::get<"label">(std::declval<const ps::const_batch_view<record>&>())) labels;
@@ -61,7 +61,7 @@ struct settings {
   std::size_t prefetch = 2;
   std::size_t depth = 3;
   std::uint64_t epochs = 1;
-  std::uint64_t stop_after = ~std::uint64_t{0};  ///< number of batches
+  std::uint64_t stop_after = ~std::uint64_t{0};  ///< number of batches after which the loop stops
   ps::zero_copy_use zero_copy = ps::zero_copy_use::by_device;
 };
 
@@ -70,7 +70,7 @@ struct outcome {
   std::atomic<std::uint64_t> wrong{0};
 };
 
-/// Enqueues work on `stream` that checks the labels of a batch when it runs, and counts correct
+/// Queues work on `stream` that checks the labels of a batch when it runs, and counts correct
 /// batches.
 template <class Batch>
 void look_at(const Batch& batch, ps::cuda_stream_ref stream, outcome& found) {
@@ -84,8 +84,8 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, outcome& found) {
   fake_cuda::launch(stream.get(), look, {batch.data()});
 }
 
-/// Runs all epochs in order and checks each batch by work on the consumer's stream. Throws the
-/// errors of the flow.
+/// Runs all epochs in order. Work on the consumer's stream checks each batch. Throws the errors of
+/// the flow.
 inline void run(const ps::cuda_device& device, const settings& how, outcome& found) {
   const ps::shuffled order{.seed = 9};
   const auto stream = device.make_stream();
@@ -102,9 +102,10 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
     const auto& lease = std::as_const(batch);
     const auto look = [seen = seen_batch{ps::get<"image">(lease), ps::get<"label">(lease)}, samples,
                        &found] { ++(seen.holds(samples) ? found.right : found.wrong); };
-    const auto current = device.enter_scope();  // a kernel needs a stream of the current device
+    // Launching a kernel requires a stream of the current device.
+    const auto current = device.enter_scope();
     fake_cuda::launch(stream.get(), look, {batch.data()});
-    // The lease ends: no later work may depend on the slot.
+    // Overwrites the batch at the end of its lease. No later work may depend on the slot.
     const auto spoil = [pixels = ps::get<"image">(batch).flat()] {
       std::memset(pixels.data(), fake_cuda::poison, pixels.size());
     };

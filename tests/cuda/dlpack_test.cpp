@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests batches in device memory as tensors of a library that works on its own stream.
+// Tests batches in device memory as tensors of a library that uses its own stream.
 #include <penstock_ext/interop.hpp>
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// Acts as a library that knows only DLPack: checks two tensors in stream order, then releases
-/// them, the second on another thread.
+/// Simulates a library that supports only DLPack: checks two tensors in stream order and then
+/// releases them, the second on another thread.
 void consume(cudaStream_t stream, dl::managed_ptr images, dl::managed_ptr labels,
              std::vector<std::uint64_t> samples, digits_flow::outcome& found) {
   const std::size_t size = samples.size();
@@ -38,7 +38,7 @@ void consume(cudaStream_t stream, dl::managed_ptr images, dl::managed_ptr labels
   std::thread{[last = std::move(labels)] {}}.join();
 }
 
-/// Passes all batches of two epochs as tensors and holds `kept` batches at a time.
+/// Converts all batches of two epochs to tensors and holds `kept` batches at a time.
 void run_by_tensors(std::size_t kept, digits_flow::outcome& found) {
   const ps::cuda_device device{0};
   const auto own = device.make_stream();

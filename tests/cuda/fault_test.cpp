@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Makes every call of two epochs with six batches fail once. The consumer must get the right
-// exception, all threads must end, and no object may be left over.
+// Makes each call of a flow with two epochs and six batches fail once. The consumer must get the
+// right exception, all threads must end, and no object may leak.
 #include <cstdint>
 #include <string>
 
@@ -41,12 +41,12 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
   std::uint64_t right = 0;
   REQUIRE(run(how, right) == ended::well);
   REQUIRE(right == batches);
-  // With threads the number of calls varies slightly. The sweep ends after the last call of any
-  // run.
+  // The number of calls varies slightly if there are threads. The loop ends after the last call of
+  // any run.
   const std::uint64_t calls = fake_cuda::calls() + 10;
   std::uint64_t failures = 0;
-  // A sanitizer is ten times as slow, so it tests every seventh call. Other configurations start at
-  // other calls.
+  // Programs are ten times slower under a sanitizer, so only every seventh call is tested. Other
+  // configurations start at other calls.
   const std::uint64_t step = test::sanitized ? 7 : 1;
   for (std::uint64_t k = (2 * how.workers + static_cast<std::uint64_t>(policy)) % step; k < calls;
        k += step) {
@@ -55,7 +55,8 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
     fake_cuda::fail_call(k, cudaErrorUnknown);
     if (run(how, right) == ended::by_our_error) ++failures;
   }
-  CHECK(failures > calls / step / 4);  // destructors and optional queries do not report failures
+  // Only destructors and optional queries do not report failures.
+  CHECK(failures > calls / step / 4);
 }
 
 }  // namespace
@@ -101,7 +102,8 @@ TEST_CASE("if every call starting at the k-th fails, all threads still end",
   std::uint64_t right = 0;
   REQUIRE(run({.epochs = 2}, right) == ended::well);
   const std::uint64_t calls = fake_cuda::calls() + 10;
-  // Outlives the work that a lost context leaves on the streams, because nothing waits for it.
+  // Must outlive the work that a lost context leaves on the streams, because nothing waits for this
+  // work.
   digits_flow::outcome found;
   for (std::uint64_t k = 0; k < calls; ++k) {
     INFO("from call " << k << " on, of " << calls);

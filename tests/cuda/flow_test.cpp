@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the flow on the CUDA device: the data are right in any order of the device's work, and
-// there are few calls.
+// Tests the flow on the CUDA device. The data must be correct in any order of the device's work,
+// with few calls.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -67,7 +67,7 @@ TEST_CASE("no event uses blocking synchronization, and no thread spins on an eve
   for (auto& batch : feed.epoch(0)) {
     batch.also_used_on(second);
     if (batch.number() < 20) continue;
-    CHECK(fake_cuda::calls_of("cudaEventQuery") > 0);  // destruction would otherwise wait
+    CHECK(fake_cuda::calls_of("cudaEventQuery") > 0);  // destroying the feed would otherwise wait
     CHECK(fake_cuda::calls_of("cudaEventSynchronize") == 0);
   }
   for (const auto& event : fake_cuda::events()) CHECK(event.flags == cudaEventDisableTiming);
@@ -75,15 +75,14 @@ TEST_CASE("no event uses blocking synchronization, and no thread spins on an eve
 
 namespace {
 
-/// Returns the calls of the consumer thread per batch, by function, in the middle of a loop over
-/// the feed.
+/// Returns the calls per batch on the consumer thread, by function, in the middle of a loop.
 template <class Feed>
 std::map<std::string, double> calls_a_batch(Feed& feed) {
   std::map<std::string, std::uint64_t> before;
   std::map<std::string, std::uint64_t> after;
   for (auto& batch : feed.epoch(0)) {
-    // Counts the calls from batch 19 to batch 89, without the copies ahead of the first batches and
-    // the calls at the end of the loop. The flow runs up to depth - 1 batches ahead at both counts.
+    // Counts the calls between batches 19 and 89. This excludes the initial copies and the end of
+    // the loop. The flow is up to depth - 1 batches ahead at both points.
     if (batch.number() == 19) before = fake_cuda::thread_calls();
     if (batch.number() != 89) continue;
     after = fake_cuda::thread_calls();
@@ -97,7 +96,7 @@ std::map<std::string, double> calls_a_batch(Feed& feed) {
   return calls;
 }
 
-/// A loader that always appears to be far enough ahead: polling for its next batch waits for it.
+/// A loader that always appears to be far enough ahead, because polling waits for the next batch.
 template <class Loader>
 class always_ready : public Loader {
  public:
@@ -111,9 +110,9 @@ const ps::loader_options four_ahead{.batch_size = 16, .workers = 2, .prefetch = 
 
 namespace {
 
-/// Runs an epoch of 20 batches in groups of at most `group`, and checks each. Keeps every third
-/// lease, checks it again and drops it out of order. Uses every fourth lease on a second stream
-/// too.
+/// Runs an epoch of 20 batches in groups of at most `group` batches and checks each batch. Keeps
+/// every third lease, and later checks and drops these leases out of order. Also uses every fourth
+/// lease on a second stream.
 void run_in_groups(std::size_t depth, std::size_t group, std::size_t workers, std::uint64_t stop,
                    digits_flow::outcome& found) {
   const grouping<ps::cuda_device> device{0};
@@ -218,7 +217,7 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
   const auto stream = device.make_stream();
   always_ready loader{
       ps::loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead}};
-  // Each group makes one mark, one wait on each stream, and one record for its releases.
+  // Each group makes one mark, one wait per stream, and one record for its releases.
   for (const std::size_t depth : {3U, 4U, 5U}) {
     INFO("depth " << depth);
     const double groups = depth == 5 ? 1 / 3.0 : 1 / 2.0;
@@ -226,11 +225,11 @@ TEST_CASE("a batch costs the consumer four calls, none of which allocates or wai
     auto calls = calls_a_batch(feed);
     CHECK(calls.size() == 5);
     CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.1));
-    // Nothing waits for a copy if a worker has already seen that it is complete.
+    // Nothing waits for a copy that a worker has already found complete.
     CHECK(calls["cudaStreamWaitEvent"] < 2 * groups + 0.1);
     CHECK(calls["cudaEventRecord"] == Approx(2 * groups).margin(0.1));
     CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
-    CHECK(calls["cudaPeekAtLastError"] < 2 + 4 * groups + 0.3);  // before each call
+    CHECK(calls["cudaPeekAtLastError"] < 2 + 4 * groups + 0.3);  // one check before each call
   }
   CHECK(fake_cuda::statistics().synchronous_copies == 0);
 }
@@ -247,10 +246,11 @@ TEST_CASE("a batch that shares no calls costs the consumer six", "[cuda][promise
   auto calls = calls_a_batch(feed);
   CHECK(calls.size() == 5);
   CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.05));
-  CHECK(calls["cudaStreamWaitEvent"] < 2.1);                 // a complete copy needs no wait
-  CHECK(calls["cudaEventRecord"] == Approx(2).margin(0.1));  // for the copy and for the release
+  CHECK(calls["cudaStreamWaitEvent"] < 2.1);  // a completed copy needs no wait
+  // One record for the copy and one for the release.
+  CHECK(calls["cudaEventRecord"] == Approx(2).margin(0.1));
   CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
-  CHECK(calls["cudaPeekAtLastError"] < 6.3);  // in addition: before each call
+  CHECK(calls["cudaPeekAtLastError"] < 6.3);  // in addition, one check before each call
 }
 
 TEST_CASE("a worker queries a finished copy once and makes no other call", "[cuda]") {
@@ -324,7 +324,8 @@ TEST_CASE("the device's times of some batches come with no wait and no error", "
       CHECK(said.batches == 0);
     } else {
       CHECK(said.batches >= 2);
-      // By the double's clock, a copy takes 1 ms. A body that launches nothing takes no time.
+      // In the fake CUDA runtime, a copy takes 1 ms, and a body that launches nothing takes no
+      // time.
       CHECK(said.copy == std::chrono::milliseconds{said.batches});
     }
     for (const auto& event : fake_cuda::events()) {

@@ -31,7 +31,7 @@ TEST_CASE("a GPU's NUMA node comes from the driver, or else from its PCI address
   {
     const clean_double does_not{{.host_numa_id = -1, .pci_bus_id = "0000:3B:00.0"}};
     CHECK(nearest_node(0, root) == 1);
-    // A driver that does not know the attribute, and a driver that cannot return it.
+    // A driver without this attribute, and a driver that cannot return its value.
     for (const cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
       fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, code);
       CHECK(nearest_node(0, root) == 1);
@@ -50,7 +50,7 @@ TEST_CASE("a GPU's NUMA node comes from the driver, or else from its PCI address
   }
   const clean_double no_such_bus;
   CHECK(ps::cuda_device{0}.host_node() == std::nullopt);
-  CHECK(fake_cuda::contexts(0) == 0);  // a query does not use the device
+  CHECK(fake_cuda::contexts(0) == 0);  // the query does not use the device
 }
 
 TEST_CASE("the NUMA node of a PCI address is a number or missing", "[cuda]") {
@@ -71,7 +71,7 @@ TEST_CASE("the NUMA node of a PCI address is a number or missing", "[cuda]") {
 }
 
 TEST_CASE("a loader queries the NUMA node of the GPU and reports it", "[cuda]") {
-  const clean_double runtime{{.host_numa_id = 4711}};  // no machine has such a node
+  const clean_double runtime{{.host_numa_id = 4711}};  // no machine has a node with this number
   const ps::loader loader{
       digits_flow::digits{10}, ps::sequential{}, ps::cuda_device{0}, {.workers = 1}};
   CHECK(loader.footprint().workers ==

@@ -26,7 +26,7 @@ namespace {
 using cuda_clouds = ps::intake<cloud_record, ps::cuda_device>;
 using cuda_frames = ps::intake<frame_record, ps::cuda_device>;
 
-/// Takes a slot and lets `stream` write cloud `number` to it.
+/// Acquires a slot and makes `stream` write cloud `number` into it.
 template <class Intake>
 auto slot_of_cloud(Intake& in, std::uint64_t number, std::uint64_t points,
                    ps::cuda_stream_ref stream) {
@@ -39,7 +39,7 @@ auto slot_of_cloud(Intake& in, std::uint64_t number, std::uint64_t points,
   return slot;
 }
 
-/// Returns the work of a kernel that checks a batch.
+/// Returns a fake kernel that checks a batch.
 template <class Batch>
 auto checks(const Batch& batch, std::atomic<std::uint64_t>& right) {
   return [points = ps::get<"points">(batch), number = batch.tag(), &right] {
@@ -125,7 +125,7 @@ TEST_CASE("a step over pushed frames is replayed as a graph, and its results com
   ps::step_graphs graphs{device};
   std::uint64_t calls = 0;
   for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
-    // A lambda cannot capture a structured binding before clang 16.
+    // Before clang 16, a lambda cannot capture a structured binding.
     const auto& frame = batch;
     auto& result = slot;
     graphs.launch(batch, stream, [&](ps::cuda_stream_ref on) {
@@ -142,7 +142,7 @@ TEST_CASE("a step over pushed frames is replayed as a graph, and its results com
   CHECK(expected == count);
   CHECK(are_right);
   CHECK(calls == graphs.size());
-  CHECK(calls < count);  // most frames replay a graph
+  CHECK(calls < count);  // most frames only replay a graph
 }
 
 TEST_CASE("the copy waits for a stream of another GPU that writes the batch",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests host slots that stay until the device lease ends, on the CUDA device: the host and the
-// device see the same batch in any order of the device's work, and a host slot is refilled after
-// the end of the lease and after the copy.
+// Tests, on the CUDA device, host slots that stay occupied until the device lease ends. Host and
+// device must see the same batch in any order of the device's work. A host slot is refilled only
+// after both its copy and its lease have ended.
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -25,14 +25,14 @@ namespace {
 using digits_flow::digits;
 using digits_flow::record;
 
-/// Returns true if `host` is the batch `number` of 16 digits, in order.
+/// Returns true if `host` is batch `number` of an in-order loader with batches of 16 digits.
 bool is_batch(const ps::const_batch_view<record>& host, std::uint64_t number) {
   std::vector<std::uint64_t> samples;
   for (std::uint64_t i = 0; i < host.size(); ++i) samples.push_back(16 * number + i);
   return digits_flow::seen_batch{ps::get<"image">(host), ps::get<"label">(host)}.holds(samples);
 }
 
-/// Copies the batch on the device, and keeps its record.
+/// Returns a transform that copies the batch on the device and keeps its record type.
 auto same_again() {
   return ps::on_stream<record>(
       [](ps::const_batch_view<record> in, ps::batch_view<record> out, ps::cuda_stream_ref stream) {
@@ -45,7 +45,7 @@ auto same_again() {
       });
 }
 
-/// Counter of the batches of a loop that were right on the host.
+/// Counts the batches that were correct on the host.
 struct host_side {
   std::uint64_t right = 0;
   std::uint64_t wrong = 0;
@@ -124,7 +124,7 @@ TEST_CASE("host() and the device see the same batch, in loops that are left or t
 TEST_CASE("a host slot that was kept is refilled after its copy, also if its lease ends before",
           "[cuda][keep_host][promise:race-free-1]") {
   for (const bool transforms : {false, true}) {
-    // The device works only in waits: each lease ends before its copy has begun.
+    // The device works only during waits, so each lease ends before its copy has started.
     const clean_double clean{{.policy = fake_cuda::policy::late}};
     digits_flow::outcome found;
     host_side host;

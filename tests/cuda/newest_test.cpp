@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests `transfer_options::newest` with a loop that only launches its steps. Frames arrive while a
-// step runs, at any time that the device may choose for its work. Only the frames that are handed
-// out are counted.
+// Tests `transfer_options::newest` with a loop body that only launches its step. Frames arrive
+// while a step runs, and the device may choose any order for its work. The tests count only the
+// delivered frames.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -21,8 +21,9 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
   const std::size_t depth = GENERATE(1U, 2U, 3U);
-  const std::size_t in_body = GENERATE(0U, 1U, 2U);  // frames that can be copied during the step
-  const std::size_t in_step = GENERATE(0U, 1U, 3U);  // frames that arrive while the step runs
+  // Number of frames that can be copied during the step.
+  const std::size_t in_body = GENERATE(0U, 1U, 2U);
+  const std::size_t in_step = GENERATE(0U, 1U, 3U);  // number of frames that arrive during the step
   const std::size_t frames = in_body + in_step;
   if (frames == 0) return;
   CAPTURE(depth, in_body, in_step);
@@ -52,7 +53,8 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
   device.synchronize(ps::cuda_stream_ref{stream});
   CHECK(got == expected);
   CHECK(computed == expected);
-  if (policy == fake_cuda::policy::late) {  // otherwise a step may run before the body ends
+  // With other policies a step may run before the body ends.
+  if (policy == fake_cuda::policy::late) {
     const std::size_t copies_of_a_step = (in_body != 0 ? 1U : 0U) + (in_step != 0 ? 1U : 0U);
     CHECK(feed.stats().copies == 1 + (steps - 1) * copies_of_a_step);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests the order of transforms on the copy stream of a CUDA device. Host code replaces the kernels
-// of `on_device` here. The tests in tests/gpu check the kernels' results on a GPU.
+// of `on_device`; the tests in tests/gpu check the results of the kernels on a GPU.
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -89,7 +89,7 @@ TEST_CASE("whichever call fails around a transform, the consumer gets the error 
   fake_cuda::reset();
   REQUIRE(run(1) == 8);
   const std::uint64_t calls = fake_cuda::calls() + 10;
-  std::uint64_t reached = 0;  // a run that polls less makes fewer calls
+  std::uint64_t reached = 0;  // a run that polls less often makes fewer calls
   std::uint64_t failures = 0;
   for (std::uint64_t k = 0; k < calls; ++k) {
     INFO("call " << k << " of " << calls);
@@ -106,7 +106,7 @@ TEST_CASE("whichever call fails around a transform, the consumer gets the error 
     for (const auto& finding : fake_cuda::findings()) FAIL_CHECK(finding.text);
     CHECK(fake_cuda::expect_clean());
   }
-  CHECK(failures > reached * 2 / 5);  // destructors and optional calls do not report failures
+  CHECK(failures > reached * 2 / 5);  // only destructors and optional calls do not report failures
 }
 
 TEST_CASE("a transform runs with the transfer's device current", "[cuda]") {

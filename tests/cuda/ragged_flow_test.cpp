@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests ragged fields on the CUDA device: samples of different lengths arrive complete, at any time
-// of the copy, and the copy transfers only the bytes of the batch instead of the whole slot.
+// Tests ragged fields on the CUDA device. Samples of different lengths must arrive complete,
+// whenever the copy runs, and a copy transfers only the bytes in use.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -21,8 +21,8 @@ using ragged_pair =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint32_t>,
                ps::field<"weights", float, ps::ragged>>;
 
-/// Sample i has i * 7 % 11 tokens and i % 4 weights. The values identify the sample and the
-/// position.
+/// A dataset in which sample i has i * 7 % 11 tokens and i % 4 weights. The values identify the
+/// sample and the position.
 struct ragged_pairs {
   using record_type = ragged_pair;
   std::uint64_t max_weights = 3;
@@ -46,7 +46,7 @@ struct ragged_pairs {
 
 using seen_view = ps::const_batch_view<ragged_pair>;
 
-/// The parts of a batch that a kernel gets.
+/// The parts of a batch that are passed to a kernel.
 struct ragged_batch {
   decltype(ps::get<"tokens">(std::declval<const seen_view&>())) tokens;
   decltype(ps::get<"label">(std::declval<const seen_view&>())) labels;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests waits that the runtime refuses while the memory of slots is freed. The library never frees
-// memory that work still uses. A refused wait is repeated once. If the wait is refused again, the
-// library leaks the memory.
+// Tests failing waits during the destruction of slots. The library never frees memory that work
+// still uses: it repeats a failed wait once, and leaks the memory if the second wait fails too.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -37,7 +36,8 @@ void free_after(const ps::cuda_stream& stream, const ps::cuda_device& device, vo
   device.deallocate(memory, 0);
 }
 
-/// Objects with slots that have work on `stream`. `refuse` is called before they are destroyed.
+/// A function that creates objects whose slots have work on `stream`. It calls `refuse` before they
+/// are destroyed.
 using user = std::function<void(const ps::cuda_device&, const ps::cuda_stream& stream,
                                 const std::function<void()>& refuse)>;
 
@@ -71,7 +71,7 @@ void has_results(const ps::cuda_device& device, const ps::cuda_stream& stream,
   ps::results<word, ps::cuda_device> out{device, stream, 4, [](auto&) {}, {.depth = 2}};
   auto slot = out.acquire(ps::batch_info{.size = 4, .valid_size = 4});
   use_on(stream, slot.data());
-  slot = {};  // discarded: only its event marks the end of the step
+  slot = {};  // discarded, so only its event marks the end of the step
   refuse();
 }
 void saves(const ps::cuda_device& device, const ps::cuda_stream& stream,
@@ -99,7 +99,7 @@ const std::vector<std::pair<const char*, user>> users{
     {"a bulk copier", saves},
 };
 
-/// Runs `use` and refuses `count` calls of `name`, starting at call `first` of its destruction.
+/// Runs `use` and makes `count` calls of `name` fail, starting at call `first` of the destruction.
 void run(const user& use, const char* name, std::uint64_t first, std::uint64_t count) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -119,7 +119,7 @@ constexpr std::string_view waits[] = {"cudaEventSynchronize", "cudaEventQuery",
 TEST_CASE("a wait that fails once while slots are freed is retried, and nothing leaks",
           "[cuda][promise:race-free-5][fault:devices-11]") {
   for (const auto& [what, use] : users) {
-    if (std::string_view{what} == "a bulk copier") continue;  // refused waits end its transfers
+    if (std::string_view{what} == "a bulk copier") continue;  // a failed wait ends its transfers
     for (const std::string_view name : waits) {
       for (std::uint64_t k = 0; k < 12; ++k) {
         INFO(what << ", " << name << " " << k);

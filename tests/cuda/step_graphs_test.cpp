@@ -28,7 +28,7 @@ namespace {
 
 static_assert(!std::is_copy_constructible_v<ps::step_graphs>);
 
-/// The members of a lease that graphs use.
+/// A type with the lease members that graphs use.
 struct batch_like {
   const void* address;
   std::size_t place;
@@ -38,7 +38,7 @@ struct batch_like {
   [[nodiscard]] std::size_t size() const { return samples; }
 };
 
-/// A step that counts how often it was called and how often its work ran.
+/// A step that counts its calls and the executions of its work.
 struct counted_step {
   int calls = 0;
   int runs = 0;
@@ -52,7 +52,7 @@ struct step_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Checks that the failed capture has left nothing behind and that the next capture works.
+/// Checks that a failed capture has left nothing behind and that the next capture works.
 void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
                     const ps::cuda_stream& stream) {
   CHECK(cudaGetLastError() == cudaSuccess);
@@ -65,7 +65,7 @@ void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
   CHECK(step.runs == 1);
 }
 
-/// A clean double with the objects that most tests need.
+/// The fake CUDA runtime, reset for a test, and the objects that most tests need.
 struct a_stream_with_graphs : clean_double {
   const ps::cuda_device device;
   const ps::cuda_stream stream = device.make_stream();
@@ -140,7 +140,7 @@ TEST_CASE_METHOD(a_stream_with_graphs, "an exception of a step passes through an
   const auto bad = [&](ps::cuda_stream_ref on) {
     fake_cuda::launch(on.get(), [&runs] { ++runs; });
     void* data = nullptr;
-    static_cast<void>(cudaMalloc(&data, 16));  // also invalidates the capture, and leaves an error
+    static_cast<void>(cudaMalloc(&data, 16));  // also invalidates the capture and leaves an error
     throw step_error("a step's own");
   };
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, bad), step_error);
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(a_stream_with_graphs, "a step that can't be captured is reporte
                       : forbidden == 1 ? cudaFree(memory)
                                        : cudaStreamSynchronize(on.get()));
   };
-  // Runs on a separate thread, because a thread in relaxed mode stays in it.
+  // Runs on a separate thread, because a thread cannot leave relaxed mode.
   std::thread{[&] {
     if (is_relaxed) device.make_current();
     CHECK_THROWS_MATCHES(graphs.launch(0, 1, stream, bad), ps::capture_in_progress,
@@ -193,7 +193,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   counted_step step;
   graphs.launch(0, 1, stream, [&](ps::cuda_stream_ref on) {
     step(on);
-    std::thread{[&other] {  // calls from another thread do not break the capture
+    std::thread{[&other] {  // calls on another thread do not break the capture
       void* data = nullptr;
       CHECK(cudaMalloc(&data, 16) == cudaSuccess);
       CHECK(cudaStreamSynchronize(other.get()) == cudaSuccess);
@@ -207,7 +207,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "a step that works on another stream than its argument is refused", "[cuda]") {
-  int runs = 0;  // outlives the stream, which works until its destruction
+  int runs = 0;  // must outlive the stream, which runs work until its destruction
   const auto another = device.make_stream();
   const auto bad = [&](ps::cuda_stream_ref) {
     fake_cuda::launch(another.get(), [&runs] { ++runs; });
@@ -219,7 +219,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "work that a step puts on the consumer's stream is captured with it", "[cuda]") {
   counted_step given;
-  int by_handle = 0;  // counts work of a library handle that uses the stream
+  int by_handle = 0;  // counts the work of a library handle that uses the stream
   const auto step = [&](ps::cuda_stream_ref on) {
     given(on);
     fake_cuda::launch(stream.get(), [&by_handle] { ++by_handle; });
@@ -271,7 +271,8 @@ TEST_CASE_METHOD(a_stream_with_graphs,
   const int before = was_captured_before ? 1 : 0;
   CHECK(step.calls == before + 1);
   CHECK(step.runs == before + 2);
-  CHECK(graphs.size() == (was_captured_before ? 1 : 0));  // the graph of the earlier capture
+  // Only the graph of the earlier capture exists.
+  CHECK(graphs.size() == (was_captured_before ? 1 : 0));
   graphs.launch(0, 1, stream, step);
   device.synchronize(ps::cuda_stream_ref{stream});
   CHECK(step.calls == 2);
@@ -301,7 +302,7 @@ TEST_CASE("a last error of the program is reported before a capture starts", "[c
   static_cast<void>(cudaSetDevice(99));
   CHECK_THROWS_AS(graphs.launch(0, 1, stream, step), ps::pending_cuda_error);
   CHECK(step.calls == 0);
-  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);  // the program can still read it
+  CHECK(cudaGetLastError() == cudaErrorInvalidDevice);  // the program can still read its error
 }
 
 TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda][fault:devices-7]") {
@@ -333,8 +334,8 @@ TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda][fault
         }
         CHECK(cudaGetLastError() == cudaSuccess);
       }
-      // A stream whose capture could not be ended is unusable, so this uses a new object and a new
-      // stream.
+      // A stream whose capture could not be ended is unusable, so the test continues with a new
+      // object and a new stream.
       ps::step_graphs graphs{device};
       graphs.launch(0, 2, stream, step);
       device.synchronize(ps::cuda_stream_ref{stream});
@@ -371,7 +372,7 @@ TEST_CASE("an epoch of graph launches sees every batch, under each policy", "[cu
   for (std::size_t i = 0; i < seen.size(); ++i) right = right && seen[i] == i % 95;
   CHECK(right);
   CHECK(captures == static_cast<int>(graphs.size()));
-  CHECK(graphs.size() <= 6);  // three slots, two sizes
+  CHECK(graphs.size() <= 6);  // three slots times two batch sizes
 }
 
 TEST_CASE("graphs replay batches that share calls, and capture none of these", "[cuda]") {
@@ -399,15 +400,15 @@ TEST_CASE("graphs replay batches that share calls, and capture none of these", "
       });
     });
   }
-  // The stream waits once per group for the copies, and once per group for the steps. A batch that
-  // is not in a group needs both waits.
+  // For each group, the stream waits once for the copies and once for the steps. A batch outside a
+  // group would need both waits.
   CHECK(fake_cuda::thread_calls()["cudaStreamWaitEvent"] < batches);
   device.synchronize(ps::cuda_stream_ref{stream});
   REQUIRE(seen.size() == 10 * batches);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < seen.size(); ++i) wrong += seen[i] == i ? 0U : 1U;
   CHECK(wrong == 0);
-  CHECK(graphs.size() == 5);  // one per slot
+  CHECK(graphs.size() == 5);  // one graph per slot
 }
 
 TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
@@ -425,8 +426,8 @@ TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
   REQUIRE(cudaStreamBeginCapture(captured.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
   int runs = 0;
   fake_cuda::launch(captured.get(), [&runs] { ++runs; });
-  // Each step queues a copy. After the first `slots` batches, each batch needs a returned slot. A
-  // worker waits for the second and all later slots during the capture.
+  // Each step queues a copy. After the first `slots` batches, each batch needs a returned slot, and
+  // a worker waits for the second and all later slots during the capture.
   while (it->number() < slots + 3) ++it;
   CHECK(fake_cuda::calls_of("cudaEventQuery") >= 3);
   cudaGraph_t graph = nullptr;
@@ -442,7 +443,7 @@ namespace {
 
 using twice = ps::record<ps::field<"twice", std::uint64_t>>;
 
-/// Returns a step that doubles the labels of `batch` into `to` and counts its calls.
+/// Returns a step that writes the doubled labels of `batch` to `to` and counts its calls.
 template <class Batch, class To>
 auto doubling(const Batch& batch, const To& to, int& calls) {
   return [&](ps::cuda_stream_ref on) {

@@ -15,7 +15,8 @@ namespace ps = penstock;
 
 namespace {
 
-// For each type of handle: a function that makes an owner, and the number of live handles.
+// One type per kind of handle, with a function that creates an owner and a function that counts
+// live handles.
 
 struct streams {
   static ps::cuda_stream make() { return ps::cuda_stream{0}; }

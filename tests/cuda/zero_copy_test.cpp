@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests batches that stay in their host slots on the CUDA device: used if the device's attributes
-// permit it, right in any order of the device's work, and with fewer calls than a copy.
+// Tests batches that stay in their host slots on the CUDA device. Zero copy is used only if the
+// device's attributes permit it. Batches must be correct in any order of the device's work, with
+// fewer calls than for a copy.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,8 +29,8 @@ namespace {
 using use = ps::zero_copy_use;
 using digits_flow::digits;
 
-/// Returns what a transfer does on this device: 'c' copies, 'z' does not copy, 'x' refuses the
-/// option.
+/// Returns the behavior of a transfer on this device: 'c' copies, 'z' does not copy, and 'x'
+/// rejects the option.
 char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
   const clean_double clean{how};
   const ps::cuda_device device{0};
@@ -48,8 +49,7 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
   }
 }
 
-/// Returns the calls of the consumer thread per batch, in an epoch in which each batch is one
-/// kernel.
+/// Returns the calls per batch on the consumer thread, for an epoch with one kernel per batch.
 std::map<std::string, double> calls_a_batch(use asked, std::size_t depth) {
   const clean_double clean{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
@@ -66,7 +66,7 @@ std::map<std::string, double> calls_a_batch(use asked, std::size_t depth) {
   std::map<std::string, double> calls;
   for (const auto& [name, now] : after) {
     const auto more = static_cast<double>(now - before[name]) / 70.0;
-    // Every other call is preceded by a check for pending errors.
+    // Ignores the checks for pending errors, one of which precedes every other call.
     if (name != "cudaPeekAtLastError") calls["all"] += more;
     if (more != 0) calls[name] = more;
   }
@@ -93,12 +93,12 @@ TEST_CASE("the device's attributes decide whether batches are copied, unless the
     CHECK(way_of(how, use::always) == 'z');
     CHECK(way_of(how, use::never) == 'c');
   }
-  // Kernels would need other addresses than the host, or cannot access the memory.
+  // Kernels would need other addresses than the host, or cannot access the memory at all.
   for (const auto& how : {other_addresses, unmapped}) {
     CHECK(way_of(how, use::by_device) == 'c');
     CHECK(way_of(how, use::always) == 'x');
   }
-  // With the host's page tables any memory is suitable.
+  // A device that uses the host's page tables can access any memory.
   CHECK(way_of(on_a_bus, use::always, false) == 'x');
   CHECK(way_of(spark, use::by_device, false) == 'z');
   CHECK(way_of({.registered_at_host_address = false, .host_page_tables = true}, use::always) ==
@@ -186,7 +186,7 @@ TEST_CASE("a host slot whose release was refused is refilled after the work on i
         ended.also_used_on(second);
         look_at(std::as_const(ended), second, found);
       }
-      // The capture forbids recording or waiting at the end of the lease.
+      // The capture forbids both recording and waiting at the end of the lease.
       CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
       break;
     }
@@ -271,7 +271,7 @@ TEST_CASE("a loader reports the loss of all its host slots", "[cuda][zero_copy][
 
 TEST_CASE("without a copy a batch costs its stream one record and one query",
           "[cuda][zero_copy][promise:bounded-2]") {
-  auto copied = calls_a_batch(use::never, 2);  // too few slots for a group
+  auto copied = calls_a_batch(use::never, 2);  // too few slots to form a group
   auto grouped = calls_a_batch(use::never, 3);
   auto held = calls_a_batch(use::always, 3);
   CHECK(held["cudaEventRecord"] == 1);
@@ -338,7 +338,7 @@ TEST_CASE("a slot's number determines its address, even for a host slot", "[cuda
     all.insert(data);
   }
   CHECK(all.size() == address.size());
-  CHECK(all.size() > feed.depth());  // more than the slots that are filled in rotation
+  CHECK(all.size() > feed.depth());  // more slots than those in regular rotation
 }
 
 TEST_CASE("a failed call at the end of a lease is reported, and no batch is wrong or lost",

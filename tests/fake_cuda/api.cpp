@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions for errors, streams and events, according to the documentation of each.
+// Runtime functions for errors, streams and events, implemented as documented by NVIDIA.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -13,13 +13,13 @@ using fake_cuda::detail::operation;
 
 namespace {
 
-constexpr std::uint64_t patience = 3;  // queries until something unfinished must progress
+constexpr std::uint64_t patience = 3;  // number of queries until unfinished work must progress
 
 bool is_done(const mark& place) {
   return place.stream == nullptr || place.stream->completed >= place.position;
 }
 
-// The range of priorities on GPUs: smaller numbers are higher.
+// The range of stream priorities on GPUs. Smaller numbers mean higher priorities.
 constexpr int min_priority = 0;
 constexpr int greatest_priority = -5;
 
@@ -207,7 +207,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const auto gone = call.stream(stream);
   if (gone == nullptr || gone->is_default) return call.done(cudaErrorInvalidResourceHandle);
   if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
-  gone->destroyed = true;  // its work still runs
+  gone->destroyed = true;  // the stream's work still runs
   return call.failed() ? call.result() : cudaSuccess;
 }
 
@@ -376,7 +376,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
     return call.done(cudaErrorInvalidResourceHandle);
   }
   if (!is_done(first->record) || !is_done(last->record)) return call.done(cudaErrorNotReady);
-  // A millisecond for each piece of work between two positions in a stream.
+  // One millisecond per operation between two positions in a stream.
   *milliseconds = first->record.stream != last->record.stream
                       ? 0.5F
                       : static_cast<float>(last->record.position - first->record.position);

@@ -50,7 +50,7 @@ void api_call::count() {
     } else if (!plan.from_then_on) {
       early_ = plan.code;
       told_ = true;
-      plan.function = "-";  // used up
+      plan.function = "-";  // the failure has been used up
     } else {
       for (int device = 0; device < now_.how.devices; ++device) now_.lose(device, plan.code);
       told_ = true;

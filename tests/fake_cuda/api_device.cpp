@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Devices and their contexts: functions of the runtime, and functions of the driver that a program
-// gets from the runtime by name.
+// Runtime functions for devices, and driver functions for contexts that a program gets from the
+// runtime by name.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -55,7 +55,7 @@ std::size_t contexts(int device) {
 
 namespace {
 
-// ---- The functions of the driver return codes with the values of the codes of the runtime.
+// ---- Driver functions return error codes with the same values as the runtime's codes.
 
 constexpr int invalid_context = cudaErrorDeviceUninitialized;  // CUDA_ERROR_INVALID_CONTEXT
 
@@ -63,7 +63,7 @@ bool is_device(const api_call& call, int device) {
   return device >= 0 && device < call.now().how.devices;
 }
 
-/// Records a result for the trace.
+/// Records the result of a call in the trace.
 int given(const api_call& call, int result) {
   if (result != 0) {
     call.now().note({.number = call.thread().number,
@@ -152,7 +152,7 @@ int driver_context_of(cudaStream_t stream, CUctx_st** context) {
 struct entry_point {
   std::string_view name;
   void* function;
-  unsigned since;  // the driver version that introduced it
+  unsigned since;  // the driver version that introduced the function
 };
 
 cudaError_t entry_point_of(const char* name, const char* symbol, void** function, unsigned version,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions for stream capture and graphs.
+// Runtime functions for stream capture and graphs.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -12,7 +12,8 @@ using fake_cuda::detail::capture;
 
 namespace {
 
-/// Returns the live object of a handle. Returns null and reports a finding if there is none.
+/// Returns the live object of a handle. Reports a finding and returns null if the object does not
+/// exist.
 template <class Objects, class Handle>
 auto* find_object(api_call& call, Objects& objects, Handle handle, const char* what) {
   const auto found = std::find_if(objects.begin(), objects.end(),
@@ -58,8 +59,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   if (call.failed()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  // A stream that a capture would have to wait for answers no query. The query does not invalidate
-  // the capture.
+  // The legacy stream cannot be queried while a stream that it waits for is being captured. The
+  // query does not invalidate the capture.
   if (call.captures_before(*of) > 0) return call.done(cudaErrorStreamCaptureImplicit);
   *status = of->captured_by == nullptr     ? cudaStreamCaptureStatusNone
             : of->captured_by->invalidated ? cudaStreamCaptureStatusInvalidated

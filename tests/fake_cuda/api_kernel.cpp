@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions for kernels, and for the properties of the device that runs them.
+// Runtime functions for kernels and for the properties of the device that runs them.
 #include <cstring>
 #include <map>
 #include <memory>
@@ -18,7 +18,7 @@ using fake_cuda::detail::operation;
 
 namespace {
 
-/// The kernels of the program. All worlds share them.
+/// The kernels of the program. All instances of `world` share this registry.
 class known_kernels {
  public:
   void add(const void* kernel, const kernel_type& type) {
@@ -37,11 +37,11 @@ class known_kernels {
 };
 
 known_kernels& kernels() {
-  static auto* all = new known_kernels;  // never destroyed, like the world
+  static auto* all = new known_kernels;  // never destroyed, like `world`
   return *all;
 }
 
-/// Reports findings to the world. The mutex of the world is free while a kernel runs.
+/// Passes findings to the current world. The mutex of the world is not locked while a kernel runs.
 class to_the_world final : public fake_cuda::detail::kernel_findings {
  public:
   void find(const std::string& kind, const std::string& text) override {
@@ -67,7 +67,7 @@ void run_kernel(const grid& what) {
   now.kernels.barriers += barriers;
 }
 
-/// Returns all words of the arguments that are addresses in memory of the ledger.
+/// Returns all words of the arguments that are addresses in tracked memory.
 std::vector<const void*> addresses_in(const grid& what, fake_cuda::detail::world& now) {
   std::vector<const void*> found;
   const auto* bytes = static_cast<const unsigned char*>(what.arguments.get());
@@ -93,8 +93,9 @@ cudaError_t launch(const char* name, const void* kernel, dim3 blocks, dim3 threa
       std::size_t{threads.x} * threads.y * threads.z > 1024) {
     return call.done(cudaErrorInvalidConfiguration);
   }
-  if (shared != 0) return call.done(cudaErrorNotSupported);  // not modelled
-  // Copies the arguments now, because the kernel runs later and a captured kernel runs repeatedly.
+  if (shared != 0) return call.done(cudaErrorNotSupported);  // dynamic shared memory is not modeled
+  // Copies the arguments immediately, because the kernel runs later, and a captured kernel runs
+  // repeatedly.
   grid what{kernel, *type, type->copy(arguments), blocks, threads};
   operation next;
   next.is_kernel = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The runtime's functions for memory and copies.
+// Runtime functions for memory and copies.
 #include <unistd.h>
 
 #include <cstdint>
@@ -35,8 +35,8 @@ cudaError_t deallocate(const char* name, memory_block::kind what, void* data) {
   return call.done(call.now().give(what, data, name, call.lock()));
 }
 
-/// Describes [address, address + bytes): whether it may be used, and whether a copy of `device`
-/// must use a staging buffer of the driver.
+/// Properties of the range [address, address + bytes): whether the memory may be used, and whether
+/// a copy by `device` must use a staging buffer of the driver.
 struct place {
   bool is_valid = true;
   bool is_pageable = false;
@@ -52,8 +52,8 @@ place look_up(api_call& call, const void* address, std::size_t bytes, int device
     const bool is_pinned = block->is_portable || block->device == device;
     return {.is_valid = true, .is_pageable = !is_pinned};
   }
-  // A copy may not leave its piece of memory that was registered in pieces. This is the caller's
-  // error, and the runtime reports it.
+  // A copy must stay inside one piece if memory was registered in pieces. A violation is the
+  // caller's error, and the runtime reports it.
   if (block->what != memory_block::kind::registered) {
     call.now().find("out of bounds", std::string{call.name()} + " of " + std::to_string(bytes) +
                                          " bytes leaves an allocation of " +
@@ -62,8 +62,8 @@ place look_up(api_call& call, const void* address, std::size_t bytes, int device
   return {.is_valid = false};
 }
 
-/// Makes a copy from pageable memory read its source now or later. Waits before that if the call
-/// may wait.
+/// Makes a copy from pageable memory read its source now or later. Waits for the stream first if
+/// the call may wait.
 void stage(api_call& call, operation& next, const stream_ptr& stream) {
   if (stream->captured_by != nullptr) return;
   auto& now = call.now();
@@ -82,7 +82,7 @@ cudaError_t copy(api_call& call, void* to, const void* from, std::size_t bytes,
   const place source = look_up(call, from, bytes, stream->device);
   if (!target.is_valid || !source.is_valid) return call.done(cudaErrorInvalidValue);
   if ((source.is_pageable || target.is_pageable) && call.forbidden_by_capture_of_others()) {
-    return call.done(cudaErrorStreamCaptureUnsupported);  // such a copy waits on a real device
+    return call.done(cudaErrorStreamCaptureUnsupported);  // such a copy would wait on a real device
   }
   auto& now = call.now();
   ++now.statistics.copies;
@@ -132,8 +132,8 @@ cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned int flags) {
     return call.done(cudaErrorNotSupported);
   }
   auto* base = static_cast<unsigned char*>(data);
-  // Each whole page is locked once. Memory of cudaHostAlloc has no pages here, because it comes
-  // from the heap.
+  // Each whole page can be locked only once. Memory from cudaHostAlloc is not included, because it
+  // comes from the heap.
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto pages_of = [&](const unsigned char* from, std::size_t count, bool whole) {
     const auto first = reinterpret_cast<std::uintptr_t>(from);

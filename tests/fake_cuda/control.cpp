@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The functions of fake_cuda.hpp that are not calls of the runtime.
+// Functions in fake_cuda.hpp that are not runtime calls.
 #include <cstdlib>
 #include <sstream>
 #include <utility>
@@ -16,7 +16,7 @@ config from_environment() {
   return how;
 }
 
-/// Never destroyed: programs call the runtime until the very end of a process.
+/// Never destroyed, because programs call the runtime until the very end of the process.
 std::unique_ptr<detail::world>& holder() {
   static auto* made =
       new std::unique_ptr<detail::world>{std::make_unique<detail::world>(from_environment())};

@@ -19,7 +19,7 @@ namespace fake_cuda::detail {
 namespace {
 
 struct chunk {
-  unsigned char* outside = nullptr;  // addresses for the program
+  unsigned char* outside = nullptr;  // address of the program's mapping
   unsigned char* inside = nullptr;
   std::size_t bytes = 0;
   std::size_t used = 0;
@@ -30,12 +30,12 @@ struct chunk {
   }
 };
 
-/// All device memory. Never destroyed, like `world`. Code that holds the mutex never touches
-/// memory that may fault, so the fault handler may lock the mutex.
+/// All device memory. Never destroyed, like `world`. Code that holds the mutex never touches memory
+/// that may fault, so the fault handler can lock the mutex.
 struct registry {
   std::mutex mutex;
   std::vector<chunk> chunks;
-  unsigned open = 0;  // running works that have touched device memory
+  unsigned open = 0;  // number of running works that have touched device memory
 
   void protect(int how) const {
     for (const chunk& one : chunks) ::mprotect(one.outside, one.bytes, how);
@@ -47,7 +47,7 @@ registry& memory() {
   return *all;
 }
 
-thread_local constinit unsigned works = 0;  // nested works of this thread
+thread_local constinit unsigned works = 0;  // nesting depth of works on this thread
 thread_local constinit bool has_opened = false;
 
 // ---- faults
@@ -60,7 +60,7 @@ void say(const void* address) {
       text, sizeof text,
       "fake_cuda: device memory touched by the host outside of an operation: address %p", address));
   world& now = the_world();
-  if (now.mutex.try_lock()) {  // otherwise this thread or another is inside a call
+  if (now.mutex.try_lock()) {  // fails if any thread is inside a call
     const auto* at = static_cast<const unsigned char*>(address);
     const memory_block* block = now.block_of(address);
     if (block != nullptr) {
@@ -84,7 +84,7 @@ void pass_on(int signal, siginfo_t* what, void* context) {
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     previous.sa_handler(signal);
   } else {
-    ::sigaction(signal, &previous, nullptr);  // the fault is raised again
+    ::sigaction(signal, &previous, nullptr);  // the fault is raised again without this handler
   }
 }
 
@@ -104,8 +104,8 @@ void fault(int signal, siginfo_t* what, void* context) {
   std::abort();
 }
 
-/// Runs before the first test: a framework that restores the handlers it found will find this
-/// handler.
+/// Installs the handler before the first test, so that a test framework which restores previous
+/// handlers restores this handler.
 [[maybe_unused]] const bool watched = [] {
   watch_faults();
   return true;
@@ -188,6 +188,6 @@ static bool runs_device_work() noexcept { return works > 0; }
 }  // namespace fake_cuda::detail
 
 /// Returns true if the calling thread runs work that represents a kernel. A checked build of
-/// penstock calls this, because device code performs no checks.
+/// penstock calls this function, because device code performs no checks.
 extern "C" bool penstock_runs_device_code() noexcept;
 bool penstock_runs_device_code() noexcept { return fake_cuda::detail::runs_device_work(); }

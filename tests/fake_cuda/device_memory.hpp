@@ -3,23 +3,24 @@
 
 #include <cstddef>
 
-/// The device memory. Each page is mapped twice. The program gets the addresses of a mapping that
-/// is inaccessible; the double copies, fills and inspects through the other mapping. Work that
-/// represents a kernel uses the program's addresses: its first touch opens them until that work
-/// ends. Any other touch ends the process, with a message on stderr.
+/// Device memory in which each page is mapped twice. The program receives addresses in a mapping
+/// that is inaccessible. The fake CUDA runtime copies, fills and inspects memory through the other
+/// mapping. Work that represents a kernel uses the program's addresses, and its first access makes
+/// them accessible until the work ends. Any other access terminates the process with a message on
+/// stderr.
 namespace fake_cuda::detail {
 
-/// Returns `bytes` zeros at a new address, valid until `drop_device_memory`. Throws
+/// Returns the address of `bytes` zeroed bytes, valid until `drop_device_memory` is called. Throws
 /// `std::bad_alloc`.
 [[nodiscard]] unsigned char* take_device_memory(std::size_t bytes);
 /// Unmaps all device memory.
 void drop_device_memory();
 
-/// Returns the address of the same byte in the mapping that the double and tests may touch. Returns
-/// addresses of host memory unchanged.
+/// Returns the address of the same byte in the mapping that is always accessible. Returns addresses
+/// of host memory unchanged.
 [[nodiscard]] void* inside(const void* address);
 
-/// Marks the calling thread as running work that represents a kernel, within a scope.
+/// Marks the calling thread as running work that represents a kernel, for the current scope.
 class device_work_scope {
  public:
   device_work_scope();

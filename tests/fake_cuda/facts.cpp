@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// Prints the values in the header that it is compiled with; see same_facts.cmake.
+// Prints the constants of the CUDA header that this file is compiled with; see same_facts.cmake.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdio>
 #include <typeinfo>
 
-#if CUDART_VERSION < 12080  // declared in newer headers
+#if CUDART_VERSION < 12080  // declared only in newer headers
 extern "C" cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device);
 #endif
-#if CUDART_VERSION < 12050  // declared in newer headers
+#if CUDART_VERSION < 12050  // declared only in newer headers
 extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
                                                         unsigned int version,
                                                         unsigned long long flags,

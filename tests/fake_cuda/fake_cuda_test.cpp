@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests of the double itself: it behaves as the runtime does and detects forbidden use.
+// Tests the fake CUDA runtime itself: it behaves like the real runtime and detects forbidden use.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -46,7 +46,7 @@ struct handles {
   }
   handles(handles&&) = delete;
 
-  /// Device memory for inspection.
+  /// Returns an address at which the test can inspect device memory.
   [[nodiscard]] unsigned char* seen() const { return fake_cuda::inspect(device); }
   [[nodiscard]] cudaError_t copy_in(cudaStream_t on) const {
     return cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyDefault, on);
@@ -87,7 +87,7 @@ TEST_CASE("calls with typed pointers reach the double", "[fake_cuda]") {
   CHECK(fake_cuda::calls_of("cudaMalloc") == 2);
   CHECK(fake_cuda::calls_of("cudaHostAlloc") == 3);
   CHECK(fake_cuda::calls_of("cudaEventCreateWithFlags") == 1);
-  CHECK(*pinned == *reinterpret_cast<const double*>(portable));  // both are poison
+  CHECK(*pinned == *reinterpret_cast<const double*>(portable));  // both have the poison value
   REQUIRE(cudaMemcpy(device, portable, 8 * sizeof(float), cudaMemcpyDefault) == cudaSuccess);
   CHECK(cudaMemcpy(device, portable, 9 * sizeof(float), cudaMemcpyDefault) ==
         cudaErrorInvalidValue);
@@ -133,7 +133,7 @@ TEST_CASE("late: a copy poisons its target when it may start, and ends when wait
   std::memset(all.seen(), 2, handles::bytes);
   CHECK(all.copy_in(all.one) == cudaSuccess);
   CHECK(all.seen()[0] == fake_cuda::poison);
-  std::memset(all.pinned, 3, handles::bytes);  // too early: the copy sees it
+  std::memset(all.pinned, 3, handles::bytes);  // too early, so the copy transfers the new value
   CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
   CHECK(all.seen()[0] == 3);
   CHECK(all.seen()[handles::bytes - 1] == 3);
@@ -167,9 +167,10 @@ TEST_CASE("late: only the work that a wait needs runs", "[fake_cuda]") {
 TEST_CASE("a wait binds to the record at the time of its call",
           "[fake_cuda][promise:race-free-13]") {
   fake_cuda::reset({.policy = policy::late});
-  bool later = false;  // outlives the streams, which work until their destruction
+  bool later = false;  // must outlive the streams, which run work until their destruction
   const handles all;
-  CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);  // never recorded: no wait
+  // An event without a record, so the stream does not wait.
+  CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);
   fake_cuda::launch(all.one, [] {});
   CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
   CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);
@@ -183,7 +184,7 @@ TEST_CASE("a query returns not ready, which stays in the last-error slot until i
           "[fake_cuda]") {
   fake_cuda::reset({.policy = policy::late});
   const handles all;
-  CHECK(cudaEventQuery(all.event) == cudaSuccess);  // never recorded
+  CHECK(cudaEventQuery(all.event) == cudaSuccess);  // an event without a record is complete
   fake_cuda::launch(all.one, [] {});
   CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
   CHECK(cudaEventQuery(all.event) == cudaErrorNotReady);
@@ -194,7 +195,7 @@ TEST_CASE("a query returns not ready, which stays in the last-error slot until i
   CHECK(cudaGetLastError() == cudaSuccess);
   int queries = 0;
   while (cudaEventQuery(all.event) != cudaSuccess && queries < 10'000'000) ++queries;
-  CHECK(queries < 10'000'000);  // a polling loop ends
+  CHECK(queries < 10'000'000);  // polling must end
   ignore(cudaGetLastError());
 }
 
@@ -242,7 +243,7 @@ TEST_CASE("copies from memory that is not pinned are counted", "[fake_cuda]") {
   CHECK(fake_cuda::statistics().synchronous_copies == 1);
   CHECK(cudaMemcpyAsync(ordinary.data(), all.device, 10, cudaMemcpyDefault, all.one) ==
         cudaSuccess);
-  CHECK(ordinary[9] == 4);  // a copy into pageable memory waits
+  CHECK(ordinary[9] == 4);  // a copy into pageable memory waits for the stream
   CHECK(fake_cuda::statistics().synchronous_copies == 2);
 }
 
@@ -250,8 +251,8 @@ TEST_CASE("a copy from memory that is not pinned reads it at the call, or later,
           "[fake_cuda]") {
   using fake_cuda::pageable;
   std::array<unsigned char, 10> ordinary{};
-  /// Returns the values that arrive if 4s change to 5s after the call, and whether earlier work has
-  /// run by then.
+  /// Returns the values that arrive if the source changes from 4 to 5 after the call. Also returns
+  /// whether earlier work has run when the call returns.
   const auto copied = [&](const fake_cuda::config& how) {
     fake_cuda::reset(how);
     const handles all;
@@ -294,7 +295,7 @@ TEST_CASE("a graph reads memory that is not pinned when it runs", "[fake_cuda]")
 
 namespace {
 
-/// Pages with the alignment of the system.
+/// Page-aligned memory.
 struct pages {
   static constexpr std::size_t page = std::size_t{64} << 10;
   unsigned char* data;
@@ -319,7 +320,7 @@ TEST_CASE("registered memory is pinned, and overlapping or exceeding ranges are 
     CHECK(cudaHostRegister(next, 100, 0) == cudaSuccess);
     cudaPointerAttributes known{};
     CHECK(cudaPointerGetAttributes(&known, mine.data) == cudaSuccess);
-    CHECK(known.devicePointer == nullptr);  // kernels use the address of the registration
+    CHECK(known.devicePointer == nullptr);  // kernels use the registered address
     CHECK(cudaPointerGetAttributes(&known, next) == cudaSuccess);
     CHECK(known.devicePointer == next);
     CHECK(cudaMemcpyAsync(all.device, next - 100, 100, cudaMemcpyDefault, all.one) == cudaSuccess);
@@ -403,7 +404,7 @@ TEST_CASE("blocking streams and the legacy default stream wait for each other", 
   fake_cuda::launch(nullptr, [&] { ran.push_back(2); });
   fake_cuda::launch(blocking, [&] { ran.push_back(3); });
   CHECK(cudaStreamSynchronize(blocking) == cudaSuccess);
-  CHECK(ran == std::vector{1, 2, 3});  // and no work of the non-blocking stream
+  CHECK(ran == std::vector{1, 2, 3});  // does not include the work of the non-blocking stream
   fake_cuda::launch(blocking, [&] { ran.push_back(4); });
   CHECK(cudaEventRecord(all.event, nullptr) == cudaSuccess);
   CHECK(cudaEventSynchronize(all.event) == cudaSuccess);
@@ -424,7 +425,7 @@ TEST_CASE(
   ignore(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed));
   CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaErrorStreamCaptureImplicit);
   CHECK(cudaStreamIsCapturing(blocking, &status) == cudaSuccess);
-  CHECK(status == cudaStreamCaptureStatusActive);  // the query invalidated nothing
+  CHECK(status == cudaStreamCaptureStatusActive);  // the query has invalidated nothing
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
   CHECK(cudaStreamIsCapturing(nullptr, &status) == cudaSuccess);
@@ -521,7 +522,8 @@ TEST_CASE("the k-th call fails, of all or of one function, and does nothing", "[
   fake_cuda::fail_call_of("cudaEventDestroy", 0, cudaErrorUnknown);
   CHECK(cudaEventQuery(event) == cudaSuccess);
   CHECK(cudaEventDestroy(event) == cudaErrorUnknown);
-  CHECK(fake_cuda::live().events == 0);  // a handle gets only one attempt
+  // a handle can be destroyed only once, even if the call fails.
+  CHECK(fake_cuda::live().events == 0);
   CHECK(fake_cuda::calls() == 5);
   CHECK(fake_cuda::calls_of("cudaEventRecord") == 2);
   CHECK(fake_cuda::thread_calls().at("cudaEventRecord") == 2);
@@ -546,13 +548,13 @@ TEST_CASE("a kernel fault is sticky: every call of the device's threads reports 
   fake_cuda::reset({.policy = policy::late, .devices = 2});
   const handles all;
   fake_cuda::kernel_fault(all.one, cudaErrorIllegalAddress);
-  CHECK(all.copy_in(all.two) == cudaSuccess);  // nothing has run yet
+  CHECK(all.copy_in(all.two) == cudaSuccess);  // no work has run yet
   CHECK(cudaStreamSynchronize(all.one) == cudaErrorIllegalAddress);
   CHECK(all.copy_in(all.two) == cudaErrorIllegalAddress);
   CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
   CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
   std::thread{[] {
-    CHECK(cudaSetDevice(1) == cudaErrorIllegalAddress);  // its current device was the lost device
+    CHECK(cudaSetDevice(1) == cudaErrorIllegalAddress);  // the lost device was current
   }}.join();
 }
 
@@ -586,7 +588,7 @@ TEST_CASE("memory runs out at the configured size", "[fake_cuda]") {
 }
 
 TEST_CASE("an event is recorded on streams of its own device only", "[fake_cuda]") {
-  fake_cuda::reset({.devices = 2, .driver_version = 13000});  // also with the headers of 12.4
+  fake_cuda::reset({.devices = 2, .driver_version = 13000});  // also with headers of CUDA 12.4
   const handles all;
   ignore(cudaSetDevice(1));
   cudaStream_t other = nullptr;
@@ -682,7 +684,7 @@ TEST_CASE("the runtime uses the driver's context stack", "[fake_cuda]") {
     CHECK(cudaGetDevice(&device) == cudaSuccess);
     CHECK(device == 0);
     CHECK(fake_cuda::contexts(0) == 0);
-    CHECK(cudaStreamDestroy(stream) == cudaSuccess);  // needs a context and makes one
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);  // needs a context and therefore creates one
     CHECK(fake_cuda::contexts(0) == 1);
     CHECK(release(1) == 0);
     CHECK(release(1) == 201);
@@ -713,7 +715,8 @@ TEST_CASE("a capture notes work and runs none, its graph runs it each time", "[f
     CHECK(cudaStreamBeginCapture(all.one, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     fake_cuda::launch(all.one, [&] { ++ran; });
     CHECK(cudaEventRecord(all.event, all.one) == cudaSuccess);
-    CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);  // joins
+    // The stream joins the capture.
+    CHECK(cudaStreamWaitEvent(all.two, all.event, 0) == cudaSuccess);
     fake_cuda::launch(all.two, [&] { ran += 10; });
     CHECK(cudaEventRecord(all.event, all.two) == cudaSuccess);
     CHECK(cudaStreamWaitEvent(all.one, all.event, 0) == cudaSuccess);
@@ -733,7 +736,7 @@ TEST_CASE("a capture notes work and runs none, its graph runs it each time", "[f
 }
 
 TEST_CASE("an operation that can't be captured invalidates the capture", "[fake_cuda]") {
-  fake_cuda::reset({.driver_version = 13000});  // also with the headers of 12.4
+  fake_cuda::reset({.driver_version = 13000});  // also with headers of CUDA 12.4
   const handles all;
   cudaGraph_t graph = nullptr;
   void* data = nullptr;
@@ -1035,7 +1038,7 @@ TEST_CASE("device memory that the host touches outside of an operation ends the 
   const std::string where = "byte 7 of the 1000 bytes";
   CHECK(is_told(last_words([&] { static_cast<void>(data[7]); }), where));
   CHECK(is_told(last_words([&] { data[7] = 1; }), where));
-  // Work that represents a kernel may touch the memory. After it, no code may.
+  // Work that represents a kernel may touch device memory. Afterwards, no code may touch it.
   fake_cuda::launch(all.one, [&] { data[7] = 3; });
   CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
   CHECK(all.seen()[7] == 3);
@@ -1045,7 +1048,7 @@ TEST_CASE("device memory that the host touches outside of an operation ends the 
   CHECK(cudaLaunchHostFunc(all.one, touch, all.device + 7) == cudaSuccess);
   CHECK(is_told(last_words([&] { ignore(cudaStreamSynchronize(all.one)); }), "0x"));
   CHECK(cudaMemsetAsync(all.device, 1, 8, all.two) == cudaSuccess);
-  fake_cuda::fail_from(0, cudaErrorUnknown);  // drops the work of the host function
+  fake_cuda::fail_from(0, cudaErrorUnknown);  // drops the pending host function
   ignore(cudaDeviceSynchronize());
 }
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-# fake_cuda_translate(<target> <file> <name> [<text> <instead>]...): lets <target> include the CUDA
-# header <file> as <name>, as C++. Shared variables and launches by <<<>>> become calls of
-# fake_cuda/kernel.hpp; all other lines stay. For mutants, every <text> is replaced before that.
-# <text> must occur in the file, so that a mutant cannot outlive the line that it changes.
+# fake_cuda_translate(<target> <file> <name> [<text> <instead>]...) translates the CUDA header
+# <file> to C++, for <target> to include as <name>. Shared variables and <<<>>> launches become
+# calls of fake_cuda/kernel.hpp; all other lines stay unchanged. For mutants, each <text> is first
+# replaced by <instead>. <text> must occur in the file, so that a mutant cannot outlive the line
+# that it changes.
 function(fake_cuda_translate target file name)
   file(REAL_PATH "${file}" original BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
   set(out "${CMAKE_CURRENT_BINARY_DIR}/translated/${target}")

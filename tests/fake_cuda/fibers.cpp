@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The checked version of _longjmp reports a jump to another stack as an error.
+// The fortified version of _longjmp reports a jump to another stack as an error.
 #undef _FORTIFY_SOURCE
 #include "fibers.hpp"
 
@@ -15,10 +15,11 @@ namespace fake_cuda::detail {
 
 namespace {
 
-constexpr std::size_t page = 4096;  // a minimum: the page below the stack must not be used
+constexpr std::size_t page = 4096;  // a minimum, because the page below the stack must not be used
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 
-// The fiber that is being entered for the first time. makecontext can pass only ints.
+// The fiber that is being entered for the first time. A global, because makecontext can pass only
+// ints.
 thread_local void* entered = nullptr;
 
 void* take_stack() {
@@ -40,7 +41,7 @@ void fiber_pool::add() {
   made.pool = this;
   made.number = fibers_.size() - 1;
   made.stack = take_stack();
-  // Offsets the stacks, because otherwise the frames of all fibers would share a few cache lines.
+  // Offsets the stacks, because the frames of all fibers would otherwise share a few cache lines.
   const std::size_t apart = made.number % 32 * 576;
   ::getcontext(&made.start);
   made.start.uc_stack.ss_sp = made.stack;

@@ -7,9 +7,9 @@
 #include <deque>
 #include <memory>
 
-// A switch with swapcontext makes a system call for the signal mask; a switch with _longjmp takes
-// nanoseconds. AddressSanitizer must be notified of the new stack, and supports only swapcontext.
-// ThreadSanitizer is not notified: its build leaves out the code that runs kernels.
+// Switching with swapcontext makes a system call for the signal mask, while _longjmp takes only
+// nanoseconds. AddressSanitizer must be notified of the new stack and supports only swapcontext.
+// ThreadSanitizer builds exclude the code that runs kernels.
 #if defined(__SANITIZE_ADDRESS__)
 #define FAKE_CUDA_FIBERS_BY_CONTEXT 1
 #elif defined(__has_feature)
@@ -24,11 +24,11 @@
 
 namespace fake_cuda::detail {
 
-/// The point at which a thread of control has stopped.
+/// The saved state of a suspended fiber or its caller.
 struct stopped_at {
 #if FAKE_CUDA_FIBERS_BY_CONTEXT
   ucontext_t context;
-  void* fake_stack = nullptr;  // AddressSanitizer's
+  void* fake_stack = nullptr;  // the fake stack of AddressSanitizer
   const void* stack = nullptr;
   std::size_t stack_bytes = 0;
 #else
@@ -45,14 +45,14 @@ class fiber_pool {
   fiber_pool(fiber_pool&&) = delete;
   ~fiber_pool();
 
-  /// Makes fibers 0 to `count` - 1 run `run(argument, i)`, starting at their next `resume`. All
-  /// fibers must have ended their previous function.
+  /// Makes fibers 0 to `count` - 1 run `run(argument, i)` from their next `resume`. All fibers must
+  /// have finished their previous functions.
   void assign(std::size_t count, body run, void* argument);
-  /// Continues a fiber until it yields or ends. Must be called from outside all fibers.
+  /// Continues a fiber until it yields or ends. Must not be called from a fiber.
   void resume(std::size_t number);
-  /// Returns to the caller of `resume`. Must be called from inside the running fiber.
+  /// Returns control to the caller of `resume`. Must be called from the running fiber.
   void yield();
-  /// Returns the number of the running fiber.
+  /// Returns the index of the running fiber.
   [[nodiscard]] std::size_t current() const { return current_; }
   [[nodiscard]] bool has_ended(std::size_t number) const { return fibers_[number].ended; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Kernels: runs the threads of a block alternately.
+// Kernel execution: runs the threads of a block alternately.
 #include "grid.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 #include "fibers.hpp"
 
-// The position of the running kernel thread; declared in <cuda_runtime.h>.
+// The coordinates of the running kernel thread, which <cuda_runtime.h> declares.
 extern thread_local constinit uint3 threadIdx;
 extern thread_local constinit uint3 blockIdx;
 extern thread_local constinit dim3 blockDim;
@@ -36,8 +36,8 @@ uint3 place(std::size_t i, const dim3& within) {
 /// The shared memory of a block.
 class shared_arena {
  public:
-  static constexpr std::size_t limit = std::size_t{48} << 10;  // maximum for the variables of a
-                                                               // kernel
+  // Maximum size of a kernel's shared variables.
+  static constexpr std::size_t limit = std::size_t{48} << 10;
 
   void begin_block() {
     variables_.clear();
@@ -60,7 +60,7 @@ class shared_arena {
   }
 
   [[nodiscard]] std::size_t declared() const { return declared_; }
-  /// Returns true if no byte around the variables was written.
+  /// Returns true if no guard byte around the variables was overwritten.
   [[nodiscard]] bool guards_are_whole() const {
     std::size_t end = 0;
     for (const auto& one : variables_) {
@@ -91,14 +91,14 @@ class shared_arena {
   std::size_t declared_ = 0;
 };
 
-/// The source position of a barrier; null if a thread is at none.
+/// The source location of a barrier, or null if a thread is not at a barrier.
 struct barrier {
   const char* file = nullptr;
   unsigned line = 0;
   friend bool operator==(const barrier&, const barrier&) = default;
 };
 
-/// Runs kernels on a thread of the double.
+/// Runs kernels on a thread of the fake CUDA runtime.
 class block_runner {
  public:
   std::uint64_t run(const grid& what, order how, std::uint64_t seed, kernel_findings& hear) {
@@ -154,7 +154,7 @@ class block_runner {
     if (!shared_.guards_are_whole()) tell("out of bounds", "written outside of a shared variable");
   }
 
-  /// Returns true if threads wait at a barrier. All of them must be at the same barrier.
+  /// Returns true if threads wait at a barrier. All of them must wait at the same barrier.
   bool has_met() {
     const auto waits = [](const barrier& one) { return one.file != nullptr; };
     const auto first = std::find_if(at_.begin(), at_.end(), waits);
@@ -179,7 +179,7 @@ class block_runner {
     }
   }
 
-  /// Reports the first finding of a launch. Later findings are its consequences.
+  /// Reports the first finding of a launch. Later findings may only be consequences of the first.
   void tell(const std::string& kind, const std::string& text) {
     if (told_) return;
     told_ = true;
@@ -193,7 +193,7 @@ class block_runner {
   bool told_ = false;
   std::uint64_t barriers_ = 0;
   shared_arena shared_;
-  std::vector<barrier> at_;  // by thread
+  std::vector<barrier> at_;  // barrier of each thread
   std::vector<std::size_t> threads_;
   fiber_pool fibers_;
 };

@@ -13,7 +13,7 @@
 
 namespace fake_cuda::detail {
 
-/// A launch of a kernel.
+/// A kernel launch.
 struct grid {
   const void* kernel = nullptr;
   kernel_type type;
@@ -31,8 +31,8 @@ class kernel_findings {
   ~kernel_findings() = default;
 };
 
-/// Runs a grid on the calling thread, block by block, with a fiber for each thread of a block.
-/// Returns the number of barriers at which its blocks have met.
+/// Runs a grid on the calling thread, block by block, with one fiber per thread of a block. Returns
+/// the number of barriers that its blocks have passed.
 std::uint64_t run(const grid& what, order how, std::uint64_t seed, kernel_findings& hear);
 
 }  // namespace fake_cuda::detail

@@ -11,27 +11,29 @@
 
 #include "fake_cuda.hpp"
 
-/// Functions that launch a kernel compiled as C++, and that such a kernel calls. Not for tests:
-/// they include <cuda_runtime.h>, whose kernel keywords expand to these functions.
+/// Functions that launch kernels compiled as C++, and functions that such kernels call. Tests do
+/// not call them directly: they include <cuda_runtime.h>, whose kernel keywords expand to these
+/// functions.
 namespace fake_cuda {
 
 namespace detail {
 
-/// Returns when all threads of the block have reached this barrier.
+/// Waits until all threads of the block have reached this barrier.
 void meet(const char* file, unsigned line);
 
-/// Returns the block's variable for that source position, poisoned and surrounded by guard bytes.
+/// Returns the block's shared variable for this source location. The variable is poisoned and
+/// surrounded by guard bytes.
 [[nodiscard]] void* shared_memory(std::size_t bytes, std::size_t alignment, const char* file,
                                   unsigned line);
 
-/// Converts the arguments of a kernel from the addresses that a launch passes.
+/// Converts the arguments of a kernel from the addresses passed by a launch.
 struct kernel_type {
   std::size_t bytes = 0;  ///< total size of the arguments
   std::shared_ptr<void> (*copy)(void** arguments) = nullptr;
   void (*call)(const void* kernel, const void* arguments) = nullptr;
 };
 
-/// Makes `kernel` launchable. nvcc registers a program's kernels at its start.
+/// Registers `kernel` for launching. With nvcc, kernels are registered at program start.
 void know(const void* kernel, const kernel_type& type);
 
 template <class... Parameters>
@@ -56,13 +58,14 @@ template <class... Parameters>
   return address;
 }
 
-/// Calls a kernel by its name, for `launcher`. The call deduces the arguments of a kernel template.
+/// Calls a kernel by name, for `launcher`. A separate function deduces the arguments of a kernel
+/// template.
 template <class Call, class... Arguments>
 void named_kernel(Arguments... arguments) {
   Call{}(arguments...);
 }
 
-/// Represents `kernel<<<blocks, threads, shared, stream>>>`.
+/// The equivalent of `kernel<<<blocks, threads, shared, stream>>>`.
 template <class Call>
 struct launcher {
   dim3 blocks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The ledger: existing objects, and the rules for their use.
+// The ledger of live objects, and the rules for their use.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +15,8 @@ namespace detail {
 
 namespace {
 
-constexpr std::size_t guard = 256;  // bytes on either side of a block that must not be touched
+// Number of bytes on either side of a block that must not be touched.
+constexpr std::size_t guard = 256;
 
 std::string readable(const memory_block& block) {
   std::ostringstream text;
@@ -44,7 +45,7 @@ bool world::check_alive(const void* address, std::string_view who) {
   auto above = freed.upper_bound(address);
   if (above == freed.begin()) return true;
   const memory_block& block = std::prev(above)->second;
-  // Memory whose registration has ended may still be used.
+  // The program may still use memory after its registration has ended.
   if (block.what == memory_block::kind::registered || !lies_in(block, address)) return true;
   find("use after free", std::string{who} + " uses " + readable(block) + ", which was freed");
   return false;
@@ -115,7 +116,7 @@ cudaError_t world::take(memory_block::kind what, std::size_t bytes, int device, 
   const bool is_absurd = what == memory_block::kind::device && bytes >= std::size_t{1} << 48;
   if (is_absurd && how.absurd_sizes_are_invalid) return cudaErrorInvalidValue;
   if (bytes > limit || taken[what] > limit - bytes) return cudaErrorMemoryAllocation;
-  // Aligned to exactly 256 bytes and never to more.
+  // Aligns to exactly 256 bytes and never more, so that tests detect stronger assumptions.
   constexpr std::size_t alignment = 256;
   const std::size_t all = bytes + 3 * alignment + guard;
   unsigned char* begin = nullptr;
@@ -161,7 +162,7 @@ cudaError_t world::give(memory_block::kind what, void* data, const char* call, l
   const memory_block block = blocks.find(base)->second;
   check_unused(block, call);
   take_back(base);
-  // Waits, as the runtime does. Pinned memory belongs to every device.
+  // Waits for the device as the runtime does. Pinned memory belongs to every device.
   run_all(lock, what == memory_block::kind::device ? std::optional{block.device} : std::nullopt);
   check_guards(block, call);
   if (what != memory_block::kind::registered) std::memset(inside(base), poison, block.bytes);

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-# cmake -Dtoolkit=<program> -Dstandin=<program> -Dversion=<the toolkit's> -P same_facts.cmake: fails
-# unless both programs print the same.
+# cmake -Dtoolkit=<program> -Dstandin=<program> -Dversion=<toolkit version> -P same_facts.cmake
+# fails unless both programs print the same output.
 foreach(header IN ITEMS toolkit standin)
   execute_process(
     COMMAND "${${header}}" OUTPUT_VARIABLE ${header}_facts COMMAND_ERROR_IS_FATAL ANY
   )
 endforeach()
-# This structure has grown in CUDA 13; its used members have kept their offsets.
+# CUDA 13 has enlarged this struct; the offsets of the used members are unchanged.
 if(version VERSION_LESS 13)
   foreach(header IN ITEMS toolkit standin)
     string(REGEX REPLACE "sizeof\\(cudaPointerAttributes\\) [0-9]+\n" "" ${header}_facts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Decides when work runs.
+// The scheduler of the fake CUDA runtime, which decides when work runs.
 #include <cstring>
 #include <utility>
 
@@ -30,8 +30,8 @@ bool world::is_ready(const operation& next) const {
   return next.what != operation::kind::wait || is_done(next.target);
 }
 
-/// Poisons the destination when a copy may begin: until the end it holds neither the old nor the
-/// new data.
+/// Poisons the destination from the moment when a copy may begin until it ends. In between, the
+/// memory has neither the old nor the new data.
 void world::begin(operation& next) {
   if (next.begun) return;
   next.begun = true;
@@ -47,7 +47,7 @@ void world::complete(CUstream_st& stream) {
   changed.notify_all();
 }
 
-/// Removes waits that have ended, and starts copies that have no operation before them.
+/// Removes satisfied waits, and starts copies that are first in their stream.
 void world::skip_waits() {
   for (bool again = true; again;) {
     again = false;
@@ -64,7 +64,7 @@ void world::skip_waits() {
   }
 }
 
-/// Runs the first operation, which is neither work nor an unfinished wait.
+/// Runs the first operation of the stream. The operation is neither work nor an unsatisfied wait.
 void world::run_now(const stream_ptr& stream) {
   operation& next = stream->queue.front();
   begin(next);
@@ -83,7 +83,8 @@ void world::run_now(const stream_ptr& stream) {
   skip_waits();
 }
 
-/// Runs the first operation, which is work, on this thread. Releases the mutex during the work.
+/// Runs the first operation of the stream, which is work, on this thread. Releases the mutex during
+/// the work.
 void world::run_work(lock_type& lock, const stream_ptr& stream) {
   operation& next = stream->queue.front();
   auto work = std::move(next.work);
@@ -168,7 +169,7 @@ void world::start_service(const stream_ptr& stream) {
   }
 }
 
-/// Permits a service thread to run the work that is first in the stream.
+/// Permits the service thread to run the first work item of the stream.
 void world::permit(const stream_ptr& stream) {
   ++stream->permits;
   start_service(stream);
@@ -185,8 +186,8 @@ void world::run_towards(const stream_ptr& stream, std::uint64_t position) {
       skip_waits();
       if (!is_done(target)) return;
     } else if (next.what == operation::kind::work) {
-      // A permit may be left over from work that a waiting call ran itself. The service thread then
-      // sleeps.
+      // A waiting call may have run the work itself and left its permit over. The service thread
+      // then stays asleep.
       if (stream->permits == 0) permit(stream);
       changed.notify_all();
       return;
@@ -209,12 +210,12 @@ void world::act() {
         again = true;
       }
     }
-    changed.notify_all();  // the service threads look for work
+    changed.notify_all();  // wakes the service threads, which look for work
   } else if (how.policy == policy::random && !streams.empty()) {
     for (auto turns = random() % 4; turns > 0; --turns) {
       const auto& stream = streams[random() % streams.size()];
-      // A stream lags behind or runs ahead for some time. A coin toss for each step would make all
-      // streams alike.
+      // Lets a stream lag behind or run ahead for some time. Independent random choices at each
+      // step would make all streams alike.
       if (random() % 16 == 0) stream->pace = static_cast<unsigned>(random() % 3);
       if (stream->pace == 0 || (stream->pace == 1 && random() % 4 != 0)) continue;
       if (stream->busy || stream->queue.empty()) continue;
@@ -260,7 +261,7 @@ void world::lose(int device, cudaError_t code) {
   lost.emplace(device, code);
   for (const auto& stream : streams) {
     if (stream->device != device) continue;
-    const std::size_t kept = stream->busy ? 1 : 0;  // a running operation runs to its end
+    const std::size_t kept = stream->busy ? 1 : 0;  // a running operation is not interrupted
     while (stream->queue.size() > kept) {
       stream->queue.pop_back();
       ++stream->completed;
@@ -275,8 +276,8 @@ bool world::may_serve(const CUstream_st& stream) const {
          (how.policy == policy::early || stream.permits > 0);
 }
 
-/// The service thread of a stream. Work that may block runs here and never inside a non-waiting
-/// call of the program.
+/// The main function of a stream's service thread. Work that may block runs on this thread and
+/// never inside a non-blocking call of the program.
 void world::serve(const stream_ptr& stream) {
   lock_type lock{mutex};
   while (!over) {
@@ -303,7 +304,8 @@ world::~world() {
   for (const auto& stream : streams) {
     if (stream->service.joinable()) stream->service.join();
   }
-  for (const auto& stream : streams) stream->queue.clear();  // operations may refer to streams
+  // Operations may hold references to streams.
+  for (const auto& stream : streams) stream->queue.clear();
   drop_device_memory();
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The overloads that <cuda_runtime.h> adds to functions of the double: pointers of any type, flags
-// and launches. Programs include <cuda_runtime.h> from the toolkit, or from as_cxx/ or standin/.
+// The overloads that <cuda_runtime.h> adds to runtime functions: typed pointers, flags and
+// launches. Programs include <cuda_runtime.h> from the toolkit, from as_cxx/ or from standin/.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>

@@ -20,14 +20,14 @@
 
 struct CUstream_st;
 
-/// The state behind the calls. A single mutex protects the state. The mutex is released while work
+/// The state of the fake CUDA runtime. A single mutex protects the state and is released while work
 /// of `launch` runs.
 namespace fake_cuda::detail {
 
 using stream_ptr = std::shared_ptr<CUstream_st>;
 using lock_type = std::unique_lock<std::mutex>;
 
-/// A position in a stream, reached when that many of its operations are done.
+/// A position in a stream, reached when this number of its operations has completed.
 struct mark {
   stream_ptr stream;
   std::uint64_t position = 0;
@@ -40,9 +40,8 @@ struct operation {
   const void* from = nullptr;
   std::size_t bytes = 0;
   int value = 0;
-  std::shared_ptr<std::vector<unsigned char>> staged;  // the source data of a copy from pageable
-                                                       // memory
-  mark target;                                         // of a wait
+  std::shared_ptr<std::vector<unsigned char>> staged;  // source data of a copy from pageable memory
+  mark target;                                         // the target of a wait
   std::shared_ptr<std::function<void()>> work;
   bool is_host_function = false;
   bool is_kernel = false;
@@ -55,15 +54,16 @@ struct capture {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::thread::id thread;
   CUstream_st* origin = nullptr;
-  std::set<CUstream_st*> unjoined;  // forked streams with work that the origin does not wait for
+  // Forked streams with work that the capture's origin does not wait for.
+  std::set<CUstream_st*> unjoined;
   std::set<CUstream_st*> members;
   std::vector<operation> operations;
   bool invalidated = false;
 };
 
-/// An entry of the trace. The text is made on request.
+/// An entry of the trace, formatted on request.
 struct trace_entry {
-  unsigned number = 0;  // number of the thread or the stream
+  unsigned number = 0;  // index of the thread or the stream
   bool is_call = true;
   std::string_view what;
   std::size_t bytes = 0;
@@ -76,35 +76,35 @@ struct memory_block {
   unsigned char* base = nullptr;
   std::size_t bytes = 0;
   int device = 0;
-  bool is_mapped = true;    // accessible to kernels; registered memory only with the flag
-  bool is_portable = true;  // pinned for every device instead of only its own
+  bool is_mapped = true;    // accessible to kernels; for registered memory only if requested
+  bool is_portable = true;  // pinned for all devices instead of one
 };
 
 }  // namespace fake_cuda::detail
 
-// The targets of the runtime's opaque handles. The objects live until `reset` even if they are
-// destroyed, so that a later use can be detected.
+// The objects behind the runtime's opaque handles. Destroyed objects live until `reset`, so that
+// later uses can be detected.
 struct CUstream_st {
   unsigned number = 0;
   int device = 0;
   unsigned int flags = 0;
   int priority = 0;
   bool destroyed = false;
-  bool is_default = false;                         // must not be destroyed
-  std::deque<fake_cuda::detail::operation> queue;  // pending; the first operation may be running
+  bool is_default = false;                         // a default stream must not be destroyed
+  std::deque<fake_cuda::detail::operation> queue;  // pending operations; the first may be running
   std::uint64_t pushed = 0;
   std::uint64_t completed = 0;
-  bool busy = false;        // a thread runs the first operation
-  unsigned pace = 0;        // random policy: 0 never runs work by itself, 1 sometimes, 2 whenever
-                            // possible
-  std::size_t permits = 0;  // works that the service thread may start
+  bool busy = false;  // true while a thread runs the first operation
+  // For the random policy: 0 never runs work unless needed, 1 sometimes, 2 whenever possible.
+  unsigned pace = 0;
+  std::size_t permits = 0;  // number of work items that the service thread may start
   std::shared_ptr<fake_cuda::detail::capture> captured_by;
   std::uint64_t not_ready = 0;
   std::thread service;
 };
 
-/// The primary context of a device. The context exists while it is retained or the runtime holds
-/// it; the runtime never releases it.
+/// The primary context of a device. The context exists while the program retains it or the runtime
+/// uses it; the runtime never releases it.
 struct CUctx_st {
   int device = 0;
   bool is_held_by_runtime = false;
@@ -138,24 +138,24 @@ struct CUgraphExec_st {
 
 namespace fake_cuda::detail {
 
-/// The runtime's state of a thread.
+/// The runtime's state for one thread.
 struct thread_state {
   std::uint64_t generation = 0;
   unsigned number = 0;
   cudaError_t last_error = cudaSuccess;
-  int chosen = 0;                   // by cudaSetDevice
-  std::vector<CUctx_st*> contexts;  // the last context is current
+  int chosen = 0;                   // selected by cudaSetDevice
+  std::vector<CUctx_st*> contexts;  // the last context is the current context
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   bool in_work = false;
   std::map<std::string, std::uint64_t> calls;
-  std::map<int, stream_ptr> default_streams;  // by device
+  std::map<int, stream_ptr> default_streams;  // the default stream of each device
 
   [[nodiscard]] int device() const { return contexts.empty() ? chosen : contexts.back()->device; }
 };
 
 /// A planned failure.
 struct planned_failure {
-  std::string function;  // empty: any function
+  std::string function;  // an empty string means any function
   std::uint64_t left = 0;
   cudaError_t code = cudaErrorUnknown;
   bool from_then_on = false;
@@ -168,29 +168,30 @@ class world {
 
   // ---- streams.cpp
   stream_ptr make_stream(int device, unsigned int flags);
-  /// Orders the next work of `stream`: after the work of the legacy default stream, or after the
-  /// work of every blocking stream if it is the legacy default stream.
+  /// Adds the implicit waits of the legacy default stream. The next work of `stream` waits for the
+  /// work on the legacy default stream; if `stream` is the legacy default stream, its work waits
+  /// for every blocking stream.
   void order_with_legacy(const stream_ptr& stream);
-  /// Appends an operation, or records it if the stream is being captured. Then the policy may act.
+  /// Appends an operation, or records it if the stream is being captured. Then lets the policy act.
   void push(const stream_ptr& stream, operation next);
-  /// Runs everything that the stream needs to reach `position`.
+  /// Runs everything that is required for the stream to reach `position`.
   void run_until(lock_type& lock, const stream_ptr& stream, std::uint64_t position);
   /// Runs all pending work of a device, or of all devices by default.
   void run_all(lock_type& lock, std::optional<int> device = {});
-  /// Makes progress for a query, which must not wait. Repeated calls reach `position`.
+  /// Makes progress without waiting, for a query. Repeated calls eventually reach `position`.
   void run_towards(const stream_ptr& stream, std::uint64_t position);
-  /// Runs the work that the policy starts by itself.
+  /// Runs the work that the policy starts on its own.
   void act();
-  /// Loses a device: drops its pending work and makes every later call fail.
+  /// Simulates the loss of a device: drops its pending work and makes all later calls fail.
   void lose(int device, cudaError_t code);
 
   // ---- api_device.cpp
   CUctx_st& primary(int device);
-  /// Creates the primary context of a device for the runtime if it has not done so yet.
+  /// Creates the primary context of a device for the runtime, unless it already exists.
   CUctx_st& initialize(int device);
   /// Implements `cuCtxSetCurrent`.
   static void set_current(thread_state& thread, CUctx_st& context);
-  /// Returns true if a device has objects that would end with its context.
+  /// Returns true if a device has objects that its context would destroy.
   [[nodiscard]] bool is_in_use(int device) const;
 
   // ---- ledger.cpp
@@ -198,18 +199,18 @@ class world {
   memory_block* block_of(const void* address);
   /// Returns the first block that overlaps [address, address + bytes).
   const memory_block* block_in(const void* address, std::size_t bytes) const;
-  /// Reports the use of freed memory. Returns true if the memory is alive.
+  /// Reports the use of freed memory. Returns true if the memory was not freed.
   bool check_alive(const void* address, std::string_view who);
   /// Reports objects that an operation on `device` must not use.
   void check_operation(const operation& next, int device);
-  /// Reports the users of a block that is about to be freed.
+  /// Reports operations that still use a block that is about to be freed.
   void check_unused(const memory_block& block, const std::string& call);
-  /// Reports writes to the memory around a block.
+  /// Reports writes to the guard bytes around a block.
   void check_guards(const memory_block& block, const std::string& who);
   cudaError_t take(memory_block::kind what, std::size_t bytes, int device, bool is_portable,
                    void** data);
   cudaError_t give(memory_block::kind what, void* data, const char* call, lock_type& lock);
-  /// For a free that fails on request: counts as an attempt, so the memory is regarded as freed.
+  /// Records memory as freed although the free has failed on request, because the attempt counts.
   void forget(memory_block::kind what, void* data, const char* call);
 
   // ---- control.cpp
@@ -222,8 +223,8 @@ class world {
   bool over = false;
   bool unloaded = false;
   std::mt19937_64 random;
-  std::mt19937_64 random_pageable;  // separate, so that pageable copies do not change the order of
-                                    // work
+  // Separate generator, so that pageable copies do not affect the order of work.
+  std::mt19937_64 random_pageable;
 
   std::vector<stream_ptr> streams;
   std::map<int, stream_ptr> default_streams;
@@ -232,11 +233,11 @@ class world {
   std::vector<std::unique_ptr<CUgraphExec_st>> execs;
   std::set<std::shared_ptr<capture>> captures;
   std::map<int, cudaError_t> lost;
-  std::map<int, CUctx_st> contexts;  // by device
+  std::map<int, CUctx_st> contexts;  // the context of each device
 
-  std::map<unsigned char*, memory_block> blocks;  // by address
-  std::map<const void*, memory_block> freed;      // by address
-  // Pinned memory, kept until the end: poisoned instead of unmapped.
+  std::map<unsigned char*, memory_block> blocks;  // memory blocks by address
+  std::map<const void*, memory_block> freed;      // freed blocks by address
+  // Pinned memory is poisoned instead of unmapped, and kept until the end.
   std::vector<std::unique_ptr<unsigned char[]>> storage;
   std::map<memory_block::kind, std::size_t> taken;
 
@@ -264,7 +265,7 @@ class world {
   bool may_serve(const CUstream_st& stream) const;
 };
 
-/// Returns the current world, which is created at the first use.
+/// Returns the current world, which is created on first use.
 world& the_world();
 thread_state& this_thread(world& now);
 

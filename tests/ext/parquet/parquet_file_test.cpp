@@ -82,8 +82,8 @@ TEST_CASE("a Parquet file that becomes unreadable is not reported as damaged",
   CHECK(problem.path() == path);
   CHECK(problem.offset() > 4);
   CHECK(problem.found() == "Is a directory");
-  CHECK(test::values<"n">(read_batch(data, {4})) ==
-        std::vector<std::int64_t>{4});  // already in the cache
+  // Row 4 is already in the cache.
+  CHECK(test::values<"n">(read_batch(data, {4})) == std::vector<std::int64_t>{4});
   CHECK(error_of<ps::file_unreadable>([&] {
           ps::parquet_dataset<numbered_row>{dir.path("")};
         }).found() == "a folder");

@@ -298,9 +298,8 @@ TEST_CASE("a setting of AWS that a store does not support is an error with its p
     if (one.word != "role_arn") continue;
     // Keys in the environment take precedence over a profile's role.
     ::setenv("AWS_ACCESS_KEY_ID", "environment", 1);
-    (void)error_of<ps::access_denied>(
-        // Half of the keys are missing.
-        [] { const ps::s3_store store{"b"}; });
+    // Half of the keys are missing.
+    (void)error_of<ps::access_denied>([] { const ps::s3_store store{"b"}; });
     ::setenv("AWS_SECRET_ACCESS_KEY", "x", 1);
     ::setenv("AWS_SECURITY_TOKEN", "older", 1);
     CHECK(ps::detail::place_of("b", {}).credentials->session_token == "older");

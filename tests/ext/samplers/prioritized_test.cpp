@@ -62,9 +62,8 @@ std::vector<indices> slow_training(std::uint64_t count) {
     const floats& weights = weights_of[static_cast<std::size_t>(step)];
     std::vector<std::uint64_t> units;
     for (const float weight : weights) {
-      units.push_back(
-          // Reserves 7 bits for n.
-          static_cast<std::uint64_t>(std::ldexp(weight, 46 - 7)));
+      // Reserves 7 bits for n.
+      units.push_back(static_cast<std::uint64_t>(std::ldexp(weight, 46 - 7)));
     }
     const std::uint64_t total = std::accumulate(units.begin(), units.end(), std::uint64_t{0});
     indices batch;

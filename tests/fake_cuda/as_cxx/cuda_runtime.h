@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Replaces the CUDA toolkit's header of this name if kernels are compiled as C++ to run on the
-// double. Defines the words that nvcc knows by itself and the launch functions that are templates.
+// Replaces the CUDA toolkit's header of this name when kernels are compiled as C++ for the fake
+// CUDA runtime. Defines the keywords of nvcc and the launch functions that are templates.
 // fake_cuda_translate.cmake rewrites `__shared__` and `<<<>>>`, which C++ cannot express.
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include <fake_cuda/kernel.hpp>
 #include <fake_cuda/typed_calls.hpp>
 
-// The toolkit's cuda_runtime_api.h defines some of these for other compilers too.
+// The toolkit's cuda_runtime_api.h also defines some of these macros for other compilers.
 #undef __host__
 #undef __device__
 #undef __global__
@@ -27,7 +27,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
-// Variables instead of macros, because some structures have members of these names.
+// Variables instead of macros, because some structs have members of these names.
 extern thread_local constinit uint3 threadIdx;
 extern thread_local constinit uint3 blockIdx;
 extern thread_local constinit dim3 blockDim;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Stands in for the CUDA toolkit's header of this name if there is no toolkit.
+// Replaces the CUDA toolkit's header of this name on a machine without a toolkit.
 #include <fake_cuda/typed_calls.hpp>

@@ -4,8 +4,8 @@
 #include <cstddef>
 
 // Replaces the CUDA toolkit's header of this name on a machine without a toolkit. Declares the part
-// of the runtime's interface that the double implements, with the runtime's values. A test compares
-// the two.
+// of the runtime's interface that the fake CUDA runtime implements, with the same values. A test
+// compares both headers.
 
 #define CUDART_VERSION 13000
 
@@ -170,7 +170,7 @@ struct cudaLaunchConfig_st {
 };
 using cudaLaunchConfig_t = cudaLaunchConfig_st;
 
-// Only the members in use. The offsets of the toolkit do not matter without a toolkit.
+// Has only the members in use. The toolkit's offsets do not matter without a toolkit.
 struct cudaDeviceProp {
   char name[256];
   int major;
