@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock::compiled: the code that loaders and transfers of all datasets and records share,
-// compiled once. The library and everything that links it are compiled with PENSTOCK_COMPILED=1.
+// The library penstock::compiled: code that loaders and transfers of all datasets and records
+// share, compiled once. The library and everything that links it are compiled with
+// PENSTOCK_COMPILED=1.
 #include <penstock/penstock.hpp>
 
 #if !PENSTOCK_COMPILED

@@ -2,19 +2,19 @@
 # Defines the target penstock::arrow if the C++ libraries of Arrow and Parquet are found. Installed
 # next to penstock-config.cmake, so that this project and its users search in the same way.
 #
-# Prefers Arrow's own CMake packages. Otherwise uses the libraries and headers in the Python package
-# pyarrow, which has no CMake package. A program that loads pyarrow's libraries and another version
-# has two copies of Arrow; use only one.
+# Arrow's own CMake packages are preferred. Otherwise, the libraries and headers come from the
+# Python package pyarrow, which has no CMake package. A program must not load both pyarrow's
+# libraries and another version, because it would have two copies of Arrow.
 #
-#   PENSTOCK_PARQUET    OFF: ignores an installed Arrow
+#   PENSTOCK_PARQUET    OFF ignores an installed Arrow
 
-# Sets the folder of pyarrow and its two libraries in the caller's scope, or sets nothing.
+# Sets the folder of pyarrow and its two libraries in the caller's scope if pyarrow is found.
 function(penstock_find_pyarrow)
   find_program(penstock_python NAMES python3)
   mark_as_advanced(penstock_python)
   set(wheel "")
-  # Queries the location of the package without importing it. A wheel is for the machine it is
-  # installed on.
+  # Queries the location of the package without importing it. Skipped when cross-compiling, because
+  # a wheel contains libraries for the machine on which it is installed.
   if(penstock_python AND NOT CMAKE_CROSSCOMPILING)
     execute_process(
       COMMAND
@@ -25,7 +25,7 @@ function(penstock_find_pyarrow)
   endif()
   find_path(penstock_arrow_include_dir parquet/arrow/reader.h HINTS ${wheel} PATH_SUFFIXES include)
   mark_as_advanced(penstock_arrow_include_dir)
-  foreach(name IN ITEMS parquet arrow)  # their names end in a version
+  foreach(name IN ITEMS parquet arrow)  # the library names end in a version
     file(GLOB found "${penstock_arrow_include_dir}/../lib${name}.so.*")
     list(FILTER found INCLUDE REGEX "/lib${name}\\.so\\.[0-9]+$")
     set(penstock_${name}_library "${found}" PARENT_SCOPE)

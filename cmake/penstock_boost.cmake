@@ -2,9 +2,10 @@
 # Defines the target Boost::headers if Boost 1.74 or newer is found. Installed next to
 # penstock-config.cmake, so that this project and its users search in the same way.
 #
-# Searches first for a CMake package of Boost, then for a folder that contains only the headers (an
-# unpacked archive). This file does the second step itself, because CMake 3.30 removed the FindBoost
-# module. Hints: CMAKE_PREFIX_PATH, Boost_DIR, Boost_ROOT or BOOST_ROOT (variable or environment).
+# The search covers CMake packages of Boost first, and then folders that contain only the headers
+# (an unpacked archive). This file implements the second step itself, because CMake 3.30 removed the
+# FindBoost module. Hints: CMAKE_PREFIX_PATH, Boost_DIR, Boost_ROOT or BOOST_ROOT (variable or
+# environment).
 if(NOT TARGET Boost::headers)
   find_package(Boost 1.74 CONFIG QUIET HINTS "${BOOST_ROOT}" "$ENV{BOOST_ROOT}")
 endif()

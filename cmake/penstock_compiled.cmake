@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# penstock::compiled: the code that is the same for all datasets and records, as a static library
-# with one source. The project that uses it builds it with its own flags and definitions, and only
-# if a target links it. Installed next to penstock-config.cmake, together with the source.
+# Defines the target penstock::compiled: a static library with one source, which contains the code
+# that all datasets and records share. The project that links it builds it with its own flags and
+# definitions. Installed next to penstock-config.cmake, together with the source.
 if(NOT TARGET penstock_compiled)
   add_library(penstock_compiled STATIC EXCLUDE_FROM_ALL "${CMAKE_CURRENT_LIST_DIR}/penstock.cpp")
   add_library(penstock::compiled ALIAS penstock_compiled)

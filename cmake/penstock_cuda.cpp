@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock::compiled_cuda: the code that loaders and transfers on CUDA devices share, compiled
-// once. Must be linked together with penstock::compiled.
+// The library penstock::compiled_cuda: code that loaders and transfers on CUDA devices share,
+// compiled once. The library must be linked together with penstock::compiled.
 #include <penstock/cuda.hpp>
 
 #if !PENSTOCK_COMPILED_CUDA

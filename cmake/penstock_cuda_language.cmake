@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
 # Enables CMake's language CUDA if nvcc 12.4 or newer is found, and sets penstock_has_cuda to TRUE
-# or FALSE. Does nothing else without nvcc, and prints no message. Include this file in the highest
-# folder whose targets have .cu files; including it again below costs nothing.
+# or FALSE. Without nvcc, this file does nothing else and prints no message. Include this file in
+# the top-most folder whose targets have .cu files; including it again in subfolders has no effect.
 #
-#   PENSTOCK_BUILD_CUDA         OFF: ignores an installed nvcc
+#   PENSTOCK_BUILD_CUDA         OFF ignores an installed nvcc
 #   CMAKE_CUDA_COMPILER         the compiler; else $CUDACXX, nvcc in the PATH,
 #                               /usr/local/cuda/bin/nvcc
 #   CMAKE_CUDA_ARCHITECTURES    the architectures; else $CUDAARCHS, $PENSTOCK_CUDA_ARCHITECTURES,
@@ -34,7 +34,7 @@ if(PENSTOCK_BUILD_CUDA AND NOT CMAKE_CUDA_COMPILER)
 endif()
 
 if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
-  # An nvcc may be left over from a removed toolkit. CMake would stop with an error then.
+  # An nvcc may be left over from a removed toolkit, in which case CMake would stop with an error.
   execute_process(
     COMMAND "${CMAKE_CUDA_COMPILER}" --version RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET
   )
@@ -48,8 +48,8 @@ if(PENSTOCK_BUILD_CUDA AND CMAKE_CUDA_COMPILER)
     if(NOT "$ENV{PENSTOCK_CUDA_ARCHITECTURES}" STREQUAL "")
       set(CMAKE_CUDA_ARCHITECTURES "$ENV{PENSTOCK_CUDA_ARCHITECTURES}")
     else()
-      # Architectures that this compiler supports and this machine has. CMake's own "native" warns
-      # and falls back to one architecture if there is no GPU.
+      # Selects the architectures that this compiler supports and this machine has. Without a GPU,
+      # CMake's own "native" warns and falls back to a single architecture.
       execute_process(
         COMMAND "${CMAKE_CUDA_COMPILER}" --list-gpu-arch
         OUTPUT_VARIABLE known ERROR_QUIET
@@ -102,7 +102,7 @@ endif()
 
 if(penstock_has_cuda AND NOT TARGET penstock_cuda_options)
   add_library(penstock_cuda_options INTERFACE)
-  # Without -Wpedantic, because the code that nvcc passes to the host compiler violates it.
+  # Omits -Wpedantic, because the code that nvcc passes to the host compiler violates it.
   target_compile_options(
     penstock_cuda_options
     INTERFACE

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# The target docs: the reference documentation in <build>/docs/html. Not part of the default build.
-# Fails if a public name is undocumented. Without Doxygen the target prints that and fails.
+# The target docs builds the reference documentation in <build>/docs/html. The target is not part of
+# the default build. It fails if a public name is undocumented or Doxygen is missing.
 #
 #   cmake -Dlog=... -P penstock_docs.cmake   runs after Doxygen and checks its warnings
 cmake_policy(VERSION 3.25)
@@ -10,7 +10,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   mark_as_advanced(PENSTOCK_DOXYGEN)
   if(PENSTOCK_DOXYGEN)
     set(penstock_docs_output "${PROJECT_BINARY_DIR}/docs")
-    # Lists the tests of each promise if Python is found.
+    # Lists the tests of each promise if Python is installed.
     find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
     set(penstock_promises)
     set(list_promises)
@@ -44,8 +44,8 @@ endif()
 
 # ---- the warnings --------------------------------------------------------------------------------
 
-# Names that are documented once and not again in every class that has them. Doxygen's own option
-# WARN_AS_ERROR cannot distinguish these from the others.
+# Names that are documented once and not repeated in every class that has them. Doxygen's own option
+# WARN_AS_ERROR cannot distinguish these names from others.
 set(said_elsewhere
     # the concepts dataset and adaptor: data/dataset.hpp
     "/(data|adaptors|files)/[a-z_]+\\.hpp:[0-9]+: warning: Member (size|extents|scratch_bytes|prefetch|read_chunk|view|fingerprint|origin|base_sizes)\\("
@@ -63,14 +63,14 @@ set(said_elsewhere
     "/memory/pinned_allocator\\.hpp:[0-9]+: warning: Member (allocate|deallocate)\\("
     "warning: Member (value_type|result_type|difference_type|iterator_concept) "
     "warning: Member operator(\\+\\+|\\*|->)\\("
-    # types that the concepts name: dataset, device, batch_source
+    # types that the concepts require: dataset, device, batch_source
     "warning: Member (record_type|extents_type|batch_type|device_type|stream_type|stream_ref|event_type|range_type) "
     # comparison, copies, moves
     "warning: Member operator(==|=)\\("
     "warning: Member [a-z_]+\\([a-z_]+ &&[a-z]*\\)"
-    # exceptions: the library constructs them, a program only reads them
+    # exceptions, which the library constructs and a program only reads
     "warning: Member [a-z_]*(error|mismatch|exceeded|out_of_memory|changed)\\("
-    # public only because the type of a template argument must be structural
+    # public only because the type of a template parameter must be structural
     "/core/name\\.hpp:[0-9]+: warning: Member word[0-3] "
 )
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-# Install rules and the CMake package: find_package(penstock [COMPONENTS ...]) with the components
-# that penstock-config.cmake.in lists.
+# Install rules and the CMake package. find_package(penstock [COMPONENTS ...]) accepts the
+# components that penstock-config.cmake.in lists.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(penstock_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/penstock")
 
-# Always installs the core and the extensions without library dependencies.
+# The core and the extensions without library dependencies are always installed.
 list(TRANSFORM penstock_plain_extensions PREPEND penstock_ OUTPUT_VARIABLE penstock_plain_targets)
 install(TARGETS penstock ${penstock_plain_targets} EXPORT penstock-targets FILE_SET HEADERS)
 install(EXPORT penstock-targets NAMESPACE penstock:: DESTINATION "${penstock_package_dir}")
@@ -24,8 +24,8 @@ configure_package_config_file(
   "${CMAKE_CURRENT_BINARY_DIR}/penstock-config.cmake"
   INSTALL_DESTINATION "${penstock_package_dir}"
 )
-# Before 1.0 a minor version may break its users. The library is header-only, so the word size does
-# not matter.
+# Before version 1.0, a minor version may break its users. The library is header-only, so the word
+# size does not matter.
 write_basic_package_version_file(
   "${CMAKE_CURRENT_BINARY_DIR}/penstock-config-version.cmake"
   COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT
@@ -49,12 +49,12 @@ install(
   DESTINATION "${penstock_package_dir}"
 )
 
-# The file for pkg-config. It is in share because it is equal for all architectures. It finds the
-# headers relative to itself, so the prefix can be moved.
+# Installs the pkg-config file in share, because it is the same for all architectures. The file
+# locates the headers relative to itself, so the prefix can be moved.
 get_target_property(penstock_pc_definition penstock INTERFACE_COMPILE_DEFINITIONS)
 if(penstock_pc_definition MATCHES "^PENSTOCK_CHECKED=")
   string(PREPEND penstock_pc_definition " -D")
-else()  # defined only in Debug builds, or never
+else()  # defined only in Debug builds or never
   set(penstock_pc_definition "")
 endif()
 configure_file(

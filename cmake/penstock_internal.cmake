@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-# Targets that this project's tests, benchmarks and examples link. Users of the library do not see
-# them.
+# Targets for this project's tests, benchmarks and examples. Users of the library do not see these
+# targets.
 
 add_library(penstock_warnings INTERFACE)
 target_compile_options(
   penstock_warnings
   INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
-            # gcc 12 reports a nonexistent overlap in "literal" + std::string (its bug 105651).
+            # gcc 12 reports a nonexistent overlap in "literal" + std::string (GCC bug 105651).
             $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>
             $<$<BOOL:${PENSTOCK_WARNINGS_AS_ERRORS}>:-Werror>
 )
@@ -14,8 +14,8 @@ target_compile_options(
 add_library(penstock_native INTERFACE)
 target_compile_options(penstock_native INTERFACE $<$<BOOL:${PENSTOCK_NATIVE}>:-march=native>)
 
-# Linked by every program of this project: the library, all components whose libraries are
-# installed, and warnings.
+# The target that every program of this project links: the library, all components whose libraries
+# are installed, and warnings.
 add_library(penstock_program INTERFACE)
 target_link_libraries(penstock_program INTERFACE penstock::penstock penstock_warnings)
 foreach(component IN ITEMS ${penstock_plain_extensions} cache gzip http jpeg lockfree mds png safetensors search
@@ -26,7 +26,7 @@ foreach(component IN ITEMS ${penstock_plain_extensions} cache gzip http jpeg loc
   endif()
 endforeach()
 
-# True if this whole build is already a checked build.
+# True if the whole build is a checked build.
 set(penstock_is_checked FALSE)
 if(PENSTOCK_CHECKED STREQUAL "AUTO")
   if(CMAKE_BUILD_TYPE STREQUAL "Debug")
@@ -36,8 +36,8 @@ elseif(PENSTOCK_CHECKED)
   set(penstock_is_checked TRUE)
 endif()
 
-# penstock_remove_benchmarks_of_missing(<list>): removes the benchmarks whose component is missing
-# from a list of sources.
+# penstock_remove_benchmarks_of_missing(<list>): removes the benchmarks of missing components from a
+# list of sources.
 function(penstock_remove_benchmarks_of_missing list)
   set(sources ${${list}})
   foreach(pair IN ITEMS cache:store cache:http http:http jpeg:jpeg lockfree:batch_queue search:tune)

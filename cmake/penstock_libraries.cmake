@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-# The components that need libraries, and how to find the libraries. Installed next to
+# The components that depend on libraries, and how to find these libraries. Installed next to
 # penstock-config.cmake, so that this project and its users search in the same way.
 
 set(penstock_components_with_libraries
@@ -20,7 +20,7 @@ set(penstock_torch_libraries penstock::libtorch)
 set(penstock_zstd_libraries penstock::libzstd)
 
 # Columns: the target; the arguments of find_package, or a file in this folder that defines the
-# target; the name in words; the package that provides it.
+# target; the display name; the package that provides the library.
 set(penstock_libraries
     "ZLIB::ZLIB|ZLIB|zlib|Debian: zlib1g-dev"
     "CURL::libcurl|CURL 7.85|libcurl 7.85|Debian: libcurl4-openssl-dev"
@@ -38,8 +38,8 @@ set(penstock_libraries
 )
 set(penstock_libraries_dir "${CMAKE_CURRENT_LIST_DIR}")
 
-# penstock_find_libraries(<component>): searches for the libraries of the component and sets
-# penstock_missing to the names of the missing libraries.
+# penstock_find_libraries(<component>): finds the libraries of a component and sets penstock_missing
+# to the names of the missing libraries.
 macro(penstock_find_libraries component)
   set(penstock_missing)
   foreach(penstock_target IN LISTS penstock_${component}_libraries)

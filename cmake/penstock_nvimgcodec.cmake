@@ -3,11 +3,11 @@
 # CUDA headers that it includes, and its library. Installed next to penstock-config.cmake, so that
 # this project and its users search in the same way.
 #
-# Searches below nvimgcodec_ROOT and CMAKE_PREFIX_PATH (NVIDIA's package), then in the folder of the
-# Python package nvidia-nvimgcodec-cu13 (or -cu12), which includes its extensions. The CUDA headers
-# may come from a toolkit or from the Python package nvidia-cuda-runtime.
+# The search covers nvimgcodec_ROOT and CMAKE_PREFIX_PATH (NVIDIA's package), and then the Python
+# package nvidia-nvimgcodec-cu13 (or -cu12), which includes the extensions. The CUDA headers may
+# come from a toolkit or from the Python package nvidia-cuda-runtime.
 #
-#   PENSTOCK_NVIMGCODEC    OFF: ignores an installed nvImageCodec
+#   PENSTOCK_NVIMGCODEC    OFF ignores an installed nvImageCodec
 
 # penstock_find_nvimgcodec(): sets the folders of the headers and the library in the cache.
 function(penstock_find_nvimgcodec)
@@ -15,8 +15,8 @@ function(penstock_find_nvimgcodec)
   find_program(penstock_python NAMES python3)
   mark_as_advanced(penstock_python)
   set(wheels)
-  # Queries the location of the package without importing it. A wheel is for the machine it is
-  # installed on.
+  # Queries the location of the package without importing it. Skipped when cross-compiling, because
+  # a wheel contains libraries for the machine on which it is installed.
   if(penstock_python AND NOT CMAKE_CROSSCOMPILING)
     execute_process(
       COMMAND

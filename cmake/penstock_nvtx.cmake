@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-# Defines the target penstock::nvtx: the library with its stages marked for profilers that read
-# NVTX, such as Nsight Systems. Needs the headers of a CUDA toolkit and is not defined without one.
-# All parts of a program that share penstock types must link it; the inline namespace keeps other
-# parts separate. Installed next to penstock-config.cmake, like penstock_cuda.cmake.
+# Defines the target penstock::nvtx: the library with annotated stages for profilers that support
+# NVTX, such as Nsight Systems. The target is defined only if a CUDA toolkit provides the headers.
+# All parts of a program that share penstock types must link the target; the inline namespace keeps
+# other parts separate. Installed next to penstock-config.cmake, like penstock_cuda.cmake.
 if(NOT TARGET penstock::nvtx)
   find_package(CUDAToolkit 12.4 QUIET)
   if(CUDAToolkit_FOUND)

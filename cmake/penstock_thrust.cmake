@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-# penstock_thrust_host: Thrust on the host only, for any C++ compiler and without a GPU. Comes from
-# a CUDA toolkit if there is one (in include/cccl since version 13, in include before), otherwise
+# Defines the target penstock_thrust_host: Thrust on the host only, for any C++ compiler and without
+# a GPU. The headers come from a CUDA toolkit (include/cccl since version 13, include before) or
 # from Debian's libthrust-dev. The target is not defined if neither is found.
 # PENSTOCK_THRUST_INCLUDE_DIR sets the folder manually.
 #
-# Host and device vectors both use the sequential system: a fixed order of summation gives the same
-# bits in every run.
+# Host and device vectors both use the sequential system, because a fixed summation order gives the
+# same bits in every run.
 find_program(penstock_nvcc nvcc)
 mark_as_advanced(penstock_nvcc)
 if(penstock_nvcc)
@@ -31,7 +31,7 @@ find_path(
 mark_as_advanced(PENSTOCK_THRUST_INCLUDE_DIR)
 
 if(PENSTOCK_THRUST_INCLUDE_DIR AND NOT TARGET penstock_thrust_host)
-  # Imported, so that its headers are system headers and cause no warnings.
+  # An imported target, so that its headers are system headers and cause no warnings.
   add_library(penstock_thrust_host INTERFACE IMPORTED GLOBAL)
   target_include_directories(penstock_thrust_host INTERFACE "${PENSTOCK_THRUST_INCLUDE_DIR}")
   target_compile_definitions(

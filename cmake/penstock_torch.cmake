@@ -3,13 +3,13 @@
 # libraries for the CPU. Installed next to penstock-config.cmake, so that this project and its users
 # search in the same way.
 #
-# Uses the result of an earlier find_package(Torch), which is the way to get a libtorch with CUDA.
-# Otherwise searches for the headers, because Torch's own package file stops the configuration if a
+# A libtorch with CUDA requires an earlier find_package(Torch), whose result is used. Otherwise,
+# this file searches for the headers, because Torch's own package file stops the configuration if a
 # CUDA toolkit is missing or has another version. The search covers CMAKE_PREFIX_PATH, Torch_ROOT or
 # Torch_DIR (an unpacked libtorch, Debian's libtorch-dev), then the folder of the Python package
 # torch.
 #
-#   PENSTOCK_TORCH    OFF: ignores an installed libtorch
+#   PENSTOCK_TORCH    OFF ignores an installed libtorch
 
 # penstock_find_libtorch(): sets penstock_torch_include_dir and the libraries in the cache.
 function(penstock_find_libtorch)
@@ -19,8 +19,8 @@ function(penstock_find_libtorch)
   endif()
   find_program(penstock_python NAMES python3)
   mark_as_advanced(penstock_python)
-  # Queries the location of the package without importing it. A wheel is for the machine it is
-  # installed on.
+  # Queries the location of the package without importing it. Skipped when cross-compiling, because
+  # a wheel contains libraries for the machine on which it is installed.
   if(penstock_python AND NOT CMAKE_CROSSCOMPILING)
     execute_process(
       COMMAND
@@ -41,7 +41,7 @@ function(penstock_find_libtorch)
   endforeach()
 endfunction()
 
-# Sets `problem` to the reason why the found libtorch cannot be used, or to an empty string.
+# Sets `problem` to the reason why the found libtorch is unusable, or to an empty string.
 function(penstock_check_libtorch problem)
   set(${problem} "" PARENT_SCOPE)
   file(GLOB config "${penstock_torch_include_dir}/../share/cmake/Torch/TorchConfig.cmake")
@@ -52,7 +52,7 @@ function(penstock_check_libtorch problem)
       return()
     endif()
   endif()
-  if(NOT DEFINED penstock_torch_links)  # it may need other libraries, for example of CUDA
+  if(NOT DEFINED penstock_torch_links)  # libtorch may need other libraries, for example of CUDA
     set(source "${CMAKE_CURRENT_BINARY_DIR}/penstock_torch_links.cpp")
     file(WRITE "${source}" "int main() {}\n")
     try_compile(

@@ -3,7 +3,7 @@
 # penstock-config.cmake, so that this project and its users search in the same way.
 #
 # Distributions may omit its CMake package. This file then searches for the header and the library.
-# CMAKE_DISABLE_FIND_PACKAGE_xxHash: ignores an installed libxxhash.
+# Setting CMAKE_DISABLE_FIND_PACKAGE_xxHash ignores an installed libxxhash.
 if(NOT CMAKE_DISABLE_FIND_PACKAGE_xxHash AND NOT TARGET penstock::libxxhash)
   find_package(xxHash 0.8 CONFIG QUIET)
   set(penstock_xxhash_link)

@@ -2,9 +2,9 @@
 # Defines the target penstock::libzstd if libzstd 1.4 or newer is found. Installed next to
 # penstock-config.cmake, so that this project and its users search in the same way.
 #
-# The name of the target in its CMake package differs between versions, and distributions may omit
-# the package. This file then searches for the header and the library.
-# CMAKE_DISABLE_FIND_PACKAGE_zstd: ignores an installed libzstd.
+# The target name in its CMake package differs between versions, and distributions may omit the
+# package. This file then searches for the header and the library. Setting
+# CMAKE_DISABLE_FIND_PACKAGE_zstd ignores an installed libzstd.
 
 # penstock_find_zstd(): sets the folder of the header and the library in the cache.
 function(penstock_find_zstd)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# shellcheck shell=bash
-# Shell functions that tests/run.sh, examples/run.sh and others share; to be sourced by bash.
+# shellcheck shell=bash Shell functions that tests/run.sh, examples/run.sh and other scripts share.
+# Source this file from bash.
 
 penstock_say() { printf '== %s\n' "$*"; }
 
@@ -31,8 +31,8 @@ penstock_install() {
     penstock_die "could not install: $*"
 }
 
-# penstock_setup ROOT PART...: installs the missing packages for building these parts (TESTS,
-# ALL_TESTS, BENCH, EXAMPLES).
+# penstock_setup ROOT PART...: installs the missing packages that are required to build these parts
+# (TESTS, ALL_TESTS, BENCH, EXAMPLES).
 penstock_setup() {
   local root=$1 part probe output missing=() options=()
   shift
@@ -53,14 +53,15 @@ penstock_setup() {
   if [ ${#missing[@]} -eq 0 ]; then
     penstock_say "nothing to install"
   else
-    # Most packages belong to a single component or test, which the build omits without its library.
+    # Most packages belong to a single component or test, which the build omits if its library is
+    # missing.
     (penstock_install "${missing[@]}") || penstock_say "left out is what needs: ${missing[*]}"
   fi
 }
 
 # penstock_bare_path ROOT FOLDER PART...: fills FOLDER with links to the tools of a minimal Debian
-# and of the packages that penstock_setup installs for these parts. As PATH it hides all other
-# tools.
+# and of the packages that penstock_setup installs for these parts. Using FOLDER as PATH hides all
+# other tools.
 penstock_bare_path() {
   local root=$1 folder=$2 part packages options=(-DPENSTOCK_LIST_ALL=ON)
   shift 2
@@ -73,26 +74,26 @@ penstock_bare_path() {
     apt-cache depends --recurse --installed --no-recommends --no-suggests --no-conflicts \
       --no-breaks --no-replaces --no-enhances g++ cmake ninja-build "${packages[@]}" | sed -n '/^[a-z]/p'
   )
-  # No package lists the links of update-alternatives, so the target of a link counts too.
+  # No package lists the links of update-alternatives, so targets of links are accepted too.
   paste <(realpath -m /usr/bin/* /usr/sbin/*) <(ls -d /usr/bin/* /usr/sbin/*) >"$folder.tools"
   { dpkg -L "${packages[@]}" 2>/dev/null || true; } | sed 's|^/\(s\{0,1\}bin/\)|/usr/\1|' |
     awk 'NR == FNR {listed[$1]; next} $1 in listed || $2 in listed {print $2}' - "$folder.tools" |
     xargs ln -s -t "$folder"
   rm "$folder.tools"
-  for part in g++ cmake ctest ninja; do # installed, but not from a package
+  for part in g++ cmake ctest ninja; do # tools that are installed without a package
     [ -e "$folder/$part" ] || ln -s "$(command -v "$part")" "$folder"
   done
 }
 
-# penstock_no_aslr: prints the command under which sanitized programs must run. Empty on most
-# machines. Some kernels randomize addresses with more bits than ThreadSanitizer can map
-# ("unexpected memory mapping"); setarch disables that for a program and its children.
+# penstock_no_aslr: prints the command under which sanitized programs must run. The output is empty
+# on most machines. Some kernels randomize addresses with more bits than ThreadSanitizer can map
+# ("unexpected memory mapping"); setarch disables randomization for a program and its children.
 penstock_no_aslr() {
   local dir status=0
   dir=$(mktemp -d)
   echo 'int main() {}' >"$dir/probe.cpp"
   if "${CXX:-g++}" -fsanitize=thread "$dir/probe.cpp" -o "$dir/probe" 2>/dev/null; then
-    # The addresses are random, so a single good run proves little.
+    # The addresses are random, so a single successful run proves little.
     for _ in 1 2 3 4 5 6 7 8; do "$dir/probe" >/dev/null 2>&1 || status=1; done
     if [ $status -ne 0 ] && setarch "$(uname -m)" -R "$dir/probe" >/dev/null 2>&1; then
       echo "setarch $(uname -m) -R"

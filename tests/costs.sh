@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Prints the cost of a build and its tests in seconds of one core. This is right only if there were
+# Prints the cost of a build and its tests in core seconds. The result is valid only if there were
 # no more jobs than cores.
 #
 #   bash tests/costs.sh BUILD_FOLDER JUNIT_FILE
@@ -17,7 +17,7 @@ units=$(mktemp)
 tests=$(mktemp)
 trap 'rm -f "$units" "$tests"' EXIT
 
-# seconds, folder, unit; if a unit was built several times, the last build counts
+# prints seconds, folder and unit; the last build counts if a unit was built several times
 awk -F '\t' 'NR > 1 && $4 ~ /\.(o|gch)$/ {last[$4] = ($2 - $1) / 1000}
   END {
     for (unit in last) {
@@ -36,7 +36,7 @@ awk -F '\t' 'NR > 1 && $4 ~ /\.(o|gch)$/ {last[$4] = ($2 - $1) / 1000}
     }
   }' "$1/.ninja_log" | sort -nr >"$units"
 
-# seconds, folder, test; a test's folder is the part of its name before the first slash
+# prints seconds, folder and test; the folder is the part of the name before the first slash
 tr '\n' ' ' <"$2" | sed 's/<testcase /\n&/g' |
   sed -n 's/^<testcase name="\([^"]*\)".* time="\([0-9.]*\)".*/\2\t\1/p' |
   awk -F '\t' '{

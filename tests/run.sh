@@ -9,10 +9,10 @@
 #
 # Environment: CXX is the compiler. PENSTOCK_JOBS is the number of jobs. MNIST_DIR is the folder of
 # the MNIST files, for the tests that read them. PENSTOCK_SEEDS is the number of orders that the
-# CUDA double tries. PENSTOCK_MINUTES is a limit: a preset after the first is left out if it would
-# end after that many minutes, estimated from the first preset. The end of the output names such
-# presets. The last line is "N passed, N failed, N skipped" over all presets. tests/README.md
-# describes what each preset proves.
+# fake CUDA runtime tries. PENSTOCK_MINUTES limits the time: a preset after the first is skipped if
+# it would end after this number of minutes, estimated from the first preset. The end of the output
+# names skipped presets. The last line is "N passed, N failed, N skipped" over all presets.
+# tests/README.md describes what each preset proves.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -52,7 +52,7 @@ case " ${presets[*]} " in
   *) penstock_setup "$root" TESTS ;;
 esac
 
-# With a sanitizer, clang++ takes half the time of g++.
+# With a sanitizer, compiling with clang++ takes half the time of g++.
 sanitizers_by_clang() {
   [ -z "${CXX:-}" ] && command -v clang++ >/dev/null || return 1
   local flags
@@ -61,8 +61,8 @@ sanitizers_by_clang() {
   done
 }
 
-# If nvcc is installed but there is no GPU, device code is compiled and not run. So one architecture
-# is enough.
+# If nvcc is installed but there is no GPU, device code is compiled but does not run, so a single
+# architecture is enough.
 gpu=yes
 if ! nvidia-smi -L >/dev/null 2>&1; then
   gpu=no
@@ -83,7 +83,7 @@ failures=() # names, repeated at the end of the output
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# count_tests JUNIT: adds the counts of ctest to the sums. Fails if ctest ran no test.
+# count_tests JUNIT: adds ctest's counts to the totals. Fails if ctest ran no test.
 count_tests() {
   local suite tests bad left
   suite=$(tr '\n\t' '  ' <"$1" 2>/dev/null | grep -o '<testsuite [^>]*>') || return 1
@@ -102,7 +102,7 @@ failed_tests() {
     sed "s/&apos;/'/g; s/&quot;/\"/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g"
 }
 
-first=0 # seconds of the first preset
+first=0 # duration of the first preset in seconds
 for preset in "${presets[@]}"; do
   [ "$preset" = "${presets[0]}" ] || [ $first -gt 0 ] || first=$SECONDS
   # asan takes a quarter to a third of the time of `full`, and tsan an eighth to a sixth.
@@ -133,12 +133,12 @@ for preset in "${presets[@]}"; do
     failures+=("$preset: its build")
     continue
   fi
-  # A room whose library is missing registers no tests. Without this, no one would notice.
+  # A room registers no tests if its library is missing, which would otherwise go unnoticed.
   if [ "$preset" = full ]; then
     labels=$(ctest --preset full --print-labels 2>/dev/null | tr -s ' \n' ' ')
     for folder in tests/*/ tests/ext/*/; do
       case $(basename "$folder") in
-        cmake | ext | fuzz | support) ;; # not rooms, or only in asan
+        cmake | ext | fuzz | support) ;; # not rooms, or rooms with tests only in asan
         *) case "$labels " in
           *" $(basename "$folder") "*) ;;
           *) left_out+=("$folder (a library is missing)") ;;
@@ -157,7 +157,7 @@ for preset in "${presets[@]}"; do
     failed=$((failed + 1))
     failures+=("$preset: ctest ran no test")
   elif [ "$status" -ne 0 ] && [ "$failed" -eq "$before" ]; then
-    failed=$((failed + 1)) # also counts a failure that ctest did not count
+    failed=$((failed + 1)) # also counts a failure that ctest did not report
     failures+=("$preset: ctest, which names no test")
   elif [ "$failed" -gt "$before" ]; then
     while read -r name; do failures+=("$preset: $name"); done < <(failed_tests "$report")

@@ -9,7 +9,7 @@ if(NOT Catch2_FOUND)
   if(NOT FETCHCONTENT_FULLY_DISCONNECTED)
     message(STATUS "penstock: no Catch2 found, fetching it for the tests (Debian: catch2)")
   endif()
-  # SYSTEM comes first, because CMake 3.25 treats it as a second URL if it follows the URL.
+  # SYSTEM comes first, because CMake 3.25 would parse it as a second URL after the URL.
   FetchContent_Declare(
     Catch2 SYSTEM URL https://github.com/catchorg/Catch2/archive/refs/tags/v3.5.4.tar.gz
   )

@@ -4,12 +4,12 @@
 # written next to the line:
 #   ps::get<"imgae">(batch);  // expected-error: no field of this name
 # A bad line is a whole statement, and is compiled without the other bad lines. The file must
-# compile without all bad lines, so that a test cannot pass because of a typing error. A line that
-# ends in "// compiles" is compiled only in that step.
+# compile if all bad lines are removed, so that a typing error cannot make a test pass. Lines that
+# end in "// compiles" are compiled only in this step.
 #
-# penstock_compile_refused(<test name> <text> <option>...): adds a test with options of the compiler
-# that the library does not support. Including the library must give an error with this text at
-# once, and at most one other error.
+# penstock_compile_refused(<test name> <text> <option>...): adds a test with compiler options that
+# the library does not support. Including the library must immediately give an error with this text,
+# and at most one other error.
 #
 # If g++ and clang++ are both installed, each test runs with each compiler. The test of the second
 # compiler is <test name>.other. The tests compile_fail/umbrella and compile_fail/umbrella.other
@@ -24,21 +24,22 @@ else()
 endif()
 mark_as_advanced(PENSTOCK_OTHER_COMPILER)
 
-# The umbrella header, precompiled: g++ finds it next to the header, clang++ gets its name.
+# The precompiled umbrella header. g++ finds it next to the header, and clang++ receives its name.
 set(penstock_compile_fail_umbrella "${CMAKE_CURRENT_BINARY_DIR}/umbrella")
 file(WRITE "${penstock_compile_fail_umbrella}/umbrella.hpp" "#include <penstock/penstock.hpp>\n")
 
-# penstock_compile_fail_test(<name> <definition>... -- <argument of the compiler>...): adds a test
-# for each compiler. The test of a <file> includes the umbrella first. Without definitions the test
-# compiles the umbrella itself.
+# penstock_compile_fail_test(<name> <definition>... -- <compiler argument>...): adds a test for each
+# compiler. A test of a <file> includes the umbrella header first. Without definitions, the test
+# compiles only the umbrella header.
 function(penstock_compile_fail_test name)
   list(FIND ARGN "--" dashes)
   list(SUBLIST ARGN 0 ${dashes} definitions)
   math(EXPR dashes "${dashes} + 1")
   list(SUBLIST ARGN ${dashes} -1 arguments)
-  # Uses -I instead of -isystem: a compiler ignores -I for folders that it searches by default.
+  # Uses -I instead of -isystem, because a compiler ignores -I for folders that it searches by
+  # default.
   set(includes "$<TARGET_PROPERTY:penstock,INTERFACE_INCLUDE_DIRECTORIES>")
-  # The folder of cuda_runtime_api.h: of the toolkit, or of the tests' double.
+  # The folder of cuda_runtime_api.h, from the toolkit or from the fake CUDA runtime.
   set(cuda "$<TARGET_PROPERTY:penstock_fake_cuda,INTERFACE_INCLUDE_DIRECTORIES>")
   separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
   set(umbrella "${penstock_compile_fail_umbrella}/umbrella.hpp")

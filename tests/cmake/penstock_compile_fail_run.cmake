@@ -17,8 +17,8 @@ endforeach()
 
 # Uses strings instead of lists, because source text and compiler output contain [ ; ] and \.
 
-# require_first_error(<what is compiled> <text> <maximum number of errors> <argument>...): requires
-# that the first error, or a note that belongs to it, contains the text.
+# require_first_error(<description> <text> <maximum number of errors> <argument>...) requires that
+# the first error, or a note that belongs to it, contains the text.
 function(require_first_error name text most)
   execute_process(
     COMMAND ${compile} ${ARGN} RESULT_VARIABLE status ERROR_VARIABLE output OUTPUT_VARIABLE output
@@ -67,7 +67,7 @@ if(NOT status EQUAL 0)
 endif()
 
 # Compiles each bad line in a copy without the other bad lines. The copy also lacks the comment of
-# the line, because compilers print the line. Lines that end in "// compiles" were compiled above.
+# the line, because compilers print the source line.
 string(REGEX REPLACE "[^\n]*// compiles\n" "\n" rest "${rest}")
 set(before)
 while(rest MATCHES "(([^\n]*)// expected-error: ([^\n]+)\n)")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# Builds targets with changed copies of public headers, for tests that must detect the change. A
-# text to change must exist in the header, so that a mutant is updated when the line that it changes
-# is edited. A header of the core is named by its path below penstock/.
+# Builds targets with modified copies of public headers, for tests that must detect the change. The
+# text to change must exist in the header, so editing that line also requires updating the mutant. A
+# header of the core is named by its path below penstock/.
 
 # penstock_edit(<target> <header> <text> <instead>): compiles <target> with a copy of a public
 # header in which every <text> is replaced by <instead>.
@@ -19,7 +19,7 @@ function(penstock_edit target header text instead)
       target_include_directories(
         ${target} BEFORE PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/edited/${target}"
       )
-      # Writes the headers once, after the last edit, because writing a file causes a rebuild.
+      # Writes the headers only once, after the last edit, because each write causes a rebuild.
       cmake_language(EVAL CODE "cmake_language(DEFER CALL penstock_write_edited ${target})")
     endif()
     set_property(TARGET ${target} APPEND PROPERTY edited "${header}")
@@ -43,8 +43,9 @@ function(penstock_write_edited target)
 endfunction()
 
 # penstock_is_left_out(<target> <test> <variable>): sets <variable> to a condition for the source of
-# <target> that is true only in the test <test>, which sets an environment variable. Any number of
-# mutants share one build (mutant schemata: Untch, Offutt and Harrold, 1993).
+# <target>. The condition is true only in the test <test>, which sets an environment variable. A
+# single build can therefore contain any number of mutants (mutant schemata: Untch, Offutt and
+# Harrold, 1993).
 function(penstock_is_left_out target test variable)
   get_property(number TARGET ${target} PROPERTY mutants)
   if(NOT number)
@@ -67,8 +68,8 @@ endfunction()
 
 # penstock_mutant(<target> <test> [<header> <text> <instead>]...): in the test <test>, <target> runs
 # each <instead> in place of its <text>. A <text> is an expression, or whole statements without a
-# declaration that is used after them. An <instead> that contains LEFT_OUT replaces <text> in all
-# tests. In it, LEFT_OUT is a condition that is true only in <test>.
+# declaration that later code uses. An <instead> that contains LEFT_OUT replaces <text> in all
+# tests; LEFT_OUT is a condition that is true only in <test>.
 function(penstock_mutant target test)
   penstock_is_left_out(${target} ${test} is_left_out)
   set(i 2)

@@ -69,7 +69,7 @@ class Run:
         return self.programs[program]["batch_microseconds"][part]
 
     def ratio(self, program, name, floor):
-        """Returns the ratio of a goal. `floor` names the fastest peer without its setting."""
+        """Returns the ratio of a goal. `floor` names the fastest peer that lacks the setting."""
         goals = self.programs[program]["goals"]
         return next(
             goal["ratio"]
@@ -100,7 +100,7 @@ def loop_row(run, name, technique):
 
 
 def example_texts():
-    """Returns the medians of each part of the main example, from the newest file of its runs."""
+    """Returns the medians of each part of the main example, from its newest result file."""
     newest = max((Path(sys.argv[1]) / "bench/results").glob("*-mnist-example.txt"))
     parts = {"plain": [], "augment": []}
     for line in newest.read_text(encoding="utf-8").splitlines():
@@ -153,7 +153,7 @@ def benchmark_texts(run):
     yield f"{counts[0]} of {counts[1]} targets were met; {counts[3]} of the verdicts are *noisy*"
     for name, found in programs.items():
         for goal in found.get("goals") or []:
-            # The page combines the shapes of two programs that miss goals, so these two have no
+            # The page combines the results of two programs that miss goals, so these two have no
             # rows.
             if goal.get("met") is False and name not in ("batch_queue_bench", "worker_pool_bench"):
                 yield f" | {goal['ratio']:.3f} | "
@@ -257,7 +257,7 @@ TEXTS = {
 }
 
 NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?(?:e[-+]?\d+)?"
-# For each unit: its kind, and its factor to the base unit of that kind.
+# For each unit, its kind and its factor to the base unit of that kind.
 UNITS = {"%": ("share", 0.01), "x": ("ratio", 1), "times": ("ratio", 1)}
 UNITS |= {"ns": ("s", 1e-9), "us": ("s", 1e-6), "ms": ("s", 1e-3), "s": ("s", 1)}
 UNITS |= {"second": ("s", 1), "seconds": ("s", 1), "min": ("s", 60), "minutes": ("s", 60)}
@@ -266,7 +266,7 @@ UNITS |= {"B": ("byte", 1), "kB": ("byte", 1e3), "MB": ("byte", 1e6), "GB": ("by
 UNITS |= {"KiB": ("byte", 2**10), "MiB": ("byte", 2**20), "GiB": ("byte", 2**30)}
 UNIT = rf"(?:{'|'.join(sorted(UNITS, key=len, reverse=True))})(?!\w)"
 IN_SOURCE = re.compile(rf"(?<![\w.:-])({NUMBER}) ?({UNIT})?")
-# The numbers of a list share the unit after the last number. In a table the unit may be missing.
+# The numbers of a list share the unit after the last number. A table may omit the unit.
 LIST = r" ?(?:;|,|/|and|to|or|against) "
 FIGURES = re.compile(
     rf"(?<![\w.,:/^-])((?:(?:{NUMBER}){LIST})*(?:{NUMBER}))(?: ?({UNIT})|(?!\w|[.,/]\d))"
@@ -314,7 +314,8 @@ class Source:
 
 
 def is_computed(result, left, operator, right):
-    """Returns whether an operation gives the shown result, or that times a power of 1,000."""
+    """Returns whether the result of an operation is the shown value, or that value times a power of
+    1,000."""
     a, b = value_of(left), value_of(right)
     value = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else 0}[operator]
     shown, half = value_of(result), step_of(result) / 2 * (1 + 1e-9)
@@ -322,7 +323,7 @@ def is_computed(result, left, operator, right):
 
 
 def blocks_of(text):
-    """Returns each heading, paragraph, list item and table, as its lines with their numbers."""
+    """Returns each heading, paragraph, list item and table as numbered lines."""
     blocks, in_code, is_open = [], False, False
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("```"):
@@ -339,14 +340,14 @@ def blocks_of(text):
 
 
 def plain(line):
-    """Returns a line without addresses, emphasis, and aims."""
+    """Returns a line without addresses, emphasis and aims."""
     line = re.sub(r"\]\([^)]*\)|\*\*", " ", line)
     return re.sub(r"\(aim[^)]*\)|[<>]= ?[\d.]+", "", line)
 
 
 def rows_of(block):
-    """Returns the rows of a table, without heads, first cells, and the columns `aim` and `why`, or
-    the whole block. Each comes with the number of its first line."""
+    """Returns the rows of a table without headings, first cells, and the columns `aim` and `why`.
+    Returns any other block as a whole. Each result has the number of its first line."""
     if not block[0][1].startswith("|"):
         return [(block[0][0], " ".join(line.strip() for _, line in block))]
     heads = [head.strip() for head in block[0][1].strip("|").split("|")]
@@ -355,7 +356,7 @@ def rows_of(block):
 
 
 def figures_of(row, left_out=None):
-    """Returns each number of a row or of prose and its unit, as they are written."""
+    """Returns each number in a row or in prose, with its unit as written."""
     if left_out is None:
         found = (match for match in FIGURES.finditer(plain(row)) if match[2])
     else:
@@ -409,7 +410,7 @@ class Checker:
             if whole.startswith("#"):
                 section = []
             if whole.startswith(("#", "<!--")):
-                continue  # a heading, a comment
+                continue  # skips headings and comments
             own = self.links(page, whole)
             section += own
             note = " ".join(line.strip() for _, line in below)
@@ -417,7 +418,7 @@ class Checker:
             for first, row, *left_out in rows_of(block):
                 names = (self.links(page, row) if left_out else own) or section
                 names = names or self.page_sources.get(page, [])
-                for one in texts:  # their figures are checked
+                for one in texts:  # the figures of these texts are checked
                     row = row.replace(one, re.sub(r"\d", "_", one))
                 for figure, unit in figures_of(row, *left_out) if names else []:
                     self.count += 1
@@ -432,8 +433,8 @@ class Checker:
         return [name for name in names if name != page]
 
 
-# Figures from a table, from prose, computed from others, and from JSON, each with an altered value.
-# The test alters one figure at a time in a copy of its page.
+# Figures from a table, from prose, computed figures, and figures from JSON, each with an altered
+# value. The test alters one figure at a time in a copy of its page.
 ALTERED = {
     "108,400 |": "109,400 |",
     "8.50 s": "12.0 s",
@@ -443,7 +444,7 @@ ALTERED = {
 
 
 def unnoticed(checker, page, text):
-    """Returns the altered figures that the checker accepts."""
+    """Returns the altered figures that the checker fails to detect."""
     for right, wrong in ALTERED.items():
         line = text[: text.index(right)].count("\n") + 1
         expected = f"{page}:{line}: {wrong.strip('*| ')} "

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The test docs/licences: every source begins with the line that names its licence.
+"""The test docs/licences: every source file begins with the line that names its licence.
 
     licences.py <the repository>
 
-Users copy single files of a header-only library. After a `#!`, the second line names the licence.
-At the root, git must have only the expected files, and no files that a program wrote.
+The test exists because users copy single files of a header-only library. After a `#!` line, the
+second line names the licence. The repository root must contain only the expected files, and no
+generated files, in git.
 """
 
 import subprocess
@@ -34,7 +35,7 @@ def sources_of(root):
 
 
 def strangers_at(root):
-    """Returns unexpected names at the root that git tracks. Returns none without git."""
+    """Returns unexpected names at the root that git tracks. Returns an empty result without git."""
     command = ["git", "-C", str(root), "ls-files", "-z"]
     try:
         listed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout

@@ -91,7 +91,7 @@ def form_problems(text):
 
 
 def picture_problems(root, text):
-    """Draws nothing, so that matplotlib is not needed. The test bench/report draws."""
+    """Draws nothing, because matplotlib may be missing. The test bench/report draws the picture."""
     commands = PICTURE_OF.findall(text)
     if not commands:
         yield "expected the command that draws docs/images/loaders.svg"
@@ -124,7 +124,7 @@ def count_problems(page, text):
 
 
 def texts_of_headers(root):
-    """Returns all string literals of the headers, with adjacent literals joined."""
+    """Returns all string literals in the headers, with adjacent literals joined."""
     text = "\n".join(
         file.read_text(encoding="utf-8") for file in sorted(root.glob("include/**/*.[hc]*"))
     )

@@ -27,7 +27,7 @@ def joined(texts):
 
 
 def rows_of(root):
-    """Returns {(kind, id): text of the page}, in the order of the pages, and the problems."""
+    """Returns {(kind, id): text in the page}, in page order, and the problems."""
     rows, problems = {}, []
     for kind, page in PAGES.items():
         for name, text in ROW.findall((root / page).read_text(encoding="utf-8")):

@@ -77,14 +77,15 @@ def files_of(root):
 
 
 def folder_of(root, path):
-    """The folder whose budget counts a file: a room of include or tests, or a top folder."""
+    """Returns the folder whose budget counts a file: a room of include or tests, or a top folder.
+    """
     parts = path.relative_to(root).parts[:-1]
     depth = {"include": 3, "tests": 2}.get(parts[0] if parts else "", 1)
     return "/".join(parts[:depth]) or "."
 
 
 def paragraphs_of_page(lines):
-    """The number of its first line, and the text, of each paragraph outside of code and tables."""
+    """Yields each paragraph outside of code and tables, with the number of its first line."""
     text, start, is_code = [], 0, False
     for number, line in enumerate([*lines, ""], start=1):
         bare = line.strip()
@@ -101,7 +102,7 @@ def paragraphs_of_page(lines):
 
 
 def paragraphs_of_code(lines):
-    """The number of its first line, and the text, of each comment."""
+    """Yields each comment, with the number of its first line."""
     text, start, mark = [], 0, None
     for number, line in enumerate([*lines, ""], start=1):
         whole = re.match(r"\s*(///?)(?!<)\s?(.*)$", line)

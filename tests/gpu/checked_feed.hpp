@@ -10,7 +10,7 @@
 
 #include "gpu/kernels.hpp"
 
-/// Data with the shape of MNIST, and a check on the GPU of the bytes that arrive.
+/// MNIST-like data, and a check on the GPU of the bytes that arrive.
 namespace gpu {
 
 namespace ps = penstock;
@@ -42,7 +42,7 @@ class checker {
     device.synchronize(stream);
   }
 
-  /// Queues the check of a batch on `on`.
+  /// Queues the check of a batch on the stream `on`.
   template <class Batch>
   void check(const Batch& batch, ps::cuda_stream_ref on) const {
     gpu::check(on.get(), ps::get<"image">(batch).data(), ps::get<"label">(batch).data(),
@@ -50,7 +50,7 @@ class checker {
                reinterpret_cast<findings*>(found_.data()));
   }
 
-  /// Waits for the stream and returns the findings of all checks.
+  /// Waits for the stream and returns the combined findings of all checks.
   [[nodiscard]] findings found() const {
     findings now{};
     device_.copy_async(&now, found_.data(), sizeof(now), stream_);
@@ -65,7 +65,7 @@ class checker {
   ps::detail::slab<ps::cuda_device> found_;
 };
 
-/// Returns the samples of some epochs in the order of their delivery.
+/// Returns the samples of several epochs in order of delivery.
 template <class Sampler>
 std::vector<std::uint64_t> order_of(const Sampler& sampler, std::uint64_t samples,
                                     std::uint64_t epochs) {

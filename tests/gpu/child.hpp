@@ -12,10 +12,10 @@
 
 namespace gpu {
 
-/// Fails the test unless it runs in a child process. A hidden test calls this first if it destroys
-/// the context of the process, or needs a process without a context. A selection may run hidden
-/// tests by accident: Catch2 2 does so if the selection has only exclusions. The test then fails
-/// before it does harm.
+/// Fails the test unless it runs in a child process. A hidden test calls this function first if it
+/// destroys the context of the process, or needs a process without a context. Hidden tests may run
+/// by accident, because Catch2 2 includes them in a selection that has only exclusions. The test
+/// then fails before it does harm.
 inline void require_a_child() {
   if (::getenv("PENSTOCK_GPU_TEST_CHILD") == nullptr) FAIL("only for a process of its own");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests on which devices the process creates contexts. The test needs a process that has not called
-// CUDA yet. So it starts this program again as a child process, with the hidden test.
+// Tests that work on one device creates no context on another. The test needs a process that has
+// not called CUDA yet, so it restarts this program as a child process with the hidden test.
 #include <cstddef>
 #include <vector>
 

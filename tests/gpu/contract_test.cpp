@@ -23,7 +23,8 @@ struct gpu_subject {
 }  // namespace
 
 TEST_CASE("a GPU keeps the contract of devices", "[gpu][promise:race-free-11]") {
-  // The first launch initializes the context and would wait for a held stream.
+  // Initializes the context in advance. The first launch of the contract tests would otherwise
+  // initialize it and wait for a blocked stream.
   {
     const ps::cuda_device device;
     const auto stream = device.make_stream();

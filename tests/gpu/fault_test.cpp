@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests a kernel of the program that faults. The fault destroys the context of the process, so the
-// test starts this program again as a child process, with the hidden test.
+// Tests a faulting kernel. The fault destroys the context of the process, so the test restarts this
+// program as a child process with the hidden test.
 #include <penstock/cuda.hpp>
 
 #include "gpu/checked_feed.hpp"

@@ -21,7 +21,8 @@ namespace ps = penstock;
 
 namespace {
 
-constexpr std::uint64_t long_enough = 50'000;  // nanoseconds: several copies of a batch of 64
+// In nanoseconds; as long as several copies of a batch of 64.
+constexpr std::uint64_t long_enough = 50'000;
 
 }  // namespace
 
@@ -51,7 +52,7 @@ TEST_CASE("every byte of every batch arrives on a GPU, under slow steps", "[gpu]
 
 TEST_CASE("batches that stay in their host slots are right under a GPU's kernels", "[gpu]") {
   const ps::cuda_device device;
-  if (!device.reads_host().pinned) return;  // kernels cannot use host addresses
+  if (!device.reads_host().pinned) return;  // kernels on this device cannot use host addresses
   const std::size_t prefetch = GENERATE(1U, 4U);
   CAPTURE(prefetch);
   const auto stream = device.make_stream();

@@ -17,7 +17,8 @@ namespace gpu {
 
 namespace {
 
-/// The flags by which a kernel and the host wait for each other, in host memory that the GPU maps.
+/// The flags with which a kernel and the host wait for each other. They are in host memory that is
+/// mapped to the GPU.
 struct meeting {
   unsigned int reached;
   unsigned int done;
@@ -71,7 +72,7 @@ void require_launched(const char* kernel) {
   if (code != cudaSuccess) penstock::detail::throw_cuda_error(code, kernel);
 }
 
-/// Runs the host work of one stream, in order.
+/// A thread that runs the host work of one stream in order.
 class servant {
  public:
   servant() : thread_([this] { run(); }) {}
@@ -114,7 +115,7 @@ class servant {
 };
 
 /// The host work of all streams. Everything is allocated in advance, because an allocation would
-/// wait for the held kernels.
+/// wait for the blocked kernels.
 class host_work {
  public:
   host_work() {

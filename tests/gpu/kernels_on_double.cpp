@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The work of kernels.cu and tensors.cu for the double of the runtime, so that the tests of this
-// folder run without a GPU.
+// Implements kernels.cu and tensors.cu for the fake CUDA runtime, so that the tests of this folder
+// run without a GPU.
 #include "fake_cuda/fake_cuda.hpp"
 #include "gpu/kernels.hpp"
 #include "gpu/tensors.hpp"
@@ -13,7 +13,7 @@ void launch(cudaStream_t stream, std::function<void()> work) {
   fake_cuda::launch(stream, std::move(work));
 }
 
-// Does not delay, because the double already runs work as late as possible.
+// Does nothing, because the fake CUDA runtime already runs work as late as possible.
 void delay(cudaStream_t stream, std::uint64_t) {
   fake_cuda::launch(stream, [] {});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Types that kernels get by value. The name of each kernel contains the size of the type on the
-// host. layout.cmake compares it with the size of the parameter in the PTX. If nvcc lays out a type
-// differently on host and device, a kernel reads wrong values.
+// Types that are passed to kernels by value. The name of each kernel contains the size of the type
+// on the host, which layout.cmake compares with the size of the parameter in the PTX. A kernel
+// would read wrong values if nvcc used different layouts on host and device.
 #include <penstock/core/batch.hpp>
 #include <penstock/core/tensor_view.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The main function of the tests that need a GPU. Without a GPU they are skipped and print the
-// reason.
+// The main function of the tests that need a GPU. Without a GPU, the program skips them and prints
+// the reason.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +11,7 @@
 #include "support/run_catch.hpp"
 
 int main(int argc, char** argv) {
-  // A held kernel must not block streams that share its hardware queue.
+  // A blocked kernel must not block streams that share its hardware queue.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const bool lists = std::any_of(argv + 1, argv + argc,
                                  [](std::string_view word) { return word.starts_with("--list"); });
@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
       static_cast<void>(penstock::cuda_device::count());
     } catch (const penstock::cuda_error& error) {
       std::printf("skipped: %s\n", error.what());
-      return 77;  // the exit status of a skipped test for CTest
+      return 77;  // tells CTest that the test was skipped
     }
   }
   return test::run_catch(argc, argv);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests pictures that each available back end of nvImageCodec decodes into the memory of a GPU.
+// Tests pictures that each available nvImageCodec back end decodes into GPU memory.
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_batch.hpp>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr std::size_t count = 24;
 constexpr ps::image_size size{96, 80};
 constexpr std::size_t picture_bytes = size.width * size.height * 3;
 
-/// Returns the mean difference of the values of two pictures.
+/// Returns the mean difference between the values of two pictures.
 double difference(const std::uint8_t* one, const std::uint8_t* other) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < picture_bytes; ++i) {
@@ -52,7 +52,7 @@ TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", 
   const slab here{device, 2 * count * picture_bytes, ps::detail::memory_kind::pinned};
   try {
     ps::nvimgcodec_batch decoder{{.device = 0, .backend = which, .threads = 2}};
-    for (std::size_t turn = 0; turn < 2; ++turn) {  // the second turn makes no first allocations
+    for (std::size_t turn = 0; turn < 2; ++turn) {  // the second turn makes no initial allocations
       std::vector<ps::nvimgcodec_picture> pictures;
       for (std::size_t i = 0; i < count; ++i) {
         auto* const to =
@@ -68,7 +68,8 @@ TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", 
     REQUIRE((which == backend::gpu || which == backend::hybrid));
     WARN(none.what());
     return;
-  } catch (const ps::image_unsupported& refused) {  // progressive pictures, in some back ends
+  } catch (const ps::image_unsupported& refused) {
+    // Some back ends do not support progressive pictures.
     REQUIRE((which == backend::gpu || which == backend::hybrid));
     device.synchronize(ps::cuda_stream_ref{stream});
     WARN(refused.what());
@@ -83,6 +84,6 @@ TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", 
         reinterpret_cast<const std::uint8_t*>(here.data()) + i * picture_bytes;
     max = std::max(max, difference(found, expected.data()));
   }
-  // Back ends differ in the last bits and in their upsampling of chroma.
+  // Back ends differ in the last bits and in chroma upsampling.
   CHECK(max < (which == backend::cpu ? 0.01 : 4.0));
 }

@@ -21,7 +21,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// Three bytes, so that they cannot be packed.
+/// A type of three bytes, which cannot be packed.
 struct colour {
   std::uint8_t red, green, blue;
 };
@@ -63,7 +63,7 @@ struct as {
   [[nodiscard]] __host__ __device__ T operator()(std::uint8_t x) const { return static_cast<T>(x); }
 };
 
-/// A copy of a batch of any record in host memory.
+/// A copy of a batch in host memory, for any record.
 template <class Record>
 struct host_copy {
   ps::batch_layout<Record> layout;
@@ -73,7 +73,7 @@ struct host_copy {
   template <class Batch>
   host_copy(const ps::cuda_device& device, const Batch& batch)
       : layout(batch.view().layout()), bytes(layout.bytes()), size(batch.size()) {
-    // Field by field, because initcheck would report the unwritten bytes between fields.
+    // Copies field by field, because initcheck would report the unwritten bytes between fields.
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (copy_field<Is>(device, batch), ...);
     }(std::make_index_sequence<Record::size>{});
@@ -108,7 +108,7 @@ void run(const samples& data, std::size_t batch_size, const Transform& transform
   }
 }
 
-/// All bit patterns of each narrow type, including NaN, infinities and denormals.
+/// A dataset of all bit patterns of each narrow type, including NaN, infinities and denormals.
 struct all_patterns {
   using record_type =
       ps::record<ps::field<"h", ps::half, ps::dyn>, ps::field<"b", ps::bfloat16, ps::dyn>,
@@ -128,7 +128,8 @@ struct all_patterns {
     for (std::size_t i = 0; i < length; ++i) {
       const auto bits = static_cast<std::uint16_t>(index * length + i);
       h[i] = ps::half::from_bits(bits);
-      b[i] = ps::bfloat16::from_bits(static_cast<std::uint16_t>(bits * 40503U));  // odd: all values
+      // An odd factor, so that all values occur.
+      b[i] = ps::bfloat16::from_bits(static_cast<std::uint16_t>(bits * 40503U));
       s[i] = static_cast<std::int8_t>(bits * 7U);
     }
     const auto step = static_cast<float>(index + 1);
@@ -170,7 +171,7 @@ struct spectra {
   }
 };
 
-/// Returns the number of bytes that differ in the fields of two batches.
+/// Returns the number of differing bytes in the fields of two batches.
 template <ps::name... Names, class One, class Other>
 std::uint64_t differing_bytes(const One& one, const Other& other) {
   const auto of_field = [](const auto& a, const auto& b) -> std::uint64_t {
@@ -186,7 +187,7 @@ std::uint64_t differing_bytes(const One& one, const Other& other) {
 
 const ps::affine_scale of_f{0.3F, 0.7F};
 
-/// Feeds the GPU and the CPU device the same data, and compares the results bit for bit.
+/// Feeds the same data to the GPU and the CPU device, and compares the results bit by bit.
 template <class Data>
 void widen_on_both(const Data& data, std::size_t batch_size) {
   const ps::cuda_device device;
@@ -244,7 +245,8 @@ TEST_CASE("bytes become normalized floats on the device, and other fields pass t
         static_assert(std::is_same_v<typename decltype(image)::value_type, float>);
         for (std::size_t n = 0; n < batch.size; ++n) {
           for (std::size_t i = 0; i < length; ++i) {
-            wrong += image(n, i) != function(gpu::pixel(first + n, i));  // the host gives the same
+            // The host computes the same value.
+            wrong += image(n, i) != function(gpu::pixel(first + n, i));
           }
           for (std::size_t i = 0; i < 5; ++i) {
             const auto level = static_cast<std::uint8_t>(first + n + i);
@@ -321,7 +323,7 @@ TEST_CASE("a transform waits for the slot's earlier work, and later work for the
   for (auto& batch : feed.epoch(0)) {
     gpu::delay(stream.get(), 100'000);
     auto& copy = copies.emplace_back(batch.size() * 784);
-    // The host memory is pageable, so the call returns after the bytes have arrived.
+    // The host memory is pageable, so the call returns only after the bytes have arrived.
     device.copy_async(copy.data(), ps::get<"image">(batch).data(), copy.size() * sizeof(float),
                       stream);
   }

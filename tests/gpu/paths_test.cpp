@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the other ways in which data reach kernels: ragged fields, requests of a batcher, and
-// page-locked memory that kernels access. Also tests times of a feed by the clock of the device.
+// Tests other paths of data to kernels: ragged fields, requests of a batcher, and page-locked
+// memory that kernels access. Also tests feed times measured with the device's clock.
 #if __has_include(<cuda/memory_resource>)
 #include <penstock/cuda/pinned_resource_ref.hpp>
 #define GPU_TESTS_HAVE_CCCL
@@ -31,14 +31,15 @@ namespace {
 
 using slab = ps::detail::slab<ps::cuda_device>;
 
-constexpr std::uint64_t long_enough = 50'000;  // nanoseconds: several copies of a small batch
+// In nanoseconds; as long as several copies of a small batch.
+constexpr std::uint64_t long_enough = 50'000;
 
 using ragged_pair =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint32_t>,
                ps::field<"weights", float, ps::ragged>>;
 
-/// Sample i has i * 7 % 11 tokens and i % 4 weights. Their values depend on the sample and the
-/// position.
+/// A dataset in which sample i has i * 7 % 11 tokens and i % 4 weights. The values depend on the
+/// sample and the position.
 struct ragged_pairs {
   using record_type = ragged_pair;
   static constexpr std::uint64_t count = 611;
@@ -59,7 +60,7 @@ struct ragged_pairs {
   }
 };
 
-/// Returns the ragged views of a batch, for a kernel or the host.
+/// Returns the ragged views of a batch, for use by a kernel or the host.
 template <class Batch>
 gpu::ragged_batch seen(const Batch& batch) {
   return {ps::get<"tokens">(batch), ps::get<"label">(batch), ps::get<"weights">(batch)};
@@ -153,8 +154,8 @@ TEST_CASE("requests arrive on a GPU as they were written", "[gpu]") {
   }};
   for (auto& batch : feed.epoch(0)) {
     gpu::delay(stream.get(), long_enough);
-    // Page-locked memory: the copies run in stream order, and are not complete when the call
-    // returns.
+    // The copies run in stream order and return before they are complete, because the memory is
+    // page-locked.
     device.copy_async(numbers.data() + tags.size() * sizeof(std::uint64_t),
                       reinterpret_cast<const std::byte*>(ps::get<"number">(batch).data()),
                       batch.size() * sizeof(std::uint64_t), stream);
@@ -199,8 +200,10 @@ void touch(const ps::cuda_device& device, ps::cuda_stream_ref stream, std::byte*
   CHECK(wrong == 0);
 }
 
-constexpr std::size_t small_block = 10'000;                                   // from cudaHostAlloc
-constexpr std::size_t large_block = ps::detail::small_pinned_bytes + 12'345;  // registered
+// Allocated by cudaHostAlloc.
+constexpr std::size_t small_block = 10'000;
+// Allocated in registered pages.
+constexpr std::size_t large_block = ps::detail::small_pinned_bytes + 12'345;
 
 }  // namespace
 
@@ -271,8 +274,8 @@ TEST_CASE("the GPU's clock measures copies, transforms and steps", "[gpu]") {
   CHECK(said.batches > 0);
   CHECK(said.batches <= 120);
   if (!gpu::delay_takes_time()) return;
-  // A kernel that spins by the clock of the GPU takes at least that time. The clock may tick once
-  // per microsecond.
+  // A kernel that spins on the GPU's clock takes at least the requested time. The clock may tick
+  // only once per microsecond.
   const auto at_least = [&](std::uint64_t each) {
     return std::chrono::nanoseconds{(each - 2'000) * said.batches};
   };

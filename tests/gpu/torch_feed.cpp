@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A feed for Python with C functions and DLPack. bench/gpu_torch.py loads it, so that PyTorch gets
-// batches on a GPU without compiling anything there.
+// A feed for Python with a C interface and DLPack tensors. bench/gpu_torch.py loads this library,
+// so that PyTorch gets batches on a GPU without compiling anything.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A feed of two epochs of digits in order. Its stream is not the stream of the consumer.
+/// A feed of two epochs of digits in order. Its stream differs from the consumer's stream.
 class feed_for_python {
  public:
   feed_for_python(std::uint64_t samples, std::size_t batch_size)
@@ -31,7 +31,8 @@ class feed_for_python {
         feed_(loader_, stream_, {.depth = 2}),
         range_(feed_.epochs(0, 2)) {}
 
-  /// Returns the image and the label of the next batch, for work on `consumer`, or null at the end.
+  /// Returns the image and the label tensor of the next batch, for work on `consumer`, or null at
+  /// the end.
   std::pair<ps::dlpack::unversioned_ptr, ps::dlpack::unversioned_ptr> next(
       ps::cuda_stream_ref consumer) {
     if (!at_) {
@@ -63,7 +64,7 @@ std::string& last_error() {
   return text;
 }
 
-/// Returns the result of `work`. If `work` throws, stores the reason in `last_error` and returns
+/// Returns the result of `work`. If `work` throws, stores the message in `last_error` and returns
 /// `otherwise`.
 template <class Value, class Work>
 Value guarded(Value otherwise, const Work& work) noexcept {
@@ -79,15 +80,15 @@ Value guarded(Value otherwise, const Work& work) noexcept {
 
 extern "C" {
 
-/// Returns a feed that the caller must pass to `penstock_feed_close`, or null after an error.
+/// Returns a feed, or null on an error. The caller must close the feed with `penstock_feed_close`.
 __attribute__((visibility("default"))) void* penstock_feed_open(std::uint64_t samples,
                                                                 std::uint64_t batch_size) {
   return guarded<void*>(nullptr, [&] { return new feed_for_python{samples, batch_size}; });
 }
 
-/// Returns 1 and two tensors of DLPack's unversioned structure, whose deleters end the lease.
-/// Returns 0 at the end, and -1 after an error. `stream` is the stream of the consumer, or 0 for
-/// the default stream.
+/// Sets two tensors with DLPack's unversioned structure and returns 1. The deleters of the tensors
+/// end the lease. Returns 0 at the end, and -1 on an error. `stream` is the consumer's stream, or 0
+/// for the default stream.
 __attribute__((visibility("default"))) int penstock_feed_next(
     void* feed, std::uintptr_t stream, ps::dlpack::unversioned_tensor** image,
     ps::dlpack::unversioned_tensor** label) {
@@ -99,12 +100,12 @@ __attribute__((visibility("default"))) int penstock_feed_next(
   });
 }
 
-/// Destroys a feed. Waits for the work that still uses its slots.
+/// Destroys a feed after waiting for work that still uses its slots.
 __attribute__((visibility("default"))) void penstock_feed_close(void* feed) {
   delete static_cast<feed_for_python*>(feed);
 }
 
-/// Returns the reason why the last call of this thread failed.
+/// Returns the message of the last error on this thread.
 __attribute__((visibility("default"))) const char* penstock_feed_error() {
   return last_error().c_str();
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 # The test headers/clang: cmake -Dcompiler=<clang++> -Dsources=<the generated units>
 # -Dinclude=<folders>
-#   -Dprecompiled=<file> -P clang.cmake. Compiles every unit in C++20, and the unit with all headers
-# also in C++23. The standard library comes first, precompiled, which halves the time. The compiler
+#   -Dprecompiled=<file> -P clang.cmake. Compiles every unit as C++20, and the unit with all headers
+# also as C++23. The standard library comes first, precompiled, which halves the time. The compiler
 # of the build, which uses the same library, checks that a header includes what it needs.
 cmake_policy(VERSION 3.25)
 if(NOT compiler)
@@ -14,7 +14,7 @@ string(REPLACE "|" ";" include "${include}")
 foreach(folder IN LISTS include)
   if(folder MATCHES "/include$" AND EXISTS "${folder}/penstock")
     list(APPEND flags "-I${folder}")
-  elseif(NOT folder STREQUAL "/usr/include")  # searched by default, in the right order
+  elseif(NOT folder STREQUAL "/usr/include")  # default search path, already in the right order
     list(APPEND flags -isystem "${folder}")
   endif()
 endforeach()

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Checks how much text each public header gives to nvcc. A source that includes only the header is
-preprocessed. The size is the number of characters without spaces, minus that of an empty source.
-nvcc parses the text three times: for the split of host and device, for the device, and for the
-host. Over ten sources from tensor_view.hpp to cuda.hpp, the size and the user seconds of nvcc had a
-correlation of 0.93, about 7 seconds for a million characters. Unlike a time, the size is the same on
-every machine with the same toolchain.
+"""Checks the amount of text in each public header that nvcc must parse.
 
-The test fails if a public header has no row in the table, and if a header has grown by more than a
-tenth and by more than 10,000 characters. A header that includes a library that is not installed is
-left out. If g++ or CUDA have another version than in the table, nothing is compared."""
+A source that includes only the header is preprocessed. The size is the number of characters without
+spaces, minus the size of an empty source. nvcc parses the text three times: to split host and
+device code, for the device, and for the host. For ten sources from tensor_view.hpp to cuda.hpp, the
+size and nvcc's user time had a correlation of 0.93, with about 7 seconds per million characters.
+Unlike a time, the size is the same on every machine with the same toolchain.
+
+The test fails if a public header has no row in the table, or has grown by more than a tenth and by
+more than 10,000 characters. Headers of missing libraries are skipped. Nothing is compared if the
+versions of g++ or CUDA differ from the table."""
 
 import argparse
 import os
@@ -54,7 +55,7 @@ def output_of(command):
 
 
 def toolchain(nvcc):
-    """The versions on which the sizes depend."""
+    """Returns the versions that the sizes depend on."""
     cuda = re.search(r"release ([\d.]+)", output_of([nvcc, "--version"]))[1]
     compiler = os.environ.get("NVCC_CCBIN", "g++")
     name = "clang++" if "clang" in compiler else "g++"
@@ -69,8 +70,8 @@ def public_headers(include):
 
 
 def size_of(header, options, folder):
-    """The characters of a source that includes the header, or none if that is None; or the name of
-    the missing file of another library."""
+    """Returns the number of characters in a source that includes the header, or nothing if the
+    header is None. Returns the name of the missing file if another library is not installed."""
     source = Path(folder) / f"{str(header).replace('/', '_')}.cu"
     source.write_text(f"#include <{header}>\n" if header else "\n")
     folders = [options.root / "include", *options.include]
@@ -88,7 +89,7 @@ def size_of(header, options, folder):
 
 
 def read_table(path):
-    """The toolchain and the sizes of a table; a size is None if the header was left out."""
+    """Returns the toolchain and the sizes in a table. A size is None if the header was skipped."""
     lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
     rows = {}
     for line in lines[1:]:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs on_device and a consumer's kernel on the double. Built once unchanged and once for each
-// mutant. `edges clean` passes if no round finds an error. `edges caught` passes if all rounds
-// under the late policy and three quarters of the rounds under the random policy find an error.
+// Runs on_device and a consumer's kernel on the fake CUDA runtime. The program is built once
+// unchanged and once per mutant. `edges clean` passes if no round finds an error. `edges caught`
+// passes if all rounds with the late policy and three quarters of the rounds with the random policy
+// find an error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -23,7 +24,7 @@ struct to_float {
   [[nodiscard]] __device__ float operator()(std::uint8_t x) const { return static_cast<float>(x); }
 };
 
-/// The consumer's computation: it stores the batch.
+/// The consumer's computation, which stores the batch.
 __global__ void keep(const float* images, std::size_t count, float* to) {
   const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count) to[i] = images[i];
@@ -39,7 +40,8 @@ std::size_t wrong_in_passages() {
   return wrong;
 }
 
-/// Runs two epochs of a feed whose kernels follow each other on two streams.
+/// Runs two epochs of a feed with dependent kernels on two streams. Returns the number of wrong
+/// values.
 std::size_t wrong_in_feed() {
   const ps::cuda_device device;
   const auto stream = device.make_stream();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests kernels on the double of the CUDA runtime: they compute the same as on a GPU, and errors in
-// them are detected.
+// Tests kernels on the fake CUDA runtime. They must compute the same results as on a GPU, and
+// errors in kernels must be detected.
 #include "translated/kernels.cuh"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using fake_cuda::order;
 
-/// `size` elements of device memory with their own stream.
+/// An array of `size` elements in device memory, with its own stream.
 template <class T>
 class on_device {
  public:
@@ -68,7 +68,7 @@ bool has_finding(const std::string& kind) {
   return std::any_of(found.begin(), found.end(), [&](const auto& one) { return one.kind == kind; });
 }
 
-/// Three tiles with the values 0 to 191.
+/// Three tiles of the values 0 to 191.
 class tiles : public on_device<float> {
  public:
   static constexpr std::size_t size = std::size_t{3} * kernels::tile;
@@ -78,7 +78,7 @@ class tiles : public on_device<float> {
     REQUIRE(cudaMemcpy(data, numbers.data(), size * sizeof(float), cudaMemcpyDefault) ==
             cudaSuccess);
   }
-  /// Returns how many values in `turned` are at their right position.
+  /// Returns the number of values in `turned` that are at the right position.
   [[nodiscard]] std::size_t right() {
     REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
     std::size_t count = 0;

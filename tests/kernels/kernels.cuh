@@ -3,11 +3,11 @@
 
 #include <cuda_runtime.h>
 
-/// Kernels that nvcc would accept, for kernel_test.cpp, which runs them on the double. Some of them
-/// are wrong on purpose.
+/// Kernels that nvcc would accept, some of them intentionally wrong. kernel_test.cpp runs them on
+/// the fake CUDA runtime.
 namespace kernels {
 
-/// Writes the position of each thread: x + 10 y + 100 z of thread and block.
+/// Writes the coordinates of each thread: x + 10 y + 100 z of the thread and of the block.
 __global__ void places(unsigned* threads, unsigned* blocks, unsigned* order) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -27,14 +27,15 @@ __global__ void __launch_bounds__(tile) turn(const float* from, float* to) {
   to[blockIdx.x * tile + threadIdx.x] = values[tile - 1 - threadIdx.x];
 }
 
-/// Reverses each tile incorrectly: some threads read values that others have not written yet.
+/// Reverses each tile incorrectly: some threads read values that other threads have not written
+/// yet.
 __global__ void turn_at_once(const float* from, float* to) {
   __shared__ float values[tile];
   values[threadIdx.x] = from[blockIdx.x * tile + threadIdx.x];
   to[blockIdx.x * tile + threadIdx.x] = values[tile - 1 - threadIdx.x];
 }
 
-/// Sums `tile` values by halving. Each T has its own shared memory.
+/// Sums `tile` values by repeated halving. Each type T has its own shared memory.
 template <class T>
 __global__ void sum(const T* from, T* to) {
   __shared__ T values[tile];
@@ -80,7 +81,7 @@ __global__ void declare_too_much(unsigned* to) {
 }
 __global__ void do_nothing() {}
 
-// Launches by <<<>>>.
+// Launches the kernel with <<<>>>.
 inline void launch_turn(unsigned blocks, const float* from, float* to, cudaStream_t stream) {
   turn<<<blocks, tile, 0, stream>>>(from, to);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the unchanged kernels of `on_device` on the double of the CUDA runtime: ragged lengths,
-// every order of blocks and threads, and no writes outside the fields.
+// Tests the unchanged kernels of `on_device` on the fake CUDA runtime: ragged lengths, any order of
+// blocks and threads, and no writes outside the fields.
 #include <penstock/cuda/on_device.cuh>
 
 #include <cstddef>
@@ -41,7 +41,7 @@ TEST_CASE(
   fake_cuda::reset({.seed = 11, .kernels = one_order()});
   const auto function = ps::normalised({.mean = 0.1307, .deviation = 0.3081});
   const auto image_alone = ps::on_device<"image">(function);
-  // Tests lengths just below and above packs of 4 and 16 elements, and blocks of 1,024 and 4,096.
+  // Lengths around packs of 4 and 16 elements, and around blocks of 1,024 and 4,096 elements.
   for (const std::size_t length : {1U, 3U, 4U, 15U, 16U, 17U, 255U, 784U, 1023U, 1025U, 4099U}) {
     for (const std::size_t samples : {1U, 7U, 64U}) {
       CAPTURE(length, samples);

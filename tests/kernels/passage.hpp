@@ -13,12 +13,12 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 
-/// Runs a batch through an `on_device` on the double.
+/// Runs a batch through an `on_device` transform on the fake CUDA runtime.
 namespace passages {
 
 namespace ps = penstock;
 
-/// Three bytes, so that they cannot be packed.
+/// A type of three bytes, which cannot be packed.
 struct colour {
   std::uint8_t red, green, blue;
   friend bool operator==(const colour&, const colour&) = default;
@@ -32,7 +32,7 @@ inline colour colour_at(std::size_t i) {
   return {level, 7, static_cast<std::uint8_t>(level + 1)};
 }
 
-/// The input and output of a transform for one batch, in slabs that the object owns.
+/// The input and the output of a transform for one batch. The object owns their memory.
 template <class Transform>
 class passage {
   using made = typename Transform::template record_for<raw>;
@@ -56,7 +56,7 @@ class passage {
     return {found_.data(), to_, 0, samples_};
   }
 
-  /// Returns how many elements of a field differ from `expected(i)`.
+  /// Returns the number of elements of a field that differ from `expected(i)`.
   template <ps::name Name, class Expected>
   [[nodiscard]] std::size_t wrong(const Expected& expected) const {
     const auto values = batch().template get<Name>().flat();
@@ -64,12 +64,12 @@ class passage {
     for (std::size_t i = 0; i < values.size(); ++i) count += values[i] != expected(i) ? 1U : 0U;
     return count;
   }
-  /// Returns how many elements differ in the fields that are only copied.
+  /// Returns the number of differing elements in the fields that are only copied.
   [[nodiscard]] std::size_t wrong_copies() const {
     return wrong<"weight">([](std::size_t i) { return static_cast<double>(i) / 3.0; }) +
            wrong<"label">([](std::size_t i) { return static_cast<std::uint16_t>(i + 999); });
   }
-  /// Returns how many bytes between and after the fields were written.
+  /// Returns the number of bytes written between and after the fields.
   [[nodiscard]] std::size_t spoilt() const {
     std::vector<bool> is_field(found_.size());
     const auto mark = [&](const auto& field) {

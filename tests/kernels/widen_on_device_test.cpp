@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the unchanged kernels of `widen_on_device` on the double of the CUDA runtime: the same bits
-// as on the CPU device, for ragged lengths, in every order of blocks and threads.
+// Tests the unchanged kernels of `widen_on_device` on the fake CUDA runtime. The bits must equal
+// those on the CPU device, for ragged lengths and in any order of blocks and threads.
 #include <penstock_ext/narrow/widen_on_device.cuh>
 
 #include <cstddef>
@@ -53,7 +53,8 @@ struct noises {
 
 const ps::affine_scale of_c{0.3F, 0.7F};
 
-/// Returns the output of a transform of `samples` samples of `data`, on the device of the stream.
+/// Returns the output of a transform for `samples` samples of `data`, computed on the device of the
+/// stream.
 template <class Made, class Device, class Stream, class Data, class Transform>
 std::vector<std::byte> bytes_out_of(const Device& device, const Stream& stream, const Data& data,
                                     const Transform& how, std::size_t samples) {
@@ -87,7 +88,7 @@ TEST_CASE("narrowed values are widened on CUDA to the same bits as on the CPU de
       {.seed = 21, .kernels = GENERATE(order::forwards, order::backwards, order::seeded)});
   const auto on_cpu = ps::widen<"a", "b", "c", "d">(of_c);
   const auto on_cuda = ps::widen_on_device<"a", "b", "c", "d">(of_c);
-  // Lengths around packs of 4 elements, and around blocks of 1,024.
+  // Lengths around packs of 4 elements and around blocks of 1,024 elements.
   for (const std::size_t length : {1U, 3U, 4U, 5U, 255U, 1023U, 1025U}) {
     for (const std::size_t samples : {1U, 7U, 30U}) {
       CAPTURE(length, samples);
@@ -101,7 +102,8 @@ TEST_CASE("narrowed values are widened on CUDA to the same bits as on the CPU de
           bytes_out_of<four_fields>(cpu, cpu.inline_stream(), data, on_cpu, samples);
       const auto found =
           bytes_out_of<four_fields>(cuda, ps::cuda_stream_ref{stream}, data, on_cuda, samples);
-      const bool is_same = found == expected;  // too long to print
+      // Not inside CHECK, because the values are too long to print.
+      const bool is_same = found == expected;
       CHECK(is_same);
     }
   }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# Tests penstock::parquet with Arrow's CMake packages: it prefers shared libraries to static
-# libraries, and never mixes both kinds.
+# Tests penstock::parquet with Arrow's CMake packages. The target must prefer shared to static
+# libraries and never mix both kinds.
 #
 #   cmake -Dsource=<the repository> -Dwork=<an empty folder> -Dgenerator=...
 #   -Dmake=... -P arrow.cmake

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 """Checks conanfile.py without Conan: conan_recipe.py <the repository> <version>
 
-Uses stand-ins for the few names that the recipe imports. Compares the options that the recipe sets
-with the options of CMakeLists.txt.
+Stand-ins replace the few names that the recipe imports. The options set by the recipe must match
+the options of CMakeLists.txt.
 """
 
 import fnmatch
@@ -82,7 +82,7 @@ spec.loader.exec_module(conanfile)
 
 
 class Anything:
-    """Takes any attribute and any call."""
+    """An object that accepts every attribute access and every call."""
 
     def __getattr__(self, name):
         return Anything()
@@ -91,7 +91,7 @@ class Anything:
         return None
 
 
-# CMake's name of the package that switches a part off, and the requirements of the part.
+# For each part, the CMake package name that disables it, and its requirements.
 parts = {"cache": ("xxHash", "xxhash"), "gzip": ("ZLIB", "zlib"), "http": ("CURL", "libcurl pugixml openssl"),
          "jpeg": ("JPEG", "libjpeg-turbo"), "mds": ("nlohmann_json", "nlohmann_json openssl xxhash"),
          "png": ("PNG", "libpng"), "zstd": ("zstd", "zstd")}
@@ -119,7 +119,7 @@ for wanted in ({*parts, "lockfree"}, {"cache"}, {"gzip"}, {"http"}, {"jpeg"}, {"
     expected = ["C++20", "deps", "toolchain", "configure", "install", "copy LICENSE"]
     assert steps == expected, steps
     assert variables["PENSTOCK_LOCKFREE"] is ("lockfree" in wanted)
-    kept = wanted | ({"cache"} if "mds" in wanted else set())  # MDS needs the library of the cache
+    kept = wanted | ({"cache"} if "mds" in wanted else set())  # mds uses the library of cache
     for part in parts:
         assert variables[f"CMAKE_DISABLE_FIND_PACKAGE_{parts[part][0]}"] is (part not in kept)
 
@@ -128,7 +128,7 @@ for name in variables:
     assert not name.startswith("PENSTOCK_") or f"option({name} " in cmake, f"no option {name}"
 assert conanfile.PenstockRecipe.name == "penstock"
 
-# The default profile of a compiler may be C++17: the command and the error name the setting.
+# The default profile of a compiler may select C++17, so the command and the error name the setting.
 command = "conan create . --build=missing -s compiler.cppstd=20"
 assert command in conanfile.__doc__ and command in load(None, os.path.join(root, "docs/install.md"))
 recipe.standard = 17

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test package/cuda: projects with CMake's language CUDA use penstock, by find_package and by
-# FetchContent. Their .cu and .cpp files are compiled as C++20, even if the project requires C++17.
+# The test package/cuda: projects with CMake's language CUDA use penstock through find_package and
+# FetchContent. Their .cu and .cpp files must be compiled as C++20, even if the project requires
+# C++17.
 #
 #   cmake -Dsource=<the repository> -Dbuild=<its build folder> -Dwork=<an empty folder>
 #   -Dgenerator=... -Dmake=... -Dcompiler=... -Dnvcc=... -P cuda.cmake

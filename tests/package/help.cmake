@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test package/help: each script prints its help for --help and does not install, build or run
-# anything first. Stand-ins of the tools record that they were called.
+# The test package/help: for --help, each script must print its help without installing, building or
+# running anything first. Stand-ins for the tools record their calls.
 #
 #   cmake -Droot=<the repository> -Dwork=<an empty folder> -P help.cmake
 cmake_policy(VERSION 3.25)
@@ -13,7 +13,8 @@ endforeach()
 set(ENV{PATH} "${work}/bin:$ENV{PATH}")
 
 file(GLOB_RECURSE scripts "${root}/*.sh")
-list(FILTER scripts EXCLUDE REGEX "^${root}/build/|/cmake/setup\\.sh$")  # setup.sh is sourced
+# Excludes setup.sh, because scripts source it.
+list(FILTER scripts EXCLUDE REGEX "^${root}/build/|/cmake/setup\\.sh$")
 list(LENGTH scripts count)
 if(count LESS 12)
   message(FATAL_ERROR "expected 12 scripts or more, found ${scripts}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# Tests the recipes without their tools and without the network. The portfile runs with stand-ins of
-# vcpkg's functions, and the conanfile (if there is Python) with stand-ins of Conan's classes.
+# Tests the recipes without their tools and without the network. The portfile runs with stand-ins
+# for vcpkg's functions. If Python is installed, the conanfile runs with stand-ins for Conan's
+# classes.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -Dversion=... -Dcomponents=<cache,gzip,http,jpeg,lockfree,mds,png,zstd> -P recipes.cmake
 cmake_policy(VERSION 3.25)
@@ -26,7 +27,8 @@ endfunction()
 
 set(port "${root}/packaging/vcpkg")
 file(READ "${port}/vcpkg.json" manifest)
-string(JSON name GET "${manifest}" name) # the parse: a broken file ends the script here
+# Checks the syntax, because a broken file ends the script here.
+string(JSON name GET "${manifest}" name)
 string(JSON port_version GET "${manifest}" version)
 if(NOT name STREQUAL "penstock" OR NOT port_version STREQUAL version)
   message(FATAL_ERROR "vcpkg.json says ${name} ${port_version}, the headers penstock ${version}")
@@ -56,7 +58,7 @@ endfunction()
 
 function(vcpkg_cmake_configure)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "SOURCE_PATH" "OPTIONS")
-  # vcpkg downloads nothing while a port builds.
+  # vcpkg must download nothing while a port builds.
   run(
     "${CMAKE_COMMAND}" -S "${arg_SOURCE_PATH}" -B "${build}" -G "${generator}"
     "-DCMAKE_MAKE_PROGRAM=${make}" "-DCMAKE_CXX_COMPILER=${compiler}" "-DBOOST_ROOT=${boost}"

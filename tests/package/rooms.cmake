@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
-# Checks the order of the rooms of include/penstock, the core. A header includes headers of its own
-# room and of the rooms to the left of it. A header of an extension (include/penstock_ext) includes
-# headers of the core and of extensions to the left of its own. Only its own room includes headers
-# in a folder `detail`. Headers in `support` are for other rooms and extensions. Includes have no
-# cycles. Fails with every include that breaks these rules. -Droot= is the folder that holds
-# penstock/ and penstock_ext/.
+# Checks the include order of the rooms (folders) of include/penstock, the core. A header may
+# include headers of its own room and of the rooms to the left of it. A header of an extension
+# (include/penstock_ext) may include headers of the core and of the extensions to the left of it.
+# Headers in a folder `detail` may be included only within their own room. Headers in `support` are
+# for other rooms and extensions. Includes must not have cycles. The script fails and prints every
+# include that breaks a rule. -Droot= is the folder that contains penstock/ and penstock_ext/.
 cmake_minimum_required(VERSION 3.25)
 set(rooms core threads observe order data device memory faults resume load transfer cuda)
 set(extensions lockfree results samplers adaptors signals quarantine files bulk narrow report store
@@ -14,7 +14,7 @@ foreach(extension IN LISTS extensions)
   list(APPEND rooms "ext:${extension}")
 endforeach()
 
-# room_of(<variable> <header>): the room of a header, or "all" for an umbrella.
+# room_of(<variable> <header>): returns the room of a header, or "all" for an umbrella header.
 function(room_of variable header)
   set(room all)
   if(header MATCHES "^penstock/([^/]+)/")
@@ -34,7 +34,7 @@ endif()
 set(problems "")
 foreach(header IN LISTS headers)
   room_of(room "${header}")
-  set(rank 1000)  # the umbrellas of the core come after its rooms
+  set(rank 1000)  # umbrella headers of the core come after all rooms
   if(NOT room STREQUAL "all")
     list(FIND rooms "${room}" rank)
     if(rank EQUAL -1)
@@ -62,7 +62,8 @@ foreach(header IN LISTS headers)
   endforeach()
 endforeach()
 
-# Repeatedly removes the headers that include none of the remaining headers. A cycle remains.
+# Repeatedly removes the headers that include none of the remaining headers. Only headers in cycles
+# remain.
 set(left ${headers})
 set(before -1)
 list(LENGTH left count)

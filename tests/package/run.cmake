@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder> -Dwork=<scratch>
+# The test of installation and use: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder>
+# -Dwork=<scratch>
 #   -Dgenerator=... -Dmake=... -Dboost=<the headers' folder> -Dcompiler=... -Dversion=...
 #   -Dcomponents=<cache,gzip,http,jpeg,lockfree,mds,nvimgcodec,png,safetensors,search,torch,zstd> -Dcuda=ON|OFF
 #   -Dtorch=<libtorch's folder> -Dnvimgcodec=<nvImageCodec's folder> -P run.cmake
@@ -17,7 +18,8 @@ endfunction()
 
 run("${CMAKE_COMMAND}" --install "${build}" --prefix "${work}/prefix")
 
-# Compiles a program with the flags that pkg-config prints. Without pkg-config it reads the file.
+# Compiles a program with the flags that pkg-config prints. If pkg-config is missing, the script
+# reads the file itself.
 find_program(pkg_config NAMES pkg-config pkgconf)
 if(pkg_config)
   set(ENV{PKG_CONFIG_PATH} "${work}/prefix/share/pkgconfig")
@@ -44,7 +46,7 @@ run(
 run("${CMAKE_COMMAND}" --build "${work}/build")
 run("${CMAKE_CTEST_COMMAND}" --test-dir "${work}/build" --output-on-failure --no-tests=error)
 
-# Tests each way to get penstock, from the working tree and without the network.
+# Tests each way to use penstock, from the working tree and without network access.
 foreach(how IN ITEMS find subdirectory fetch plain)
   run(
     "${CMAKE_COMMAND}" -S "${source}/consumer" -B "${work}/${how}" -G "${generator}"

@@ -37,7 +37,7 @@ def pages_of(root):
 
 
 def blocks_of(page):
-    """Yields the first line's number, language, words and lines of each fenced block."""
+    """Yields the first line number, language, words and lines of each fenced block."""
     inside = None
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
         fence = FENCE.match(line)
@@ -53,7 +53,8 @@ def blocks_of(page):
 
 
 def tables_of(page):
-    """Yields each table of options: its line, the type, and the rows as cells by heading."""
+    """Yields the line, the type, and the rows of each option table. A row maps headings to cells.
+    """
     lines = page.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, start=1):
         kind = OPTIONS.match(line)
@@ -91,13 +92,13 @@ def require_excerpt(root, at, words, lines):
 
 
 def function_of(at, words, lines):
-    """Returns the block as a function: its name, its namespace, its text, and its call."""
+    """Returns the name, namespace, text and call of the function that a block becomes."""
     name = "at_" + re.sub(r"\W", "_", at)
     text = "\n".join(lines)
     if words == [] or words[0] == "with":
         if "int main()" not in text:
             raise Problem(f"{at}: a block of cpp is a program, or says fragment or excerpt")
-        # Only a function named main returns 0 implicitly. It is the last function of a program.
+        # Only a function named main implicitly returns 0. It is the last function of a program.
         text = re.sub(r"\n\}\s*$", "\n  return 0;\n}", text)
         return name, "whole", text.replace("int main()", f"int main_{name}()"), f"main_{name}"
     if words not in (["fragment"], ["fragment", "cuda"]):
@@ -131,7 +132,7 @@ def source_of(root):
             if where == "whole":
                 body += f"void {name}() {{ if ({called}() != 0) std::abort(); }}\n"
             space = f"whole_{name}" if where == "whole" else where
-            # Without its components, a program is neither compiled nor called.
+            # A program is neither compiled nor called if its components are missing.
             needed = [f"defined(PENSTOCK_PAGES_{one.upper()})" for one in words[1:]]
             begin, end = "", ""
             if words[:1] == ["with"]:

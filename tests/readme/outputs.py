@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The test readme/outputs: the programs print the output that README.md and docs/ show.
+"""The test readme/outputs: the programs must print the output shown in README.md and docs/.
 
     outputs.py <the repository> <the folder of the programs>
 
-A block ```text output examples/NAME.cpp has the whole output of penstock_NAME. Numbers with a point
-may differ by a hundredth, because compilers round differently.
+A block ```text output examples/NAME.cpp has the complete output of penstock_NAME. Numbers with a
+decimal point may differ by a hundredth, because compilers round differently.
 """
 
 import re

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The declarations that the fragments of README.md and docs/ use: a dataset, a step, and a device
-// of each kind with a stream. Each fragment is a function of on_cpu or on_cuda: see code_blocks.py.
+// Declarations that the code fragments in README.md and docs/ use: a dataset, a step, and a device
+// of each kind with a stream. code_blocks.py turns each fragment into a function of on_cpu or
+// on_cuda.
 #include <cuda_runtime.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -83,7 +84,7 @@
 #include "fake_cuda/fake_cuda.hpp"
 
 namespace ps = penstock;
-using namespace std::chrono_literals;  // used by tables of options
+using namespace std::chrono_literals;  // used by option tables
 
 using digit =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
@@ -118,7 +119,7 @@ inline constexpr auto augment = [](ps::sample<digit> out, ps::sample_generator& 
   }
 };
 
-/// The loader type of most fragments, so that it is compiled once.
+/// The loader type of most fragments, shared to save compile time.
 template <class Device>
 using digit_loader = ps::loader<const digit_images, ps::shuffled, Device>;
 
@@ -130,7 +131,7 @@ inline ps::cpu_stream stream = device.make_stream();
 template <class Images, class Labels>
 void train_step(const Images&, const Labels&) {}
 
-/// A driver of a camera, which fills the buffers that it has in their order.
+/// A camera driver that fills its buffers in order.
 struct camera_driver {
   std::vector<std::span<std::byte>> buffers;
   std::vector<std::uint32_t> queued;
@@ -194,7 +195,7 @@ inline void run_on_cuda(const fragment& one) {
   if (!fake_cuda::expect_clean()) std::exit(1);
 }
 
-/// Writes IDX files of bytes with 256 samples to the working directory, with the names of MNIST.
+/// Writes IDX files of 256 samples to the working directory, with MNIST's file names.
 inline void write_idx(const char* path, std::initializer_list<char> extents, std::size_t bytes) {
   std::ofstream out{path, std::ios::binary};
   out << std::string("\0\0\x08", 3) << static_cast<char>(extents.size() + 1)
@@ -203,7 +204,7 @@ inline void write_idx(const char* path, std::initializer_list<char> extents, std
   out << std::string(256 * bytes, '\7');
 }
 
-/// Writes a grey picture of 8 x 8 to folders and to a tar shard in the working directory.
+/// Writes a gray picture of 8 x 8 pixels to folders and to a tar shard in the working directory.
 inline void write_pictures() {
   static constexpr char png[] =
       "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x08\0\0\0\x08\x08\0\0\0\0\xe1\x64\xe1\x57\0\0\0\x23IDAT"
@@ -237,7 +238,7 @@ inline void write_pictures() {
 }
 
 #ifdef PENSTOCK_PAGES_PARQUET
-/// Writes a Parquet file of 100 rows in row groups of 32 to the working directory.
+/// Writes a Parquet file of 100 rows, in row groups of 32 rows, to the working directory.
 inline void write_points() {
   arrow::FloatBuilder x;
   arrow::Int64Builder label;
@@ -256,8 +257,7 @@ inline void write_points() {
 #endif
 
 inline int run_all(std::initializer_list<fragment> all) {
-  // The fragments write files to a folder next to the program, independent of the current
-  // directory.
+  // The fragments write files to a folder next to the program, whatever the current directory.
   const auto folder =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "code_blocks.files";
   std::filesystem::remove_all(folder);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 # The test readme/ways: runs the commands of "Try it" in README.md and compares their output with
-# the page. Also runs the ways of use in README.md and docs/install.md word for word, with the same
-# program.
+# the page. Also runs the installation commands in README.md and docs/install.md verbatim, with the
+# same program.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -P ways.cmake
 cmake_policy(VERSION 3.25)
@@ -9,12 +9,12 @@ file(REMOVE_RECURSE "${work}")
 file(READ "${root}/README.md" readme)
 file(READ "${root}/docs/install.md" install_page)
 
-# A user also has the library in a folder named penstock, without our tests.
+# Simulates a user who has the library in a folder named penstock, without its tests.
 foreach(part IN ITEMS CMakeLists.txt CMakePresets.json include cmake docs examples)
   file(COPY "${root}/${part}" DESTINATION "${work}/penstock")
 endforeach()
 
-# Removes the next block in ```<language> from the rest of a page, which is in the variable <page>.
+# Removes the next ```<language> block from the rest of a page, which is in the variable <page>.
 macro(take_block page language variable)
   string(FIND "${${page}}" "\n```${language}\n" at)
   if(at EQUAL -1)
@@ -71,7 +71,7 @@ foreach(way IN ITEMS fetched subdirectory installed)
     "add_executable(my_program my_program.cpp)\n${lines}\n"
   )
   set(options)
-  if(way STREQUAL "fetched")  # the folder replaces the download
+  if(way STREQUAL "fetched")  # uses the folder instead of a download
     set(options "-DFETCHCONTENT_SOURCE_DIR_PENSTOCK=${work}/penstock"
                 -DFETCHCONTENT_FULLY_DISCONNECTED=ON
     )
@@ -84,7 +84,7 @@ foreach(way IN ITEMS fetched subdirectory installed)
   list(APPEND results "${output}")
 endforeach()
 
-# Adapts the commands of a page to this compiler. Without optimisation they take half the time.
+# Adapts the commands of a page to this compiler. Disabling optimization halves their time.
 function(as_here commands variable)
   string(REPLACE "g++ " "'${compiler}' " commands "${commands}")
   string(REPLACE " -O2 " " -O0 -isystem '${boost}' " commands "${commands}")
@@ -97,7 +97,7 @@ run("${work}" sh -c "${plain}")
 run("${work}" ./my_program)
 list(APPEND results "${output}")
 
-# "Try it" has a clone, commands, and their output after "# ".
+# "Try it" consists of a clone command, other commands, and their output after "# ".
 string(REGEX REPLACE "^git clone [^\n]* && cd penstock\n" "" commands "${try}")
 if(commands STREQUAL try)
   message(FATAL_ERROR "README.md: the first command of the first block is no git clone: ${try}")

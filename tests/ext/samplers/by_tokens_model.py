@@ -223,8 +223,7 @@ def main():
             costs = [max(1, lengths[i]) for i in batch]
             cost = len(batch) * max(costs) if options.padded else sum(costs)
             assert cost <= options.max_tokens, f"{batch} costs {cost}: {what}"
-        rest = len(lengths) - model.places * model.windows  # number of windows that have an extra
-                                                            # sample
+        rest = len(lengths) - model.places * model.windows  # windows with an extra sample
         needed = len(model.batches) - model.places
         assert sum(map(len, got)) - len(lengths) == (
             rest * max(0, needed - 1) + (model.windows - rest) * max(0, needed)), \

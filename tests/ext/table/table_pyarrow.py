@@ -24,8 +24,8 @@ def main(library):
     except ImportError as missing:
         print("skipped:", missing)
         return SKIPPED
-    ours = ctypes.CDLL(library)  # releases the GIL during a call, because a release callback may
-                                 # acquire it
+    # CDLL releases the GIL during a call, because a release callback may acquire it.
+    ours = ctypes.CDLL(library)
     ours.digits.restype = ours.blobs.restype = ctypes.c_int64
     ours.digits.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int]
     ours.blobs.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64]

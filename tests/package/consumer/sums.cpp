@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A second translation unit: the program links only if everything in the headers is inline.
+// A second translation unit, which links only if everything in the headers is inline.
 #include "sums.hpp"
 
 std::uint64_t sum_of(const penstock::host_batch<number, penstock::cpu_device>& batch) {

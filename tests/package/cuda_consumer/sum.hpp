@@ -3,7 +3,7 @@
 
 #include <penstock/core/version.hpp>
 
-// C++20: a constrained, abbreviated template.
+// Requires C++20: a concept and an abbreviated function template.
 template <typename T>
 concept number = requires(T a) { a + a; };
 

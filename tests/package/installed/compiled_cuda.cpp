@@ -12,7 +12,7 @@ struct numbers {
   void read(std::uint64_t i, ps::sample<record_type> out) const { ps::get<"x">(out) = i; }
 };
 
-// Uses the real CUDA runtime. On a machine without a device it gets a typed error.
+// Uses the real CUDA runtime. Without a device, the program expects a typed error.
 int main() {
   try {
     const ps::cuda_device device;

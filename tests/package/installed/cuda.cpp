@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-// Uses the real CUDA runtime. On a machine without a device it gets a typed error.
+// Uses the real CUDA runtime. Without a device, the program expects a typed error.
 int main() {
   try {
     std::printf("%d CUDA devices\n", penstock::cuda_device::count());

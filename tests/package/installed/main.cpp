@@ -5,7 +5,7 @@
 #include <penstock_ext/image.hpp>
 #endif
 #ifdef WITH_CACHE
-#include <penstock_ext/store/cache/cached_store.hpp>  // needs xxhash.h, of penstock::cache
+#include <penstock_ext/store/cache/cached_store.hpp>  // needs xxhash.h from penstock::cache
 #include <penstock_ext/store/local_store.hpp>
 #endif
 #ifdef WITH_LOCKFREE

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A user's test of their CUDA code on the double of the runtime.
+// A user's test of CUDA code, using the fake CUDA runtime.
 #include <cuda_runtime_api.h>
 
 #include <cstring>

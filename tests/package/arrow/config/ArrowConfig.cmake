@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-# Replaces Arrow's package. Has the libraries that `kinds` names.
+# A fake Arrow package that provides the libraries in `kinds`.
 foreach(kind IN LISTS kinds)
   add_library(Arrow::arrow_${kind} INTERFACE IMPORTED)
 endforeach()
