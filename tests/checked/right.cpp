@@ -242,8 +242,8 @@ void a_lease_ends_before_its_full_stream_goes_on() {
   require(runs == 5550, "the work before and after the end of a lease");
 }
 
-/// Releasing a lease queues work on its stream. This must also work in that stream's own work, and
-/// if the stream is full.
+/// Releasing a lease queues work on its stream. The release must also succeed inside that stream's
+/// own work, and if the stream is full.
 void a_lease_ends_on_its_full_stream() {
   auto [device, loader, stream, feed] = streamed{1};
   for (auto& batch : feed.epoch(0)) {

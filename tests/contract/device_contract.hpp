@@ -25,10 +25,10 @@
 ///       contract::run_all(host_subject{});
 ///     }
 ///
-/// The function `launch` is not part of the concept. It queues work that runs on the host in stream
-/// order and may block. The checks use `launch` to block a stream, check that later work has not
-/// run, and release the stream. Checks never wait for blocked work to begin, because a device may
-/// run work as late as its order allows. Launched work does not call the device.
+/// The function `launch`, which is not part of the concept, queues work that runs on the host in
+/// stream order and may block. The checks use `launch` to block a stream, check that later work has
+/// not run, and release the stream. Checks never wait for blocked work to begin, because a device
+/// may run work as late as its order allows. Launched work does not call the device.
 namespace contract {
 
 template <subject S>

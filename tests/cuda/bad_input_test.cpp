@@ -134,8 +134,8 @@ TEST_CASE("a feed on the default stream reports an error while a blocking stream
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(blocking, &graph) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
-  // The library could not wait for the lease that ended during the capture. Its slot is lost, and
-  // each step reports this.
+  // The library could not wait for the lease that ended during the capture. The slot of this lease
+  // is lost, and each step reports the loss.
   CHECK_THROWS_AS(batches_of(feed), ps::capture_in_progress);
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }

@@ -81,8 +81,8 @@ std::map<std::string, double> calls_a_batch(Feed& feed) {
   std::map<std::string, std::uint64_t> before;
   std::map<std::string, std::uint64_t> after;
   for (auto& batch : feed.epoch(0)) {
-    // Counts the calls between batches 19 and 89. This excludes the initial copies and the end of
-    // the loop. The flow is up to depth - 1 batches ahead at both points.
+    // Counts the calls between batches 19 and 89. The range excludes the initial copies and the end
+    // of the loop. The flow is up to depth - 1 batches ahead at both points.
     if (batch.number() == 19) before = fake_cuda::thread_calls();
     if (batch.number() != 89) continue;
     after = fake_cuda::thread_calls();

@@ -36,8 +36,8 @@ void free_after(const ps::cuda_stream& stream, const ps::cuda_device& device, vo
   device.deallocate(memory, 0);
 }
 
-/// A function that creates objects whose slots have work on `stream`. It calls `refuse` before they
-/// are destroyed.
+/// A function that creates objects whose slots have work on `stream`, and calls `refuse` before it
+/// destroys them.
 using user = std::function<void(const ps::cuda_device&, const ps::cuda_stream& stream,
                                 const std::function<void()>& refuse)>;
 

@@ -211,7 +211,7 @@ TEST_CASE("a stratified part has its share of each class", "[data]") {
       }
     }
   }
-  // These classes are too small to split individually: 0.2 of 1000 classes with 7 samples is 1400
+  // Such small classes cannot be split individually: 0.2 of 1000 classes with 7 samples is 1400
   // samples, not 1 per class.
   const sorted_by_class many{7000, 1000};
   const auto parts = ps::random_split(

@@ -102,7 +102,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
-// These functions cannot fail and are not counted as calls.
+// Calls of these functions cannot fail and are not counted.
 static cudaError_t standing_error() {
   auto& now = fake_cuda::detail::the_world();
   auto& thread = fake_cuda::detail::this_thread(now);

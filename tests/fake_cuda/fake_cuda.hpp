@@ -141,7 +141,8 @@ struct live_objects {
 };
 [[nodiscard]] live_objects live();
 
-/// Returns true if there are no findings and no live objects. Otherwise writes them to stderr.
+/// Returns true if all objects were destroyed and nothing was found. Otherwise writes them to
+/// stderr.
 [[nodiscard]] bool expect_clean();
 
 /// Returns the number of contexts of a device, which is 0 or 1. On a GPU, a context takes memory

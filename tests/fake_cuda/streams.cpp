@@ -30,8 +30,7 @@ bool world::is_ready(const operation& next) const {
   return next.what != operation::kind::wait || is_done(next.target);
 }
 
-/// Poisons the destination from the moment when a copy may begin until it ends. In between, the
-/// memory has neither the old nor the new data.
+/// Poisons the destination from the moment when a copy may begin until the copy ends.
 void world::begin(operation& next) {
   if (next.begun) return;
   next.begun = true;
@@ -64,7 +63,7 @@ void world::skip_waits() {
   }
 }
 
-/// Runs the first operation of the stream. The operation is neither work nor an unsatisfied wait.
+/// Runs the first operation of the stream, which must not be work or an unsatisfied wait.
 void world::run_now(const stream_ptr& stream) {
   operation& next = stream->queue.front();
   begin(next);

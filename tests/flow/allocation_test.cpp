@@ -108,7 +108,7 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
                            32,
                            [&](const auto& done) { indices += done.indices().size(); },
                            {.workers = workers}};
-    // The measured range includes the first batch. Its batch numbers are too long for a short
+    // The measured range includes the first batch, and its batch numbers are too long for a short
     // string.
     auto range = feed.batches({1'000'000'000, 0}, ps::until_epoch{1'000'000'002});
     auto it = range.begin();

@@ -63,7 +63,7 @@ struct blobs_in : any_blobs {
   ps::stored_blobs<ps::detail::kept_store<Store&>> source;
 };
 
-// A dataset of the first byte of each blob. It forwards announcements to the blobs.
+// A dataset of the first byte of each blob that forwards announcements to the blobs.
 struct first_bytes {
   using record_type = ps::record<ps::field<"byte", std::uint8_t>>;
 

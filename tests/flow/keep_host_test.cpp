@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests host slots that stay occupied until the device lease ends. Their bits equal those of the
-// device batch, and each slot is returned exactly once. A loop never holds so many host slots that
-// it waits for itself.
+// Tests host slots that stay occupied until the device lease ends. The host slot has the same bits
+// as the device batch, and is returned exactly once. A loop never holds so many host slots that it
+// waits for itself.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

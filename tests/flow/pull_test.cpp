@@ -50,7 +50,7 @@ std::vector<std::uint64_t> part(const std::vector<std::uint64_t>& all, std::ptrd
   return {all.begin() + 10 * first, all.begin() + 10 * (first + count)};
 }
 
-/// A batch source that a program defines. It ends after epoch 0.
+/// A batch source that a program defines, which ends after epoch 0.
 struct one_epoch {
   using record_type = numbered::record_type;
   using device_type = ps::cpu_device;

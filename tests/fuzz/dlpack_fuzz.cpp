@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Imports a tensor of another library with arbitrary properties. The tensor must be rejected, or
 // every sample must lie at the described location within the address space. The tensor must be
-// freed exactly once. Its data are never read.
+// freed exactly once. The data are never read.
 #include <penstock_ext/interop/tensor_dataset.hpp>
 
 #include <array>

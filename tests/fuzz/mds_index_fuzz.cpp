@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Parses arbitrary bytes as the index.json of MDS shards. Its files must lie below the folder, and
-// its columns must have valid names and sizes. Otherwise the index must be rejected with an error
-// that points into it.
+// Parses arbitrary bytes as the index.json of MDS shards. The listed files must lie below the
+// folder, and the columns must have valid names and sizes. Otherwise the index must be rejected
+// with an error that points into it.
 #include <penstock_ext/blob/mds/mds_index.hpp>
 
 #include <cstddef>

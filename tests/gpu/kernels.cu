@@ -17,8 +17,8 @@ namespace gpu {
 
 namespace {
 
-/// The flags with which a kernel and the host wait for each other. They are in host memory that is
-/// mapped to the GPU.
+/// The flags with which a kernel and the host wait for each other, in host memory that is mapped to
+/// the GPU.
 struct meeting {
   unsigned int reached;
   unsigned int done;

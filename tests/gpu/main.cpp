@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
       static_cast<void>(penstock::cuda_device::count());
     } catch (const penstock::cuda_error& error) {
       std::printf("skipped: %s\n", error.what());
-      return 77;  // tells CTest that the test was skipped
+      return 77;  // the exit status by which CTest recognizes a skipped test
     }
   }
   return test::run_catch(argc, argv);

@@ -21,7 +21,8 @@ namespace ps = penstock;
 
 namespace {
 
-/// A feed of two epochs of digits in order. Its stream differs from the consumer's stream.
+/// A feed of two epochs of digits in order. The stream of the feed differs from the consumer's
+/// stream.
 class feed_for_python {
  public:
   feed_for_python(std::uint64_t samples, std::size_t batch_size)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests kernels on the fake CUDA runtime. They must compute the same results as on a GPU, and
+// Tests kernels on the fake CUDA runtime. Kernels must compute the same results as on a GPU, and
 // errors in kernels must be detected.
 #include "translated/kernels.cuh"
 

@@ -184,7 +184,7 @@ TEST_CASE("a device that refuses to wait for a copy costs no slot when reading i
 
 namespace {
 
-/// A dataset that reads chunks. Its exceptions report a position beyond the end of the chunk.
+/// A dataset that reads chunks and throws exceptions with a position beyond the end of the chunk.
 struct past_its_end {
   using record_type = ps::record<ps::field<"label", std::uint64_t>>;
   [[nodiscard]] std::uint64_t size() const { return 100; }

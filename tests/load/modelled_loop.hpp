@@ -27,7 +27,7 @@ struct loop_model {
 };
 
 /// Simulates readers that share each batch, a ring of slots, and a consumer that receives batches
-/// in order. The simulation uses neither threads nor a clock. The same seed gives the same results.
+/// in order. The simulation does not use threads or a clock. The same seed gives the same results.
 class modelled_loop {
  public:
   modelled_loop(const loop_model& model, std::uint64_t seed,

@@ -170,7 +170,7 @@ TEST_CASE("a loop may be left, and another started, while a sampler still works"
     at_sampler.wait_until_held();
     break;
   }
-  loader.start({0, 0}, 1);  // neither `break` nor `start` waits for the sampler
+  loader.start({0, 0}, 1);  // `break` and `start` do not wait for the sampler
   at_sampler.open();
   std::uint64_t batches = 0;
   while (loader.next()) ++batches;

@@ -150,14 +150,14 @@ class atomic {
 
   /// Waits until the value differs from `old`. The last check and falling asleep are one step. The
   /// check may miss writes as far as `order` permits, but never writes that precede a notification,
-  /// whichever thread the notification woke. A futex behaves the same, because the kernel compares
-  /// the word itself.
+  /// regardless of the woken thread. A futex behaves the same, because the kernel compares the word
+  /// itself.
   void wait(T old, std::memory_order order = std::memory_order_seq_cst,
             const place& where = {}) const {
     while (load(order, where) == old) {
       if (was_since_notified(old)) {
         asleep_.sleep(where);
-      } else {  // tells relacy not to return to this thread a value that it has seen replaced
+      } else {  // makes relacy never return to this thread a value that it has seen replaced
         rl::ctx().threadx_->last_yield_ = rl::ctx().threadx_->own_acq_rel_order_;
       }
     }

@@ -295,7 +295,7 @@ TEST_CASE("with keep, all ranks together read every sample exactly once",
         const indices mine = epoch_of(shard, n, 1);
         for (std::size_t k = 0; k < mine.size(); ++k) steps[k / batch].push_back(mine[k]);
       }
-      // Step by step, the ranks together read the global order, whatever the number of ranks.
+      // Step by step, the ranks together read the global order, for any number of ranks.
       indices read;
       for (const indices& step : steps) read.insert(read.end(), step.begin(), step.end());
       REQUIRE(read == all);

@@ -39,7 +39,7 @@ struct quality_of_order {
 std::vector<double> fixed_points(std::size_t n) {
   std::vector<double> chance(n + 1);
   for (std::size_t fixed = 0; fixed <= n; ++fixed) {
-    double none = 0;  // probability that none of the remaining samples keeps its position
+    double none = 0;  // probability that all remaining samples change their position
     double term = 1;
     for (std::size_t i = 0; i <= n - fixed; ++i) {
       none += term;

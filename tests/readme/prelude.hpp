@@ -257,7 +257,7 @@ inline void write_points() {
 #endif
 
 inline int run_all(std::initializer_list<fragment> all) {
-  // The fragments write files to a folder next to the program, whatever the current directory.
+  // The fragments write files to a folder next to the program, regardless of the current directory.
   const auto folder =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / "code_blocks.files";
   std::filesystem::remove_all(folder);

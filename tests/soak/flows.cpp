@@ -93,7 +93,7 @@ struct texts {
   [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return tokens_of(index); }
   void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
     if (index % 5 == 0) std::this_thread::yield();
-    ps::get<"label">(out) = ~index;  // this value must not be visible if the read fails
+    ps::get<"label">(out) = ~index;  // a value that must not be visible if the read fails
     if (is_one(*how, index, 100, how->bad_in)) throw bad_sample{};
     if (is_one(*how, index, 101, how->flaky_in) && fails_now(index)) throw bad_sample{};
     const auto tokens = ps::get<"tokens">(out).flat();
@@ -123,8 +123,8 @@ struct texts {
   }
 
  private:
-  // Returns true once per sample. A retry therefore always succeeds, whatever the thread reads in
-  // between.
+  // Returns true once per sample. A retry therefore always succeeds, regardless of the thread's
+  // other reads.
   [[nodiscard]] bool fails_now(std::uint64_t index) const {
     return !(*have_failed)[static_cast<std::size_t>(index)].exchange(true);
   }

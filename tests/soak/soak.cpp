@@ -52,7 +52,7 @@ bool threads_become(std::size_t count) {
   return true;
 }
 
-/// Restarts this program without glibc's per-thread caches. These caches count as used memory and
+/// Restarts this program without glibc's per-thread caches. Thread caches count as used memory and
 /// fill over thousands of rounds, which looks like growth. Returns if the caches are already
 /// disabled, or if the restart fails.
 void run_without_thread_caches(char** argv) {
@@ -80,7 +80,7 @@ std::size_t resident_bytes() {
 /// A measurement over the whole run, except the first tenth. Stores the minimum of each fifth. The
 /// value grows steadily if each minimum exceeds the previous minimum, and the last exceeds the
 /// first by more than a tolerance. Memory that a cache allocates once, or frees again, therefore
-/// does not count as growth. This class allocates no memory.
+/// does not count as growth. Adding a value allocates no memory.
 class figure {
  public:
   figure(const char* name, std::size_t allowed) : name_(name), allowed_(allowed) {

@@ -19,8 +19,8 @@ class bad_sample : public std::runtime_error {
   std::uint64_t index;
 };
 
-/// A dataset whose values identify the sample: a float of eight times the index, and the index. It
-/// counts reads, and can hold back all reads or fail on one sample. Copies share one state.
+/// A dataset whose values identify the sample: a float of eight times the index, and the index. The
+/// dataset counts reads, and can hold back all reads or fail on one sample. Copies share one state.
 struct numbered {
   using record_type = penstock::record<penstock::field<"values", float, 8>,
                                        penstock::field<"label", std::uint64_t>>;

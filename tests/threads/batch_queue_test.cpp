@@ -221,8 +221,8 @@ TEST_CASE("no ticket is lost or doubled among many producers and consumers",
     givers.emplace_back([&, p] {
       for (std::uint32_t i = 0; i < each; ++i) {
         queue.push(p * each + i);
-        // The count is incremented after a push and decremented after a pop. It exceeds the queue
-        // size only by tickets that were popped but not yet subtracted.
+        // The count is incremented after a push and decremented after a pop. The count exceeds the
+        // queue size only by tickets that were popped but not yet subtracted.
         const std::size_t now = ++inside;
         for (std::size_t max = max_inside; now > max && now < producers * each;) {
           if (max_inside.compare_exchange_weak(max, now)) break;

@@ -19,8 +19,8 @@ float quarter(float value) {
 
 constexpr float smallest_normal = 1.17549435e-38F;
 
-// Functions without volatile variables, so that the compiler may optimize them. They are not
-// inlined, so that the compiler knows neither the values nor the caller's memory.
+// Functions without volatile variables, so that the compiler may optimize them. The functions are
+// not inlined, so that the compiler does not know the values or the caller's memory.
 [[gnu::noinline]] float product(float a, float b) { return a * b; }
 [[gnu::noinline]] float flushed_product(float a, float b) {
   const ps::scoped_flush_to_zero flushed;

@@ -42,7 +42,7 @@ std::vector<std::uint64_t> all_labels(Range&& range) {
   return all;
 }
 
-/// A transform that doubles the labels. Its output is a record of its own type.
+/// A transform that doubles the labels and has an output record of its own.
 struct twice_of_labels {
   using record_type = ps::record<ps::field<"twice", std::uint64_t>>;
   void enqueue(ps::const_batch_view<numbered::record_type> in, ps::batch_view<record_type> out,
@@ -53,7 +53,7 @@ struct twice_of_labels {
   }
 };
 
-/// A source that provides neither batch counts nor states.
+/// A source without batch counts and without states.
 struct uncounted {
   using record_type = numbered::record_type;
   using device_type = ps::cpu_device;

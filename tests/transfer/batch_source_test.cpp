@@ -63,8 +63,8 @@ class own_batch {
 };
 static_assert(ps::source_batch<own_batch>);
 
-/// A batch source that a program defines. It produces four batches of two numbers per epoch in a
-/// single buffer.
+/// A batch source that a program defines, with four batches of two numbers per epoch in a single
+/// buffer.
 struct own_source {
   using record_type = numbers_record;
   using device_type = ps::cpu_device;
@@ -97,7 +97,7 @@ struct own_source {
 static_assert(ps::batch_source<own_source>);
 static_assert(ps::source_batch<ps::host_batch<numbers_record, ps::cpu_device>>);
 
-// These types do not satisfy `source_batch`.
+// Types that do not satisfy `source_batch`.
 struct copyable_batch {
   using record_type = numbers_record;
   using device_type = ps::cpu_device;
@@ -125,7 +125,7 @@ static_assert(!ps::source_batch<batch_never_empty>);
 static_assert(!ps::source_batch<batch_without_default>);
 static_assert(!ps::source_batch<std::unique_ptr<int>>);
 
-// These types do not satisfy `batch_source`.
+// Types that do not satisfy `batch_source`.
 struct stop_throws : own_source {
   void stop() {}
 };

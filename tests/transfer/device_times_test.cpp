@@ -134,7 +134,8 @@ TEST_CASE("the device times the copy, transform, idle time and step of some batc
     run(feed);
     REQUIRE(batches == 200);
     const ps::transfer_stats stats = feed.stats();
-    // The timer measures one of 32 copies. Its times are available one batch after the step.
+    // The timer measures one of 32 copies. The measured times are available one batch after the
+    // step.
     CHECK(stats.device.batches == 6);
     CHECK(stats.device.copy == 6 * 11ms);  // 10 ms for each copy and 1 ms for each record
     CHECK(stats.device.idle == 6 * 13ms);  // with a depth of 1 the idle time includes the copy

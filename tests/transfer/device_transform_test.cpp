@@ -174,7 +174,7 @@ TEST_CASE("only the next batch is copied during a transform", "[transfer][promis
   wait_until_all_read(data, 30);
   // The copies of batches 1 and 2 are queued, but the transform of batch 0 is held back.
   look(*++it);
-  // This call would hang if batch 1 waited for the transform.
+  // The loop would hang if batch 1 waited for the transform.
   while (device.copies() < 2) std::this_thread::yield();
   CHECK(transform.state->runs == 0);
   // The copy of batch 2 would overwrite memory that the transform of batch 0 has not read yet.

@@ -541,7 +541,7 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
 
 namespace {
 
-/// A lease type of a source. It derives from the loader's lease type.
+/// A lease type of a source that derives from the loader's lease type.
 struct derived_batch : ps::host_batch<numbered::record_type, ps::cpu_device> {
   using base = ps::host_batch<numbered::record_type, ps::cpu_device>;
   derived_batch() = default;

@@ -281,7 +281,7 @@ TEST_CASE("a sample with two files of one extension is named", "[blob][fault:fil
   const auto other = error_of<ps::duplicate_component>([&] { list(others, {{"jpg"}, "", false}); });
   CHECK(other.offset() == 1024);
   CHECK_THAT(other.found(), Catch::Matchers::StartsWith("a second, after the one at byte 0: "));
-  // The blob has the first of the requested extensions, whatever the order of the files.
+  // The blob has the first of the requested extensions, regardless of the order of the files.
   for (const auto& bytes : {archive{}.add("1.png", "aa").add("1.jpg", "b").ended(),
                             archive{}.add("1.jpg", "b").add("1.png", "aa").ended()}) {
     const auto samples = list(bytes, {{"jpg", "png"}, "", false});

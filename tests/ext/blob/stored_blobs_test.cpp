@@ -53,7 +53,8 @@ struct ten_each {
   std::vector<ps::stored_blob> list;
 };
 
-// A store whose objects are either all in local storage or none of them. Counts the queries.
+// A store that has either all of its objects in local storage or only remote objects. Counts the
+// queries.
 struct asked_store {
   explicit asked_store(bool has_all) : is_near(has_all) {}
   [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }

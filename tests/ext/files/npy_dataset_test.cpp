@@ -237,7 +237,7 @@ TEST_CASE("an npy file of an unsupported kind is refused", "[data][fault:files-1
       "numbers of at most 8 bytes");
   CHECK(opened_error<ps::dimension_mismatch>(npy("<u2", "", "ab")).found() == "a scalar");
   (void)opened_error<ps::dimension_mismatch>(npy("<u2", "9223372036854775808, 1", ""));
-  {  // there are no rows, but each row would be too long
+  {  // zero rows, but each row would be too long
     const test::temp_dir dir;
     const auto path = test::write_file(dir.path("x.npy"), npy("<f4", "0, 4611686018427387904", ""));
     using rows = ps::record<ps::field<"x", float, ps::dyn>>;

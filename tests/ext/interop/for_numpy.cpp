@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Functions that numpy_dlpack.py calls with ctypes. They export batches as tensors and import
+// Functions that numpy_dlpack.py calls with ctypes, to export batches as tensors and to import
 // tensors.
 #include <cstddef>
 #include <cstdint>

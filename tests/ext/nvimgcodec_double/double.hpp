@@ -21,11 +21,12 @@ struct double_call {
   friend bool operator==(const double_call&, const double_call&) = default;
 };
 
-/// The settings and the observations of the fake nvImageCodec. Its decoders need no GPU and write
-/// to host memory. A picture has 2 x 2 pixels. Its bytes are "P6\n", or "II*" and a zero, followed
-/// by a word. Each letter of the word (g, h or c) selects a back end that can decode the picture
-/// and then writes this letter. All other back ends return the status `undecoded`. A decoder with
-/// allocators allocates `working` bytes of each kind for itself, and again for each call.
+/// The settings and the observations of the fake nvImageCodec. The decoders need no GPU and write
+/// to host memory. A picture has 2 x 2 pixels. The bytes of a picture are "P6\n", or "II*" and a
+/// zero, followed by a word. Each letter of the word (g, h or c) selects a back end that can decode
+/// the picture and then writes this letter. All other back ends return the status `undecoded`. A
+/// decoder with allocators allocates `working` bytes of each kind for itself, and again for each
+/// call.
 struct nvimgcodec_double {
   std::string missing;  // back ends for which no decoder can be created
   nvimgcodecProcessingStatus_t undecoded = NVIMGCODEC_PROCESSING_STATUS_FAIL;

@@ -453,7 +453,7 @@ TEST_CASE("a page of a Parquet file whose levels are null is null even if it has
   const std::string path = test::written(dir.path("a.parquet"), numbered_rows(rows), rows, plain);
   std::ifstream in{path, std::ios::binary};
   std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
-  const std::string levels{"\x02\0\0\0\x50\x01", 6};  // 2 bytes that encode 40 ones
+  const std::string levels{"\x02\0\0\0\x50\x01", 6};  // 2 bytes that encode 40 levels of 1
   const std::size_t at = bytes.find(levels);
   REQUIRE(at != std::string::npos);
   bytes[at + 5] = 0;

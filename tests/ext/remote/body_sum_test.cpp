@@ -77,7 +77,7 @@ TEST_CASE("the checksum of a body is the checksum in its answer", "[remote][faul
     const std::string range = std::string{"Content-Range: "} + part;
     CHECK_FALSE(said_by({"HTTP/1.1 206 P", range.c_str(), "x-amz-checksum-crc32: y/Q5Jg=="}));
   }
-  // If there are several checksums, the fastest is used, whatever their order.
+  // The fastest checksum is used if there are several, regardless of their order.
   for (const bool is_first : {true, false}) {
     const char* const quick = "X-Amz-Checksum-CRC32C: 4waSgw==";
     const char* const slow = "x-amz-checksum-sha256: ZGVm";

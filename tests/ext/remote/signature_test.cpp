@@ -75,7 +75,7 @@ TEST_CASE("signatures are those that Amazon publishes", "[remote][promise:honest
             who, "us-east-1", "s3", time, {"GET", "/", "max-keys=2&prefix=J", lines, nothing})) ==
         "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 
-  // This example comes from the AWS test suite, which is common to all services.
+  // An example from the AWS test suite that is common to all services.
   const ps::s3_credentials suite{"AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"};
   const std::string day = "20150830T123600Z";
   const std::vector<ps::detail::signed_line> two{{"host", "example.amazonaws.com"},

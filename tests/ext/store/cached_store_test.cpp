@@ -229,7 +229,7 @@ TEST_CASE("without a known order, the least recently used block is evicted first
   CHECK(misses_of(cache, of.store, {0, 2, 3}) == 0);
   CHECK(misses_of(cache, of.store, {1}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
-  // The oldest blocks are evicted first if an announced order contains none of the cached blocks.
+  // The oldest blocks are evicted first if the announced order has only blocks that are not cached.
   cache.will_use(told({4}));
   CHECK(misses_of(cache, of.store, {4}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);

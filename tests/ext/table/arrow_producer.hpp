@@ -91,12 +91,12 @@ Struct exported(const made_column& made, int* released) {
 
 }  // namespace arrow_detail
 
-/// Returns the schema of a column or a table. Its release increments `released`.
+/// Returns the schema of a column or a table. Releasing the schema increments `released`.
 inline ps::arrow_schema schema_of(const made_column& made, int* released = nullptr) {
   auto given = arrow_detail::exported<ArrowSchema>(made, released);
   return ps::arrow_schema{&given};
 }
-/// Returns the array of a column or a table. Its release increments `released`.
+/// Returns the array of a column or a table. Releasing the array increments `released`.
 inline ps::arrow_array array_of(const made_column& made, int* released = nullptr) {
   auto given = arrow_detail::exported<ArrowArray>(made, released);
   return ps::arrow_array{&given};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Functions that table_pyarrow.py calls with ctypes. They read streams of other libraries as
-// datasets and as blobs.
+// Functions that table_pyarrow.py calls with ctypes, to read streams of other libraries as datasets
+// and as blobs.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

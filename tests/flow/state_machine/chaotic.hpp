@@ -47,7 +47,7 @@ struct chaotic {
   [[nodiscard]] bool is_bad(std::uint64_t index) const { return is_one(index, 1, bad_in); }
   void read(std::uint64_t index, ps::sample<record_type> out, ps::sample_generator& rng) const {
     if (is_one(index, 3, yields_in)) std::this_thread::yield();
-    ps::get<"label">(out) = ~index;  // this value must not be visible if the read fails
+    ps::get<"label">(out) = ~index;  // a value that must not be visible if the read fails
     if (is_bad(index)) throw bad_sample(index);
     if (is_one(index, 2, flaky_in) && fails_again(index)) throw bad_sample(index);
     ps::get<"label">(out) = index;
