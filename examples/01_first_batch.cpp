@@ -9,7 +9,7 @@
 
 namespace ps = penstock;
 
-// Sample i is the number i * i
+// Sample i is the number i * i.
 struct square_numbers {
   using record_type = ps::record<ps::field<"value", std::uint64_t>>;
   std::uint64_t size() const { return 1000; }
@@ -22,14 +22,14 @@ int main() {
 
   std::uint64_t sum = 0;
   for (auto& batch : feed.epoch(0)) {
-    // 64 numbers in device memory, 40 in the last batch. The copy is complete.
+    // Views 64 numbers in device memory, or 40 in the last batch. The copy is complete.
     const auto values = ps::get<"value">(batch);
     if (batch.number() == 0) {
       std::cout << "first batch: " << batch.size() << " samples of " << loader.samples_per_epoch()
                 << '\n';
     }
     for (const std::uint64_t value : values.flat()) sum += value;
-    // The end of the body releases the batch
+    // The end of the loop body releases the batch.
   }
 
   std::cout << "sum of all squares: " << sum << '\n';

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A dataset with several fields and one bad sample. The length of one field is known only at run
 // time. An exception from read keeps its type, and the loop receives it instead of the batch.
-// last_failure() returns which sample failed, and the loop can continue with the next batch.
+// last_failure() identifies the failed sample, and the loop can continue with the next batch.
 #include <penstock/penstock.hpp>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ps = penstock;
 
-// Sequences of up to `longest` values, padded with zeros
+// Sequences of up to `longest` values, padded with zeros.
 class recordings {
  public:
   using record_type = ps::record<ps::field<"signal", float, ps::dyn>,
@@ -21,11 +21,11 @@ class recordings {
   // The dyn extents of each field, one list per field in the order of the record.
   ps::record_extents<record_type> extents() const { return {{longest_}, {}, {}}; }
 
-  // Called from several threads
+  // Several threads call this function.
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     if (index == 77) throw std::runtime_error{"recording 77 is damaged"};
     const std::size_t length = 1 + index % longest_;
-    // Every element must be written
+    // Every element must be written.
     const auto signal = ps::get<"signal">(out);
     for (std::size_t t = 0; t < signal.size(); ++t) signal[t] = t < length ? 0.5F : 0.0F;
     ps::get<"length">(out) = static_cast<std::uint32_t>(length);

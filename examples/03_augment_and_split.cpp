@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // One dataset, split at random into two parts. map with rng adds noise to the training part; the
 // validation part is unchanged. Five epochs fit a line to the training part, and the validation
-// part checks it. The noise depends only on (seed, epoch, sample): it differs in every epoch, and
-// is the same for any number of workers.
+// part checks the result. The noise depends only on (seed, epoch, sample). The noise differs in
+// every epoch, and is the same for any number of workers.
 #include <penstock/penstock.hpp>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace ps = penstock;
 
-// Points of the line y = 3 x + 1
+// Points on the line y = 3 x + 1.
 struct points {
   using record_type = ps::record<ps::field<"x", float>, ps::field<"y", float>>;
   std::uint64_t size() const { return 10'000; }
@@ -30,7 +30,7 @@ int main() {
   const points all;
   const auto [learned, held_out] = ps::random_split(all, {0.8, 0.2}, 1);
   const ps::cpu_device device;
-  // The stream that runs the steps; the bodies of the loops only launch work on it
+  // The stream that runs the steps. The loop bodies only launch work on this stream.
   auto stream = device.make_stream();
   ps::loader train{learned | ps::map(noise),
                    ps::shuffled{.seed = 1},
@@ -51,7 +51,7 @@ int main() {
       });
     }
     stream.launch([&worst] { worst = 0; });
-    // Always epoch 0: nothing here depends on the epoch
+    // Always uses epoch 0, because nothing here depends on the epoch.
     for (auto& batch : validation_feed.epoch(0)) {
       stream.launch([&, x = ps::get<"x">(batch), y = ps::get<"y">(batch)] {
         for (std::size_t i = 0; i < x.size(); ++i)

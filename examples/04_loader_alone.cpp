@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The loader without a device. Batches stay in host memory, for programs that use no GPU or make
-// their own copies to it. Shows the options that matter here, and the memory use that the loader
-// reports.
+// their own copies to it. The program shows the relevant options, and the memory use that the
+// loader reports.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
@@ -23,22 +23,22 @@ int main() {
   ps::loader loader{images{},
                     ps::shuffled{.seed = 7},
                     {.batch_size = 48,
-                     .workers = 2,                       // 0: read in the loop itself
-                     .prefetch = 4,                      // batches ahead, in total
-                     .last_batch = ps::last_batch::pad,  // all batches have one size
-                     .pinned = false}};                  // no GPU copies from them
+                     .workers = 2,                       // 0 reads in the loop itself
+                     .prefetch = 4,                      // number of batches read ahead
+                     .last_batch = ps::last_batch::pad,  // gives all batches the same size
+                     .pinned = false}};                  // no GPU copies from the slots
   const auto taken = loader.footprint();
   std::cout << taken.slot_count << " slots of " << taken.slot_bytes << " bytes, "
             << (taken.pinned ? "" : "not ") << "pinned; " << loader.batches_per_epoch()
             << " batches an epoch\n";
 
   std::uint64_t samples = 0, fillers = 0, wrong = 0;
-  // No pause between the two epochs
+  // The loader does not pause between the two epochs.
   for (auto& batch : loader.epochs(0, 2)) {
-    // 48 x 32 x 32, used in place
+    // 48 x 32 x 32 values, used in place
     const auto image = ps::get<"image">(batch);
     const auto label = ps::get<"label">(batch);
-    // Ignores padding
+    // Ignores padding samples.
     for (std::size_t i = 0; i < batch.valid(); ++i) {
       wrong += image(i, 31, 31) == static_cast<std::uint8_t>(label[i]) ? 0U : 1U;
     }

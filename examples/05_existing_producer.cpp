@@ -19,7 +19,7 @@ int main() {
     for (std::uint64_t number = 0; number < 30; ++number) {
       auto slot = frames.acquire();  // waits while all slots are in use
       for (auto& pixel : ps::get<"pixels">(slot).flat()) pixel = color;
-      slot.commit({.tag = number});  // without a commit the slot is returned
+      slot.commit({.tag = number});  // without a commit, the slot returns unused
     }
     if (--cameras == 0) frames.close();
   };
@@ -28,7 +28,7 @@ int main() {
 
   ps::transfer feed{frames};
   std::uint64_t sum = 0;
-  for (auto& batch : feed.epoch(0))  // until the intake is closed and empty
+  for (auto& batch : feed.epoch(0))  // ends when the intake is closed and empty
     for (const auto pixel : ps::get<"pixels">(batch).flat()) sum += pixel;
   left.join();
   right.join();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Gradient accumulation over four batches whose weights depend on all four. The program moves their
 // leases out of the loop, uses them together and releases them together. The transfer needs one
-// slot for each held batch and some for copies ahead. With too few slots it throws leases_exhausted
-// instead of waiting forever.
+// slot for each held batch and some for copies ahead. With too few slots, the transfer throws
+// leases_exhausted instead of waiting forever.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace ps = penstock;
 
-// Every third sample counts as one vote
+// Every third sample counts as one vote.
 struct votes {
   using record_type = ps::record<ps::field<"value", double>, ps::field<"counts", int>>;
   std::uint64_t size() const { return 1024; }
@@ -30,7 +30,7 @@ int main() {
   using feed_type = ps::transfer<decltype(loader)&>;
   constexpr std::size_t together = 4;
 
-  // Leaves two slots for copies ahead
+  // Leaves two slots for copies ahead.
   feed_type feed{loader, stream, {.depth = together + 2}};
   std::vector<feed_type::batch_type> held;
   double counted = 0, gradient = 0, sum = 0;
@@ -38,16 +38,16 @@ int main() {
     stream.launch([&counted, counts = ps::get<"counts">(batch)] {
       for (const int one : counts.flat()) counted += one;
     });
-    // The loop no longer releases the batch
+    // The loop no longer releases the batch.
     held.push_back(std::move(batch));
     if (held.size() < together) continue;
-    // The number of counted samples is known only here
+    // The number of counted samples is known only at this point.
     for (auto& one : held) {
       stream.launch([&, value = ps::get<"value">(one), counts = ps::get<"counts">(one)] {
         for (std::size_t i = 0; i < value.size(); ++i) gradient += value[i] * counts[i] / counted;
       });
     }
-    // The optimizer's step. All four slots are free after it. The host has not waited for the
+    // The optimizer step. All four slots are free afterwards, and the host has not waited for the
     // device.
     stream.launch([&] { sum += gradient, gradient = 0, counted = 0; });
     held.clear();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Stops in the middle of an epoch and resumes in a second loader, as after a restart, with another
-// number of workers. In the second loader a step fails and is repeated. The state is 64 bytes, or
-// one line of text. Order and random bits depend only on seed, epoch and sample, so the batches
-// have the same bits as without the stop.
+// Stops in the middle of an epoch and resumes in a second loader with another number of workers, as
+// after a restart. In the second loader, a step fails and is repeated. The state is 64 bytes, or
+// one line of text. Order and random bits depend only on seed, epoch and sample, so the batches are
+// bit-identical to an uninterrupted run.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace ps = penstock;
 
-// Draws random numbers while reading: the third argument is a generator keyed by (seed, epoch,
-// index)
+// Draws random numbers while reading. The third argument is a generator keyed by (seed, epoch,
+// index).
 struct noise {
   using record_type = ps::record<ps::field<"x", float, 8>>;
   std::uint64_t size() const { return 1000; }
@@ -47,7 +47,7 @@ int main() {
   for (auto& batch : second.epochs(0, epochs)) {
     append(with_stop, batch);
     checkpoint = ps::to_text(second.state());
-    // Leaving the loop also ends prefetching
+    // Leaving the loop also ends prefetching.
     if (++done == 49) break;
   }
 
@@ -57,7 +57,7 @@ int main() {
   for (bool is_done = false, has_failed = false; !is_done;) {
     try {
       for (auto& batch : third.resume(at, epochs)) {
-        // The state of a loop that has not run this batch yet: a failed step is repeated
+        // The state before this batch, from which the failed step is repeated.
         at = third.state_at(batch.position());
         if (batch.number() == 20 && !has_failed) {
           has_failed = true;

@@ -12,7 +12,7 @@
 
 namespace ps = penstock;
 
-// All pixels of image i have the value i % 256
+// All pixels of image i have the value i % 256.
 struct toy_images {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 16, 16>, ps::field<"number", std::uint32_t>>;
@@ -23,7 +23,7 @@ struct toy_images {
   }
 };
 
-// Writes the mean of each image to `means`, at the image's number. Each thread handles one image.
+// Writes the mean of each image to `means` at the image's number. Each thread processes one image.
 __global__ void mean_of_each(ps::tensor_view<const float, ps::dyn, 16, 16> images,
                              ps::tensor_view<const std::uint32_t, ps::dyn> numbers, float* means) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -37,15 +37,15 @@ int main() {
   const ps::cuda_device device{0};
   const ps::cuda_stream stream = device.make_stream();
   ps::loader loader{toy_images{}, ps::shuffled{.seed = 1}, device, {.batch_size = 64}};
-  // Converts the bytes to floats on the device: (x / 255 - 0.5) / 0.5
+  // Converts bytes to floats on the device: (x / 255 - 0.5) / 0.5.
   const auto to_float = ps::on_device<"image">(ps::normalised({.mean = 0.5, .deviation = 0.5}));
   ps::transfer feed{loader, stream, to_float};
 
-  // Page-locked memory, which kernels can write
+  // Page-locked memory that kernels can write to.
   const ps::pinned_allocator<float, ps::cuda_device> pinned{device};
   std::vector means(1000, 0.0F, pinned);
 
-  // A single launch per batch; the next batches are copied and converted at the same time
+  // Each batch needs a single launch, while the next batches are copied and converted.
   for (auto& batch : feed.epoch(0)) {
     mean_of_each<<<1, 64, 0, stream.get()>>>(ps::get<"image">(batch), ps::get<"number">(batch),
                                              means.data());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 // Trains a small convolutional libtorch network on MNIST, with augmentation, and validates it after
-// each epoch. $MNIST_DIR is the folder of the uncompressed files. If it is not set, the program
-// uses noise. Ctrl-C writes a checkpoint. The next run continues with the next batch, and ends with
-// the same weights, bit for bit, as an uninterrupted run.
+// each epoch. $MNIST_DIR is the folder of the uncompressed files; without it, the program uses
+// noise. Ctrl-C writes a checkpoint. The next run continues with the next batch, and ends with
+// weights that are bit-identical to those of an uninterrupted run.
 //
-//   09_libtorch [CHECKPOINT [WORKERS [STOP_AFTER]]]   STOP_AFTER: raises SIGINT after so many steps
+//   09_libtorch [CHECKPOINT [WORKERS [STOP_AFTER]]]   STOP_AFTER: raises SIGINT after this many steps
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ namespace ps = penstock;
 namespace nn = torch::nn;
 using record = ps::digit_record;
 
-// Random images: noise added to a pattern of the class
+// Random images: a pattern per class with added noise.
 struct noisy_patterns {
   using record_type = record;
   static std::uint64_t size() { return 7000; }
@@ -50,7 +50,7 @@ ps::any_dataset<record> digits_of(const std::string& part) {
   return ps::idx_dataset<>{path + "-images-idx3-ubyte", path + "-labels-idx1-ubyte"};
 }
 
-// Shifts a digit by up to two pixels in each direction
+// Shifts a digit by up to two pixels in each direction.
 void shift(ps::const_sample<record> in, ps::sample<record> out, ps::sample_generator& random) {
   const std::uint8_t* from = ps::get<"image">(in).data();
   std::uint8_t* to = ps::get<"image">(out).data();
@@ -77,14 +77,15 @@ struct training {
   torch::Tensor operator()(const torch::Tensor& image) {
     return net->forward(image.unsqueeze(1).to(torch::kFloat).div(255));
   }
-  // Autograd's tensors hold the batch's slot until the backward pass has run
+  // Tensors saved by autograd hold the batch's slot until the backward pass has run.
   void step(const torch::Tensor& image, const torch::Tensor& label) {
     optimizer.zero_grad();
     nn::functional::cross_entropy((*this)(image), label.to(torch::kLong)).backward();
     optimizer.step();
   }
 
-  // Writes network, optimizer and data position to one file. The file is either complete or absent.
+  // Writes the network, the optimizer and the data position to one file. The file is either
+  // complete or absent.
   void save(const std::string& file, const ps::loader_state& at) {
     torch::serialize::OutputArchive all, weights, moments;
     net->save(weights);
@@ -115,7 +116,7 @@ int main(int argc, char** argv) {
   const auto train_digits = digits_of("train");
   const auto test_digits = digits_of("t10k");
   torch::manual_seed(1);
-  torch::set_num_threads(1);  // makes the order of sums fixed
+  torch::set_num_threads(1);  // fixes the order of summation
   training run;
 
   ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};

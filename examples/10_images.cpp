@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads images from a folder of classes, as training or validation does. Workers decode, crop and
 // resize them, and the program counts them. The tool measures the throughput of a machine, and
-// compares pixels with those of another loader. --help lists the options. If no folder is given,
-// the program creates one, from photographs in the system's packages or from synthetic images.
+// compares its pixels with another loader's. --help lists the options. Without a folder, the
+// program creates a folder of photographs from the system's packages or of synthetic images.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/crop.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// An inference server without its network. Clients send single requests and wait for their answers.
-// The model computes many answers at once, and a thread returns them while the next step runs.
-// After Ctrl-C the server accepts no new requests, and answers the pending requests.
+// An inference server without its network. Clients send single requests and wait for the responses.
+// The model computes many responses at once, and a thread returns them while the next step runs.
+// After Ctrl-C, the server accepts no new requests but answers the pending requests.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/results/results.hpp>
 #include <penstock_ext/serve/batcher.hpp>
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 using features = ps::record<ps::field<"x", float, 8>>;
 using scores = ps::record<ps::field<"score", float>>;
 
-// The model: the sum of a request's features
+// The model: the sum of a request's features.
 float model(ps::const_sample<features> in) {
   float sum = 0;
   for (const float x : ps::get<"x">(in).flat()) sum += x;
@@ -34,7 +34,7 @@ float model(ps::const_sample<features> in) {
 }
 
 int main() {
-  std::vector<std::promise<float>> answers(1024);  // by tag
+  std::vector<std::promise<float>> answers(1024);  // one promise per tag
   const auto refuse = [&](std::span<const std::uint64_t> tags, ps::unserved) {
     for (const auto tag : tags)
       answers[tag].set_exception(std::make_exception_ptr(std::runtime_error{"not served"}));
@@ -57,7 +57,8 @@ int main() {
           const float answer = answers[tag].get_future().get();
           answered += answer == 8 * static_cast<float>(tag) ? 1 : 0;
         }
-      } catch (const std::exception& problem) {  // ps::batcher_closed: the server is stopping
+      } catch (const std::exception& problem) {
+        // Includes ps::batcher_closed while the server stops.
         std::cerr << problem.what() << '\n';
       }
     });

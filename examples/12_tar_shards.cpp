@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads images from tar shards in WebDataset's format. Every sample can be read on its own, so a
+// Reads images from tar shards in WebDataset's format. Every sample can be read individually, so a
 // shuffle covers all shards. The arguments are the shards, or patterns such as
 // train-{000..146}.tar. Without arguments the program creates a shard. --digest reads in order and
 // prints the SHA-256 of each field over all samples.

@@ -5,9 +5,9 @@
 //
 //   penstock_13_run_time_choices [augment] [shuffle] [progress]
 //
-// Two samples are known to be bad, from the quarantine list of an earlier run. The loader skips
-// them without reading them. The batches carry the indices of their samples, so the program can
-// print the hardest sample.
+// The quarantine list of an earlier run names two bad samples, which the loader skips without
+// reading. The batches carry the indices of their samples, so the program can print the hardest
+// sample.
 #include <penstock/load/any_loader.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/adaptors/any_dataset.hpp>
@@ -23,7 +23,7 @@
 
 namespace ps = penstock;
 
-// ---- contents of a header
+// ---- the contents of a header
 
 using point = ps::record<ps::field<"x", float>, ps::field<"y", float>>;
 
@@ -38,7 +38,7 @@ using feed_type = ps::transfer<ps::any_loader<point>>;
 
 // ---- the pipelines
 
-// y = 3 x + 1, except for one sample that is far off the line and two that cannot be read
+// Points on the line y = 3 x + 1, except for one outlier and two samples that cannot be read.
 struct line {
   using record_type = point;
   std::uint64_t size() const { return 2000; }

@@ -5,8 +5,8 @@
 // penstock_15_own_format [FOLDER [MILLISECONDS]] reads FOLDER/class/file, with an additional delay
 // per read
 //
-// Without a folder the program creates one, with PGM and PPM files in two brightnesses, of which
-// every 40th is cut in half.
+// Without a folder, the program creates a folder of PGM and PPM files in two brightnesses. Every
+// 40th file is cut in half.
 #include "images/made_pnm_folder.hpp"
 #include "images/pnm_decoder.hpp"
 
@@ -32,7 +32,7 @@
 
 namespace ps = penstock;
 
-// ---- slow storage: wraps any blob source and delays each read
+// ---- slow storage: wraps a blob source and delays each read
 
 struct slow_folder {
   const ps::image_folder* files;
@@ -47,7 +47,7 @@ struct slow_folder {
   std::string key(std::uint64_t index) const { return files->key(index); }
 };
 
-// ---- a run over all files: which class is lighter?
+// ---- a run over all files, to find the lighter class
 
 struct seen {
   double light[2] = {};

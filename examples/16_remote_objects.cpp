@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads many objects at once, over HTTP or from S3. The arguments are the URL of a folder and the
-// names below it, or s3://bucket/prefix. In that case all objects are listed except folders and
-// hidden files. Prints how many bytes arrived and how they were read.
+// names of objects below it, or s3://bucket/prefix. A bucket is listed, except folders and hidden
+// files. The program prints the number of bytes and how they were read.
 #include <penstock_ext/files/hidden_path.hpp>
 #include <penstock_ext/store/http/http_store.hpp>
 #include <penstock_ext/store/http/s3_store.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Maps arrays and records from files. The arguments are IMAGES.npy and LABELS.npy, with N x H x W x
-// C bytes and N numbers of 64 bits; or FILE.npz with the arrays "image" and "label"; or FILE.bin
-// with records in CIFAR-10's format. Without arguments the program creates such records. --digest
-// reads in order and prints the SHA-256 of each field over all samples.
+// C bytes and N 64-bit integers; or FILE.npz with the arrays "image" and "label"; or FILE.bin with
+// records in CIFAR-10's format. Without arguments, the program creates such records. --digest reads
+// in order and prints the SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/files/npy_dataset.hpp>
 #include <penstock_ext/files/raw_records.hpp>
@@ -22,7 +22,7 @@ using picture = ps::record<ps::field<"image", std::uint8_t, ps::dyn, ps::dyn, ps
 using record_of_cifar =
     ps::record<ps::field<"label", std::uint8_t>, ps::field<"image", std::uint8_t, 3, 32, 32>>;
 
-// Returns `count` records, each with a label of one byte and an image of 3072 bytes.
+// Returns `count` records, each consisting of a one-byte label and an image of 3072 bytes.
 std::string made_records(unsigned count) {
   std::string bytes;
   for (unsigned i = 0; i < count; ++i) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads texts of different lengths from MDS shards, as Mosaic's MDSWriter writes them, into a
-// ragged field. Nothing is padded, and a batch has texts of similar length. The arguments are the
-// folder, the column of the texts ("" if only one column has values of variable size), and if the
-// shards are compressed, a folder for the unpacked shards. Without arguments the program creates a
-// shard. --digest reads in order and prints the SHA-256 of all texts and of their lengths.
+// ragged field. Batches have no padding and contain texts of similar length. The arguments are the
+// folder and the text column ("" if only one column has values of variable size). Compressed shards
+// also need a folder for the decompressed shards. Without arguments, the program creates a shard.
+// --digest reads in order and prints the SHA-256 of all texts and of their lengths.
 #include <penstock_ext/blob/mds/mds_shards.hpp>
 #ifdef EXAMPLE_HAS_ZSTD
 #include <penstock_ext/files/zstd/zstd.hpp>

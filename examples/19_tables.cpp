@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads columns as samples: "x", lists of floats of equal length, and "label", numbers of 64 bits.
-// The arguments are Parquet files if CMake found penstock::parquet. Without arguments the program
-// reads a table from Arrow's C stream interface, which needs no library. --digest reads in order
+// Reads columns as samples: "x", lists of floats of equal length, and "label", 64-bit integers. The
+// arguments are Parquet files if CMake found penstock::parquet. Without arguments, the program
+// reads a table from the Arrow C stream interface, which needs no library. --digest reads in order
 // and prints the SHA-256 of each field over all samples.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/table/arrow_dataset.hpp>
@@ -24,7 +24,7 @@ using point = ps::record<ps::field<"x", float, ps::dyn>, ps::field<"label", std:
 int main(int argc, char** argv) try {
   const auto [files, digest] = data::arguments_of(argc, argv);
   if (files.empty()) {
-    ArrowArrayStream stream = data::made_table::stream(5, 60);  // or a stream of another library
+    ArrowArrayStream stream = data::made_table::stream(5, 60);  // or a stream from another library
     const ps::arrow_dataset<point> rows{ps::arrow_stream{&stream}};
     data::read_all(rows, ps::shuffled{.seed = 1}, digest);
     return 0;

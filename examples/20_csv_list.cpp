@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads the files that a CSV file lists, each with its label: "path,label" in the first line, then
-// one file per line. Accepts the output of spreadsheets and pandas: quoted cells, CRLF, a byte
-// order mark, empty lines, a last line without a newline. Anything else is an error with the file
-// and line. `blob_list` takes paths and labels from any source.
+// Reads the files that a CSV file lists with their labels. The first line is "path,label", and each
+// further line names one file. The parser accepts the output of spreadsheets and pandas: quoted
+// cells, CRLF, a byte order mark, empty lines, and a last line without a newline. Anything else is
+// an error with the file and the line. `blob_list` takes paths and labels from any source.
 //
 // penstock_20_csv_list [LIST.csv]: without an argument, the program creates a list of two files
 #include <penstock_ext/blob/blob_list.hpp>
@@ -23,7 +23,7 @@
 
 namespace ps = penstock;
 
-// Splits a line of CSV into cells. Quotes around a cell protect commas, and "" within a quoted cell
+// Splits a line of CSV into cells. Quotes around a cell protect commas, and "" inside a quoted cell
 // is a quote.
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells;
@@ -46,7 +46,7 @@ std::vector<std::string> cells_of(const std::string& line) {
   }
 }
 
-// Returns the file and label of a line.
+// Returns the file and the label in a line.
 ps::blob_entry entry_of(const std::string& line) {
   const std::vector<std::string> cells = cells_of(line);
   if (cells.size() != 2 || cells[0].empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Computes embeddings for a folder of images. Workers decode, a device computes, and a thread
-// writes the results while the next steps run. A run killed at any point resumes where it left off,
+// writes the results while the next steps run. A run that is killed at any point can be resumed,
 // and each image gets exactly one row. `penstock_22_embeddings FOLDER OUT` writes OUT.npy (one row
 // per file) and OUT.txt (the file names). Without arguments the program creates a folder, kills a
 // first run halfway, and checks the output of a second run.
@@ -37,7 +37,8 @@ std::string content_of(const std::string& path) {
   return (std::ostringstream{} << file.rdbuf()).str();
 }
 
-// `killed_after` is the last batch whose rows are written before the run is killed.
+// Computes the embeddings. `killed_after` is the last batch whose rows are written before the run
+// is killed.
 void embed(const std::string& folder, const std::string& out, std::uint64_t killed_after = ~0ULL) {
   const ps::image_folder files{folder};
   ps::loader_options options{.batch_size = 8, .instrumentation = {.indices = true}};
@@ -54,8 +55,8 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
   std::filesystem::resize_file(out + ".npy", head_bytes + row_bytes * files.size());
   std::ofstream names{out + ".txt"};
   for (std::uint64_t i = 0; i < files.size(); ++i) names << files.key(i) << '\n';
-  // A single worker writes batch after batch, in order. A row has a fixed place in the file, so
-  // writing it twice does no harm.
+  // A single worker writes batch after batch in order. Each row has a fixed position in the file,
+  // so writing a row twice is harmless.
   ps::results<embedding> results{
       ps::cpu_device{}, 8, [&](const auto& done) {
         for (std::size_t i = 0; i < done.size(); ++i) {
@@ -65,8 +66,8 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
         std::ofstream next{out + ".new"};
         next << loader.state_at({done.epoch(), done.number() + 1});
         require(rows.flush() && next.flush(), "the rows or the state can't be written");
-        std::filesystem::rename(out + ".new", out + ".state");  // atomic, and after the rows are
-                                                                // written
+        // Atomic, and only after the rows are written.
+        std::filesystem::rename(out + ".new", out + ".state");
         if (done.number() == killed_after) std::raise(SIGKILL);
       }};
   auto at = loader.state_at({0, 0});
@@ -76,13 +77,13 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
     const auto image = ps::get<"image">(batch);
     const auto vector = ps::get<"vector">(slot);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      for (std::size_t c = 0; c < 3; ++c) {  // the mean of each color stands for a network
+      for (std::size_t c = 0; c < 3; ++c) {  // the mean of each color, in place of a network
         vector(i, c) = 0;
         for (std::size_t p = 0; p < 576; ++p) vector(i, c) += image(i, p / 24, p % 24, c) / 576.0F;
       }
     }
   }
-  results.close();  // throws unless all rows are written
+  results.close();  // throws unless all rows have been written
 }
 
 int main(int argc, char** argv) {

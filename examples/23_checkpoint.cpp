@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Uploads weights, trains them, and saves them every ten steps while the next steps run. A run
-// killed at any point continues from the last complete checkpoint.
+// Uploads weights, trains them, and saves them every ten steps while the next steps run. A run that
+// is killed at any point can continue from the last complete checkpoint.
 //
 // penstock_23_checkpoint FILE trains for 100 steps, with FILE as its checkpoint
 //
-// Without arguments the program kills a first run while it writes a checkpoint. The program then
-// checks that a second run ends with the weights of a run that was never killed.
+// Without arguments, the program kills a first run during a checkpoint. The program then checks
+// that a second run ends with the weights of an uninterrupted run.
 #include "images/made_pnm_folder.hpp"
 
 #include <penstock/device/cpu_device.hpp>
@@ -32,10 +32,10 @@ void require(bool is_so, const char* problem) {
 
 std::vector<float> train(const std::string& file, std::uint64_t steps, std::uint64_t killed_at) {
   const ps::cpu_device device;
-  std::vector<float> weights(300'000, 1.0F);  // device memory of the CPU device
+  std::vector<float> weights(300'000, 1.0F);  // the memory of the CPU device
   const auto stream = device.make_stream();
   const auto bytes = std::as_writable_bytes(std::span{weights});
-  // The snapshot is a copy on the device, so the next step may change the weights.
+  // The snapshot is a copy on the device, so the next step may already change the weights.
   ps::bulk_copier copier{device, {.workers = 2, .piece_bytes = 1 << 16, .snapshot = true}};
 
   std::uint64_t step = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// A mixture of three corpora whose weights change during training. The program kills a run and
-// resumes it, and later changes the weights on purpose. No sample of a corpus is read twice before
-// all samples of the corpus have been read. With several ranks, use ps::sharded{planned, {...}}
+// A mixture of three corpora whose weights change during training. The program kills a run, resumes
+// it, and later changes the weights intentionally. No sample of a corpus is read a second time
+// before all its samples have been read. With several ranks, use ps::sharded{planned, {...}}
 // instead of `planned`.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/samplers/mixture.hpp>
@@ -20,7 +20,7 @@
 #include <vector>
 
 namespace ps = penstock;
-using document = ps::record<ps::field<"id", std::uint64_t>>;  // a real program has tokens here
+using document = ps::record<ps::field<"id", std::uint64_t>>;  // a real program would have tokens
 
 void require(bool is_so, const char* problem) {
   if (!is_so) throw std::runtime_error(problem);
@@ -37,22 +37,25 @@ struct corpus {
 const corpus web{0, 5000}, code{10'000, 2000}, books{20'000, 700};
 constexpr std::size_t batch_size = 24;
 
-// Trains up to step `last`, starting where the previous run ended. Writes a batch's line before the
-// state after that batch.
+// Trains up to step `last`, starting where the previous run ended. Writes the log line of a batch
+// before the state after that batch.
 ps::loader_state train(const ps::mixture& mixed, const std::string& folder, std::uint64_t last,
                        bool has_other_weights = false, std::uint64_t killed_after = ~0ULL) {
   ps::loader loader{ps::concat(web, code, books), mixed, {.batch_size = batch_size, .workers = 2}};
   ps::loader_state state = loader.state_at({});
   std::ifstream{folder + "/state", std::ios::binary}.read(reinterpret_cast<char*>(&state), 64);
-  if (has_other_weights) state = with_order_of(state, loader.state_at({}));  // otherwise refused
+  // The loader would otherwise reject the state.
+  if (has_other_weights) state = with_order_of(state, loader.state_at({}));
   std::ofstream out{folder + "/ids", std::ios::app};
   for (const auto& batch : loader.resume(state, 1)) {
     for (const std::uint64_t id : ps::get<"id">(batch).flat()) out << id << ' ';
     out << '\n' << std::flush;
     state = loader.state();
     std::ofstream next{folder + "/new", std::ios::binary};
-    if (!next.write(reinterpret_cast<char*>(&state), 64).flush()) std::abort();  // the disk is full
-    std::filesystem::rename(folder + "/new", folder + "/state");                 // atomic
+    // The disk may be full.
+    if (!next.write(reinterpret_cast<char*>(&state), 64).flush()) std::abort();
+    // Atomically replaces the state.
+    std::filesystem::rename(folder + "/new", folder + "/state");
     if (batch.number() == killed_after) std::raise(SIGKILL);
     if (batch.number() + 1 == last) break;
   }
@@ -63,7 +66,7 @@ int main() {
   std::string folder = (std::filesystem::temp_directory_path() / "mixture-XXXXXX").string();
   require(::mkdtemp(folder.data()) != nullptr, "there is no folder");
 
-  // The plan of the whole training: epochs of 160 steps, and less of the web starting at step 100.
+  // The plan of the whole training run: epochs of 160 steps, with fewer web samples from step 100.
   const ps::mixture planned{{.seed = 1,
                              .schedule = {{{}, {6, 3, 1}}, {{.step = 100}, {4, 4, 2}}},
                              .batch_size = batch_size,
@@ -76,7 +79,8 @@ int main() {
   require(::wait(&status) > 0 && WIFSIGNALED(status), "the first run was not killed");
   const ps::loader_state state = train(planned, folder, 120);
 
-  // More books than planned. The state belongs to another schedule, and with_order_of accepts that.
+  // Uses more books than planned. The state belongs to another schedule, which with_order_of
+  // accepts.
   const ps::mixture changed = planned.continued({state.epoch, state.batch}, {1, 1, 1});
   train(changed, folder, 160, true);
 

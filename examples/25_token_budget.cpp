@@ -43,15 +43,16 @@ int main() {
             << static_cast<int>(100 * order.fill()) << " % of the budget\n";
 
   std::vector<int> read(data.size());
-  std::map<std::uint64_t, std::vector<std::uint64_t>> tokens;  // the tokens of each batch, by step
+  // Tokens in each batch, for each step.
+  std::map<std::uint64_t, std::vector<std::uint64_t>> tokens;
   ps::loader_state saved;
   struct part {
     int world;
-    std::uint64_t end;  // in batches of all ranks; always the end of a step
+    std::uint64_t end;  // counted in batches of all ranks; always the end of a step
   };
   for (const auto& [world, end] : {part{4, 40}, part{2, 100}, part{1, order.batches()}}) {
     ps::loader_state next;
-    for (int rank = 0; rank < world; ++rank) {  // a real program has a process for each rank
+    for (int rank = 0; rank < world; ++rank) {  // a real program would have one process per rank
       const ps::sharded share{order, {.rank = rank, .world = world}};
       ps::loader loader{data,
                         share,

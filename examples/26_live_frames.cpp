@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// A LiDAR pushes scans of varying length faster than the program computes them, and only the newest
-// scan matters. Old scans are dropped in the intake if all its slots are full, and in the feed if a
-// newer scan is ready when the device has finished its step. No step is queued behind another step.
+// A LiDAR pushes scans of varying length faster than the program processes them, and only the
+// newest scan matters. Old scans are dropped in the intake if all its slots are full, and in the
+// feed if a newer scan is ready when the device has finished its step. Steps are never queued
+// behind each other.
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/intake.hpp>
@@ -24,7 +25,7 @@ constexpr std::uint64_t scan_count = 100;
 constexpr std::uint64_t max_points = 4096;
 std::uint64_t points_of(std::uint64_t number) { return number * 7919 % (max_points + 1); }
 
-// The driver: waits for the next scan, writes it to `out`, and returns its number of points
+// The driver: waits for the next scan, writes it to `out`, and returns the number of points.
 std::uint64_t read_scan(std::uint64_t number, std::span<point> out) {
   std::this_thread::sleep_for(2ms);
   const auto value = static_cast<float>(number);
@@ -32,9 +33,9 @@ std::uint64_t read_scan(std::uint64_t number, std::span<point> out) {
   return points_of(number);
 }
 
-// The step: returns true if all points belong to scan `number`
+// The step: returns true if all points belong to scan `number`.
 bool is_whole(std::uint64_t number, std::span<const point> points) {
-  std::this_thread::sleep_for(5ms);  // the rest of the step
+  std::this_thread::sleep_for(5ms);  // simulates the rest of the step
   bool is_right = points.size() == points_of(number);
   for (const point& one : points) is_right = is_right && one.x == static_cast<float>(number);
   return is_right;
@@ -57,9 +58,9 @@ int main() {
   const auto stream = device.make_stream();
   ps::transfer feed{scans, stream, {.newest = true}};
   std::uint64_t computed = 0;
-  std::uint64_t next = 0;  // the first scan that the feed has not reported
+  std::uint64_t next = 0;  // the first scan that the feed has not accounted for
   bool is_in_order = true;
-  bool is_right = true;  // the stream writes this
+  bool is_right = true;  // work on the stream writes this variable
   for (auto& batch : feed.epoch(0)) {
     ++computed;
     is_in_order = is_in_order && batch.tag() == next + batch.skipped();

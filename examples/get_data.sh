@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Downloads a known set of pictures, and checks the SHA-256 of its files.
+# Downloads a well-known set of pictures and checks the SHA-256 of its files.
 #
 #   bash examples/get_data.sh mnist DIR      then: MNIST_DIR=DIR bash examples/run.sh
 #   bash examples/get_data.sh fashion DIR    Fashion-MNIST, in files of the same form
 #   bash examples/get_data.sh cifar10 DIR    CIFAR-10, and unpacks it: data_batch_1.bin and so on
 #   bash examples/get_data.sh cifar100 DIR   CIFAR-100: train.bin, test.bin
 #
-# Needs curl or wget. Correct files are kept, and partial files are resumed. If a mirror fails or
-# has another file, the script tries the next mirror. The name of a file ends in .part until the
-# file is complete and correct. Exit status: 0 if all files are there, 1 if a file could not be
-# downloaded, 2 for invalid arguments.
+# The script needs curl or wget. Correct files are kept, and partial downloads are resumed. If a
+# mirror fails or has a different file, the script tries the next mirror. The name of a file ends in
+# .part until the file is complete and correct. Exit status: 0 if all files are there, 1 if a file
+# could not be downloaded, 2 for invalid arguments.
 #
 # Environment: DATA_MIRRORS lists addresses of folders, separated by blanks, that replace the public
 # mirrors; file:///... works with curl.
@@ -27,7 +27,8 @@ usage() {
   exit 2
 }
 
-# Downloads the missing rest of file $2 from address $1. Status 33 or 36: this mirror cannot resume.
+# Downloads the missing rest of file $2 from address $1. Status 33 or 36 means that this mirror
+# cannot resume.
 fetch() {
   if command -v curl >/dev/null; then
     curl --fail --silent --show-error --location --connect-timeout 15 --speed-limit 1 \
@@ -37,11 +38,11 @@ fetch() {
   fi
 }
 
-is_right() { # FILE SHA256
+is_right() { # is_right FILE SHA256
   [ -f "$1" ] && [ "$(sha256sum <"$1")" = "$2  -" ]
 }
 
-# Downloads the file $1 with $2 bytes and sum $3 into the folder.
+# Downloads the file $1, with $2 bytes and the SHA-256 $3, to the folder.
 bring() {
   local name=$1 bytes=$2 sum=$3 target=$folder/$1 part=$folder/$1.part
   local mirror start said status why=''
@@ -49,7 +50,7 @@ bring() {
     say "$name: is there"
     return
   fi
-  # A file that has all its bytes cannot be resumed.
+  # A file of full length cannot be resumed.
   if [ -f "$part" ] && [ "$(stat --format=%s "$part")" -ge "$bytes" ]; then rm -f -- "$part"; fi
   for mirror in "${mirrors[@]}"; do
     for start in rest anew; do
@@ -65,7 +66,7 @@ bring() {
         say "$name: fetched from ${mirror%/}"
         return
       elif [ $status -eq 0 ]; then
-        # The partial file may have come from another version: try again without it.
+        # The partial file may belong to another version, so the download is repeated without it.
         rm -f -- "$part"
         said="not the file that is expected (SHA-256)"
       fi

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Several GPUs in one process. Each GPU has its own thread, stream, loader and transfer, and its
-// own share of the dataset. Needs the CUDA runtime but no nvcc, because the "step" only copies the
-// labels back.
+// own share of the dataset. The program needs the CUDA runtime but not nvcc, because the "step"
+// only copies the labels back.
 #include <penstock/cuda.hpp>
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct squares {  // sample i is i * i
   void read(std::uint64_t i, ps::sample<record_type> out) const { ps::get<"value">(out) = i * i; }
 };
 
-// Runs one epoch of share `rank` of `world` on device number `rank`. Returns the sum of all values.
+// Runs one epoch of share `rank` of `world` on device `rank`. Returns the sum of all values.
 std::uint64_t chunk_per_worker(int rank, int world) {
   const ps::cuda_device device{rank};
-  device.make_current();  // cudaSetDevice, for kernels that this thread would launch
+  device.make_current();  // calls cudaSetDevice, for kernels that this thread would launch
   const auto stream = device.make_stream();
 
   const squares all;

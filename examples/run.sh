@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Installs what is missing (Debian), builds the main example for this machine and runs it: a
-# network trained on MNIST, fed serially, overlapped, and from resident data. Uses the GPU if the
-# machine has a GPU and a CUDA toolkit, otherwise the CPU device.
+# Installs missing packages (Debian), builds the main example for this machine and runs it: a
+# network that is trained on MNIST, fed serially, overlapped, and from resident data. The program
+# uses the GPU if the machine has a GPU and a CUDA toolkit, and otherwise the CPU device.
 #
 #   bash examples/run.sh                   plain MNIST, then with augmentation
 #   bash examples/run.sh ARGUMENT...       once, with these arguments
@@ -15,7 +15,7 @@
 #
 # Environment: CXX is the compiler. PENSTOCK_JOBS is the number of parallel jobs. MNIST_DIR is the
 # folder of the MNIST files. PENSTOCK_CUDA_ARCHITECTURES lists the GPU architectures to compile for,
-# instead of that of this machine's GPU.
+# instead of the architecture of this machine's GPU.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 case " $* " in
@@ -29,7 +29,7 @@ esac
 # shellcheck source=cmake/setup.sh
 . "$root/cmake/setup.sh"
 
-# Finds the CUDA compiler in the places where cmake/penstock_cuda_language.cmake searches.
+# Finds the CUDA compiler in the locations that cmake/penstock_cuda_language.cmake searches.
 find_nvcc() {
   local candidate
   for candidate in "${CUDACXX:-}" nvcc "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" \
@@ -73,7 +73,7 @@ if [ -n "$example" ]; then
   exec "$root/build/examples/examples/$target" "$@"
 fi
 
-# Does not change the folder: --data and --trace may be relative to it.
+# Does not change the current folder, because --data and --trace may be relative paths.
 mlp=$root/build/examples/examples/mlp/$target
 if [ $# -gt 0 ]; then
   exec "$mlp" "$@"

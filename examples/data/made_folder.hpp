@@ -11,10 +11,10 @@
 
 namespace data {
 
-/// A folder for the files of an example. The destructor removes it with its files.
+/// A folder for the files of an example. The destructor removes the folder and its files.
 class made_folder {
  public:
-  /// Creates the folder. Throws std::runtime_error.
+  /// Creates the folder. Throws std::runtime_error if this fails.
   made_folder() {
     std::string pattern =
         (std::filesystem::temp_directory_path() / "penstock-data-XXXXXX").string();
@@ -31,8 +31,7 @@ class made_folder {
   /// Returns the path of `name` in the folder.
   [[nodiscard]] std::string path(const std::string& name) const { return (path_ / name).string(); }
 
-  /// Writes a file, creates the folders on its path, and returns its path. Throws
-  /// std::runtime_error.
+  /// Writes a file, creates its parent folders, and returns its path. Throws std::runtime_error.
   std::string write(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories(std::filesystem::path{path(name)}.parent_path());
     std::ofstream file{path(name), std::ios::binary};

@@ -11,8 +11,8 @@
 
 namespace data {
 
-/// A producer of Arrow's C stream, which many libraries provide. The batches have a column "x" of
-/// lists of four floats, and a column "label" of 64-bit numbers. The producer is destroyed when
+/// A producer of an Arrow C stream, as many libraries provide. The batches have a column "x" of
+/// lists of four floats, and a column "label" of 64-bit integers. The producer is destroyed when
 /// everything that it returned has been released.
 class made_table {
  public:
@@ -40,9 +40,10 @@ class made_table {
  private:
   made_table(std::size_t batches, std::size_t rows) : batches_(batches), rows_(rows) {}
 
-  // The targets of the structures' pointers. The table's object also holds those of its columns.
+  // Objects to which the structures point. The object of the table also owns the objects of its
+  // columns.
   struct types {
-    std::array<ArrowSchema, 3> all{};  // x, its elements, label
+    std::array<ArrowSchema, 3> all{};  // the schemas of x, of its elements, and of label
     std::array<ArrowSchema*, 2> columns{&all[0], &all[2]};
     std::array<ArrowSchema*, 1> elements{&all[1]};
   };
@@ -69,7 +70,7 @@ class made_table {
     ArrowSchema one{};
     one.format = format;
     one.name = name;
-    one.release = free_type;  // a column owns nothing
+    one.release = free_type;  // the release of a column frees nothing
     return one;
   }
   static ArrowSchema schema() {

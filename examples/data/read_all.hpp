@@ -17,8 +17,8 @@
 
 namespace data {
 
-/// SHA-256 sums over all added samples, one sum for each field. A ragged field has a sum of its
-/// values and a sum of its lengths as 64-bit numbers.
+/// SHA-256 hashes over all added samples, one hash per field. A ragged field has one hash of its
+/// values and one of its lengths as 64-bit integers.
 template <class Record>
 class field_sums {
  public:
@@ -39,7 +39,7 @@ class field_sums {
       }
     });
   }
-  /// Prints one line per sum. No samples can be added afterwards.
+  /// Prints one line per hash. No samples can be added afterwards.
   void print() {
     each([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
       using field = typename Record::template field_at<I>;
@@ -62,8 +62,8 @@ class field_sums {
   std::array<sha256, Record::size> lengths_;
 };
 
-/// Reads all samples once in the order `order` and prints their count. With `digest`, reads them in
-/// index order and prints the sums of their fields, to compare with another reader of the same
+/// Reads all samples once in the order `order` and prints their number. With `digest`, reads them
+/// in index order and prints the hashes of their fields, to compare with another reader of the same
 /// files.
 template <class Dataset, class Sampler>
 void read_all(const Dataset& dataset, const Sampler& order, bool digest,
@@ -86,7 +86,7 @@ void read_all(const Dataset& dataset, const Sampler& order, bool digest,
   }
 }
 
-/// Returns the program's arguments without `flag`, and true if `flag` was among them.
+/// Returns the program's arguments without `flag`, and true if `flag` was present.
 inline std::pair<std::vector<std::string>, bool> arguments_of(int argc, char** argv,
                                                               const char* flag = "--digest") {
   std::vector<std::string> all{argv + 1, argv + argc};

@@ -12,17 +12,17 @@
 
 namespace data {
 
-/// Computes SHA-256 of bytes that arrive in pieces, with OpenSSL's libcrypto.
+/// Computes the SHA-256 hash of bytes that arrive in pieces, using OpenSSL's libcrypto.
 class sha256 {
  public:
-  /// Throws `std::runtime_error` if libcrypto has no SHA-256.
+  /// Throws `std::runtime_error` if libcrypto does not support SHA-256.
   sha256() : context_(EVP_MD_CTX_new(), &EVP_MD_CTX_free) {
     require(context_ == nullptr ? 0 : EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr));
   }
   void add(std::span<const std::byte> bytes) {
     require(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()));
   }
-  /// Returns the sum as 64 hexadecimal digits. Neither `add` nor `finish` may be called afterwards.
+  /// Returns the hash as 64 hexadecimal digits. No member may be called afterwards.
   [[nodiscard]] std::string finish() {
     std::array<unsigned char, EVP_MAX_MD_SIZE> sum{};
     unsigned size = 0;

@@ -18,7 +18,7 @@
 
 #include <penstock/resume/loader_state.hpp>
 
-/// The training on disk: a line of text with the data position, followed by the raw arrays.
+/// The training state on disk: a line of text with the data position, followed by the raw arrays.
 namespace data_parallel {
 
 struct checkpoint {
@@ -27,8 +27,8 @@ struct checkpoint {
   std::vector<float> momenta;
 };
 
-/// Replaces `file` with this checkpoint. Writes a new file next to it, syncs the new file and
-/// renames it, so a complete checkpoint always exists. Throws `std::system_error`.
+/// Replaces `file` with this checkpoint. A new file is written next to it, synced, and renamed, so
+/// a complete checkpoint always exists. Throws `std::system_error`.
 inline void write_checkpoint(const std::filesystem::path& file, const checkpoint& what) {
   std::string text = penstock::to_text(what.next) + '\n';
   for (const auto* values : {&what.weights, &what.momenta}) {
@@ -50,9 +50,9 @@ inline void write_checkpoint(const std::filesystem::path& file, const checkpoint
   std::filesystem::rename(beside, file);
 }
 
-/// Reads the checkpoint in `file`, with arrays of `size` values. Returns no value if the file does
-/// not exist. Throws `std::runtime_error` if the file has another length and `penstock::error` if
-/// its text is not a state.
+/// Reads the checkpoint in `file`, with arrays of `size` values. Returns an empty optional if the
+/// file does not exist. Throws `std::runtime_error` if the file has another length, and
+/// `penstock::error` if its text is not a state.
 [[nodiscard]] inline std::optional<checkpoint> read_checkpoint(const std::filesystem::path& file,
                                                                std::size_t size) {
   if (!std::filesystem::exists(file)) return std::nullopt;

@@ -49,7 +49,7 @@ namespace ps = penstock;
 struct command_line : data_parallel::options {
   bool on_gpu = false;
   std::uint64_t samples = 60'000;
-  std::string data;  ///< the folder of MNIST's files; if empty, random digits are used
+  std::string data;  ///< folder of the MNIST files; empty means random digits
 };
 
 constexpr std::string_view usage =
@@ -61,7 +61,7 @@ constexpr std::string_view usage =
     "ranks.\n"
     "--die: for tests, a rank ends as by kill -9.\n";
 
-/// Throws `std::invalid_argument`, whose message contains the argument.
+/// Parses an integer. Throws `std::invalid_argument`, whose message contains the argument.
 template <class Integer>
 void read_number(std::string_view text, Integer& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -107,8 +107,8 @@ command_line parse(int argc, char** argv) {
   return o;
 }
 
-/// Digits that are generated as they are read, so that a rank generates only its own. A digit is a
-/// random pattern of its class with added noise.
+/// Digits that are generated when they are read, so that a rank generates only its own digits. A
+/// digit is a random pattern of its class with added noise.
 struct random_digits {
   using record_type = ps::digit_record;
   std::uint64_t count = 0;
@@ -154,7 +154,7 @@ data_parallel::result train(const ps::world& w, data_parallel::mpi_ranks& ranks,
 }
 
 void report(const data_parallel::result& found, const ps::world& w) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a, to compare two runs by eye
+  std::uint64_t hash = 14695981039346656037U;  // an FNV-1a hash, to compare two runs visually
   for (const std::byte each : std::as_bytes(std::span{found.weights})) {
     hash = (hash ^ static_cast<std::uint64_t>(each)) * 1099511628211U;
   }

@@ -17,14 +17,14 @@
 
 namespace data_parallel {
 
-/// All ranks, from MPI_Init to MPI_Finalize. Sums and gathers use host memory, which is also the
-/// memory of the CPU device. Only one thread may use the object. If a rank dies, mpirun ends all
-/// others and reports the dead rank. A caller that leaves the scope with an exception calls `abort`
-/// first, because the other ranks would wait for its rank.
+/// All ranks, from MPI_Init to MPI_Finalize. All-reduce and gather use host memory, which is also
+/// the memory of the CPU device. Only one thread may use the object. If a rank dies, mpirun ends
+/// all others and reports the dead rank. A caller that leaves the scope with an exception must
+/// first call `abort`, because the other ranks would otherwise wait for its rank.
 class mpi_ranks {
  public:
-  /// Throws `std::runtime_error` if MPI and the environment disagree, because the mpirun of another
-  /// MPI starts worlds of one rank.
+  /// Initializes MPI. Throws `std::runtime_error` if MPI and the environment disagree, because the
+  /// mpirun of another MPI implementation starts worlds of a single rank.
   explicit mpi_ranks(const penstock::world& w) {
     int provided = 0;
     require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
@@ -40,7 +40,7 @@ class mpi_ranks {
   mpi_ranks& operator=(const mpi_ranks&) = delete;
   ~mpi_ranks() { MPI_Finalize(); }
 
-  /// Ends all ranks.
+  /// Terminates all ranks.
   [[noreturn]] static void abort() {
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::abort();
@@ -56,13 +56,13 @@ class mpi_ranks {
         MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, MPI_COMM_WORLD),
         "MPI_Allgather");
   }
-  /// Replaces each value with its sum over the ranks, after the work on the stream.
+  /// Replaces each value with its sum over all ranks, after the work queued on the stream.
   void sum(std::span<float> values, penstock::cpu_stream_ref) {
     require(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
                           MPI_SUM, MPI_COMM_WORLD),
             "MPI_Allreduce");
   }
-  /// Orders later work of the stream after all sums. The sums are already complete here.
+  /// Orders later work on the stream after all sums. The sums are already complete here.
   void join(penstock::cpu_stream_ref) {}
 
  private:

@@ -16,9 +16,9 @@
 
 namespace data_parallel {
 
-/// Ranks with one GPU each, which all-reduce in GPU memory. The ranks of `Host` are the same
-/// processes: `Host` distributes NCCL's id, and gathers bytes in host memory. The device and the
-/// host must outlive the object. Only one thread may use the object.
+/// Ranks with one GPU each, which perform the all-reduce in GPU memory. The ranks of `Host` are the
+/// same processes. `Host` distributes NCCL's ID and gathers bytes in host memory. The device and
+/// the host must outlive the object. Only one thread may use the object.
 ///
 /// All-reduces run on their own stream, so that the all-reduce of a layer overlaps the backward
 /// pass of the next layer:
@@ -47,8 +47,8 @@ class nccl_ranks {
   }
   nccl_ranks(const nccl_ranks&) = delete;
   nccl_ranks& operator=(const nccl_ranks&) = delete;
-  /// Does not wait if an exception is in flight, because the other ranks may be waiting in a
-  /// different call.
+  /// Does not wait during stack unwinding, because the other ranks may be waiting in a different
+  /// call.
   ~nccl_ranks() {
     if (std::uncaught_exceptions() > exceptions_) {
       ncclCommAbort(ranks_);
@@ -64,18 +64,18 @@ class nccl_ranks {
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     host_.gather(mine, all);
   }
-  /// Replaces each value with its sum over the ranks, after the work on the stream. The stream does
-  /// not wait for the sum.
+  /// Replaces each value with its sum over all ranks, after the work queued on the stream. The
+  /// stream does not wait for the sum.
   void sum(std::span<float> values, penstock::cuda_stream_ref stream) {
-    // A wait refers to the latest record of the event at the time of the call, so one event serves
-    // all sums.
+    // A wait refers to the latest record of the event at the time of the call, so one event is
+    // sufficient for all sums.
     device_.record(made_, stream);
     device_.wait(stream_, made_);
     require(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, ranks_,
                           penstock::cuda_stream_ref{stream_}.get()),
             "ncclAllReduce");
   }
-  /// Orders later work of the stream after all sums.
+  /// Orders later work on the stream after all sums.
   void join(penstock::cuda_stream_ref stream) {
     device_.record(summed_, stream_);
     device_.wait(stream, summed_);

@@ -17,23 +17,23 @@
 #endif
 
 /// A perceptron 784-32-10 with ReLU, softmax cross-entropy and momentum. The network is small
-/// because this example is about the sums over ranks. Each kernel is a function of one index, has
-/// the same source on both devices, and adds in a fixed order.
+/// because this example is about the all-reduce. Each kernel is a function of one index, has the
+/// same source on both devices, and sums in a fixed order.
 namespace data_parallel {
 
 inline constexpr std::size_t inputs = 28 * 28;
 inline constexpr std::size_t hidden = 32;
 inline constexpr std::size_t classes = 10;
-/// All parameters are in one array. Each layer stores its weights, input by input, and then its
-/// bias.
+/// A single array contains all parameters. Each layer stores its weights, input by input, and then
+/// its bias.
 inline constexpr std::size_t second_layer = hidden * (inputs + 1);
 inline constexpr std::size_t parameters = second_layer + classes * (hidden + 1);
 
-/// Arguments of the kernels of a pass, in device memory. Arrays have one row per sample.
+/// Kernel arguments of a pass. The arrays are in device memory and have one row per sample.
 struct pass {
   const std::uint8_t* images;
   const std::uint8_t* labels;
-  std::size_t count;  ///< samples
+  std::size_t count;  ///< number of samples
   float scale;        ///< the weight of a sample in the loss
   const float* weights;
   float* outputs;  ///< outputs of the hidden layer
@@ -138,7 +138,7 @@ void each(penstock::cpu_stream_ref stream, std::size_t count, const Kernel& kern
   });
 }
 
-/// `size()` elements of device memory, owned.
+/// An owning array of `size()` elements in device memory.
 template <class T, class Device>
 class array {
  public:
@@ -152,12 +152,12 @@ class array {
   [[nodiscard]] T* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-  /// Copies `values` to the array and waits for the copy.
+  /// Copies `values` to the array and waits until the copy is complete.
   void put(std::span<const T> values, stream_ref stream) {
     device_.copy_async(data_, values.data(), values.size_bytes(), stream);
     device_.synchronize(stream);
   }
-  /// Returns the elements after the work on the stream.
+  /// Waits for the work on the stream and returns the elements.
   [[nodiscard]] std::vector<T> get(stream_ref stream) const {
     std::vector<T> values(size_);
     device_.copy_async(values.data(), data_, size_ * sizeof(T), stream);
@@ -171,14 +171,14 @@ class array {
   T* data_;
 };
 
-/// The network on one device. All functions except the constructor and `assign` enqueue work and
+/// The network on one device. All functions except the constructor and `assign` queue work and
 /// return.
 template <class Device>
 class network {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// `samples` is the maximum number of samples in one call.
+  /// Allocates memory. `samples` is the maximum number of samples per call.
   network(const Device& device, std::size_t samples)
       : weights(device, parameters),
         momenta(device, parameters),
@@ -199,8 +199,8 @@ class network {
   }
 
   /// Writes the losses of `count` samples, and the gradients of `scale` times their sum, to device
-  /// memory. Calls `after(place, length)` once per layer when the work for the layer's gradients is
-  /// enqueued, starting with the last layer.
+  /// memory. Calls `after(place, length)` once per layer, starting with the last layer, when the
+  /// work for the layer's gradients is queued.
   template <class After>
   void differentiate(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
                      float scale, float* losses, float* gradients, stream_ref stream,

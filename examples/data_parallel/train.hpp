@@ -27,7 +27,7 @@
 /// from a checkpoint.
 namespace data_parallel {
 
-/// Options of a training. Every rank must have the same values.
+/// Options of a training run. Every rank must have the same values.
 struct options {
   std::uint64_t epochs = 1;
   std::size_t global_batch = 64;
@@ -44,15 +44,16 @@ struct options {
   std::uint64_t dying_step = 0;
 };
 
-/// The result of a run, equal on all ranks.
+/// The result of a run. All ranks return the same result.
 struct result {
-  std::uint64_t steps = 0;  ///< steps of this run, without those before its checkpoint
+  std::uint64_t steps = 0;  ///< steps of this run, without the steps before its checkpoint
   float last_loss = 0;      ///< mean loss over the last global batch
   std::uint64_t next = 0;   ///< steps before this run, according to the checkpoint
   std::vector<float> weights{};
 };
 
-/// Returns the values `mine` of all ranks, concatenated in rank order.
+/// Returns the values `mine` of all ranks, concatenated in rank order. All ranks must call this
+/// function.
 template <class T, class Ranks>
 [[nodiscard]] std::vector<T> gathered(std::span<const T> mine, Ranks& ranks) {
   std::vector<T> all(mine.size() * static_cast<std::size_t>(ranks.size()));
@@ -61,8 +62,9 @@ template <class T, class Ranks>
 }
 
 /// A training step on all ranks. Each rank computes the gradients of its part of the global batch,
-/// and the ranks' `sum` adds them during the backward pass. With `deterministic` the host adds them
-/// by eighths of the global batch in order, which gives the same bits for 1, 2, 4 and 8 ranks.
+/// and the ranks' `sum` adds them during the backward pass. With `deterministic`, the host adds the
+/// gradients of each eighth of the global batch in order, which gives the same bits for 1, 2, 4 and
+/// 8 ranks.
 template <class Device, class Ranks>
 class shared_step {
  public:
@@ -108,7 +110,8 @@ class shared_step {
   }
   void update() { net_.update(gradients_.data(), stream_); }
 
-  /// Returns the mean loss of the last global batch, before its step. All ranks must call this.
+  /// Returns the mean loss of the last global batch, before its step. All ranks must call this
+  /// function.
   [[nodiscard]] float loss() {
     float sum = 0;
     for (const float each : gathered<float>(losses_.get(stream_), ranks_)) sum += each;
@@ -134,7 +137,7 @@ class shared_step {
   bool is_ordered_;
   float scale_;
   std::size_t share_;
-  std::size_t parts_;  // parts of a rank's share
+  std::size_t parts_;  // number of parts in a rank's share
   network<Device> net_;
   array<float, Device> gradients_;
   array<float, Device> losses_;
@@ -188,7 +191,7 @@ result train(const Data& data, const penstock::world& w, const Device& device,
     if (w.rank == chosen.dying_rank && number == chosen.dying_step) std::raise(SIGKILL);
     step.update();
     if (!chosen.log.empty() || is_last) found.last_loss = step.loss();
-    if (!chosen.log.empty()) {  // a line: epoch, batch, loss, and the samples of the global batch
+    if (!chosen.log.empty()) {  // writes epoch, batch, loss, and the samples of the global batch
       const auto samples = gathered<std::uint64_t>(batch.indices(), ranks);
       if (log) {
         std::fprintf(log.get(), "%llu %llu %a:", static_cast<unsigned long long>(where.epoch),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// An existing program that reads a list of files, computes a score for each with a model, and
-// writes the scores in the order of the files. `before` uses std::async to read the next batch and
-// write the last scores while the model runs. `after` uses a loader and results. Both write the
-// same text.
+// An existing program that reads a list of files, computes a score for each file with a model, and
+// writes the scores in file order. `before` uses std::async to read the next batch and write the
+// last scores while the model runs. `after` uses a loader and results. Both versions write the same
+// text.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/results/results.hpp>
 
@@ -29,7 +29,7 @@ void read_values(const std::string& path, float* to) {
   if (!file) throw std::runtime_error("can't read " + path);
 }
 
-// Stands for a network.
+// Represents a network.
 void model(const float* inputs, std::size_t count, float* scores) {
   for (std::size_t i = 0; i != count; ++i) {
     scores[i] = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // An existing program that trains a classifier on small images of digits, and validates after each
 // epoch. `before` gathers and converts the batches itself, in the loop. `after` pulls the same
-// batches from feeds, which read ahead. Both train the same weights, bit for bit.
+// batches from feeds, which read ahead. Both versions train bit-identical weights.
 #include <penstock/penstock.hpp>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct pictures {
   std::vector<std::uint8_t> bytes, labels;
 };
 
-// Stands for the files: noise added to a pattern for each digit.
+// Represents the files: a noisy pattern for each digit.
 pictures made_pictures(std::size_t count) {
   pictures made{std::vector<std::uint8_t>(count * pixels), std::vector<std::uint8_t>(count)};
   for (std::size_t i = 0; i != made.bytes.size(); ++i) {
@@ -30,10 +30,10 @@ pictures made_pictures(std::size_t count) {
   return made;
 }
 
-// Stands for the kernels: a perceptron.
+// Represents the kernels: a perceptron.
 struct network {
   std::vector<float> weights = std::vector<float>(classes * pixels);
-  std::size_t correct = 0;  // number of correct validation samples
+  std::size_t correct = 0;  // number of correctly classified validation samples
 
   int guess(const float* image) const {
     float scores[classes];
@@ -83,7 +83,7 @@ void train(network& net, const pictures& training, const pictures& validation) {
   std::vector<std::uint64_t> order(training.labels.size()), all(validation.labels.size());
   std::iota(all.begin(), all.end(), 0U);
   for (std::size_t epoch = 0; epoch != epochs; ++epoch) {
-    // Any shuffle would do; `after` has the same order, which allows a comparison
+    // Any shuffle would do. `after` uses the same order, so that the results can be compared.
     ps::shuffled{.seed = 1}.order(order.size(), epoch).fill(0, order);
     for (std::size_t first = 0; first < order.size(); first += batch_rows) {
       const std::size_t count = batch.make(order, first);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // An existing program whose loader has worker threads and a ring of batches, and delivers the
-// batches in order. `before` is that loader. `after` keeps its interface and its decoder, and uses
-// penstock's threads. Both give the same batches as a simple loop, bit for bit. A program that
-// keeps its own threads can feed penstock with them: ../05_existing_producer.cpp.
+// batches in order. `before` is that loader. `after` keeps the interface and the decoder of this
+// loader, and uses penstock's threads. Both versions give bit-identical batches to a simple loop. A
+// program can also keep its threads and feed penstock with them; see ../05_existing_producer.cpp.
 #include <penstock/penstock.hpp>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class loader {
  private:
   struct slot {
     std::vector<float> values = std::vector<float>(batch_rows * row_values);
-    std::uint64_t filled = 0;  // the number of its batch, starting at 1
+    std::uint64_t filled = 0;  // the number of the batch, starting at 1
   };
 
   void work() {
@@ -116,7 +116,7 @@ class loader {
 
 }  // namespace after
 
-// Compares the batches with those of a simple loop, over two and a half epochs.
+// Compares the batches with those of a simple loop, for two and a half epochs.
 template <class Loader>
 bool is_right(std::size_t workers) {
   Loader loader{workers};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A simple token loader, as in llm.c. Reads the tokens of a batch with fread, and converts them to
-// int. C++17.
+// A simple C++17 token loader in the style of llm.c. Reads the tokens of a batch with fread and
+// converts them to int.
 #pragma once
 
 #include <glob.h>

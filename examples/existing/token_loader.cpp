@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The implementation of token_loader.hpp: the only source file that is C++20 and includes penstock.
+// The implementation of token_loader.hpp, and the only source file that is C++20 and includes
+// penstock.
 #include "token_loader.hpp"
 
 #include <penstock/penstock.hpp>
@@ -18,7 +19,8 @@ token_loader::token_loader(const std::string& files, const token_part& p) {
   ps::token_shards<int> data{
       ps::glob(files), {.length = p.length, .header = ps::llmc_header, .whole_steps = p.step()}};
   ps::sharded order{ps::sequential{}, {.rank = p.rank, .world = p.world, .global_batch = p.step()}};
-  // No workers, because reading mapped tokens is faster than handing a batch to another thread.
+  // Uses no workers, because reading mapped tokens is faster than passing a batch to another
+  // thread.
   parts_.reset(new parts{ps::loader{std::move(data), order, {.batch_size = p.rows, .workers = 0}}});
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The interface through which the trainer gets its token batches. C++17, without penstock.
+// The C++17 interface through which the trainer gets its token batches, independent of penstock.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +10,23 @@
 struct token_part {
   std::size_t rows, length;
   int rank, world;
-  std::size_t step() const {  // number of rows across all ranks
+  std::size_t step() const {  // Returns the number of rows across all ranks.
     return rows * static_cast<std::size_t>(world);
   }
 };
 
-/// Reads the tokens of all files that match the pattern `files`, in the order of their names.
+/// Reads the tokens of all files that match the pattern `files`, in file name order.
 class token_loader {
  public:
   token_loader(const std::string& files, const token_part& p);
 
-  void next_batch();          // sets `inputs` and `targets`; continues with the next epoch
-  void reset();               // makes the first batch the next batch
-  std::string state() const;  // for a checkpoint
+  void next_batch();          // sets `inputs` and `targets`; continues into the next epoch
+  void reset();               // returns to the first batch
+  std::string state() const;  // returns the position for a checkpoint
   void resume(const std::string& state);
 
   const int* inputs = nullptr;   // rows x length, valid until the next call
-  const int* targets = nullptr;  // the token after each input
+  const int* targets = nullptr;  // the token that follows each input
 
  private:
   struct parts;  // hides penstock from the rest of the program

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // An existing program, shaped like llm.c and written in C++17. The program accumulates gradients
 // over micro-batches, validates in between, and resumes from a checkpoint, on one of several ranks.
-// The loader was plain_token_loader and is now token_loader. Both give the same bits.
-// `penstock_existing_tokens` compares the runs of both loaders for 1, 2 and 3 ranks.
-// `penstock_existing_tokens bench` compares their speed, with llm.c's batch size and with larger
-// batches.
+// token_loader replaces plain_token_loader and gives the same bits. `penstock_existing_tokens`
+// compares the runs of both loaders for 1, 2 and 3 ranks. `penstock_existing_tokens bench` compares
+// their speed, with llm.c's batch size and with larger batches.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -23,7 +22,7 @@
 
 namespace {
 
-// Writes a file as llm.c does: 256 numbers of 32 bits, and 16 bits for each token.
+// Writes a file in llm.c's format: 256 32-bit integers, and 16 bits per token.
 void write_tokens(const std::string& path, std::size_t count, std::uint32_t seed) {
   std::vector<std::int32_t> header(256);
   header[0] = 20240520;
@@ -42,8 +41,8 @@ void write_tokens(const std::string& path, std::size_t count, std::uint32_t seed
 
 constexpr std::size_t rows = 4, length = 16;
 
-// Stands for the network and its optimizer. Remembers all tokens, so that two runs are equal if
-// they had the same batches for training and validation, in the same order.
+// Represents the network and its optimizer. Stores all tokens, so that two runs are equal only if
+// they had the same training and validation batches in the same order.
 struct network {
   std::vector<int> seen;
   template <class Loader>
@@ -83,12 +82,13 @@ std::vector<int> tokens_of_run(const std::string& folder, const token_part& part
   network net;
   std::string state;
   train<Loader>(net, state, folder, part, 0, stop);
-  train<Loader>(net, state, folder, part, stop, 40);  // a second run resumes
+  train<Loader>(net, state, folder, part, stop, 40);  // a second run resumes from the state
   return net.seen;
 }
 
 void compare(const std::string& folder) {
-  for (std::uint32_t shard = 0; shard != 3; ++shard) {  // 12, 25 and 38 batches, and a remainder
+  // 12, 25 and 38 batches, each with a remainder.
+  for (std::uint32_t shard = 0; shard != 3; ++shard) {
     write_tokens(folder + "/train_" + std::to_string(shard) + ".bin",
                  (12 + 13 * shard) * rows * length + 40, shard);
   }
@@ -105,7 +105,7 @@ void compare(const std::string& folder) {
   std::puts("1, 2 and 3 ranks: the same batches");
 }
 
-// Returns the nanoseconds that a loader takes for a token.
+// Returns the time per token of a loader in nanoseconds.
 template <class Loader>
 double time_of(Loader& loader, std::size_t tokens_of_batch) {
   constexpr std::size_t tokens = std::size_t{1} << 24U;

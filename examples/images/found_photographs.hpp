@@ -40,9 +40,9 @@ inline std::vector<std::filesystem::path> folders_of_photographs() {
           "/usr/lib/python3/dist-packages/sklearn/datasets/images"};
 }
 
-/// Returns the first eight JPEG files at any depth below `folders`, in the order of their paths,
-/// that are at least `min` large and have at most 16 MiB. Skips files that cannot be decoded. The
-/// result may be empty.
+/// Returns the first eight JPEG files at any depth below `folders`, in path order. The files have
+/// at most 16 MiB, and the pictures at least the size `min`. Skips files that cannot be decoded.
+/// The result may be empty.
 inline std::vector<photograph> found_photographs(
     const penstock::image_size& min,
     const std::vector<std::filesystem::path>& folders = folders_of_photographs()) {
@@ -70,7 +70,7 @@ inline std::vector<photograph> found_photographs(
     try {
       one.size = decoder.info(one.bytes(), one.path).size;
       if (one.size.width < min.width || one.size.height < min.height) continue;
-      // Decodes the last pixel, which shows that everything before it is complete.
+      // Decodes the last pixel, which proves that everything before it is complete.
       std::uint8_t last[3];
       decoder.decode(one.bytes(), one.path, {one.size.width - 1, one.size.height - 1, {1, 1}},
                      penstock::pixels{last, {1, 1}, 3, 3});

@@ -15,7 +15,7 @@
 namespace images {
 
 /// A folder of generated PGM and PPM files of different sizes in two classes, "dark" and "light".
-/// Every 40th file is cut in half. The destructor removes the folder.
+/// Every 40th file is cut in half. The destructor removes the folder and its files.
 class made_pnm_folder {
  public:
   /// Creates `count` files. Throws std::runtime_error.

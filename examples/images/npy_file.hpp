@@ -10,7 +10,8 @@
 
 namespace images {
 
-/// A .npy file (format 1.0) of images with N x size x size x 3 bytes. N is known only at the end.
+/// A .npy file (format 1.0) of images with N x size x size x 3 bytes, where N is known only at the
+/// end.
 class npy_file {
  public:
   /// Creates the file. Throws std::runtime_error.
@@ -20,13 +21,13 @@ class npy_file {
   }
   /// Appends pictures. Throws std::runtime_error.
   void append(std::span<const std::uint8_t> pixels) {
-    // The aliasing rules let char read the bytes of any object.
+    // The aliasing rules permit char to read the bytes of any object.
     file_.write(reinterpret_cast<const char*>(pixels.data()),
                 static_cast<std::streamsize>(pixels.size()));
     bytes_ += pixels.size();
     check();
   }
-  /// Writes the number of pictures. Throws std::runtime_error.
+  /// Writes the final number of pictures to the header. Throws std::runtime_error.
   void close() {
     file_.seekp(0);
     write_header(bytes_ / (size_ * size_ * 3));
@@ -35,7 +36,7 @@ class npy_file {
   }
 
  private:
-  // The header always has 128 bytes, so that the data stay in place.
+  // The header always has 128 bytes, so that the data do not move.
   void write_header(std::uint64_t count) {
     const std::string side = std::to_string(size_);
     std::string text = "{'descr': '|u1', 'fortran_order': False, 'shape': (" +

@@ -11,11 +11,10 @@
 
 namespace images {
 
-/// A new folder in the system's folder for temporary files. The destructor removes the folder with
-/// its contents.
+/// A new directory for temporary files. The destructor removes the directory and its contents.
 class own_folder {
  public:
-  /// Creates the folder; the name is `name`, a dash and six random characters. Throws
+  /// Creates the directory, named `name`, a dash and six random characters. Throws
   /// std::runtime_error.
   explicit own_folder(const std::string& name) {
     std::string made = (std::filesystem::temp_directory_path() / (name + "-XXXXXX")).string();

@@ -16,7 +16,7 @@
 
 namespace images {
 
-/// A tar shard of synthetic photographs with their labels. The destructor removes it.
+/// A tar shard of synthetic photographs with labels. The destructor removes the shard.
 class photo_shard {
  public:
   /// Writes the shard. Throws std::runtime_error.
@@ -33,7 +33,8 @@ class photo_shard {
       const std::string bytes{std::istreambuf_iterator<char>{picture}, {}};
       const std::string key = file.stem().string();
       add(tar, key + ".jpg", bytes);
-      add(tar, key + ".cls", file.parent_path().filename().string().substr(5));  // after "class"
+      // The digits after "class".
+      add(tar, key + ".cls", file.parent_path().filename().string().substr(5));
     }
     tar << std::string(1024, '\0');
     if (!tar.flush()) throw std::runtime_error(path_ + ": can't be written");
@@ -42,7 +43,7 @@ class photo_shard {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  // Writes a POSIX ustar header and the content, in blocks of 512 bytes.
+  // Writes a POSIX ustar header and the contents, in blocks of 512 bytes.
   static void add(std::ofstream& tar, std::string_view name, std::string_view content) {
     std::string block(512, '\0');
     name.copy(block.data(), 100);

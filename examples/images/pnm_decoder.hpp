@@ -12,8 +12,8 @@
 
 namespace images {
 
-/// Decodes binary PGM (P5) and PPM (P6) images with 8 bits. Shows what a custom decoder must do,
-/// see `penstock::image_decoder`. Does not support comments in the header.
+/// Decodes binary PGM (P5) and PPM (P6) images with 8 bits per channel. The class shows what a
+/// custom decoder must do; see `penstock::image_decoder`. Comments in the header are not supported.
 class pnm_decoder {
  public:
   [[nodiscard]] bool matches(std::span<const std::byte> bytes) const noexcept {
@@ -50,8 +50,8 @@ class pnm_decoder {
     return std::to_integer<char>(bytes[place]);
   }
 
-  // Parses a number of the header, before which at least one blank is required, and moves `place`
-  // to its end. Checks the limit before the number is used.
+  // Parses a number in the header, which at least one blank must precede, and moves `place` to its
+  // end. Checks the limit before the number is used.
   static std::size_t number(std::span<const std::byte> bytes, std::string_view key,
                             std::size_t& place) {
     const std::size_t blank = place;
@@ -82,7 +82,7 @@ class pnm_decoder {
       throw penstock::image_unsupported(std::string{key}, place, "values up to 255",
                                         "up to " + std::to_string(largest));
     }
-    found.pixels_begin = place + 1;  // one blank
+    found.pixels_begin = place + 1;  // skips one blank
     const std::size_t wanted =
         found.pixels_begin + found.info.size.width * found.info.size.height * found.info.channels;
     if (bytes.size() < wanted) {

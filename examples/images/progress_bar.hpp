@@ -11,8 +11,8 @@
 
 namespace images {
 
-/// Shows the progress of a counter on a terminal, ten times a second. Prints nothing if the output
-/// is not a terminal.
+/// Displays the progress of a counter on a terminal, ten times per second. Prints nothing if the
+/// output is not a terminal.
 class progress_bar {
  public:
   progress_bar(std::uint64_t all, std::string what) : all_(all), what_(std::move(what)) {}

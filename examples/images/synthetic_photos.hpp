@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>  // jpeglib.h needs it
+#include <cstdio>  // required by jpeglib.h
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -23,18 +23,18 @@
 
 namespace images {
 
-/// A folder of generated images: clouds of color from coarse to fine, or parts of photographs. The
-/// images have 500 x 375 pixels, quality 90 and color at half the resolution, so that their size
-/// and decoding cost match ImageNet's photographs. Equal seeds and photographs give equal files.
-/// The destructor removes the folder.
+/// A folder of generated images: either clouds of color from coarse to fine, or parts of
+/// photographs. The images have 500 x 375 pixels, quality 90 and half the chroma resolution, so
+/// that their size and decoding cost match the photographs of ImageNet. Equal seeds and photographs
+/// give equal files. The destructor removes the folder.
 class synthetic_photos {
  public:
   static constexpr std::size_t width = 500;
   static constexpr std::size_t height = 375;
 
-  /// Writes 4 classes of 32 images. If `photographs` are given, cuts the images out of them at
-  /// random positions. Each photograph must be at least as large as an image. Throws
-  /// std::runtime_error, and what the decoder throws.
+  /// Writes 4 classes of 32 images. If `photographs` is not empty, the images are cut from the
+  /// photographs at random positions. Each photograph must be at least as large as an image. Throws
+  /// std::runtime_error and the exceptions of the decoder.
   explicit synthetic_photos(std::uint64_t seed, const std::vector<photograph>& photographs = {})
       : folder_("penstock-photos") {
     penstock::jpeg_decoder decoder;
@@ -61,8 +61,8 @@ class synthetic_photos {
     return pixels;
   }
 
-  // Adds random values on grids of 4, 8, ... 256 cells per side, interpolated. Finer grids have
-  // less weight.
+  // Adds interpolated random values on grids of 4, 8, ... 256 cells per side. Finer grids have less
+  // weight.
   static std::vector<std::uint8_t> painted(penstock::sample_generator& random) {
     std::vector<float> sum(width * height * 3, 128.0F);
     float strength = 60;
@@ -97,8 +97,8 @@ class synthetic_photos {
   static void write(const std::filesystem::path& path, std::vector<std::uint8_t> pixels) {
     jpeg_compress_struct to{};
     jpeg_error_mgr errors{};
-    to.err = jpeg_std_error(&errors);  // ends the program, which is acceptable because no user
-                                       // input is encoded
+    // Terminates the program on an error, which is acceptable because no user input is encoded.
+    to.err = jpeg_std_error(&errors);
     jpeg_create_compress(&to);
     unsigned char* bytes = nullptr;
     unsigned long count = 0;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What a batch costs the loop's thread in Python: processor time, best of several epochs.
+"""Measures the cost of a batch on the loop's thread in Python: processor time, best of several
+epochs.
 
     python bench.py
 """
@@ -12,7 +13,7 @@ import patterns
 
 
 def best(body, batches=20_000, epochs=7):
-    """Microseconds of this thread's processor time a batch."""
+    """Returns the processor time of this thread per batch in microseconds."""
     loader = patterns.Loader(samples=batches, batch_size=1, workers=1, prefetch=16)
     taken = []
     for epoch in range(epochs):

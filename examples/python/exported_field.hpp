@@ -17,7 +17,7 @@ namespace nb = nanobind;
 namespace ps = penstock;
 
 /// Wraps a DLPack tensor in the capsule that Python passes around. The consumer renames the
-/// capsule; a capsule with the original name still owns the tensor.
+/// capsule, so a capsule with the original name still owns its tensor.
 template <class Managed>
 nb::object capsule_of(std::unique_ptr<Managed, ps::dlpack::delete_managed> tensor) {
   static constexpr const char* name =
@@ -38,15 +38,14 @@ concept gpu_lease = requires(const Batch& batch) {
   batch.device().ordinal();
 };
 
-/// A field of a batch, for Python. `numpy.from_dlpack` and similar functions accept it any number
-/// of times and make no copy. The object and all arrays made from it share the batch's lease. The
-/// last of them may be destroyed on any thread, with or without the interpreter's lock.
+/// A field of a batch for Python. `numpy.from_dlpack` and similar functions accept the object any
+/// number of times and do not copy. The object and all arrays made from it share the lease of the
+/// batch. Any thread may destroy the last of them, with or without the GIL.
 ///
-/// The class exists because the arrays of the binding library leave the ordering of streams to the
-/// user.
+/// The class exists because the arrays of the binding library leave stream ordering to the user.
 template <class Batch>
 class exported_field {
-  using place = std::pair<int, int>;  // kind and index of the device
+  using place = std::pair<int, int>;  // device type and device index
 
  public:
   /// Returns the field `Name` of `batch`.
@@ -95,7 +94,7 @@ class exported_field {
     if constexpr (gpu_lease<Batch>) {
       using native = decltype(batch_.stream().get());
       // None is the legacy default stream, 1 and 2 are CUDA's two default streams, -1 requests no
-      // wait, and 0 is ambiguous
+      // wait, and 0 is ambiguous.
       const auto number = stream.is_none() ? std::intptr_t{1} : nb::cast<std::intptr_t>(stream);
       if (number == 0) throw nb::value_error("__dlpack__: stream 0 is ambiguous: 1, 2 or a stream");
       if (number > 0) batch_.also_used_on(reinterpret_cast<native>(number));

@@ -16,9 +16,8 @@
 namespace nb = nanobind;
 namespace ps = penstock;
 
-/// A loader with a Python consumer. Waits without the interpreter's lock, in slices, and checks for
-/// signals between the slices, so that Ctrl-C ends the wait. Only the main thread may use the
-/// object.
+/// A loader for a Python consumer. Waits without the GIL in slices, and checks for signals between
+/// the slices, so that Ctrl-C ends the wait. Only the main thread may use the object.
 template <class Loader>
 class interruptible {
   using clock = std::chrono::steady_clock;
@@ -35,8 +34,8 @@ class interruptible {
   [[nodiscard]] const Loader& loader() const noexcept { return loader_; }
 
   /// Ends the current epoch, waits for its reads, and starts an epoch at batch `from`. Returns the
-  /// number of the new epoch. If an epoch is abandoned, only batches already being prefetched are
-  /// still read.
+  /// serial number of the new epoch. After an epoch is abandoned, only batches that are already
+  /// being prefetched are read.
   std::uint64_t start(const ps::batch_position& from) {
     const one_user inside{*this};
     {
@@ -47,8 +46,8 @@ class interruptible {
     return ++serial_;
   }
 
-  /// Returns the next batch of the epoch with number `serial`, or an empty batch at the end. Throws
-  /// what the loader throws, and the Python exception of a signal handler.
+  /// Returns the next batch of the epoch with the serial number `serial`, or an empty batch at the
+  /// end. Throws the exceptions of the loader, and the Python exception of a signal handler.
   typename Loader::batch_type next(std::uint64_t serial) {
     if (serial != serial_) return {};
     const one_user inside{*this};
@@ -56,8 +55,8 @@ class interruptible {
     const nb::gil_scoped_release unlocked;
     const auto begin = clock::now();
     for (auto checked = begin;;) {
-      // next() does not block for long here: it reads without workers, throws if all slots are
-      // held, or returns an empty batch at the end
+      // next() does not block for long in these cases: it reads without workers, throws because all
+      // slots are held, or returns an empty batch at the end.
       if (loader_.options().workers == 0 || loader_.held() == slots_ || loader_.at_end()) {
         return loader_.next();
       }
@@ -68,14 +67,14 @@ class interruptible {
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         checked = now;
       }
-      // Makes the wait at most a sixteenth longer
+      // Extends the wait by at most a sixteenth.
       std::this_thread::sleep_for(std::clamp<clock::duration>(
           (now - begin) / 16, std::chrono::microseconds{5}, std::chrono::milliseconds{5}));
     }
   }
 
  private:
-  // Another thread may enter, because waiting releases the interpreter's lock
+  // Detects concurrent use. Another thread may enter, because waiting releases the GIL.
   class one_user {
    public:
     explicit one_user(interruptible& of) : of_(of) {
@@ -90,6 +89,6 @@ class interruptible {
 
   Loader loader_;
   std::size_t slots_;
-  std::uint64_t serial_ = 0;  // the latest epoch
-  bool busy_ = false;         // protected by the interpreter's lock
+  std::uint64_t serial_ = 0;  // serial number of the latest epoch
+  bool busy_ = false;         // protected by the GIL
 };

@@ -5,8 +5,8 @@
 //   for image, label in loader.epoch(0):
 //       x = torch.from_dlpack(image).float() / 255
 //
-// Reading runs on C++ threads, without the interpreter's lock. The memory of a batch is reused
-// after its last array is destroyed.
+// Reading runs on C++ threads without the GIL. The memory of a batch is reused after its last array
+// is destroyed.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -25,7 +25,8 @@
 
 namespace {
 
-// Images that encode their sample. A chosen sample may be bad; each read waits for the file `disk`
+// Images that encode their sample index. One sample may be bad, and each read waits for the file
+// `disk`.
 struct patterns {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::int64_t>>;
@@ -47,7 +48,7 @@ using loader_type = ps::loader<patterns, ps::shuffled>;
 using batch_type = loader_type::batch_type;
 using field = exported_field<batch_type>;
 
-// An epoch of a loader. Starting another epoch ends it
+// An epoch of a loader. Starting another epoch ends this epoch.
 class epoch {
  public:
   epoch(std::shared_ptr<interruptible<loader_type>> source, const ps::batch_position& from)

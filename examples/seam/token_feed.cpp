@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The implementation of token_feed.hpp: the only source file that is C++20 and includes penstock.
+// The implementation of token_feed.hpp, and the only source file that is C++20 and includes
+// penstock.
 #include "token_feed.hpp"
 
 #include <penstock/cuda.hpp>
@@ -16,7 +17,7 @@ struct token_feed::parts {
 
 token_feed::token_feed(const std::string& path, std::size_t batch_size, std::size_t length,
                        cudaStream_t stream) {
-  // Tokens of 16 bits in the file, without a header. The last batch of an epoch is full.
+  // The file has 16-bit tokens without a header. The last batch of an epoch is full.
   ps::token_shards<int> tokens{{path}, {.length = length, .whole_steps = batch_size}};
   ps::loader loader{std::move(tokens),
                     ps::shuffled{.seed = 1},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The interface through which the rest of the program gets its batches. C++17, and cheap to
-// compile.
+// The C++17 interface through which the rest of the program gets its batches. The header is cheap
+// to compile.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 #include <cuda_runtime_api.h>
 
-/// A batch in device memory: `batch_size` rows of `length` tokens. Valid until the next call of
-/// `next`. Work that is queued on the feed's stream before then may read it, even if the work runs
+/// A batch in device memory: `batch_size` rows of `length` tokens, valid until the next call of
+/// `next`. Work queued on the feed's stream before that call may read the batch even if it runs
 /// later.
 struct token_batch {
   const int* inputs;
@@ -24,11 +24,11 @@ class token_feed {
              cudaStream_t stream);
   ~token_feed();
 
-  token_batch next();         // goes on into the next epoch
-  std::string state() const;  // for a checkpoint
+  token_batch next();         // continues into the next epoch
+  std::string state() const;  // returns the position for a checkpoint
   void resume(const std::string& state);
 
  private:
-  struct parts;  // the only place that knows penstock
+  struct parts;  // hides penstock from the rest of the program
   std::unique_ptr<parts> parts_;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// An existing program: C++17, with its own stream and kernels, and a loop that accumulates
-// gradients over several batches and validates at the end of an epoch. The program includes only
-// token_feed.hpp.
+// An existing C++17 program with its own stream and kernels. The loop accumulates gradients over
+// several batches and validates at the end of an epoch. The program includes only token_feed.hpp.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,8 +26,8 @@ void require(cudaError_t status) {
   }
 }
 
-// Stands for the forward and backward pass: adds up the tokens, and counts the targets that are not
-// the next token.
+// Represents the forward and backward pass: sums the tokens, and counts the targets that differ
+// from the next token.
 __global__ void train_step(const int* inputs, const int* targets, unsigned long long* sums) {
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   for (std::size_t i = 0; i < values; ++i) {
@@ -37,7 +36,7 @@ __global__ void train_step(const int* inputs, const int* targets, unsigned long 
   }
 }
 
-// Writes a text of `count` windows whose tokens count up. Returns the sum of all inputs.
+// Writes a file of `count` windows of consecutive token numbers. Returns the sum of all inputs.
 unsigned long long write_text(const std::string& path, std::size_t count) {
   std::vector<std::uint16_t> tokens(count * length + 1);
   unsigned long long sum = 0;
@@ -72,12 +71,12 @@ int main() try {
         const token_batch batch = feed.next();
         train_step<<<1, 1, 0, stream>>>(batch.inputs, batch.targets, sums);
         require(cudaGetLastError());
-        if (batch.ends_epoch) ++epochs;  // validate here
+        if (batch.ends_epoch) ++epochs;  // a real program would validate here
       }
     }
     checkpoint = feed.state();
   }
-  token_feed feed{path, batch_size, length, stream};  // another run continues
+  token_feed feed{path, batch_size, length, stream};  // another run resumes from the state
   feed.resume(checkpoint);
   for (int batch = 0; batch != 12; ++batch) {
     const token_batch next = feed.next();

@@ -31,8 +31,8 @@ class made_documents {
     }
     std::ofstream index{prefix() + ".idx", std::ios::binary};
     index.write("MMIDIDX\0\0", 9);
-    put(index, 1, 8);  // version
-    put(index, 8, 1);  // tokens of 16 bits
+    put(index, 1, 8);  // the format version
+    put(index, 8, 1);  // the code for 16-bit tokens
     put(index, lengths.size(), 8);
     put(index, lengths.size() + 1, 8);
     for (const std::uint64_t length : lengths) put(index, length, 4);
@@ -52,7 +52,7 @@ class made_documents {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  /// Returns the path without its extension, .bin or .idx.
+  /// Returns the path without the extension .bin or .idx.
   [[nodiscard]] std::string prefix() const { return (folder_ / "documents").string(); }
 
  private:

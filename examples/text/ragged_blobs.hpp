@@ -12,8 +12,9 @@
 
 namespace text {
 
-/// The blobs of a source as samples of a single ragged field. The source must outlive this object.
-/// Reads all blobs once to get their lengths, which a source with an index of lengths could avoid.
+/// A dataset with the blobs of a source as a single ragged field. The source must outlive this
+/// object. The constructor reads all blobs once to get their lengths, which an index of lengths
+/// would make unnecessary.
 template <penstock::blob_source Source>
 class ragged_blobs {
  public:
