@@ -6,18 +6,18 @@
 //   ... --benchmark_filter=wake             the cost of a wake-up
 //
 // QUEUE/producers:P/consumers:C/capacity:N: an iteration passes 96,000 tickets of 64 bits from P
-// threads to C threads as fast as possible, in equal shares. The clock runs from the moment when
-// all threads are ready until the last consumer has finished. batch_queue_spsc is the queue for a
-// single producer and a single consumer. Two peers wait by themselves: oneTBB's
-// concurrent_bounded_queue, and a ring under a mutex with two condition variables. Boost.Lockfree's
-// queue and spsc_queue (single producer and consumer) and rigtorp's MPMCQueue (not lock-free) fail
-// at once: threads retry 32 times with pauses and then yield between retries. moodycamel's
-// ConcurrentQueue and BlockingConcurrentQueue use a token for each thread, which is their best
-// setting, and keep only the order of each producer's tickets. moodycamel's queues and oneTBB's
-// concurrent_queue are unbounded, so no thread waits for space there. If an unbounded queue is
-// empty and cannot wait, threads retry as with Boost's queues.
+// threads to C threads as fast as possible, in equal shares. The clock starts when all threads are
+// ready and stops when the last consumer has finished. batch_queue_spsc is the queue for a single
+// producer and a single consumer. Two peers have blocking calls: oneTBB's concurrent_bounded_queue,
+// and a ring with a mutex and two condition variables. Boost.Lockfree's queue and spsc_queue
+// (single producer and consumer) and rigtorp's MPMCQueue (not lock-free) fail immediately: threads
+// retry 32 times with pauses and then yield between retries. moodycamel's ConcurrentQueue and
+// BlockingConcurrentQueue use a token for each thread, which is their best setting, and keep only
+// the order of each producer's tickets. moodycamel's queues and oneTBB's concurrent_queue are
+// unbounded, so no thread waits for space there. If an unbounded queue without blocking calls is
+// empty, threads retry as with Boost's queues.
 //
-// round_trip: the floor. A cache line travels back and forth between two threads that spin on it.
+// round_trip: the floor. Two spinning threads pass a cache line back and forth.
 //
 // wake/...: a round trip between two threads, one of which has been asleep for 200 microseconds
 // when the clock starts. Floor: two atomics with std::atomic's wait and notify_one.
@@ -64,8 +64,8 @@ using ticket = std::uint64_t;
 
 // ---- the queues
 //
-// All have push and pop, which wait, of a `producer` or `consumer` endpoint that a thread makes for
-// itself.
+// All queues have blocking calls of push and pop. They are members of a `producer` or `consumer`
+// endpoint, of which each thread creates its own.
 
 struct shape {
   std::size_t producers;
@@ -73,7 +73,7 @@ struct shape {
   std::size_t capacity;
 };
 
-// Retries for queues that cannot wait.
+// Retries a call of a queue without blocking calls.
 template <class Try>
 void insist(Try attempt) noexcept {
   for (int tries = 0; !attempt(); ++tries) {
@@ -269,7 +269,7 @@ struct ends<with_tokens<Queue>> {
 
 // ---- throughput
 
-// A multiple of every number of threads, so that each pushes or pops an equal share.
+// A multiple of every number of threads, so that all threads push or pop equal shares.
 constexpr std::size_t tickets = 96'000;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -329,7 +329,7 @@ class spinning {
   std::atomic<std::uint32_t> word_{0};
 };
 
-// 32 bits: the size on which the kernel waits without help from the library.
+// 32 bits, the size on which the kernel can wait without help from the standard library.
 class atomic_wait {
  public:
   void send(std::uint32_t value) {
@@ -368,7 +368,7 @@ void there_and_back(benchmark::State& state, std::chrono::microseconds idle) {
   }};
   std::uint32_t round = 0;
   for (auto _ : state) {
-    // Spins instead of sleeping, so that this core is awake. The other core may sleep.
+    // Spins instead of sleeping, so that this core stays awake. The other core may sleep.
     for (auto begin = std::chrono::steady_clock::now();
          std::chrono::steady_clock::now() < begin + idle;) {
       ps::detail::std_atomics::pause();
@@ -398,7 +398,7 @@ void round_trip(benchmark::State& state) {
   other.join();
 }
 
-// ---- what is run
+// ---- registration
 
 constexpr shape shapes[] = {
     {1, 1, 256}, {2, 1, 256}, {1, 2, 256},  {2, 2, 256}, {4, 4, 256},

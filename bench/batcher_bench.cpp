@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of combining requests of several threads into batches.
+// Measures the cost of combining requests of several threads to batches.
 //
 //   build/bench/bench/penstock_batcher_bench
 //   ... --benchmark_filter=submit            requests per second
 //
 // submit: an iteration sends `requests` requests of 16 bytes from `threads` threads through a
-// batcher of 32 to a thread that takes the batches. Items per second are requests per second. Peer:
-// the usual queue under a mutex and a condition variable, whose consumer copies requests into a
-// batch. Floor: a single thread writes the same requests one after another.
+// batcher with a maximum batch size of 32 to a consumer thread. Items per second are requests per
+// second. Peer: the usual queue with a mutex and a condition variable, whose consumer copies
+// requests into a batch. Floor: a single thread writes the same requests one after another.
 //
 // wait_above_fill: an iteration submits 2,000 single requests, one after another, to a batcher with
 // a limit of 2 ms, while a thread waits for batches. The benchmark measures the time from each
-// submission to its batch; above_p50 and above_p99 are microseconds above the limit. The time of an
-// iteration includes the 2 ms of the limit. spin is `batcher_options::spin`, in microseconds.
-// Floor: a thread that sleeps for 2 ms on a condition variable without a wake-up. awake:1 excludes
-// delays of the machine: a thread of the lowest class (SCHED_IDLE) on each core keeps it awake,
-// because waking a core of a virtual machine costs up to milliseconds. exact:1 makes the waiting
-// threads sleep without timer slack (PR_SET_TIMERSLACK), which is 50 us by default.
+// submission until the batch is delivered; above_p50 and above_p99 are microseconds above the
+// limit. The time of an iteration includes the 2 ms of the limit. spin is `batcher_options::spin`,
+// in microseconds. Floor: a thread that sleeps for 2 ms on a condition variable without a wake-up.
+// awake:1 excludes delays of the machine: a thread of the lowest class (SCHED_IDLE) on each core
+// keeps it awake, because waking a core of a virtual machine costs up to milliseconds. exact:1
+// makes the waiting threads sleep without timer slack (PR_SET_TIMERSLACK), which is 50 us by
+// default.
 
 #include <benchmark/benchmark.h>
 #include <sched.h>
@@ -54,8 +55,7 @@ void write(ps::sample<request> out, std::uint64_t tag) {
   for (float& value : ps::get<"x">(out).flat()) value = static_cast<float>(tag);
 }
 
-// Runs `submit(tag)` for all tags, divided among threads, and returns when `consume()` has
-// returned.
+// Runs `submit(tag)` for all tags, divided among threads. Returns when `consume()` has returned.
 template <class Submit, class Consume>
 void share(std::size_t threads, Submit submit, Consume consume) {
   std::thread consumer{consume};
@@ -88,7 +88,7 @@ void submit_batcher(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
 }
 
-// The usual queue as a peer, without a time limit.
+// The usual queue as a peer, without a deadline.
 void submit_mutex(benchmark::State& state) {
   struct entry {
     std::uint64_t tag;
@@ -137,7 +137,7 @@ void floor_written(benchmark::State& state) {
   for (auto _ : state) {
     for (std::uint64_t tag = 0; tag < requests_each_turn; ++tag) {
       write({data, layout, tag % max}, tag);
-      benchmark::ClobberMemory();  // each of them
+      benchmark::ClobberMemory();  // clobbers memory for each request
     }
   }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
@@ -152,7 +152,7 @@ void record_above(benchmark::State& state, std::vector<double>& above) {
   state.counters["above_p99"] = above[above.size() * 99 / 100];
 }
 
-/// Keeps all cores awake with threads that run only if no other thread does.
+/// Keeps all cores awake with threads that run only when no other thread does.
 class awake_cores {
  public:
   explicit awake_cores(bool are_kept) {
@@ -177,7 +177,8 @@ class awake_cores {
   std::vector<std::thread> threads_;
 };
 
-/// Makes the calling thread's sleeps as precise as the kernel permits, or restores the default.
+/// Makes the sleeps of the calling thread as precise as the kernel permits, or restores the
+/// default.
 void be_exact(bool is_exact) { ::prctl(PR_SET_TIMERSLACK, is_exact ? 1UL : 0UL); }
 
 void wait_above_fill(benchmark::State& state) {

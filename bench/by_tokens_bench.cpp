@@ -6,20 +6,20 @@
 //
 // An iteration of plan/... computes the extent and the samples of a batch, in the order of an
 // epoch. The floor shuffled/... is the order of `shuffled` with 64 samples per iteration. An
-// iteration of make/... is the construction for all samples. Items are samples.
+// iteration of make/... constructs the sampler for all samples. Items are samples.
 //
 // Counters: `fill` is the share of the budget that values use. `imbalance` is the cost of the most
 // expensive batch of each step, summed over an epoch, divided by the sum of the mean costs, minus
-// 1. `worst` is the same for the most unbalanced step. The cost of a batch is its number of values;
-// with padding it is samples times the longest sample.
+// 1. `worst` is the same for the least balanced step. The cost of a batch is its number of values;
+// with padding, the cost is the number of samples times the longest sample.
 //
-// The lengths are drawn from the distributions of two real sets of documents, each given by 65
+// The lengths are drawn from the distributions of two real document sets, each represented by 65
 // quantiles, in tokens of 4 bytes:
 //   code  the files .hpp, .h and .ipp of Debian 12's libboost1.74-dev: 14303, 2283 tokens on
 //         average
 //   prose the docstrings of Debian 12's libpython3.11-stdlib: 8074, 52 tokens on average
-// Lengths above 8192 tokens are cut to 8192, as for a context of that length. Budgets: 16,384
-// tokens for code, 4096 for prose; the window has its default size.
+// Lengths are limited to 8192 tokens, as for a context of that length. Budgets: 16,384 tokens for
+// code, 4096 for prose; the window has its default size.
 
 #include <benchmark/benchmark.h>
 
@@ -63,7 +63,7 @@ struct corpus {
   std::vector<std::uint32_t> lengths;
 };
 
-// Returns `samples` lengths of the distribution with these quantiles, interpolated linearly.
+// Returns `samples` lengths from the distribution with these quantiles, interpolated linearly.
 corpus drawn(const std::string& name, const quantiles& of, std::uint64_t max, std::size_t samples) {
   corpus made{name + '/' + std::to_string(samples), max, {}};
   for (std::size_t i = 0; i < samples; ++i) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Measures loaders and training side by side, in one run on the same data: ours, PyTorch's
-# DataLoader, libtorch's torch::data, SPDL, and NVIDIA DALI's CPU pipeline. In addition to speed it
+# Compares loaders and training in one run on the same data: penstock, PyTorch's DataLoader,
+# libtorch's torch::data, SPDL, and NVIDIA DALI's CPU pipeline. In addition to speed, the script
 # measures CPU time, memory and the time to the first batch.
 #
 #   bash bench/compare.sh                  installs and builds what is missing, then runs three
@@ -16,14 +16,14 @@
 #   bash bench/compare.sh --json FILE      default build/compare/results.json;
 #                                          bench/compare/README.md describes the file and the rows
 #
-# The peers' packages go into a virtual environment, build/compare/venv, which takes about 8 GiB if
-# PyTorch comes with its CUDA libraries. Nothing here uses these libraries. Installed packages are
-# not installed again. A side that cannot be installed is left out, with its name and the reason;
-# that is not a failure.
+# The peers' packages are installed to a virtual environment, build/compare/venv, which takes about
+# 8 GiB if PyTorch includes its unused CUDA libraries. Installed packages are not installed again. A
+# side that cannot be installed is skipped, and the output has its name and the reason; this is not
+# a failure.
 #
-# Exit status: 0; 1 if an installed side failed or read other data than the others; 2 for invalid
-# arguments. Environment: CXX is the compiler, PENSTOCK_JOBS the number of parallel jobs, MNIST_DIR
-# the default of --data.
+# The exit status is 1 if an installed side failed or read other data than the others, 2 for invalid
+# arguments, and otherwise 0. Environment: CXX is the compiler, PENSTOCK_JOBS the number of parallel
+# jobs, MNIST_DIR the default of --data.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -74,7 +74,7 @@ done
 [ ! -d "$json" ] || refuse "$json is a folder, not a file"
 mkdir -p "$(dirname "$json")" 2>/dev/null || refuse "$json can't be written"
 json=$(cd "$(dirname "$json")" && pwd)/$(basename "$json")
-# Reports this before minutes of work.
+# Reports this problem before minutes of work.
 (: >"$json.part") 2>/dev/null || refuse "$json can't be written"
 rm -f "$json.part"
 
@@ -95,9 +95,9 @@ leave_out() {
   without+=(--without "$1" "$2")
 }
 
-# ---- ours ----------------------------------------------------------------------------------------
+# ---- penstock ------------------------------------------------------------------------------------
 
-# build PRESET TARGET: builds, and prints the reason for a failure from a log.
+# build PRESET TARGET: builds a target. On failure, prints the reason from the log.
 build() {
   penstock_say "building $2 in build/$1"
   {
@@ -123,7 +123,7 @@ if wanted penstock; then
   fi
 fi
 
-# ---- the data: the same files for all ------------------------------------------------------------
+# ---- the data, the same files for all sides ------------------------------------------------------
 
 data_name=$(python3 "$here/digits.py" "${data:---random}" "$work/data")
 
@@ -132,7 +132,7 @@ data_name=$(python3 "$here/digits.py" "${data:---random}" "$work/data")
 has_module() { "$venv/bin/python" -c "import $1" >"$work/log/$1.log" 2>&1; }
 
 # get NAME MODULE GIB PACKAGE...: makes `import MODULE` work in the virtual environment, or prints
-# the reason why it cannot.
+# the reason for the failure.
 get() {
   local name=$1 module=$2 gib=$3 free
   shift 3
@@ -198,7 +198,7 @@ fi
 if wanted spdl && get spdl spdl.pipeline 2 spdl numpy; then python_side spdl; fi
 if wanted dali && get dali nvidia.dali 4 nvidia-dali-cuda120 numpy; then python_side dali; fi
 
-# ---- measure -------------------------------------------------------------------------------------
+# ---- measurement ---------------------------------------------------------------------------------
 
 [ ${#sides[@]} -gt 0 ] || penstock_die "nothing is left to measure"
 penstock_say "measuring: $rounds rounds"

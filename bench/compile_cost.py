@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""What `#include <penstock/penstock.hpp>` costs a translation unit: time to preprocess and to
-compile it with -O0, lines, headers. Beside it, in the same run: an empty file, the standard headers
-that penstock includes, Boost.Lockfree's queue, the CUDA umbrella, and a whole small program. With
--O2, also its text in bytes: that program; the same with a second dataset, record, loader and
-transfer; both with penstock::compiled; all as other versions of penstock have them; that program on
-a CUDA device, also with penstock::compiled_cuda.
+"""Measures the cost of `#include <penstock/penstock.hpp>` for a translation unit: the time to
+preprocess it and to compile it with -O0, and its lines and headers.
+
+Compares with an empty file, the standard headers that penstock includes, Boost.Lockfree's queue,
+the CUDA umbrella header, and a small program, all in the same run. With -O2, the text size in bytes
+is also measured: for this program; for the program with a second dataset, record, loader and
+transfer; for both with penstock::compiled; for all of these with other versions of penstock; and
+for the program on a CUDA device, with and without penstock::compiled_cuda.
 
   python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
                                 [--beside DIR]...
   python3 bench/compile_cost.py --nvcc [--repeat N]
 
-With --nvcc only the user seconds of nvcc: the minimum of N runs, because other work on the machine
-only adds to them.
+With --nvcc, only the user seconds of nvcc are measured. The result is the minimum of N runs,
+because other work on the machine only increases the time.
 """
 
 import argparse
@@ -28,7 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET_SECONDS = 1.5
-# User seconds of nvcc on a quiet machine, by the name of the source.
+# User seconds of nvcc on an idle machine, by source name.
 NVCC_TARGETS = {"cuda.hpp": 3, "cuda_batch.cpp-O2": 10, "cuda_batch.cpp-O2-compiled": 4}
 
 
@@ -85,7 +87,8 @@ def parsed_arguments():
 
 
 def standard_headers():
-    """The standard headers that the umbrella pulls in by itself, in its own files' words."""
+    """Returns the standard headers that the umbrella header includes, directly or through penstock
+    headers."""
     seen, todo, standard = set(), ["penstock/penstock.hpp"], set()
     while todo:
         name = todo.pop()
@@ -103,7 +106,8 @@ def standard_headers():
 
 
 def cuda_include():
-    """Where cuda_runtime_api.h lies: a toolkit's folder, else the stand-in that the tests use."""
+    """Returns the folder of cuda_runtime_api.h: a toolkit's folder, or the stand-in that the tests
+    use."""
     for folder in (os.environ.get("CUDA_HOME", "/usr/local/cuda") + "/include", "/usr/include"):
         if (Path(folder) / "cuda_runtime_api.h").is_file():
             return folder, "with " + folder
@@ -111,7 +115,7 @@ def cuda_include():
 
 
 def sources(beside):
-    """(name, text, options, label) of each source, the floors first."""
+    """Returns the (name, text, options, label) of each source, starting with the floors."""
 
     def including(*headers):
         return "".join(f"#include <{header}>\n" for header in headers)
@@ -191,7 +195,8 @@ class failed(Exception):
 
 
 def timed(command):
-    """Wall and CPU seconds of a command; raises `failed` with its first error."""
+    """Returns the wall and CPU seconds of a command. Raises an exception with its first error if
+    the command fails."""
     with tempfile.TemporaryFile("w+") as errors:
         began = time.perf_counter()
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
@@ -206,7 +211,7 @@ def timed(command):
 
 
 def sizes(command):
-    """Lines that are left after preprocessing, and headers opened."""
+    """Returns the number of lines after preprocessing and the number of opened headers."""
     done = subprocess.run([*command, "-E", "-P", "-H"], capture_output=True, text=True, check=True)
     lines = sum(1 for line in done.stdout.splitlines() if line.strip())
     return lines, len(
@@ -215,14 +220,15 @@ def sizes(command):
 
 
 def text_bytes(command, out):
-    """Bytes of code and constants in the object."""
+    """Returns the size of code and constants in the object file in bytes."""
     subprocess.run([*command, "-c", "-o", out], check=True, capture_output=True)
     done = subprocess.run(["size", out], capture_output=True, text=True, check=True)
     return int(done.stdout.split("\n")[1].split()[0])
 
 
 def measured(compiler, folder, options):
-    """The rows of one compiler. Each round times every source once: all see the same noise."""
+    """Returns the rows of one compiler. Each round times every source once, so that all are subject
+    to the same noise."""
     commands, rows = {}, []
     for name, text, extra, label in sources(options.beside):
         file = Path(folder) / f"{name.replace('.', '_')}.cpp"
@@ -276,8 +282,9 @@ def measured(compiler, folder, options):
 
 
 def goals(rows, compilers, beside):
-    """Ratios to the floors; for g++ the time itself against its target: a ratio to one second. The
-    smallest program to those of other versions by processor time."""
+    """Returns ratios to the floors. For g++, the time itself is compared with its target, as a
+    ratio to one second. The smallest program is compared with other versions of penstock by
+    processor time."""
     by_name = {row["name"]: row for row in rows}
     second = {"name": "1 s", "nanoseconds": spread([1e9])}
     for compiler in compilers:
@@ -293,7 +300,7 @@ def goals(rows, compilers, beside):
             goal["ratio"] = None
             if "nanoseconds" in ours and "nanoseconds" in below:
                 goal["ratio"] = ours["nanoseconds"]["median"] / below["nanoseconds"]["median"]
-                # One second never varies; the spread of the measured time decides.
+                # One second never varies, so the spread of the measured time decides.
                 still = ours if below is second else below
                 goal["noisy"] = still["nanoseconds"]["max"] > 1.2 * still["nanoseconds"]["min"]
                 if "at_most" in goal:
@@ -337,7 +344,7 @@ def machine(compilers):
 
 
 def print_nvcc_times(repeat):
-    """Prints the user seconds of nvcc for an empty source and for those that have a target."""
+    """Prints nvcc's user seconds for an empty source and for the sources that have a target."""
     taken = {}
     with tempfile.TemporaryDirectory() as folder:
         commands = {}

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Batches on a GPU as tensors of PyTorch, by DLPack: every byte is compared on the GPU, on
-PyTorch's default stream and on one of its own, under steps so slow that what does not wait
-overtakes. A tensor is dropped while its step still runs, so its slot is taken again at once.
+"""Checks batches on a GPU as PyTorch tensors, through DLPack.
 
     python3 bench/gpu_torch.py LIBRARY
 
-LIBRARY is penstock_gpu_torch.so of the build or the pack. Exits with 77 where there is no PyTorch
-or no GPU that it sees, and with 1 for a wrong byte."""
+Every byte is compared on the GPU, on PyTorch's default stream and on another stream. The steps are
+so slow that work without a wait would overtake them. Each tensor is dropped while its step still
+runs, so that its slot is reused immediately.
+
+LIBRARY is penstock_gpu_torch.so of the build or the pack. Exits with 77 if PyTorch or a visible GPU
+is missing, and with 1 for a wrong byte."""
 
 import ctypes
 import sys
@@ -21,7 +23,7 @@ def skipped(why):
 
 
 def capsules(library, stream):
-    """The feed's batches, as pairs of capsules that a library of arrays takes over."""
+    """Yields the feed's batches as pairs of DLPack capsules."""
     make = ctypes.pythonapi.PyCapsule_New
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -53,7 +55,7 @@ def capsules(library, stream):
 
 
 def expected_of(torch):
-    """All images and labels: as gpu::pixel says."""
+    """Returns all images and labels, with the values of gpu::pixel."""
     places = [(i * 7 + i // 28) & 255 for i in range(784)]
     images = bytearray((n * 31 + at) & 255 for n in range(SAMPLES) for at in places)
     labels = bytearray(n & 255 for n in range(SAMPLES))
@@ -62,7 +64,8 @@ def expected_of(torch):
 
 
 def wrong_on(torch, library, stream, images, labels):
-    """How many batches came, and how many of their bytes were wrong, by the work of one stream."""
+    """Returns the number of batches, and the number of wrong bytes in them, counted by work on one
+    stream."""
     wrong, batches, first = 0, 0, 0
     with torch.cuda.stream(stream):
         for image, label in capsules(library, stream.cuda_stream):
@@ -73,7 +76,7 @@ def wrong_on(torch, library, stream, images, labels):
             wrong = wrong + (label != labels[first : first + count]).sum()
             del image, label
             batches, first = batches + 1, (first + count) % SAMPLES
-        return batches, int(wrong)  # computed on the stream, for which it waits
+        return batches, int(wrong)  # int() waits for the stream that computes the count
 
 
 def main(path):
@@ -83,7 +86,7 @@ def main(path):
         skipped("there is no PyTorch here")
     if not torch.cuda.is_available():
         skipped("PyTorch sees no GPU")
-    library = ctypes.CDLL(path)  # loaded after PyTorch, so that both use PyTorch's CUDA runtime
+    library = ctypes.CDLL(path)  # loaded after PyTorch, so that both use the same CUDA runtime
     images, labels = expected_of(torch)
     torch.cuda.synchronize()
     comparisons, failures = 0, 0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures how costs grow: each group varies a single number.
+// Measures the growth of costs. Each group varies a single parameter.
 //
 //   build/bench/bench/penstock_growth_bench
 //
@@ -11,9 +11,9 @@
 //              single run, so one worker can work on it and another can open the next batch:
 //              further workers must cost nothing. Measures the CPU time of the whole process per
 //              batch, including the consumer.
-// asleep       the same flow while nothing is taken for 10 ms: its CPU time.
+// asleep       CPU time of the same flow while no batch is consumed for 10 ms.
 // saturated    the same flow while the consumer does not sleep: the CPU time per batch.
-// start_stop   starts a range, takes its first batch, and ends the range: its CPU time.
+// start_stop   CPU time to start a range, receive its first batch, and end the range.
 // make_loader  makes and destroys a loader: wall time; items are threads.
 
 #include <benchmark/benchmark.h>
@@ -36,11 +36,11 @@ namespace {
 namespace ps = penstock;
 
 constexpr std::size_t batch_size = 64;
-constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // epochs
+constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // number of epochs
 
 using number = ps::record<ps::field<"x", std::uint32_t>>;
 
-// Samples that take no memory, so that any number of them costs the same to read.
+// A dataset without memory, so that any number of samples costs the same to read.
 struct numbers {
   using record_type = number;
   std::uint64_t samples;
@@ -117,7 +117,7 @@ auto make_idle_loader(std::size_t workers) {
                      .tuning = {.chunk = batch_size}}};
 }
 
-// Measures the CPU time of `step` in all threads, per batch of its `batches` batches.
+// Measures the CPU time of `step` in all threads, per batch. `step` processes `batches` batches.
 template <class Step>
 void measure_cpu(benchmark::State& state, std::int64_t batches, Step step) {
   for (auto _ : state) {
@@ -142,7 +142,8 @@ void asleep(benchmark::State& state) {
   auto loader = make_idle_loader(argument(state));
   auto batches = loader.epochs(0, forever);
   benchmark::DoNotOptimize(batches.begin()->size());
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the workers fill the ring
+  // The workers fill the ring in this time.
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
   measure_cpu(state, 1, [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures what fraction of a link's bandwidth is achieved if each request has 30 ms of latency
-// before its first byte.
+// Measures the achieved fraction of a link's bandwidth if the first byte of each response has a
+// latency of 30 ms.
 //
 //   build/bench/bench/penstock_http_bench
 //
@@ -18,9 +18,9 @@
 // cold/disk, cold/local two such epochs each, with the files evicted from the page cache first
 //
 // Each blob is 112 KiB. The blobs are read in shuffled order from an object of 256 MiB, which takes
-// two seconds to transfer at the link's rate. The server runs in this process, with a thread for
-// each connection: it waits 30 ms, then until the link has capacity for the answer. Unlike a remote
-// server it uses this machine's cores.
+// two seconds to transfer at the link's rate. The server runs in this process, with a thread per
+// connection. It waits 30 ms, and then until the link has capacity for the response. Unlike a
+// remote server, it uses the cores of this machine.
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
@@ -62,12 +62,12 @@ constexpr std::size_t blob_bytes = std::size_t{112} << 10;
 constexpr std::size_t object_bytes = std::size_t{256} << 20;
 constexpr milliseconds latency{30};
 
-/// A link with a rate in bytes per second that carries answers one after another.
+/// A simulated link with a rate in bytes per second that transmits one response at a time.
 class far_link {
  public:
   explicit far_link(double bytes_per_second) : rate_(bytes_per_second) {}
 
-  /// Waits until the link has carried `bytes` bytes.
+  /// Waits until the link has transmitted `bytes` bytes.
   void carry(std::size_t bytes) {
     clock_type::time_point end;
     {
@@ -86,7 +86,7 @@ class far_link {
   clock_type::time_point free_{};
 };
 
-/// A server of a single object behind such a link.
+/// A server of a single object behind a simulated link.
 class far_server {
  public:
   explicit far_server(double bytes_per_second)
@@ -98,7 +98,7 @@ class far_server {
         }) {}
 
   [[nodiscard]] std::string url() const { return server_.url(); }
-  /// Returns the bytes of the object.
+  /// Returns the contents of the object.
   [[nodiscard]] static const std::string& content() {
     static const std::string bytes = test::some_bytes(object_bytes);
     return bytes;
@@ -162,7 +162,7 @@ void read_many(benchmark::State& state, double rate) {
 }
 
 constexpr std::size_t later_epochs =
-    8;  // a single epoch takes 40 ms, in which other work may disturb it
+    8;  // repeated, because a single epoch takes only 40 ms and may be disturbed by other work
 constexpr std::size_t cold_epochs = 2;
 
 // Removes the files in `folder` from the page cache, except data not yet written to disk.
@@ -175,8 +175,8 @@ void drop_from_memory(const std::string& folder) {
   }
 }
 
-// Selects the timed epochs: the first, or all later epochs. If `cold` is set, the blobs are files
-// in that folder, which leave the page cache before each epoch.
+// Selects the timed epochs: the first epoch, or all later epochs. If `cold` is set, it is the
+// folder of the blobs' files, which are evicted from the page cache before each epoch.
 struct epochs {
   bool are_later = false;
   std::string cold = {};
@@ -196,7 +196,7 @@ void read_epochs(benchmark::State& state, const ps::stored_blobs<Store&>& blobs,
   };
   if (!which.are_later) return timed(state, blobs.size(), run);
   run();
-  ::sync();  // so that the system does not write while epochs are read
+  ::sync();  // ensures that the system does not write while epochs are read
   if (which.cold.empty()) {
     return timed(state, later_epochs * blobs.size(), [&] {
       for (std::size_t i = 0; i < later_epochs; ++i) run();
@@ -224,7 +224,7 @@ void read_blobs(benchmark::State& state, double rate, std::size_t threads) {
   read_epochs(state, blobs, {});
 }
 
-constexpr double no_link = 1e12;  // bytes per second: no waiting
+constexpr double no_link = 1e12;  // bytes per second, so fast that nothing waits
 
 enum class tier { memory, disk, cold_disk };
 
@@ -281,7 +281,7 @@ int main(int argc, char** argv) {
   add("cold/local", [](benchmark::State& state) { read_local(state, true); });
   later("cold/disk", tier::cold_disk, "cold/local");
   std::vector<char*> words{argv, argv + argc};
-  std::string few{"--benchmark_repetitions=3"};  // each takes two seconds
+  std::string few{"--benchmark_repetitions=3"};  // each repetition takes two seconds
   words.insert(words.begin() + 1, few.data());
   return bench::run(static_cast<int>(words.size()), words.data(), "http_bench", goals);
 }

@@ -5,7 +5,7 @@
 //
 // resize/*     a box of 320 x 290 of a picture of 500 x 375, three channels, to 224 x 224. The box
 //              changes each time, so that no coefficient table is reused, and every second picture
-//              is mirrored; items are pictures. `fastest` uses the vector instructions of the
+//              is mirrored; items are pictures. `fastest` uses vector instructions of the
 //              machine; `plain` uses the plain loops of the same resizer, which give the same bits.
 
 #include <benchmark/benchmark.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs a single part of the flow for a given number of batches, so that bench/instructions.sh can
-// count its instructions. Samples are only four bytes long, so that most instructions are the
-// library's.
+// Runs one part of the flow for a given number of batches, so that bench/instructions.sh can count
+// its instructions. Samples have only four bytes, so that the library executes most of the
+// instructions.
 //
 //   instructions PART BATCH_SIZE BATCHES
 //
@@ -47,7 +47,8 @@ std::uint64_t sum_of(std::span<const std::uint32_t> values) {
   return sum;
 }
 
-// Iterates over the batches of the plain parts: begin and length of each, epoch after epoch.
+// Iterates over the batches of the plain loops, epoch after epoch. A batch has a begin and a
+// length.
 template <class Use>
 void for_each_batch(std::size_t batch_size, std::uint64_t batches, Use use) {
   for (std::uint64_t epoch = 0; batches > 0; ++epoch) {
@@ -76,7 +77,7 @@ std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
   for_each_batch(batch_size, batches, [&](const auto& order, std::size_t first, std::size_t count) {
     order.fill(first, std::span{indices}.first(count));
     for (std::size_t i = 0; i < count; ++i) slab[i] = data[indices[i]];
-    asm volatile("" ::: "memory");  // forces the values through memory, as between two threads
+    asm volatile("" ::: "memory");  // forces values through memory, as between two threads
     sum += sum_of(std::span{slab}.first(count));
   });
   return sum;

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Counts the instructions that each part of the flow takes per batch and per sample, with valgrind
-# --tool=callgrind. Unlike times, these numbers repeat.
+# Counts the instructions of each part of the flow per batch and per sample, with valgrind
+# --tool=callgrind. Unlike times, these counts are reproducible.
 #
 #   bash bench/instructions.sh                prints a table
 #   bash bench/instructions.sh --json FILE    also writes the table as JSON
 #
-# Every part runs for two numbers of batches, and the difference counts. So work that happens once
-# does not count. The program is compiled separately and without -march=native, because valgrind
-# does not know every instruction that a machine may have. A thread that waits for another thread
-# spins and yields for a bounded time. These instructions count too, and valgrind runs one thread at
+# Every part runs with two different batch counts, and the difference is reported, which excludes
+# one-time work. The program is compiled separately and without -march=native, because valgrind does
+# not know every instruction that a machine may have. A thread that waits for another thread spins
+# and yields for a bounded time. These instructions are counted too, and valgrind runs one thread at
 # a time, so the last digits may vary.
 #
-# Environment: CXX is the compiler (g++). CXXFLAGS has more flags, such as -I for Boost's headers.
-# Exits with 77 if valgrind is missing.
+# Environment: CXX is the compiler (g++). CXXFLAGS contains additional flags, such as -I for Boost's
+# headers. Exits with 77 if valgrind is missing.
 set -euo pipefail
 case ${1:-} in -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;; esac
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -38,8 +38,7 @@ read -ra flags <<<"${CXXFLAGS:-}"
 "${CXX:-g++}" -std=c++20 -O3 -DNDEBUG -I"$root/include" ${flags[@]+"${flags[@]}"} \
   "$root/bench/instructions.cpp" -o "$work/instructions" -pthread
 
-# counts PART BATCH_SIZE BATCHES: prints the instructions of each thread, in the order of their
-# start.
+# counts PART BATCH_SIZE BATCHES: prints the instructions of each thread, in start order.
 counts() {
   rm -f "$work"/count-*
   if ! valgrind --tool=callgrind --separate-threads=yes --callgrind-out-file="$work/count" \

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of pushing frames of 64 bytes through an intake, on the CPU device, whose copies
-// run on the calling thread.
+// Measures the cost of pushing frames of 64 bytes through an intake, on the CPU device, whose
+// copies run on the calling thread.
 //
 //   build/bench/bench/penstock_intake_bench
 //   ... --benchmark_filter=push               frames per second
 //
-// push: an iteration pushes 20,000 frames from `producers` threads. The calling thread takes them
-// and copies each to the device. Items per second are frames per second. hand_written is the ring
-// that programs write by hand: a mutex, a deque of free and a deque of filled buffers, two condition
-// variables, and two events for each buffer. intake copies in the loop, and feed is a transfer of an
-// intake. All have eight slots.
+// push: an iteration pushes 20,000 frames from `producers` threads. The calling thread receives the
+// frames and copies each to the device. Items per second are frames per second. hand_written is the
+// usual hand-written ring: a mutex, deques of free and of filled buffers, two condition variables,
+// and two events per buffer. intake copies in the loop, and feed is a transfer of an intake. All
+// have eight slots.
 //
 // wake: a thread waits for a frame and sleeps. The benchmark measures the time from the commit of a
-// frame to its hand-out, for 1,000 frames, one after another, with pauses of 100 us. The time of an
+// frame to its delivery, for 1,000 frames, one after another, with pauses of 100 us. The time of an
 // iteration is the 99th percentile. The counter p50_us is the median in microseconds. Floor: a
 // thread that sleeps in a read of an eventfd.
 
@@ -52,12 +52,12 @@ constexpr std::size_t frames_each_wake = 1'000;
 
 using frame = ps::record<ps::field<"words", std::uint64_t, words>>;
 
-/// Memory of the device for a frame from each slot.
+/// Device memory for one frame per slot.
 using device_frames = std::array<std::array<std::uint64_t, words>, slots>;
 
-/// The ring that programs write by hand. As in all classes here, `push(word)` writes a frame of the
-/// result of `word()` and commits it, and `take(use)` takes a frame, calls `use` with its word, and
-/// copies the frame to the device.
+/// The usual hand-written ring. As in all classes here, `push(word)` writes a frame with the result
+/// of `word()` and commits it. `take(use)` receives a frame, calls `use` with its word, and copies
+/// the frame to the device.
 class hand_written {
  public:
   hand_written() {
@@ -103,8 +103,8 @@ class hand_written {
  private:
   struct alignas(64) buffer {
     std::array<std::uint64_t, words> data;
-    ps::cpu_event copied;    // the end of the copy out of `data`
-    ps::cpu_event computed;  // the end of the step that uses the copy
+    ps::cpu_event copied;    // end of the copy out of `data`
+    ps::cpu_event computed;  // end of the step that uses the copy
   };
 
   ps::cpu_device device_;
@@ -160,7 +160,7 @@ class fed : public pushed {
   ps::transfer<ps::intake<frame>&> feed_{in_, {.depth = 1}};
 };
 
-/// Only a wake-up, without a frame.
+/// Measures only a wake-up, without a frame.
 class woken {
  public:
   woken() = default;
@@ -224,7 +224,7 @@ void wake(benchmark::State& state) {
       }
     }};
     for (std::size_t i = 0; i < frames_each_wake; ++i) {
-      std::this_thread::sleep_for(100us);  // so that the consumer sleeps
+      std::this_thread::sleep_for(100us);  // gives the consumer time to fall asleep
       ring.push(nanoseconds);
       taken.wait(i, std::memory_order_acquire);
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// JPEG pictures: the cost of decoding compared with plain libjpeg-turbo, and the gain from decoding
-// only the part that a crop needs.
+// Measures the cost of decoding JPEG pictures, compared with plain libjpeg-turbo, and the gain from
+// decoding only the region that a crop needs.
 //
 //   build/bench/bench/penstock_jpeg_bench
 //
 // Eight generated pictures of 500 x 375, 4:2:0, quality 90, about 35 kB each: slopes and noise of
-// several scales. An iteration is a picture. The floor of all is whole_libjpeg: a reused
-// decompressor whose rows are read one by one into existing memory. Goals below 1 allow for the
+// several scales. An iteration is a picture. The common floor is whole_libjpeg: a reused
+// decompressor that decodes rows one by one into existing memory. Goals below 1 allow for the
 // library's own objects, which are created for each picture.
-//   whole      all of it
+//   whole      the whole picture
 //   region     the crops that random_resized_crop{224} draws
 //   middle     224 x 224 in the middle
 //   sample     region, then resized to 224 x 224 (bilinear), as decode_images does
@@ -41,7 +41,7 @@ namespace ps = penstock;
 constexpr ps::image_size size{500, 375};
 constexpr std::size_t count = 8;
 
-// Noise of halving scales, so that the spectrum resembles a photograph's.
+// Returns noise of halving scales, whose spectrum resembles a photograph's.
 std::vector<std::uint8_t> made_up(std::uint64_t seed) {
   std::vector<float> sums(size.width * size.height * 3, 110.0F);
   for (std::size_t cell = 128; cell >= 1; cell /= 2) {

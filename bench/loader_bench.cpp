@@ -12,8 +12,8 @@
 // 64, converted to floats or copied unchanged. any_loader: the same with types that are chosen at
 // run time. Other rows have samples of a single field of 4 to 65,536 bytes, 60,000 of them or 256
 // MiB, in batches of 16 to 256. sampler is only the computation of the order, for batches of 64.
-// cancel is the time from a request on loader_options::stop, in the middle of an epoch of the
-// first kind, until the consumer has its exception and every worker has ended.
+// cancel is the time from a stop request, in the middle of an epoch of the first kind, until the
+// consumer has received its exception and every worker has ended.
 
 #include <benchmark/benchmark.h>
 
@@ -46,7 +46,7 @@ namespace {
 
 namespace ps = penstock;
 
-constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // epochs
+constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // number of epochs
 
 // ---- the data
 
@@ -80,8 +80,8 @@ void normalise(const std::uint8_t* in, float* out) noexcept {
   }
 }
 
-// A work describes both sides: the dataset for the loader; for the plain loop the location of the
-// samples (`rows`, `labels`) and the function that writes a sample to its place in a slab (`put`).
+// A workload for both sides: the dataset for the loader, and for the plain loop the locations of
+// the samples (`rows`, `labels`) and the function `put` that writes a sample to a slab.
 struct to_floats {
   using value_type = float;
   static constexpr std::size_t samples = digit_count;
@@ -147,7 +147,7 @@ auto make_loader(std::size_t workers, std::size_t batch, const std::stop_token& 
                     {.batch_size = batch, .workers = workers, .stop = stop}};
 }
 
-// ---- the consumer: reads every value of the first field
+// ---- the consumer, which reads every value of the first field
 
 std::uint64_t read_all(std::span<const float> values) {
   float sums[16] = {};
@@ -163,7 +163,8 @@ std::uint64_t read_all(std::span<const std::uint8_t> values) {
   return sum;
 }
 
-// The same code for all, not inlined: GCC 12 vectorizes it in some loops and not in others.
+// The same code for all sides, and not inlined, because GCC 12 would vectorize it in some loops and
+// not in others.
 template <class Work>
 [[gnu::noinline]] void consume(const std::byte* slab, std::size_t size) {
   using value_type = typename Work::value_type;
@@ -184,8 +185,8 @@ slab_ptr make_slab(std::size_t bytes) {
   return made;
 }
 
-// The plain loop, batch by batch, epoch after epoch. Rows are prefetched four ahead and up to a
-// kilobyte, as in the library's dataset.
+// The plain loop over the batches of all epochs. Rows are prefetched four ahead, up to a kilobyte,
+// as in the library's dataset.
 template <class Work>
 class plain_loop {
  public:
@@ -199,7 +200,7 @@ class plain_loop {
     const std::size_t count = std::min(batch_, Work::samples - first_);
     order_.fill(first_, std::span{indices_}.first(count));
     first_ += count;
-    const Work work = work_;  // copies, because stores to the slab could alias the members
+    const Work work = work_;  // a local copy, because stores to the slab could alias the members
     const std::size_t batch = batch_;
     const std::span<const std::uint64_t> indices{indices_};
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) prefetch(work, indices[i]);
@@ -241,8 +242,8 @@ void floor_inline(benchmark::State& state, std::size_t batch) {
   state.SetItemsProcessed(static_cast<std::int64_t>(samples));
 }
 
-// The cheapest known hand-off: a single-producer queue of slabs in each direction, with the
-// library's way of waiting.
+// The cheapest known hand-off: a single-producer queue of slabs in each direction that waits as the
+// library does.
 template <class T>
 class channel {
  public:
@@ -314,7 +315,8 @@ void load(benchmark::State& state, std::size_t workers, std::size_t batch) {
   load_from<Work>(state, make_loader<Work>(workers, batch));
 }
 
-// The same behind virtual calls: the dataset's, one per run, and the loader's, a few per batch.
+// The same loader behind virtual calls: one call per chunk in the dataset, and several per batch in
+// the loader.
 template <class Work>
 void load_any(benchmark::State& state, std::size_t workers, std::size_t batch) {
   const ps::any_dataset data = Work::dataset();
@@ -407,7 +409,7 @@ void add_rows() {
   }
 }
 
-// Requires that "loader/float/workers:1" reach 0.90 of the speed of "floor_hand_off/float".
+// Requires "loader/float/workers:1" to reach 0.90 of the speed of "floor_hand_off/float".
 bench::goal digits_goal(const std::string& what, std::int64_t workers) {
   return {.name = bench::named("loader/" + what, {{"workers", workers}}),
           .floor = (workers == 0 ? "floor_inline/" : "floor_hand_off/") + what,

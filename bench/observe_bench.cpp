@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures how often ps::diagnose is right about a running loop: the 54 loops of overlap_bench's
-// grid of load, copy and compute, on the CPU device with a modeled bus, and six more.
+// Measures how often ps::diagnose is right about a running loop. There are 54 loops from
+// overlap_bench's grid of load, copy and compute, on the CPU device with a simulated bus, and six
+// more.
 //
 //   build/bench/bench/penstock_observe_bench
 //
-// An item is a loop. A repetition runs all of them and counts as a second.
+// An item is a loop. A repetition runs all loops and counts as one second.
 //
 // right    the diagnosis names the slowest part of the model. If two parts are equally slow, either
 //          is right, and so is "mixed".
@@ -12,10 +13,10 @@
 //          options, within a tenth of the loop's actual time.
 // all, promised   the floors: the numbers of loops and of promised gains.
 //
-// Reads and body sleep instead of using a core, so reads count as waiting for storage. A loop that
-// takes a twelfth longer than its model was disturbed by the machine and is repeated, up to five
-// times. The six additional loops: a single slot on the device, slow samples, too many workers,
-// reads that wait for very long, reads that compute, a very slow bus.
+// Reads and the body sleep instead of using a core, so reads count as waiting for storage. A loop
+// that takes a twelfth longer than its model was disturbed by the machine and is repeated up to
+// five times. The six additional loops: a single slot on the device, slow samples, too many
+// workers, reads that wait for very long, reads that compute, a very slow bus.
 
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>
@@ -49,9 +50,8 @@ using std::chrono::nanoseconds;
 constexpr std::size_t samples_a_batch = 16;
 constexpr microseconds unit{400};
 
-/// Waits whose total has the intended length, because a late return shortens the next waits. If the
-/// machine has stopped the thread for long, the next waits are not shortened. Only one thread may
-/// use an object.
+/// Waits whose total has the intended length: a late return shortens the next waits. A very long
+/// delay, during which the machine has stopped the thread, is not compensated. Not thread-safe.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -74,15 +74,15 @@ void burn(nanoseconds cost) {
 
 /// A loop, described by the time of its parts per batch.
 struct loop {
-  double load = 1;  // in units, of a single worker
+  double load = 1;  // of a single worker, in units
   double copy = 1;
   double body = 1;
   std::size_t workers = 1;
   std::size_t prefetch = 4;
   std::size_t depth = 3;
-  std::size_t slow_every = 0;  // every `slow_every`-th sample takes `slow` units; 0: none
+  std::size_t slow_every = 0;  // every `slow_every`-th sample takes `slow` units; 0 means none
   double slow = 0;
-  bool burns = false;  // reads compute
+  bool burns = false;  // true if reads compute
 };
 
 nanoseconds of(double units) { return nanoseconds{std::llround(units * 1e3 * unit.count())}; }
@@ -106,7 +106,7 @@ struct judged {
   ps::diagnosis said;
 };
 
-/// Returns the time of a batch in an undisturbed loop without slow samples, in the model's units.
+/// Returns the time per batch of an undisturbed loop without slow samples, in the model's units.
 double modelled(const loop& how) {
   const double load = how.load / static_cast<double>(how.workers);
   if (how.depth == 1) return std::max(load, how.copy + how.body);
@@ -145,7 +145,7 @@ judged run_once(const loop& how) {
 }
 
 /// Runs the loop. If the machine stops a thread for long, `diagnose` judges a different loop than
-/// the model's, so the run is repeated, a few times at most.
+/// the model, so the run is repeated a few times.
 judged run(const loop& how) {
   const double max = (1 + 1.0 / 12) * std::chrono::duration<double>{of(modelled(how))}.count();
   auto found = run_once(how);
@@ -160,8 +160,8 @@ bool is_reading(ps::bottleneck limit) {
   return limit == ps::bottleneck::storage || limit == ps::bottleneck::workers;
 }
 
-/// Returns true if the diagnosis names the slowest part. Parts within a tenth of it count as
-/// equally slow.
+/// Returns true if the diagnosis names the slowest part. Parts within a tenth of the slowest time
+/// count as equally slow.
 bool is_right(const loop& how, ps::bottleneck said) {
   const double load = how.load / static_cast<double>(how.workers);
   const double longest = 0.9 * std::max({load, how.copy, how.body});
@@ -269,7 +269,7 @@ int main(int argc, char** argv) {
 
   using enum bench::goal::kind;
   std::vector<char*> words{argv, argv + argc};
-  std::string few{"--benchmark_repetitions=3"};  // each takes half a minute
+  std::string few{"--benchmark_repetitions=3"};  // each repetition takes half a minute
   words.insert(words.begin() + 1, few.data());
   return bench::run(
       static_cast<int>(words.size()), words.data(), "observe_bench",

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures how much of load, copy and compute runs at the same time: the time of a batch in the
-// whole flow (a loader, a transfer and a step on a stream of the CPU device) divided by the bound
-// max(load / workers, copy, compute), for every ratio of the three costs from 1:10:1 to 10:1:10.
-// Also measures a transform on the device, which counts as a separate stage, for every ratio of
-// copy and transform.
+// Measures the overlap of load, copy and compute: the time per batch of the whole flow (a loader, a
+// transfer and a step on a stream of the CPU device) divided by the bound max(load / workers, copy,
+// compute), for cost ratios from 1:10:1 to 10:1:10. Also measures a transform on the device, as a
+// separate stage, for several ratios of copy and transform.
 //
 //   build/bench/bench/penstock_overlap_bench [--json FILE]
 //
-// The stages sleep instead of using a core, so two cores are enough to see five threads overlap.
-// Copy and transform are copies of the CPU device with a set bandwidth and latency: each takes the
-// modeled time, and the next copy starts when its dependencies are complete, even if its thread is
-// late. Load and step are timed waits. A timed wait returns late by a varying amount, and the next
-// wait is shorter by that amount: a stage occupies its thread for exactly n * cost in n batches and
-// never less, so any loss by the library is visible. All times are taken in the step.
+// The stages sleep instead of using a core, so two cores are enough for five overlapping threads.
+// Copy and transform are copies on a CPU device with a set bandwidth and latency. Each takes the
+// simulated time, and the next copy starts when its dependencies are complete, even if its thread
+// is late. Load and step are timed waits. A timed wait returns late by a varying amount, which
+// shortens the next wait. A stage therefore occupies its thread for exactly n * cost in n batches
+// and never less, so any loss in the library is visible. All times are measured in the step.
 //
-// `wait_alone` is the floor: only the waits of the slowest stage. `plain_wait_alone` is the same
-// without the correction for late returns and shows how late this machine's timers are. The
-// counters of a `flow` row are the point of the grid in microseconds, and the serial loop that was
-// measured with it.
+// `wait_alone` is the floor: only the waits of the slowest stage. `plain_wait_alone` omits the
+// correction for late returns, to show the lateness of this machine's timers. The counters of a
+// `flow` row are its costs in microseconds and the measured time of the serial loop.
 
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>
@@ -49,15 +47,15 @@ using nanoseconds = std::chrono::nanoseconds;
 constexpr std::size_t samples_a_batch = 64;
 constexpr std::size_t values_a_sample = 64;
 constexpr microseconds unit{400};
-constexpr microseconds latency{10};  // part of the cost of every copy and step
-constexpr std::size_t prefetch = 2;  // as for a loader of large batches: the hardest to fill
+constexpr microseconds latency{10};  // included in the cost of every copy and step
+constexpr std::size_t prefetch = 2;  // as for a loader of large batches, which is the hardest case
 
 struct point {
-  std::int64_t load;  // all three in units
+  std::int64_t load;  // all three costs in units
   std::int64_t copy;
   std::int64_t compute;
   std::int64_t workers;
-  std::int64_t transform = 0;  // none
+  std::int64_t transform = 0;  // 0 means no transform
 
   [[nodiscard]] microseconds bound() const {
     return std::max({load * unit / workers, copy * unit, transform * unit, compute * unit});
@@ -78,9 +76,9 @@ constexpr point point_at(std::size_t i) {
   return {digit(1), digit(3), digit(9), i < points / 2 ? 1 : 2};
 }
 
-// The approximate duration of the batches of a repetition.
+// The approximate duration of the batches in a repetition.
 constexpr std::chrono::milliseconds repetition{60};
-constexpr int warm_up = 8;  // more batches than the flow holds
+constexpr int warm_up = 8;  // more batches than the flow can hold
 
 int batches_in(microseconds each) {
   return static_cast<int>(std::max<std::int64_t>(16, repetition / each));
@@ -90,7 +88,7 @@ double in_microseconds(clock_type::duration span) {
   return std::chrono::duration<double, std::micro>(span).count();
 }
 
-/// Waits whose total has the intended length. Only one thread may use an object.
+/// Waits whose total has the intended length. Not thread-safe.
 class steady_wait {
  public:
   void operator()(nanoseconds cost) {
@@ -103,7 +101,8 @@ class steady_wait {
   nanoseconds late_{0};
 };
 
-/// Removes the timer slack of the calling thread. The kernel may otherwise add 50 us to every wait.
+/// Disables the timer slack of the calling thread, because the kernel may otherwise add 50 us to
+/// every wait.
 void wait_exactly() { ::prctl(PR_SET_TIMERSLACK, 1UL); }
 
 struct slow_samples {
@@ -128,7 +127,7 @@ ps::cpu_device device_of(const point& at) {
       {.copy_bytes_per_second = batch_bytes / bus.count(), .launch_latency = latency}};
 }
 
-/// The work on the consumer's stream: waits, and records when it was done.
+/// The work on the consumer's stream, which waits and records the time.
 struct step {
   nanoseconds cost;
   steady_wait waits;
@@ -140,8 +139,8 @@ struct step {
   }
 };
 
-/// Returns the microseconds per batch, from the first batch that found a full flow to the last.
-/// `make_feed(loader, stream)` returns the feed that carries the batches.
+/// Returns the microseconds per batch, from the first batch in a full flow to the last.
+/// `make_feed(loader, stream)` returns the feed for the batches.
 template <class MakeFeed>
 double run_flow(const point& at, const MakeFeed& make_feed) {
   const int batches = batches_in(at.bound()) + warm_up;
@@ -167,7 +166,8 @@ double run_flow(const point& at) {
     return run_flow(at, [](auto& loader, auto& stream) { return ps::transfer{loader, stream}; });
   }
   const auto device = device_of(at);
-  const auto cost = at.transform * unit - 2 * latency;  // for a launch and a copy
+  // Subtracts the latency of a launch and of a copy.
+  const auto cost = at.transform * unit - 2 * latency;
   const auto bytes = static_cast<std::size_t>(device.options().copy_bytes_per_second *
                                               std::chrono::duration<double>{cost}.count());
   const std::vector<std::byte> from(bytes);
@@ -244,7 +244,7 @@ void wait_alone(benchmark::State& state, microseconds cost) {
     for (auto _ : state) {
       const int batches = batches_in(cost);
       Wait wait;
-      wait(cost);  // so that the clock starts, as it stops, at a late return
+      wait(cost);  // makes the clock start at a late return, as it stops at one
       const auto start = clock_type::now();
       for (int i = 0; i < batches; ++i) wait(cost);
       state.SetIterationTime(in_microseconds(clock_type::now() - start) * 1e-6 / batches);
@@ -284,7 +284,7 @@ int main(int argc, char** argv) {
     once(benchmark::RegisterBenchmark(("plain_wait_alone" + us).c_str(), wait_alone<plain_wait>,
                                       cost));
   }
-  // Sets a default before the caller's options, because the grid is large.
+  // Sets defaults before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
   std::string few{"--benchmark_repetitions=5"};
   words.insert(words.begin() + 1, few.data());

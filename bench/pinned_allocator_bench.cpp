@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
-// Pinned memory of the CPU device: the cost of allocating and freeing it, with and without a pool,
-// and of writing to it.
+// Measures pinned memory of the CPU device: the cost of allocation and deallocation, with and
+// without a pool, and of writing.
 //
 //   build/bench/bench/penstock_pinned_allocator_bench
 //   ... --benchmark_filter=write             only the speed of the memory
 //
 // "Pinned" here means anonymous pages of the process. Each page is touched before the call returns;
 // pages are huge starting at 2 MiB if the system provides them; mlock locks them into RAM as far as
-// `ulimit -l` permits. The counter `locked` reports whether it did. For a CPU this is ordinary
-// memory. On a GPU the driver allocates pinned memory, which is expensive: bench/cuda measures
-// that.
+// `ulimit -l` permits. The counter `locked` is 1 if mlock succeeded. For a CPU, this memory is
+// ordinary memory. For a GPU, the driver allocates pinned memory, which is expensive; bench/cuda
+// measures this cost.
 //
 // take: an iteration allocates `bytes`, writes once to each page and frees the memory. The floor
 // does the same with bare system calls: map, populate, lock, unmap. Peers: std::allocator,
 // new_delete_resource, std::aligned_alloc and oneTBB's cache_aligned_allocator. Below some
-// threshold these cache freed memory, so a second allocation of the same size causes no page fault.
-// A loop over them would see this speed, which is the reason for a pool over pinned memory.
+// threshold, these allocators cache freed memory, so a second allocation of the same size causes no
+// page fault. A pool over pinned memory provides the same benefit.
 //
-// pool: an iteration allocates 16 blocks of `bytes` from a resource of the standard library, writes
-// to each and frees them: over pinned memory, and over new and delete, which is the floor.
+// pool: an iteration allocates 16 blocks of `bytes` from a standard library resource, writes to
+// each block and frees them. The resource uses pinned memory or, as the floor, new and delete.
 //
 // write: memcpy of `bytes` to pinned memory and, as the floor, to ordinary memory with the same
 // alignment that was written before.
@@ -56,7 +56,7 @@ namespace ps = penstock;
 constexpr std::size_t page = 4096;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-// Writes once to each page, so that all pages are resident.
+// Writes to each page once, so that all pages are resident.
 void touch(void* data, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += page) static_cast<volatile char*>(data)[at] = 1;
 }
@@ -65,7 +65,7 @@ std::size_t bytes_of(const benchmark::State& state) {
   return static_cast<std::size_t>(state.range(0));
 }
 
-// ---- allocating and freeing
+// ---- allocation and deallocation
 
 // The best result with bare system calls.
 struct bare_pages {
@@ -179,8 +179,7 @@ void pool_new_delete(benchmark::State& state) {
   pool_over(state, *std::pmr::new_delete_resource());
 }
 
-// A buffer from which blocks are carved and which is then reused as a whole, like the temporaries
-// of a batch.
+// Blocks are carved from a buffer that is then reused as a whole, like the temporaries of a batch.
 template <class Allocator>
 void pool_monotonic(benchmark::State& state) {
   std::vector<std::byte, Allocator> buffer(blocks * (bytes_of(state) + 64));
@@ -217,7 +216,7 @@ void write(benchmark::State& state) {
 void absent(benchmark::State& state) { state.SkipWithError("left out: oneTBB is not installed"); }
 #endif
 
-// ---- what is run
+// ---- registration
 
 using function = void (*)(benchmark::State&);
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""The MLP of bench/mlp in PyTorch, fed by DataLoader: the same network (784-128-64-10), data, batch
-size and optimiser (Adam, 1e-3), on a GPU.
+"""Trains the MLP of bench/mlp in PyTorch on a GPU, fed by DataLoader, with the same network
+(784-128-64-10), data, batch size and optimizer (Adam, 1e-3).
 
     python3 bench/pytorch_mnist.py [--data FOLDER] [--epochs N] [--batch N] [--json FILE]
 
-FOLDER holds MNIST's four files, plain or .gz; without it random bytes of the same shape stand in, and the
-accuracy means nothing. Runs DataLoader with 0 and 8 workers, pin_memory off and on, and once with all data
-on the GPU. Exits with 77 where there is no PyTorch or no GPU.
+FOLDER contains MNIST's four files, plain or .gz. Without FOLDER, random bytes of the same shape are
+used, and the accuracy is meaningless. The script runs DataLoader with 0 and 8 workers, with
+pin_memory off and on, and once with all data on the GPU. Exits with 77 if PyTorch or a GPU is
+missing.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def idx_file(folder, name, skip):
 
 
 def load(folder):
-    """Images (bytes, N x 784) and labels (int64) for training and test."""
+    """Returns images (bytes, N x 784) and labels (int64) for training and test."""
     if folder is None:
         made = torch.Generator().manual_seed(1)
         return tuple(
@@ -58,7 +59,8 @@ def load(folder):
 
 
 class Digits(Dataset):
-    """A sample at a time, as most code has it; bytes, so that the GPU converts, as ours does."""
+    """A dataset that returns single samples, as most code does. Samples are bytes that the GPU
+    converts, as in bench/mlp."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -89,12 +91,15 @@ def resident_batches(images, labels, batch):
 
 
 def train(batches_of_epoch, epochs, test, seed=1):
-    """Seconds of each epoch, one of warm-up left out, and the accuracy on the test set."""
+    """Returns the seconds of each epoch, excluding one warm-up epoch, and the accuracy on the test
+    set."""
     network, optimiser = new_network(seed)
     loss_of = nn.CrossEntropyLoss()
     seconds = []
     for epoch in range(epochs + 1):
-        if epoch == 1:  # the first epoch starts workers and libraries: it is not counted, and its training is discarded
+        # The first epoch starts workers and libraries; it is not measured, and its training is
+        # discarded.
+        if epoch == 1:
             network, optimiser = new_network(seed)
         torch.cuda.synchronize()
         begin = time.perf_counter()
@@ -140,7 +145,7 @@ def main():
             {"name": name, "seconds_per_epoch": sum(seconds) / len(seconds), "accuracy": accuracy}
         )
         print(f"{name:40} {rows[-1]['seconds_per_epoch']:8.3f} s/epoch   {100 * accuracy:6.2f} %", flush=True)
-        if chosen.json:  # after each row, so that a time limit does not discard all results
+        if chosen.json:  # written after each row, so that a time limit does not discard all results
             with open(chosen.json, "w") as file:
                 json.dump(result, file, indent=1)
 

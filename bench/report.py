@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Turns what bench/run.sh has measured into a Markdown table and pictures.
+"""Converts the results of bench/run.sh to a Markdown table and pictures.
 
   python3 bench/report.py FILE.json                 writes FILE.md, and draws FILE.pictures/*.svg
   python3 bench/report.py --readme FILE.json OUT    README's picture: six loaders of --compare
-  python3 bench/report.py --merge FOLDER OUT        for bench/run.sh: one file out of all
+  python3 bench/report.py --merge FOLDER OUT        for bench/run.sh: merges all results to one file
 
-Needs Python 3.9; pictures need matplotlib (Debian: python3-matplotlib), tables do not. A picture
-whose rows are not in the file is left out.
+Needs Python 3.9. Pictures need matplotlib (Debian: python3-matplotlib); tables do not. A picture is
+skipped if the file does not contain its rows.
 """
 
 import json

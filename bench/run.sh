@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Installs what is missing (Debian), builds and runs every benchmark, and writes the results to one
+# Installs missing packages (Debian), builds and runs every benchmark, and writes the results to one
 # file, with a table and pictures next to it.
 #
 #   bash bench/run.sh                      all except compare; about ten minutes on two cores
@@ -12,14 +12,14 @@
 # mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and, if matplotlib is
 # installed, .pictures/*.svg: see bench/README.md.
 #
-# If a program fails, the results contain that, and the next program runs. Exit status: 0 if none
-# failed, 1 if a program failed, 2 for invalid arguments. A program that is left out (for example
-# because valgrind is missing) is not a failure.
+# If a program fails, the failure is recorded in the results and the next program runs. Exit status:
+# 0 if no program failed, 1 if a program failed, 2 for invalid arguments. A skipped program (for
+# example because valgrind is missing) is not a failure.
 #
 # Environment: CXX is the compiler. PENSTOCK_JOBS is the number of parallel jobs. MNIST_DIR is the
-# folder of the MNIST files. PENSTOCK_COMMIT names the sources if git is missing.
-# PENSTOCK_BENCH_SECONDS is the limit of each program (900; the first run of compare, which installs
-# packages, needs 1500).
+# folder of the MNIST files. PENSTOCK_COMMIT identifies the sources if git is missing.
+# PENSTOCK_BENCH_SECONDS limits the time of each program (default 900; the first run of compare,
+# which installs packages, needs 1500).
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
@@ -62,7 +62,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# wanted NAME: succeeds if the options request it. compare must be requested by name.
+# wanted NAME: succeeds if the options request this program. compare must be requested by name.
 wanted() {
   if [ "$1" = compare ] && $compare; then return 0; fi
   if [ ${#only[@]} -eq 0 ]; then [ "$1" != compare ]; return; fi
@@ -78,7 +78,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : >"$work/steps.tsv"
 
-# note NAME ENDED SECONDS COMMAND...: records the end of a step.
+# note NAME STATUS SECONDS COMMAND...: records the end of a step.
 note() {
   local name=$1 ended=$2 seconds=$3
   shift 3
@@ -106,9 +106,9 @@ step() {
   note "$name" "${ended//$'\t'/ }" $((SECONDS - start)) "${*//$root\//}"
 }
 
-# build PRESET FOLDER TARGET...: fails as a separate step, so that the programs that were built
-# still run. Removes programs of an earlier build first, because they would be measured as if built
-# from these sources.
+# build PRESET FOLDER TARGET...: builds as a separate step, so that the programs that were built
+# still run after a failure. First removes programs of an earlier build, because they would be
+# measured as if built from these sources.
 build() {
   local preset=$1 folder=build/$1/$2 start=$SECONDS
   shift 2
@@ -123,7 +123,7 @@ build() {
   penstock_say "building $* failed; what did build is run"
 }
 
-# ---- build all before anything is measured -------------------------------------------------------
+# ---- build everything before measuring ----------------------------------------------------------
 
 run=()
 for name in "${benches[@]}"; do
@@ -147,7 +147,7 @@ if wanted instructions; then step instructions bash bench/instructions.sh --json
 if wanted compile_cost; then step compile_cost python3 bench/compile_cost.py --json JSON; fi
 if wanted compare; then step compare bash bench/compare.sh --json JSON; fi
 
-# ---- one file out of all -------------------------------------------------------------------------
+# ---- merge all results ---------------------------------------------------------------------------
 
 commit=${PENSTOCK_COMMIT:-$(git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)}
 dirty=null
@@ -158,7 +158,7 @@ compiler=$("${CXX:-g++}" --version 2>/dev/null | head -n 1 || true)
 export command_line began load_before commit dirty compiler
 file=$(python3 bench/report.py --merge "$work" "$out")
 python3 bench/report.py "$file"
-# A program that was skipped or left out is not a failure.
+# A skipped program is not a failure.
 if grep -q $'\tfailed: ' "$work/steps.tsv"; then
   penstock_say "failed: $(grep $'\tfailed: ' "$work/steps.tsv" | cut -f 1 | paste -sd ' ')"
   exit 1

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: BSL-1.0
-// The order of samples and their random bits. Compares the cost of computing an index from its
-// position in constant memory with the cost of reading it from a list that was shuffled in advance.
+// Measures the order of samples and their random bits. Compares computing an index from its
+// position in constant memory with reading the index from a list that was shuffled in advance.
 //
 //   build/bench/bench/penstock_sampler_bench
 //
-// An iteration is 64 indices, the batch of a typical loop, which the consumer sums. The floors are
-// the same sum over a shuffled std::vector<uint64_t> of four times the last-level cache, at least
-// 128 MiB:
+// An iteration computes 64 indices, a typical batch, which the consumer sums. The floors are the
+// same sum over a shuffled std::vector<uint64_t> of four times the last-level cache, at least 128
+// MiB:
 //   read_permutation          from start to end: the bandwidth of an otherwise idle memory
 //   read_permutation_blocks   64 in a row, anywhere: the pattern of a reading worker
 //   read_permutation_index    single indices anywhere
-// None of them includes making the list; shuffle_permutation measures that: an iteration is
-// std::shuffle once, for an epoch. A list of 1e12 samples takes 8 TB (and so does PyTorch's
-// randperm), so no list here is that long; penstock takes order_bytes for any number. samples:0
-// represents 2^63.
+// The floors exclude the creation of the list, which shuffle_permutation measures: an iteration is
+// one std::shuffle for an epoch. A list of 1e12 samples takes 8 TB (and so does PyTorch's
+// randperm), so no list here is that long; penstock needs order_bytes for any number of samples.
+// samples:0 represents 2^63.
 //
-// If the list is read in blocks, penstock is slower: an index costs six multiplications, and one
+// Reading the list in blocks is faster than penstock: an index costs six multiplications, and one
 // index in ten is computed again at 1e12, which takes longer than reading eight bytes.
 //
 // Peers of the generator: std::mt19937_64, with continued draws, and seeded for each sample like
 // penstock's generator; and std::normal_distribution over it. (std::philox_engine is C++26.) An
-// iteration is 64 draws. For continued draws Philox is slower too: it was chosen because starting a
-// stream costs nothing.
+// iteration is 64 draws. Philox is slower for continued draws too. The library uses Philox because
+// starting a stream costs nothing.
 
 #include <benchmark/benchmark.h>
 
@@ -48,7 +48,7 @@ namespace ps = penstock;
 
 constexpr std::size_t block = 64;
 constexpr std::int64_t trillion = 1'000'000'000'000;
-constexpr std::int64_t max = 0;  // represents 2^63, which does not fit an axis
+constexpr std::int64_t max = 0;  // represents 2^63, which does not fit into an axis
 
 std::uint64_t samples_of(std::int64_t axis) {
   return axis == max ? std::uint64_t{1} << 63 : static_cast<std::uint64_t>(axis);
@@ -242,8 +242,8 @@ void bits_mt19937_64(benchmark::State& state) {
   draw_on(state, std::mt19937_64{1}, [](auto& generator) { return generator(); });
 }
 
-// A generator for each sample, from which two words of 64 bits are drawn, for example for a shift
-// and an angle.
+// A generator per sample, from which two 64-bit words are drawn, for example for a shift and an
+// angle.
 void fresh_philox(benchmark::State& state) {
   std::uint64_t index = 0;
   for (auto _ : state) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of reading ranges of a file that is much larger than the bytes read from it.
+// Measures the cost of reading ranges of a file that is much larger than the ranges.
 //
 //   build/bench/bench/penstock_store_bench
 //
@@ -51,7 +51,7 @@ namespace {
 namespace ps = penstock;
 
 constexpr std::size_t ranges_at_once = 64;
-constexpr std::size_t far_bytes = 4096;  // bytes of a blob
+constexpr std::size_t far_bytes = 4096;  // size of a blob in bytes
 
 // A folder with two files. The destructor removes it.
 class large_file {
@@ -116,7 +116,7 @@ void read_ranges(benchmark::State& state, const large_file& file, kind how, ps::
   state.SetBytesProcessed(count * static_cast<std::int64_t>(bytes));
 }
 
-// Objects that take no time to read.
+// A store whose objects take no time to read.
 struct zeros {
   [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 40; }
   void read(const ps::byte_range& range) const {
@@ -152,7 +152,7 @@ void read_cached(benchmark::State& state, bool is_told) {
   state.counters["below"] = static_cast<double>(below) / static_cast<double>(used);
 }
 
-// Objects for which every call takes a round trip.
+// A store in which every call takes a round trip.
 struct far_away {
   [[nodiscard]] std::uint64_t size_of(std::string_view) const { return std::uint64_t{1} << 40; }
   void read(const ps::byte_range& range) const { read_many({&range, 1}); }

@@ -37,7 +37,7 @@ namespace ps = penstock;
 
 constexpr std::size_t samples = 20'000;
 
-// Returns a header in POSIX format.
+// Returns a tar header in POSIX format.
 std::string header(const std::string& name, std::size_t size) {
   std::string block(512, '\0');
   name.copy(block.data(), 100);
@@ -51,7 +51,7 @@ std::string header(const std::string& name, std::size_t size) {
   return block;
 }
 
-// An archive whose pictures are holes in the file. The destructor removes it.
+// An archive whose pictures are holes in the file. The destructor removes the archive.
 class archive {
  public:
   explicit archive(std::size_t picture) {

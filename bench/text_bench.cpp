@@ -43,7 +43,7 @@ namespace ps = penstock;
 constexpr std::size_t row_length = 2048;
 constexpr std::size_t some = 8;  // rows per batch
 
-// A data set in Megatron's indexed format. The destructor removes it.
+// A dataset in Megatron's indexed format. The destructor removes its files.
 class documents {
  public:
   explicit documents(std::size_t count) {
@@ -115,7 +115,7 @@ void read_rows(benchmark::State& state, const Dataset& rows) {
   state.SetBytesProcessed(tokens * static_cast<std::int64_t>(sizeof(std::uint16_t)));
 }
 
-// Returns the pieces of documents in all rows, concatenated.
+// Returns the concatenated document pieces of all rows.
 std::vector<ps::detail::packed_piece> pieces_of(const ps::megatron_documents& source,
                                                 const ps::packing_options& options) {
   std::vector<ps::detail::packed_piece> pieces;

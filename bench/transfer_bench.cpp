@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost that the transfer adds to a copy, on the CPU device, for batches from 64 bytes
-// to 64 MiB and 1 to 4 device slots. Nothing is read or computed: only copying and handing over
+// Measures the cost that the transfer adds to a copy on the CPU device, for batches from 64 bytes
+// to 64 MiB and 1 to 4 device slots. Nothing is read or computed, so only copying and delivering
 // remain.
 //
 //   build/bench/bench/penstock_transfer_bench [--json FILE]
@@ -13,10 +13,11 @@
 //   loader          only a loader, with one worker, of a dataset that does nothing
 //   loader_feed     a transfer of that loader
 //
-// The consumer is the calling thread and waits for each batch's copy. `bytes` are those of a batch,
-// which is a single sample. Up to 64 KiB the CPU device copies on the calling thread, so the feed
-// must be compared with `memcpy`; above that, with `copying_thread`. The counter `consumer_ns` is
-// the processor time of the consumer's thread per batch; at 64 bytes it is the cost of the calls.
+// The consumer is the calling thread and waits for the copy of each batch. `bytes` is the size of a
+// batch, which is a single sample. Up to 64 KiB, the CPU device copies on the calling thread, so
+// the feed must be compared with `memcpy`. Above 64 KiB, it must be compared with `copying_thread`.
+// The counter `consumer_ns` is the processor time of the consumer thread per batch; at 64 bytes,
+// this is the cost of the calls.
 
 #include <benchmark/benchmark.h>
 #include <time.h>
@@ -47,9 +48,9 @@ using bytes_record = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
 using host_slab = ps::detail::slab<ps::cpu_device>;
 
 constexpr std::array<std::int64_t, 6> sizes{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
-constexpr std::size_t source_slots = 3;  // as many as a loader of large batches has
+constexpr std::size_t source_slots = 3;  // as many slots as a loader of large batches has
 
-/// Returns the source of all copies, made once for each size.
+/// Returns the source of all copies, which is created once for each size.
 const std::byte* source_slab(std::size_t bytes, std::uint64_t which) {
   static std::map<std::size_t, host_slab> made;
   const auto [found, is_new] = made.try_emplace(bytes, ps::cpu_device{}, bytes * source_slots,
@@ -83,7 +84,7 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const ps::batch_info& info() const noexcept { return info_; }
-    /// Records the release like a loader, but does not refill the memory.
+    /// Records the release like a loader, but never refills the memory.
     void release_after(ps::cpu_stream_ref stream) {
       ps::cpu_device{}.record(*drained_, stream);
       data_ = nullptr;
@@ -137,8 +138,8 @@ double thread_nanoseconds() {
 }
 
 /// Times one call of `next_batch()` per iteration. The first batch is delivered before the clock
-/// starts, and the flow is never drained, so as many copies are in flight at the end as at the
-/// start.
+/// starts, and the flow is never drained, so the same number of copies is in flight at the start
+/// and at the end.
 template <class NextBatch>
 void measure(benchmark::State& state, std::size_t bytes, NextBatch next_batch) {
   next_batch();
@@ -168,7 +169,7 @@ void copying_thread(benchmark::State& state) {
   const host_slab to{ps::cpu_device{}, bytes * depth, ps::detail::memory_kind::device};
   const std::byte* from = source_slab(bytes, 0);
   ps::detail::waitable_counter copied;
-  ps::detail::waitable_counter released;  // both sides wait in the library's way
+  ps::detail::waitable_counter released;  // both sides wait in the same way as the library
   std::atomic<bool> stop{false};
   std::thread copier{[&] {
     for (std::uint32_t i = 0;; ++i) {

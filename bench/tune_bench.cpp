@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures how many trials it takes to find options whose loop is within 2 % of the best. A
-// microsecond represents a trial. Shows medians over 20 seeds for option_search, for random trials,
-// and for the grid in its order; in the last two the cheapest trial so far is the best.
+// Measures the number of trials until the options found are within 2 % of the best. A microsecond
+// represents a trial. The results are medians over 20 seeds for option_search, for random trials,
+// and for the grid in order; in the last two, the cheapest trial so far is the best.
 //
 //   build/bench/bench/penstock_tune_bench
 //
@@ -38,7 +38,7 @@ namespace {
 
 namespace ps = penstock;
 
-/// A grid of options with the cost of a trial of each, and its cost without noise.
+/// A grid of options, with the cost of a trial and the cost without noise for each option.
 struct problem {
   ps::search_space space;
   std::function<double(const ps::tuned_options&, std::mt19937&)> trial;
@@ -74,7 +74,7 @@ const problem& modelled() {
   return all;
 }
 
-/// Samples whose reads wait 100 us, as for a disk.
+/// A dataset whose reads wait 100 us, as for a disk.
 struct distant {
   using record_type = ps::record<ps::field<"x", std::uint32_t>>;
   [[nodiscard]] std::uint64_t size() const { return 512; }
@@ -120,8 +120,8 @@ double good_enough(const problem& of, const ps::detail::search_grid& grid) {
   return 1.02 * best;
 }
 
-/// Returns the number of trials until the search's best is good enough, or all combinations if it
-/// never is.
+/// Returns the number of trials until the best option of the search is good enough, or the number
+/// of all combinations if this never happens.
 std::size_t by_search(const problem& of, std::uint64_t seed) {
   const ps::detail::search_grid grid{of.space};
   const double enough = good_enough(of, grid);
@@ -164,8 +164,8 @@ std::size_t by_random(const problem& of, std::uint64_t seed) {
   return in_order(of, order, seed);
 }
 
-/// Traverses the grid from a start that depends on the seed, so that no single lucky corner decides
-/// the result.
+/// Visits the grid from a start that depends on the seed, so that a single lucky corner does not
+/// determine the result.
 std::size_t by_grid(const problem& of, std::uint64_t seed) {
   auto order = grid_order(of);
   const auto start = static_cast<std::ptrdiff_t>(seed * order.size() / 20);
@@ -173,14 +173,14 @@ std::size_t by_grid(const problem& of, std::uint64_t seed) {
   return in_order(of, order, seed);
 }
 
-/// A loop whose reads always take long, occasionally take long, or wait. Work is counted in
-/// turns of a busy loop instead of time, because a thread without a core makes no turns.
+/// A loop whose reads always take long, occasionally take long, or wait. Work is counted in turns
+/// of a busy loop instead of time, because a preempted thread makes no turns.
 struct running_loop {
   const char* name;
   int read = 0;         // turns per sample
-  int slow = 0;         // turns of one sample in 64
-  int wait = 0;         // microseconds per sample
-  std::size_t max = 2;  // workers
+  int slow = 0;         // additional turns of one sample in 64
+  int wait = 0;         // waiting time in microseconds per sample
+  std::size_t max = 2;  // maximum number of workers
 };
 
 void turn(int times) {
@@ -198,7 +198,7 @@ struct running_data {
   }
 };
 
-/// Returns the time of the 600 batches after the first 200.
+/// Returns the time of 600 batches, after the first 200 batches.
 double seconds_running(const running_loop& loop, const ps::loader_options& options) {
   ps::loader loader{running_data{loop}, ps::shuffled{.seed = 1}, options};
   std::size_t taken = 0;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of handing ranges of indices to a worker_pool, with the same parts that a
-// loader uses.
+// Measures the cost of passing index ranges to a worker_pool, using the same classes as a loader.
 //
 //   build/bench/bench/penstock_worker_pool_bench
 //   ... --benchmark_filter=range             only the loops over indices
 //
 // range: an iteration is a loop over `pieces` indices, piece by piece, which the calling thread
-// shares with threads - 1 others. `steps` is the computing time of a piece; with 0 it only returns.
-// penstock: a claim_cursor (range/cursor); a loader also counts each piece down, because several
-// batches are in flight (range/cursor_countdown). Peers: oneTBB's parallel_for with a grain of one
-// piece, with simple_partitioner, which also hands out every piece, and with auto_partitioner,
-// which hands out as few chunks as possible. Floors: the loop on a single thread, and a bare
-// fetch_add by a single thread and by several threads on the same word.
+// shares with threads - 1 others. `steps` is the computing time of a piece; with 0, a piece returns
+// immediately. penstock: a claim_cursor (range/cursor); a loader also decrements a counter per
+// piece, because several batches are in flight (range/cursor_countdown). Peers: oneTBB's
+// parallel_for with a grain of one piece, with simple_partitioner, which also distributes single
+// pieces, and with auto_partitioner, which distributes as few chunks as possible. Floors: the loop
+// on a single thread, and a bare fetch_add by a single thread and by several threads on the same
+// word.
 //
-// idle: the CPU time that threads without work use in 100 ms, starting 1 ms after their last work;
-// this is the displayed time. The floor is a spinning thread: the ratio is the used share of a
-// core.
+// idle: the CPU time that idle threads use in 100 ms, starting 1 ms after their last work; this is
+// the displayed time. The floor is a spinning thread, so the ratio is the fraction of a core in
+// use.
 
 #include <benchmark/benchmark.h>
 
@@ -48,7 +48,8 @@ namespace {
 
 namespace ps = penstock;
 
-// The work of a piece on all sides. Not inlined, so that no loop over it is folded.
+// The work of a piece on all sides. The function is not inlined, so that the compiler cannot fold
+// loops over it.
 [[gnu::noinline]] void compute(std::uint32_t index, std::uint32_t steps) noexcept {
   std::uint32_t value = index;
   for (std::uint32_t step = 0; step < steps; ++step) value = value * 1664525U + 1013904223U;
@@ -57,11 +58,13 @@ namespace ps = penstock;
 
 // ---- ranges of indices
 
-// The way in which a thread reports its pieces: all at once when no more are left, or one by one.
+// The way in which a thread reports finished pieces: all at once when no more pieces are left, or
+// one by one.
 enum class counting { by_thread, by_piece };
 
-// A loop over indices that the caller shares with the threads of a pool, as workers share a batch:
-// a range is a batch of the cursor, a piece is a run. Only one thread at a time may call it.
+// A loop over indices that the caller shares with the threads of a pool, as workers share a batch.
+// A range corresponds to a batch, and a piece to a chunk. Only one thread at a time may call the
+// loop.
 template <counting Counting>
 class shared_loop {
  public:
@@ -90,7 +93,7 @@ class shared_loop {
       }
       caller_opens_ = got.what == ps::detail::claim::kind::open;
       if (got.batch == range) break;
-      cursor_.wait_past(got.batch);  // a worker must open the range
+      cursor_.wait_past(got.batch);  // a worker must open the range first
     }
     finish(ran);
     done_.wait([range](std::uint32_t now) { return now == range + 1; });
@@ -139,8 +142,8 @@ class shared_loop {
     }
   }
 
-  // Called by each thread. The thread that ran the last piece of a range ends it; the next range
-  // starts only after that.
+  // Reports the end of a thread's pieces. The thread that ran the last piece of a range ends the
+  // range, and only then can the next range start.
   void finish(std::uint32_t ran) {
     if (ran != 0 && left_.fetch_sub(ran, std::memory_order_acq_rel) == ran) done_.advance();
   }
@@ -148,11 +151,13 @@ class shared_loop {
   std::uint32_t pieces_;
   std::uint32_t steps_;
   ps::detail::claim_cursor<> cursor_;
-  bool caller_opens_;       // the caller claimed the piece that opens the next range
-  std::uint32_t next_ = 0;  // number of the next range
+  bool caller_opens_;       // true if the caller claimed the piece that opens the next range
+  std::uint32_t next_ = 0;  // index of the next range
   alignas(ps::detail::cache_line) std::atomic<std::uint32_t> left_{0};
-  alignas(ps::detail::cache_line) ps::detail::waitable_counter wanted_;  // requested ranges
-  alignas(ps::detail::cache_line) ps::detail::waitable_counter done_;    // finished ranges
+  // Number of requested ranges.
+  alignas(ps::detail::cache_line) ps::detail::waitable_counter wanted_;
+  // Number of finished ranges.
+  alignas(ps::detail::cache_line) ps::detail::waitable_counter done_;
   ps::worker_pool<work_on, wake_all> pool_;
 };
 
@@ -194,7 +199,7 @@ void floor_fetch_add(benchmark::State& state) {
 }
 
 #if defined(PENSTOCK_BENCH_HAS_TBB)
-// As many threads as penstock's side has, even if there are fewer cores.
+// Uses as many threads as penstock's side, even if there are fewer cores.
 class tbb_threads {
  public:
   explicit tbb_threads(std::size_t threads)
@@ -225,7 +230,7 @@ void range_tbb(benchmark::State& state) {
 }
 #endif
 
-// ---- threads without work
+// ---- idle threads
 
 double cpu_seconds() {
   std::timespec now{};
@@ -286,7 +291,7 @@ struct auto_partitioner;
 }  // namespace tbb
 #endif
 
-// ---- what is run
+// ---- registration
 
 using function = void (*)(benchmark::State&);
 

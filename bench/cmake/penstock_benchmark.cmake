@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# Google Benchmark: uses an installed copy or fetches one. Defines benchmark::benchmark_main. The
-# target is not defined if no copy is installed and FETCHCONTENT_FULLY_DISCONNECTED forbids
-# fetching.
+# Finds an installed Google Benchmark or fetches one. Defines benchmark::benchmark_main, except if
+# no copy is installed and FETCHCONTENT_FULLY_DISCONNECTED forbids fetching.
 find_package(benchmark QUIET)
 if(NOT benchmark_FOUND)
   include(FetchContent)
@@ -10,7 +9,7 @@ if(NOT benchmark_FOUND)
   endif()
   set(BENCHMARK_ENABLE_TESTING OFF CACHE INTERNAL "")
   set(BENCHMARK_ENABLE_INSTALL OFF CACHE INTERNAL "")
-  # SYSTEM must come first: after the URL, CMake 3.25 parses it as a second URL.
+  # SYSTEM must come first, because CMake 3.25 would parse it as a second URL after the URL.
   FetchContent_Declare(
     benchmark SYSTEM URL https://github.com/google/benchmark/archive/refs/tags/v1.8.3.tar.gz
   )

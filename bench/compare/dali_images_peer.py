@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""NVIDIA DALI's pipeline on the CPU: only the crop is decoded, then resized; called as peer.py says."""
+"""NVIDIA DALI's CPU pipeline, which decodes only the crop and then resizes it. peer.py describes
+the command line."""
 
 import functools
 import math
@@ -13,7 +14,7 @@ import pictures
 
 
 class Epochs:
-    """DALI's reader goes on for ever: an epoch is as many batches as the pictures fill."""
+    """Epochs of DALI's endless reader: an epoch has as many batches as the pictures fill."""
 
     def __init__(self, pipeline, batches):
         self.pipeline, self.batches = pipeline, batches

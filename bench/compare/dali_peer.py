@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""NVIDIA DALI's pipeline on the CPU; called as peer.py says.
+"""NVIDIA DALI's CPU pipeline. peer.py describes the command line.
 
-The external source hands over a whole batch, gathered by NumPy and not copied again; DALI normalises it.
+The external source provides whole batches that NumPy has gathered, without another copy. DALI
+normalizes them.
 """
 
 import functools
@@ -14,7 +15,7 @@ import peer
 
 
 class Batches:
-    """An epoch of batches; DALI begins anew after each."""
+    """An epoch of batches. DALI requests a new iterator after each epoch."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-"""python3 digits.py FROM TO: MNIST's four files, plain or .gz, from one folder to another, plain.
+"""Copies MNIST's four files, plain or .gz, from one folder to another and unpacks them: python3
+digits.py FROM TO.
 
-Prints what they are: "MNIST", or else "IDX files"; where FROM is --random, "random bytes" of
-MNIST's size.
+Prints the kind of the data: "MNIST", "IDX files" for other files, or "random bytes" of MNIST's size
+if FROM is --random.
 """
 
 import gzip
@@ -22,7 +23,7 @@ MNIST = "b2d8f5bf39174ee5ffeefa97e42d673c35432b411bb5d1f74fbbeddae7f1690a"
 
 
 def write_random(target):
-    """The same bytes each time, with the labels 0, 1, ..., 9, 0, ..."""
+    """Writes the same random bytes each time, with the labels 0, 1, ..., 9, 0, and so on."""
     for name in NAMES:
         count = 60000 if name.startswith("train") else 10000
         if "labels" in name:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""FFCV, out of a file of its own, which is made of the folder where it is not there: the pictures are encoded
-once more, as JPEG of quality 90; called as peer.py says."""
+"""FFCV with its own file format. peer.py describes the command line.
+
+If the file does not exist, the script creates it from the folder and encodes the pictures again as
+JPEG with quality 90."""
 
 import functools
 from importlib.metadata import version
@@ -19,7 +21,7 @@ import pictures
 
 
 class Decoded:
-    """What the writer reads: one picture at a time, decoded."""
+    """A dataset of decoded pictures for FFCV's writer."""
 
     def __init__(self, task):
         self.task = task

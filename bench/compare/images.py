@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Pictures out of a folder, side by side: penstock, Pillow, torchvision, torchcodec, DALI, OpenCV, FFCV,
-SPDL.
+"""Compares loaders of pictures from a folder: penstock, Pillow, torchvision, torchcodec, DALI,
+OpenCV, FFCV, SPDL.
 
     python3 images.py --ours PROGRAM --python PYTHON [--kind photos|large|small] [--rounds N]
                       [--folder FOLDER] [--json FILE] [--only ROW]...
 
-PROGRAM is penstock_images_peer; PYTHON an interpreter that has the peers' packages: pillow, numpy, torch,
-torchvision, torchcodec and spdl (which need FFmpeg's libraries), nvidia-dali-cuda130, opencv-python-headless,
-ffcv. A peer that can't be imported is left out by name. README.md says what the rows are and what is measured.
+PROGRAM is penstock_images_peer. PYTHON is an interpreter with the peers' packages: pillow, numpy,
+torch, torchvision, torchcodec and spdl (which need FFmpeg's libraries), nvidia-dali-cuda130,
+opencv-python-headless, ffcv. Peers that cannot be imported are skipped, and the output names them.
+README.md describes the rows and the measurements.
 """
 
 import math
@@ -20,7 +21,7 @@ from side_by_side import PER_CPU
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("pillow", "pytorch", "torchcodec", "dali", "opencv", "ffcv", "spdl")
-STEP = 64  # pictures.py's: the consumer reads every 64th value
+STEP = 64  # as in pictures.py: the consumer reads every 64th value
 # The peers, and the goals for the ratio of pictures per second of processor time.
 GOALS = {
     "photos": {
@@ -39,7 +40,8 @@ GOALS["large"] = GOALS["small"] = dict.fromkeys(GOALS["photos"])
 
 
 def check(rows, side):
-    """All must have read the same labels, and pixels of the same mean: crops differ, means hardly do."""
+    """Checks that all sides have read the same labels, and pixels with nearly the same mean. The
+    crops differ, but their means hardly do."""
     loads = [row for row in rows if not row.name.startswith("resize")]
     reference = next((row.runs[0]["checked"] for row in loads if row.runs), None)
     for row in loads:
@@ -47,7 +49,7 @@ def check(rows, side):
             found = run["checked"]
             looked_at = found["samples"] * math.ceil(side * side * 3 / STEP)
             far = abs(found["values"] - reference["values"]) / looked_at
-            # The mean of few crops differs more: 24 levels at 4 pictures, 6 at 512.
+            # The mean of few crops varies more: by 24 levels for 4 pictures, and by 6 for 512.
             most = 4 + 40 / math.sqrt(found["samples"])
             if any(found[key] != reference[key] for key in ("samples", "labels")) or far > most:
                 row.failed = f"failed: read {found}, others {reference}"

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Our training program, bench/mlp, called as peer.py says, with `--program FILE` before the rest.
+"""The training program bench/mlp as a peer. peer.py describes the command line, which `--program
+FILE` precedes.
 
-CPU time is what a process of five epochs takes beyond one of a single epoch, which leaves the start out.
+The CPU time is the difference between a process of five epochs and a process of one epoch, which
+excludes the startup.
 """
 
 import argparse
@@ -16,7 +18,7 @@ EPOCHS = 5
 
 
 def run(program, data, mode, epochs):
-    """The program's results, its CPU seconds and its peak memory in MiB."""
+    """Returns the program's results, its CPU seconds and its peak memory in MiB."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as out:
         process = subprocess.Popen(
             [program, "--device", "host", "--data", data, "--epochs", str(epochs)]
@@ -27,7 +29,8 @@ def run(program, data, mode, epochs):
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             sys.exit(f"{program} ended with {process.returncode}")
-        with open(out.name, encoding="utf-8") as found:  # the program has replaced the file
+        # Opened again, because the program has replaced the file.
+        with open(out.name, encoding="utf-8") as found:
             return json.load(found), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 

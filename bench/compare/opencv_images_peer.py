@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""FFCV's chain by OpenCV: all of the picture decoded, its crop resized by areas; called as peer.py says."""
+"""FFCV's processing chain with OpenCV: decodes the whole picture and resizes its crop by area
+interpolation. peer.py describes the command line."""
 
 import functools
 

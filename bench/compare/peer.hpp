@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// The common parts of the C++ sides: the data, the clock, and the command line; peer.py in C++.
-// Needs only the standard library, so that it builds together with any peer.
+// The common parts of the C++ sides, equivalent to peer.py: the data, the clock, and the command
+// line. Uses only the standard library, so that the header compiles together with any peer.
 #pragma once
 
 #include <sys/resource.h>
@@ -26,7 +26,8 @@ namespace compare {
 
 inline constexpr std::size_t batch_size = 64;
 inline constexpr std::size_t pixels = 28 * 28;
-// (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes this.
+// (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes the same
+// expression.
 inline constexpr float scale = 1.0F / (255.0F * 0.3081F);
 inline constexpr float shift = -0.1307F / 0.3081F;
 inline constexpr double min_seconds = 0.5;
@@ -48,7 +49,7 @@ inline std::vector<std::uint8_t> bytes_behind(const std::string& path, std::stre
   return bytes;
 }
 
-/// `part` is "train" or "t10k".
+/// Reads the images and labels of a part. `part` is "train" or "t10k".
 inline digit_files read_digits(const std::string& folder, const std::string& part) {
   return {bytes_behind(folder + "/" + part + "-images-idx3-ubyte", 16),
           bytes_behind(folder + "/" + part + "-labels-idx1-ubyte", 8)};
@@ -76,7 +77,7 @@ void gather(std::span<const Index> indices, const std::uint8_t* images, const La
   }
 }
 
-// ---- the clock, the process
+// ---- the clock and the process
 
 inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -91,8 +92,8 @@ inline double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// Returns the process's proportional set size in MiB, like peer.py. Here there are only threads
-/// and no child processes to add.
+/// Returns the proportional set size of the process in MiB, like peer.py. Child processes need not
+/// be added, because this process has only threads.
 inline double memory_mib() {
   std::ifstream file{"/proc/self/smaps_rollup"};
   for (std::string word; file >> word;) {
@@ -104,7 +105,7 @@ inline double memory_mib() {
 
 // ---- the consumer
 
-/// Reads every value. Uses 16 sums, so that the additions need not wait for each other.
+/// Sums all values. Uses 16 partial sums, so that the additions need not wait for each other.
 inline double sum_of(std::span<const float> values) {
   std::array<float, 16> sums{};
   std::size_t i = 0;
@@ -117,7 +118,7 @@ inline double sum_of(std::span<const float> values) {
   return total;
 }
 
-/// A summary of the values read, for checking that all sides read the same values.
+/// A summary of the values read, to check that all sides have read the same values.
 struct seen {
   double values = 0;
   std::int64_t labels = 0;
@@ -145,8 +146,8 @@ inline std::string number(double value) {
 
 /// Measures a loader over whole epochs, for at least half a second and two epochs.
 ///
-/// make() returns a loader. run(loader, epoch, each) iterates over the epoch with that number and
-/// calls each(add) for every batch; add(seen&) reads the whole batch.
+/// make() returns a loader. run(loader, epoch, each) iterates over the epoch with this number and
+/// calls each(add) for every batch. add(seen&) reads the whole batch.
 template <class Make, class Run>
 std::string load(Make make, Run run) {
   const double before = memory_mib();
@@ -190,7 +191,7 @@ std::string load(Make make, Run run) {
          number(checked.values) + R"(, "labels": )" + std::to_string(checked.labels) + "}";
 }
 
-/// Measures run(), which trains for `epochs`, and then calls accuracy().
+/// Measures run(), which trains for `epochs` epochs, and then calls accuracy().
 template <class Run, class Accuracy>
 std::string train(std::size_t epochs, std::size_t samples, Run run, Accuracy accuracy) {
   const double cpu_before = cpu_seconds();
@@ -206,7 +207,7 @@ std::string train(std::size_t epochs, std::size_t samples, Run run, Accuracy acc
          R"(, "checked": {"accuracy": )" + number(accuracy()) + "}";
 }
 
-/// The name of a row, and the function that measures it, given the folder.
+/// The name of a row and the function that measures it. The function receives the folder.
 using row = std::pair<std::string, std::function<std::string(const std::string& folder)>>;
 
 /// The main function of a side: `--list`, or `--data FOLDER --row NAME`.

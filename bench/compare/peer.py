@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What the Python peers have in common: the data, the clock, and how they are called.
+"""The common parts of the Python peers: the data, the clock, and the command line.
 
-    python3 <peer>.py --list                        the names of its rows, one a line
+    python3 <peer>.py --list                        prints the names of its rows, one per line
     python3 <peer>.py --data FOLDER --row NAME      measures one row, prints it as JSON (see README.md)
 
-FOLDER holds MNIST's four files, plain. Linux only: CPU time and memory are read from /proc.
+FOLDER contains MNIST's four unpacked files. The module requires Linux, because it reads CPU time
+and memory from /proc.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from pathlib import Path
 BATCH = 64
 PIXELS = 28 * 28
 MEAN, DEVIATION = 0.1307, 0.3081
-# (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes this.
+# (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes the same
+# expression.
 SCALE = 1 / (255 * DEVIATION)
 SHIFT = -MEAN / DEVIATION
 LEAST_SECONDS = 0.5
@@ -27,27 +29,27 @@ LEAST_EPOCHS = 2
 
 
 def idx_files(folder, part):
-    """(images, labels) of `part` as bytearrays."""
+    """Returns the images and the labels of `part` as bytearrays."""
     images = Path(folder, f"{part}-images-idx3-ubyte").read_bytes()[16:]
     labels = Path(folder, f"{part}-labels-idx1-ubyte").read_bytes()[8:]
     return bytearray(images), bytearray(labels)
 
 
 def family(pid=None):
-    """This process and all that descend from it."""
+    """Returns the IDs of this process and all its descendants."""
     pid = pid or os.getpid()
     found = [pid]
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
             for child in task.read_text().split():
                 found += family(int(child))
-        except OSError:  # it has ended in the meantime
+        except OSError:  # the process has ended in the meantime
             pass
     return found
 
 
 def memory_mib():
-    """Proportional set sizes of the family: what is shared counts once."""
+    """Returns the total proportional set size of all processes, which counts shared memory once."""
     total = 0
     for pid in family():
         try:
@@ -60,7 +62,7 @@ def memory_mib():
 
 
 def cpu_seconds():
-    """User and system time of the family, of those that have ended too."""
+    """Returns the user and system time of all processes, including those that have ended."""
     used = 0.0
     for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
         usage = resource.getrusage(who)
@@ -76,9 +78,9 @@ def cpu_seconds():
 
 
 def load(make, consume):
-    """Measures a loader: whole epochs, until half a second has passed and two at least.
+    """Measures a loader over whole epochs, for at least half a second and two epochs.
 
-    make() gives something that has an iterator for each epoch; consume(batch) reads every value and
+    make() returns an object with an iterator for each epoch. consume(batch) reads every value and
     returns (sum of the values, sum of the labels, samples).
     """
     before = memory_mib()
@@ -123,7 +125,7 @@ def load(make, consume):
 
 
 def train(epochs, samples, run, accuracy):
-    """Measures run(), which trains for all epochs; accuracy() is asked for after it."""
+    """Measures run(), which trains for all epochs, and then calls accuracy()."""
     cpu = cpu_seconds()
     begin = time.perf_counter()
     run()
@@ -141,7 +143,7 @@ def train(epochs, samples, run, accuracy):
 
 
 def main(rows, versions):
-    """rows: for each name a function that measures, given the folder."""
+    """Runs a peer. `rows` maps each row name to a function that measures the row for a folder."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--data")

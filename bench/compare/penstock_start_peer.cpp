@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the time from the start to the first batch for a folder of pictures: see start.py.
+// Measures the time from the start of the process to the first batch of a folder of pictures; see
+// start.py.
 
 #include <chrono>
 #include <cstdio>

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Makes the folders that images.py measures on; needs NumPy and Pillow. Equal seeds give equal pixels.
+"""Creates the picture folders for images.py.
 
-    python3 picture_folders.py KIND FOLDER      prints what it has made; a folder that is there is kept
+    python3 picture_folders.py KIND FOLDER      prints the contents; an existing folder is kept
 
     photos   512 JPEGs, 500 x 375, 4:2:0, quality 90; crops to 224, batches of 64
     large     12 JPEGs, 4000 x 3000, 4:2:0, quality 90; crops to 224, batches of 4
     small   4096 PNGs, 32 x 32; crops to 32, batches of 64
 
-All are synthetic: colour noise on grids of halving cells, the finer the weaker, so that their spectrum, and
-with it their size, is that of a photograph.
+All pictures are synthetic: color noise on grids with halving cells, where finer grids are weaker.
+Their spectrum and their size therefore match a photograph's. Equal seeds give equal pixels. Needs
+NumPy and Pillow.
 """
 
 import sys
@@ -30,7 +31,7 @@ def painted(random, size):
     cell, strength = max(size) // 4, 40.0
     while cell >= 1:
         shape = (size[1] // cell + 2, size[0] // cell + 2)
-        # Gray noise and a little color, because a photograph's colors vary less than its
+        # Mostly gray noise with a little color, because a photograph's colors vary less than its
         # brightness.
         grid = random.uniform(-1, 1, (*shape, 1)) + random.uniform(-0.3, 0.3, (*shape, 3))
         for c in range(3):
@@ -50,7 +51,7 @@ def make(kind, folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             options = {"quality": 90, "subsampling": "4:2:0"} if form == "jpg" else {}
             painted(random, size).save(path, **options)
-        # Written last, so that its presence marks a complete folder.
+        # Written last, so that this file marks a complete folder.
         (folder / "task").write_text(f"{side} {batch}\n")
     sizes = [path.stat().st_size for path in folder.glob("train/*/*")]
     mean = sum(sizes) / len(sizes) / 1000

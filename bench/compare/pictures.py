@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What the Python peers of images.py have in common: the folder of pictures, the crop, the consumer.
+"""The common parts of the Python peers of images.py: the picture folder, the crop, and the
+consumer.
 
-The folder holds `train/<class>/<file>` and the file `task`, two numbers: the side of what a crop is resized
-to, and the samples of a batch. peer.py measures.
+The folder contains `train/<class>/<file>` and the file `task` with two numbers: the side of a
+resized crop, and the batch size. peer.py measures.
 """
 
 import math
@@ -15,7 +16,7 @@ import numpy as np
 import peer
 
 peer.LEAST_SECONDS = 1
-# The consumer reads a value of each cache line. Reading every value would cost some sides more than
+# The consumer reads one value per cache line. Reading every value would cost some sides more than
 # others.
 STEP = 64
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
@@ -32,7 +33,8 @@ class Task:
 
 
 def crop_of(width, height, draw=random):
-    """(left, top, width, height) as torchvision's RandomResizedCrop draws it."""
+    """Returns a random (left, top, width, height), drawn as torchvision's RandomResizedCrop draws
+    it."""
     low, high = map(math.log, RATIO)
     for _ in range(10):
         area = width * height * draw.uniform(*SCALE)
@@ -52,7 +54,8 @@ def consume(batch):
 
 
 class Batches:
-    """Epochs of batches that sample(path, out) fills, by `threads` threads, or by the caller's."""
+    """Epochs of batches that sample(path, out) fills, on `threads` threads or on the caller's
+    thread."""
 
     def __init__(self, task, sample, threads):
         self.task, self.sample = task, sample
@@ -66,21 +69,22 @@ class Batches:
             pixels = np.empty((len(chosen), self.task.side, self.task.side, 3), np.uint8)
             labels = np.array([self.task.labels[i] for i in chosen])
             paths = [self.task.paths[i] for i in chosen]
-            # Converts to a list, so that exceptions of the threads are raised.
+            # Converts the iterator to a list, so that exceptions of the threads are raised.
             list((self.pool.map if self.pool else map)(self.sample, paths, pixels))
             yield pixels, labels
 
 
 def load(make_sample, threads, folder):
-    """Measures Batches of make_sample(side)."""
+    """Measures the batches that make_sample(side) fills."""
     task = Task(folder)
     return peer.load(lambda: Batches(task, make_sample(task.side), threads), consume)
 
 
 def resize(shrink, of, folder):
-    """Measures shrink(picture) alone, which makes 224 x 224 out of some 320 x 290: of(array)'s picture.
+    """Measures only shrink(picture), which resizes about 320 x 290 to 224 x 224. of(array) makes a
+    picture.
 
-    Sizes differ from one to the next, so that no side's tables of coefficients are of use twice.
+    Consecutive sizes differ, so that no side can reuse its coefficient tables.
     """
     noise = np.random.default_rng(1).integers(0, 256, (290, 322, 3), np.uint8)
     sizes = [(320 + i % 3, 290 - i % 5) for i in range(15)]

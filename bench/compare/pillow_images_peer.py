@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Pillow's chain, which is torchvision's default: open, RGB, crop, resize; called as peer.py says."""
+"""Pillow's processing chain, which is torchvision's default: open, RGB, crop, resize. peer.py
+describes the command line."""
 
 import functools
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""torchvision in PyTorch's DataLoader; called as peer.py says.
+"""torchvision in PyTorch's DataLoader. peer.py describes the command line.
 
-`DataLoader_Pillow` is torchvision's default: ImageFolder, RandomResizedCrop of a PIL picture.
-`DataLoader_tensor` decodes by torchvision's own decoder and crops the tensor, which is quicker.
+`DataLoader_Pillow` is torchvision's default: ImageFolder with RandomResizedCrop of a PIL picture.
+`DataLoader_tensor` uses torchvision's own decoder and crops the tensor, which is faster.
 """
 
 import functools

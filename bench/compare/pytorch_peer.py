@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""PyTorch's loaders, and training fed by them; called as peer.py says.
+"""PyTorch's loaders, and training fed by them. peer.py describes the command line.
 
-Each form as fast as we could make it without leaving DataLoader: arithmetic in place, persistent workers,
-one thread inside an operation (two are no faster at this size), fused Adam.
+Each variant is as fast as possible with DataLoader: in-place arithmetic, persistent workers, one
+thread per operation (two threads are no faster at this size), and fused Adam.
 """
 
 import functools
@@ -49,12 +49,12 @@ def arrays(collate, samples):
 
 
 def as_tensors(batch):
-    """Of arrays and of tensors; copies nothing."""
+    """Returns a batch of arrays or tensors as tensors, without a copy."""
     return tuple(map(torch.as_tensor, batch))
 
 
 class Digits(Dataset):
-    """A sample at a time."""
+    """A dataset that returns single samples."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -67,7 +67,7 @@ class Digits(Dataset):
 
 
 class Batches(Digits):
-    """A batch at a time: the index is a list."""
+    """A dataset that returns whole batches: the index is a list."""
 
     def __getitem__(self, indices):
         indices = torch.tensor(indices)
@@ -75,7 +75,7 @@ class Batches(Digits):
 
 
 class Resident:
-    """No loader: the batch is gathered from the tensor by the loop itself."""
+    """Data without a loader: the loop gathers each batch from the tensor."""
 
     def __init__(self, images, labels):
         self.images, self.labels = images, labels
@@ -131,7 +131,7 @@ def train(form, workers, folder, threads=1):
         loss_of(network(images), labels).backward()
         optimiser.step()
 
-    # Starts workers and warms libraries up before the clock starts, as on all sides.
+    # Starts workers and warms up libraries before the clock starts, as all sides do.
     warm = new_network()
     batch = as_tensors(next(iter(loader)))
     for _ in range(20):

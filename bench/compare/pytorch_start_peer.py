@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""How long torchvision's ImageFolder in PyTorch's DataLoader takes from nothing to the first batch, imports
-not counted: see start.py.
+"""Measures the time to the first batch of torchvision's ImageFolder in PyTorch's DataLoader,
+excluding imports; see start.py.
 
     python3 pytorch_start_peer.py FOLDER WORKERS
 """

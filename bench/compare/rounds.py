@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Runs every row of every side in turn, round after round, and puts what they found into one JSON file and a
-table. Called by bench/compare.sh, which has built and installed the sides; README.md says what is in the file.
+"""Runs every row of every side in turn, round after round, and writes the results to a JSON file
+and a table.
 
     python3 rounds.py --rounds N --data FOLDER --json FILE [--side NAME COMMAND]... [--without NAME REASON]...
+
+bench/compare.sh calls this script after it has built and installed the sides. README.md describes
+the file.
 """
 
 import argparse
@@ -58,8 +61,9 @@ def machine():
 
 
 def output_of(command, seconds):
-    """The standard output; RuntimeError with the reason if there is none. Ends workers too."""
-    # One thread per operation, unless a row sets the number itself.
+    """Returns the standard output of a command. Raises RuntimeError with the reason if there is
+    none. Also ends worker processes."""
+    # Uses one thread per operation, unless a row sets the number itself.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command,
@@ -118,7 +122,8 @@ class Row:
 
 
 def plan_of(sides):
-    """(side, command, row) for all rows, and (side, reason) for the sides that can't name theirs."""
+    """Returns (side, command, row) for all rows, and (side, reason) for the sides that cannot list
+    their rows."""
     plan, absent = [], []
     for side, command in sides.items():
         try:
@@ -130,7 +135,7 @@ def plan_of(sides):
 
 
 def measure(plan, title, data, rows, versions):
-    """One round: each row of `plan` once; adds to `rows`, by name, and to `versions`."""
+    """Runs each row of `plan` once. Adds the results to `rows`, by name, and to `versions`."""
     for side, command, name in plan:
         print(f"\r{title}: {name:48}", end="", file=sys.stderr, flush=True)
         try:
@@ -145,7 +150,8 @@ def measure(plan, title, data, rows, versions):
 
 
 def check(rows):
-    """All sides must have read the same samples and learnt the same: others are left out."""
+    """Checks that all sides have read the same samples and reached the same accuracy. Others are
+    marked as failed."""
     trained = [r["checked"]["accuracy"] for row in rows if row.group == "train" for r in row.runs]
     reference = next((row.runs[0]["checked"] for row in rows if row.group == "load" and row.runs), None)
     for row in rows:
@@ -163,13 +169,13 @@ def check(rows):
 
 
 class Judge:
-    """The goals: ours over a peer's best form, by medians."""
+    """The goals: the ratio of penstock to a peer's best variant, by medians."""
 
     def __init__(self, rows):
         self.rows, self.goals = rows, []
 
     def best(self, *starts, key="items_per_second", least=False):
-        """The best row out of those whose name up to its axes is one of `starts`."""
+        """Returns the best row among those whose name, without its axes, is in `starts`."""
         found = [
             row
             for row in self.rows
@@ -207,8 +213,8 @@ class Judge:
             self.add(ours, self.best(peer), "speed")
         self.add(ours, self.best("plain_loop"), "speed")
 
-        # The time to the first batch: with a worker on both sides, at the start of an epoch that is
-        # not the first.
+        # The time to the first batch with one worker on both sides, at the start of an epoch other
+        # than the first.
         key = "first_batch_warm_ms"
         named = {row.name: row for row in self.rows}
         persistent = [
@@ -304,7 +310,7 @@ def main():
             ],
             "goals": goals,
         }
-        # Written after each round, so that a time limit does not discard all results.
+        # The file is written after each round, so that a time limit does not discard all results.
         part = f"{chosen.json}.part"
         with open(part, "w") as file:
             json.dump(result, file, indent=1)
@@ -335,8 +341,8 @@ def main():
     for name, why in (*left_out, *failed):
         print(f"  {name}: {why}")
     print(f"\n{chosen.json}, {result['seconds']} s")
-    # A side that is not installed is not a failure. An installed side that does not run, or reads
-    # other data, is a failure.
+    # A missing side is not a failure. An installed side that does not run, or reads other data, is
+    # a failure.
     sys.exit(1 if failed or absent else 0)
 
 

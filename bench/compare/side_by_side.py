@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What images.py, shards.py and tables.py have in common: all rows of all sides in turn, round after round,
-as pictures, samples or rows a second of processor time, and the JSON file."""
+"""The common parts of images.py, shards.py and tables.py. Runs all rows of all sides in turn, round
+after round, reports pictures, samples or rows per second of processor time, and writes the JSON
+file."""
 
 import argparse
 import json
@@ -15,7 +16,7 @@ PER_CPU = "items_per_cpu_second"
 
 
 def parser():
-    """The options that all have."""
+    """Returns a parser with the options common to all scripts."""
     made = argparse.ArgumentParser(allow_abbrev=False)
     made.add_argument("--ours", required=True)
     made.add_argument("--python", default=sys.executable)
@@ -26,7 +27,7 @@ def parser():
 
 
 def require_equal(rows):
-    """Marks as failed each row that has not read what the first has."""
+    """Marks each row as failed that has not read the same data as the first row."""
     reference = next((row.runs[0]["checked"] for row in rows if row.runs), None)
     for row in rows:
         for run in row.runs:
@@ -35,8 +36,8 @@ def require_equal(rows):
 
 
 class Comparison:
-    """The rows that `chosen` asks for, of ours and of `peers`, a script by name; `wanted(row)` says which are
-    measured where no row was chosen."""
+    """The selected rows of penstock and of `peers`, which maps names to scripts. `wanted(row)`
+    selects the measured rows if `chosen` selects none."""
 
     def __init__(self, chosen, peers, wanted=lambda name: True):
         self.chosen, self.where, self.versions = chosen, rounds.machine(), {}
@@ -57,7 +58,7 @@ class Comparison:
                 run[PER_CPU] = run["items_per_second"] * run["nanoseconds"] / 1e9 / run["cpu_seconds"]
 
     def ranked(self):
-        """The rows that have not failed, the one that takes the least processor time first."""
+        """Returns the rows that have not failed, sorted by processor time."""
         return sorted(
             (row for row in self.rows if row.runs and not row.failed), key=lambda row: -row.median(PER_CPU)
         )
@@ -70,7 +71,7 @@ class Comparison:
         )
 
     def finish(self, program, data, **more):
-        """Says what was left out, writes the JSON file, and ends the program: with 1 if a row failed."""
+        """Prints the skipped sides, writes the JSON file, and exits, with 1 if a row has failed."""
         failed = [(row.name, row.failed) for row in self.rows if row.failed]
         for name, why in (*self.absent, *failed):
             print(f"left out: {name}: {why}")

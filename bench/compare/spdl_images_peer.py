@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""SPDL's pipeline: a thread pool that demuxes, decodes by FFmpeg, crops and scales by its filters; called as
-peer.py says. Bilinear scaling, the crop drawn once the packet has told the picture's size.
+"""SPDL's pipeline: a thread pool that demuxes, decodes with FFmpeg, and crops and scales with
+FFmpeg's filters. peer.py describes the command line.
+
+Scaling is bilinear. The crop is drawn as soon as the packet has reported the size of the picture.
 """
 
 import functools
@@ -16,7 +18,7 @@ import pictures
 
 
 class Indices:
-    """What SPDL calls a source: one picture at a time, in another order each epoch."""
+    """A source for SPDL: yields one picture at a time, in a different order each epoch."""
 
     def __init__(self, samples):
         self.samples, self.random = samples, np.random.default_rng(1)
@@ -31,8 +33,8 @@ def load(threads, folder):
     def decode(index):
         packets = spdl.io.demux_image(task.paths[index])
         left, top, width, height = pictures.crop_of(packets.codec.width, packets.codec.height)
-        # Without `exact` the crop would begin at even pixels, because color has half the
-        # resolution.
+        # Without `exact`, the crop would begin at even pixels, because the chroma resolution is
+        # halved.
         crop = f"crop=w={width}:h={height}:x={left}:y={top}:exact=1"
         scale = f"scale={task.side}:{task.side}:flags=bilinear"
         frames = spdl.io.decode_packets(packets, filter_desc=f"{crop},{scale},format=rgb24")
@@ -67,6 +69,6 @@ def load(threads, folder):
 ROWS = {f"SPDL/threads:{threads}": functools.partial(load, threads) for threads in (1, 2)}
 
 if __name__ == "__main__":
-    # Fails without FFmpeg's libraries; the error lists the libraries that were searched.
+    # Fails if FFmpeg's libraries are missing. The error lists the libraries that were searched.
     found = spdl.io.utils.get_ffmpeg_versions()["libavcodec"]
     peer.main(ROWS, {"spdl": version("spdl"), "libavcodec": ".".join(map(str, found))})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""SPDL's pipeline; called as peer.py says.
+"""SPDL's pipeline. peer.py describes the command line.
 
-A batch at a time through NumPy, which lets go of the interpreter's lock; one pipeline for all epochs; the
-output queue for low latency; no statistics.
+Each step processes a whole batch with NumPy, which releases the GIL. One pipeline serves all
+epochs, with the output queue for low latency and without statistics.
 """
 
 import functools
@@ -15,7 +15,7 @@ import peer
 
 
 class Batches:
-    """What SPDL calls a source: the indices of the batches of an epoch, in another order each time."""
+    """A source for SPDL: yields the batch indices of an epoch, in a different order each time."""
 
     def __init__(self, samples):
         self.samples, self.random = samples, np.random.default_rng(1)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""From nothing to the first batch of a folder of many pictures: penstock beside PyTorch's DataLoader.
+"""Compares the time to the first batch of a folder of many pictures: penstock and PyTorch's
+DataLoader.
 
     python3 start.py --ours PROGRAM --python PYTHON [--files N] [--rounds N] [--folder FOLDER] [--json FILE]
 
-PROGRAM is penstock_start_peer; PYTHON an interpreter with pillow, torch and torchvision. Each start is a
-process of its own, all rows in turn; the folder is in the system's cache, as it is after a first listing.
-Times begin when libraries are loaded: before the folder is opened.
+PROGRAM is penstock_start_peer. PYTHON is an interpreter with pillow, torch and torchvision. Each
+start is a separate process, with all rows in turn. The folder is in the system's cache, as after a
+first listing. The clock starts after libraries are loaded and before the folder is opened.
 """
 
 import argparse
@@ -63,7 +64,8 @@ def main():
         "DataLoader/workers:2": [*peer, "2"],
     }
     where = rounds.machine()
-    rounds.output_of(plan["penstock"], rounds.ROW_SECONDS)  # lists the folder into the page cache
+    # Lists the folder, so that it is in the page cache.
+    rounds.output_of(plan["penstock"], rounds.ROW_SECONDS)
     found = {name: [] for name in plan}
     for _ in range(chosen.rounds):
         for name, command in plan.items():

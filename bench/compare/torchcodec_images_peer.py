@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""torchcodec's decoder of pictures and torchvision's crop of tensors, by threads; called as peer.py says."""
+"""torchcodec's picture decoder and torchvision's crop of tensors, on threads. peer.py describes the
+command line."""
 
 import functools
 from importlib.metadata import version

@@ -14,12 +14,13 @@
 namespace mlp {
 
 /// A random affine warp of a 28 x 28 picture about its center: rotation by up to 15 degrees, scale
-/// 0.9 to 1.1, shift by up to 2 pixels in each direction. A function for `penstock::map`.
+/// 0.9 to 1.1, and shift by up to 2 pixels in each direction. The class is a function for
+/// `penstock::map`.
 ///
-/// Every pixel is the mean of seven points of the warped picture, each interpolated bilinearly: its
-/// center and a hexagon around it. Thin strokes stay smooth. Loading then costs about as much as a
-/// training step, the case in which overlap gains most. All computations use integers with 16
-/// fractional bits.
+/// Every pixel is the mean of seven points of the warped picture, its center and a hexagon around
+/// it, each interpolated bilinearly. Thin strokes therefore stay smooth. Loading costs about as
+/// much as a training step, so overlap has its largest benefit. All computations use integers with
+/// 16 fractional bits.
 struct augment {
   using record = penstock::digit_record;
 
@@ -29,19 +30,19 @@ struct augment {
     warp(penstock::get<"image">(in).data(), penstock::get<"image">(out).data(), draw(random));
   }
 
-  /// Maps an output point to its source: (u, v) = (ux * x + uy * y + u0, vx * x + vy * y + v0).
-  /// 65536 is one pixel.
+  /// A mapping from an output point to its source: (u, v) = (ux * x + uy * y + u0, vx * x + vy * y
+  /// + v0). One pixel is 65536.
   struct affine {
     std::int32_t ux, uy, u0, vx, vy, v0;
   };
 
   [[nodiscard]] static affine draw(penstock::sample_generator& random) {
-    constexpr float limit = 0.2617994F;  // 15 degrees
+    constexpr float limit = 0.2617994F;  // 15 degrees in radians
     const float angle = penstock::uniform(random, -limit, limit);
     const float shrink = 1.0F / penstock::uniform(random, 0.9F, 1.1F);
     const float dx = penstock::uniform(random, -2.0F, 2.0F);
     const float dy = penstock::uniform(random, -2.0F, 2.0F);
-    const float square = angle * angle;  // Taylor: exact to 1e-5 of a pixel at 15 degrees
+    const float square = angle * angle;  // Taylor series, exact to 1e-5 of a pixel at 15 degrees
     const float sine = angle * (1.0F - square / 6.0F * (1.0F - square / 20.0F)) * shrink;
     const float cosine = (1.0F - square / 2.0F * (1.0F - square / 12.0F)) * shrink;
     constexpr float centre = static_cast<float>(side - 1) / 2.0F;
@@ -73,20 +74,20 @@ struct augment {
 
  private:
   static constexpr std::int32_t side = 28;
-  static constexpr std::int32_t width = 32;  // row length, a multiple of whole vectors
+  static constexpr std::int32_t width = 32;  // length of a row, a multiple of the vector width
   static constexpr std::int32_t one = 1 << 16;
 
   struct offset {
-    std::int32_t x, y;  // 256 is one pixel
+    std::int32_t x, y;  // in units of 1/256 pixel
   };
   static constexpr offset points[] = {{0, 0},   {96, 0},    {48, 83}, {-48, 83},
                                       {-96, 0}, {-48, -83}, {48, -83}};
 
   static std::int32_t fixed(float value) { return static_cast<std::int32_t>(value * one); }
 
-  /// The image with a border of background, stored as squares between four pixels. Each square is a
-  /// word whose bytes are the values at its corners, so that a point takes a single load and
-  /// compilers can use a gather.
+  /// The image with a background border, stored as squares between four pixels. Each square is a
+  /// word whose bytes are the values at its corners, so that each point needs a single load and
+  /// compilers can use gather instructions.
   class cells {
    public:
     explicit cells(const std::uint8_t* picture) {
@@ -102,14 +103,15 @@ struct augment {
       }
     }
 
-    /// Returns the picture at (u, v), times 2^14.
+    /// Returns the picture's value at (u, v), times 2^14.
     [[nodiscard]] std::uint32_t at(std::int32_t u, std::int32_t v) const {
       u = std::min(std::max(u, -one), side * one) + one;
       v = std::min(std::max(v, -one), side * one) + one;
       const std::uint32_t c = corners_[(v >> 16) * stride + (u >> 16)];
-      const std::uint32_t right = static_cast<std::uint32_t>(u) % one >> 9U;  // of 128
+      const std::uint32_t right = static_cast<std::uint32_t>(u) % one >> 9U;  // in units of 1/128
       const std::uint32_t below = static_cast<std::uint32_t>(v) % one >> 9U;
-      // Two products in a word: even bytes are the left corners, odd bytes the right.
+      // Computes two products in one word: the even bytes are the left corners, and the odd bytes
+      // are the right corners.
       const std::uint32_t row = (c & 0x00ff00ffU) * (128 - right) + (c >> 8U & 0x00ff00ffU) * right;
       return (row & 0xffffU) * (128 - below) + (row >> 16U) * below;
     }

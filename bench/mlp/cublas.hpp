@@ -6,7 +6,7 @@
 
 namespace mlp {
 
-/// Returns the reason why cuBLAS cannot be loaded, or no value if it can.
+/// Returns the reason why cuBLAS cannot be loaded, or an empty optional if it can.
 [[nodiscard]] std::optional<std::string> why_no_cublas();
 
 }  // namespace mlp

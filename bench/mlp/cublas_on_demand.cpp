@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The cuBLAS functions that cuda_backend.cuh calls, as functions that load the library on first
-// use. A program built with them starts even without cuBLAS, whose two files take 600 MB, in which
-// case it can use only the fused kernels. Intended for programs that are copied to another machine
+// The cuBLAS functions that cuda_backend.cuh calls, implemented by functions that load the library
+// on first use. The program therefore starts without cuBLAS, whose two files take 600 MB, but can
+// then use only the fused kernels. Intended for programs that are copied to another machine
 // (bench/gpu_pack.sh).
 #include "cublas.hpp"
 
@@ -29,7 +29,7 @@ const library& cublas() {
   return loaded;
 }
 
-/// Returns the library's function of that name, which has the same type as the wrapper.
+/// Returns the library function with this name. The function has the same type as the wrapper.
 template <class Function>
 Function* theirs(const char* name, Function*) {
   void* found = cublas().handle == nullptr ? nullptr : ::dlsym(cublas().handle, name);
@@ -88,7 +88,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t how_a, cubl
                             cudaDataType type_a, int lda, const void* b, cudaDataType type_b,
                             int ldb, const void* beta, void* c, cudaDataType type_c, int ldc,
                             cublasComputeType_t sums, cublasGemmAlgo_t way) {
-  // An overload for C++ takes the type of the sums as a data type.
+  // The C++ overload has a data type as the type of the sums.
   using function =
       cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
                      const void*, const void*, cudaDataType, int, const void*, cudaDataType, int,

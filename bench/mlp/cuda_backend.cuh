@@ -44,14 +44,15 @@ inline void check(cublasStatus_t status, const char* call) {
 /// Checks the runtime calls of this file, including launches.
 inline void check(cudaError_t code, const char* call) {
   if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // the next call must not report it as its own
+  // Clears the error, which the next call would report as its own.
+  static_cast<void>(cudaGetLastError());
   if (penstock::detail::is_sticky(code)) penstock::detail::throw_cuda_error(code, call);
   throw penstock::cuda_error(code, call,
                              std::string{call} + " gave " + cudaGetErrorName(code) + " (" +
                                  cudaGetErrorString(code) + ")");
 }
 
-/// Runs a kernel in phases, see `fused`.
+/// Runs a kernel in phases; see `fused`.
 template <class Kernel>
 __global__ void __launch_bounds__(Kernel::threads) run_phases(const Kernel kernel) {
   __shared__ typename Kernel::shared shared;
@@ -74,7 +75,7 @@ __global__ void gather(unsigned length, const std::uint64_t* order, const kernel
   }
 }
 
-/// Gathers rows of a single element.
+/// Gathers rows that consist of a single element.
 template <class T>
 __global__ void gather_single(unsigned count, const std::uint64_t* order,
                               const kernel::step_state* state, std::uint64_t capacity,
@@ -96,13 +97,13 @@ using blas_handle = std::unique_ptr<cublasContext, destroy_blas>;
   cublasHandle_t handle = nullptr;
   check(cublasCreate(&handle), "cublasCreate");
   blas_handle owner{handle};
-  // FP32 throughout: no TF32.
+  // disables TF32, so that all products use FP32
   check(cublasSetMathMode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
   return owner;
 }
 
-/// The resources of the steps on a device: cuBLAS (except with fused kernels), memory for its work
-/// and for CUB's, the graphs. Allocated once. Only one thread at a time may use them.
+/// The resources of the steps on a device: cuBLAS (except with fused kernels), workspaces for
+/// cuBLAS and CUB, and the graphs. Everything is allocated once. Not thread-safe.
 class toolbox {
  public:
   toolbox(const penstock::cuda_device& device, std::size_t batch_size, kernel_choice kernels)
@@ -119,8 +120,8 @@ class toolbox {
   [[nodiscard]] cublasHandle_t blas(penstock::cuda_stream_ref stream) {
     if (blas_stream_ != stream.get()) {
       check(cublasSetStream(blas_.get(), stream.get()), "cublasSetStream");
-      // Setting the stream has reset the workspace to one that cuBLAS allocates. A capture cannot
-      // allocate, and the choice of algorithms depends on the size of the workspace.
+      // Setting the stream has replaced the workspace by one that cuBLAS allocates. A capture
+      // cannot allocate, and the choice of algorithms depends on the workspace size.
       check(cublasSetWorkspace(blas_.get(), workspace_->data(), workspace_->size()),
             "cublasSetWorkspace");
       blas_stream_ = stream.get();
@@ -140,7 +141,7 @@ class toolbox {
 
 }  // namespace cuda
 
-/// The operations of the network on a GPU, all on one stream. `host_backend` lists them.
+/// The operations of the network on a GPU, all on one stream. `host_backend` lists the operations.
 class cuda_context {
  public:
   cuda_context(penstock::cuda_stream_ref stream, kernel_choice kernels, cuda::toolbox& tools)
@@ -175,7 +176,7 @@ class cuda_context {
   void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                 float* c) const {
     if constexpr (A == transpose::no && B == transpose::no) {
-      if (kernels_ == kernel_choice::fused) {  // not part of a step: used by its test
+      if (kernels_ == kernel_choice::fused) {  // not part of a step; only a test uses it
         each(m * n, kernel::product{m, k, a, b, c});
         return;
       }
@@ -191,7 +192,7 @@ class cuda_context {
                 "cublasSgemm");
   }
 
-  /// Multiplies operands of 16 bits with sums in float.
+  /// Multiplies 16-bit operands with float sums.
   template <transpose A, transpose B, class Narrow>
     requires(sizeof(Narrow) == 2)
   void multiply(std::size_t m, std::size_t n, std::size_t k, const Narrow* a, const Narrow* b,
@@ -231,8 +232,7 @@ class cuda_context {
                    T* to) const {
     const auto rows = static_cast<unsigned>(count);
     constexpr unsigned threads = 128;
-    // Rows and their arrays are aligned to 16 bytes if the length of a row is a multiple of 16
-    // bytes.
+    // Rows and arrays are aligned to 16 bytes if the row length is a multiple of 16 bytes.
     if (length == 1) {
       cuda::gather_single<<<(rows + threads - 1) / threads, threads, 0, stream_.get()>>>(
           rows, order, state, capacity, from, to);
@@ -277,8 +277,8 @@ class cuda_context {
   cuda::toolbox* tools_;
 };
 
-/// Computes the network on a GPU: with Thrust, CUB and cuBLAS, or with fused kernels; as graphs or
-/// with separate launches. A handle: copies share their state.
+/// Runs the network on a GPU: with Thrust, CUB and cuBLAS or with fused kernels, and with graphs or
+/// separate launches. The class is a handle whose copies share their state.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
@@ -287,7 +287,8 @@ class cuda_backend {
   template <class Narrow>
   using stored_type = Narrow;
 
-  /// `batch_size` is the maximum number of samples in a batch. `graph`: replays steps as graphs.
+  /// Creates a backend. `batch_size` is the maximum number of samples in a batch. `graph` selects
+  /// replaying steps as graphs.
   cuda_backend(const device_type& device, std::size_t batch_size, kernel_choice kernels, bool graph)
       : kernels_(kernels),
         graph_(graph),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// The experiment on a GPU. This is the only file that nvcc compiles.
+// The experiment on a GPU, and the only file that nvcc compiles.
 #include "cuda_experiment.hpp"
 
 #include <cuda_runtime_api.h>

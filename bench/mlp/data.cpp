@@ -57,7 +57,7 @@ std::optional<fs::path> find_data(const std::optional<fs::path>& asked) {
 digit_data read_data(const fs::path& directory) {
   digit_data data{"IDX files", directory.string(), read_set(directory, "train"),
                   read_set(directory, "t10k")};
-  // Fashion-MNIST has the same number of samples but other pixels.
+  // Fashion-MNIST has the same number of samples but different pixels.
   const auto& pixels_of_train = data.train.images;
   if (std::accumulate(pixels_of_train.begin(), pixels_of_train.end(), std::uint64_t{0}) ==
       1'567'298'545) {
@@ -74,8 +74,8 @@ void random_digit(unsigned digit, std::uint64_t key, std::span<std::uint8_t, pix
     std::uint32_t own = noise();
     for (std::size_t p = i; p < i + 4; ++p, of_class >>= 8U, own >>= 8U) {
       const std::uint32_t drawn = own & 255U;
-      const bool is_inked = (of_class & 255U) < 40;  // about as much ink as in a digit
-      // A third of the ink is missing, and a tenth of the background has ink.
+      const bool is_inked = (of_class & 255U) < 40;  // about as much ink as a digit has
+      // A third of the ink is removed, and a tenth of the background is inked.
       out[p] = static_cast<std::uint8_t>(is_inked && drawn > 85 ? drawn
                                          : drawn > 230          ? drawn
                                                                 : drawn / 32);

@@ -7,11 +7,11 @@
 
 namespace mlp {
 
-/// `size()` elements of device memory, owned. Move-only.
+/// An owning, move-only array of `size()` elements in device memory.
 template <class T, class Device>
 class device_array {
  public:
-  /// Throws `penstock::out_of_memory`. `size` must not be 0.
+  /// Allocates the array. Throws `penstock::out_of_memory`. `size` must not be 0.
   device_array(const Device& device, std::size_t size)
       : device_(device), size_(size), data_(static_cast<T*>(device.allocate(size * sizeof(T)))) {}
   device_array(device_array&& other) noexcept

@@ -16,17 +16,17 @@
 #endif
 
 /// A whole training step in three launches: the first layer; the work of each sample up to its
-/// gradients; the sums over the batch with Adam. Every sum has a fixed order on every device.
+/// gradients; and the sums over the batch with Adam. Every sum has a fixed order on every device.
 ///
 /// Each launch is a kernel in phases. `phase(p, block, thread, shared, local)` is the work of a
-/// thread between two barriers, so no thread reads a value that another thread of its block writes
-/// in the same phase. `cuda_context::run` runs it on a GPU; the tests run the same source on the
-/// host, thread by thread.
+/// thread between two barriers, so no thread may read a value that another thread of its block
+/// writes in the same phase. `cuda_context::run` runs the phases on a GPU, and the tests run the
+/// same source on the host, thread by thread.
 namespace mlp::fused {
 
-/// Computes hidden1 = relu(weight1 * normalized images + bias1), and begins the step. A block makes
-/// 16 outputs of `Samples` samples: each of 16 groups of threads sums every 16th input, then the
-/// groups are summed.
+/// Computes hidden1 = relu(weight1 * normalized images + bias1), and begins the step. A block
+/// computes 16 outputs of `Samples` samples: each of 16 groups of threads sums every 16th input,
+/// and then the group sums are added.
 template <class Pixel, unsigned Samples>
 struct first_layer {
   static constexpr unsigned threads = 256;
@@ -38,14 +38,14 @@ struct first_layer {
   static_assert(inputs % groups == 0 && shape::hidden1 % rows == 0 && rows * Samples <= threads);
 
   struct shared {
-    // A thread writes the pixels of a position and reads them as vectors of 16 bytes.
+    // A thread writes the pixels of one position and reads them as 16-byte vectors.
     alignas(16) float pixels[inputs][Samples];
-    // An extra sample, so that the two groups of a warp write to different memory banks.
+    // An additional sample, so that the two groups of a warp write to different memory banks.
     float sums[groups][Samples + 1][rows];
     static_assert((Samples + 1) * rows % 32 == rows);
   };
   struct local {
-    float weights[terms];  // all loads are issued at once, so that their latencies overlap
+    float weights[terms];  // all loads are issued together, so that their latencies overlap
   };
 
   const Pixel* images;
@@ -62,7 +62,7 @@ struct first_layer {
     const unsigned row = thread % rows;
     const unsigned group = thread / rows;
     if (p == 0) {
-      // No thread of this kernel reads the state.
+      // Safe, because no thread of this kernel reads the state.
       if (block == 0 && thread == 0) kernel::begin_step(*net.state, count, net.capacity);
       const float* weight = net.parameters + shape::weight1 + first_row + row;
       for (unsigned i = 0; i < terms; ++i) {
@@ -84,7 +84,7 @@ struct first_layer {
         }
       }
       for (unsigned n = 0; n < Samples; ++n) s.sums[group][n][row] = sums[n];
-    } else if (group < here) {  // now one group per sample
+    } else if (group < here) {  // one group per sample from this phase
       float sum = net.parameters[shape::bias1 + first_row + row];
       for (unsigned g = 0; g < groups; ++g) sum += s.sums[g][group][row];
       net.hidden1[std::size_t{first + group} * shape::hidden1 + first_row + row] =
@@ -93,25 +93,25 @@ struct first_layer {
   }
 };
 
-/// For each sample: the second and third layer, softmax, its loss, and the gradients back to the
-/// sums of the first layer. A block processes sample after sample with the weights in shared
-/// memory.
+/// For each sample, computes the second and third layer, softmax, the loss, and the gradients back
+/// to the sums of the first layer. A block processes one sample after another with the weights in
+/// shared memory.
 struct sample_gradients {
   static constexpr unsigned threads = 256;
   static constexpr unsigned max_blocks = 512;
   static constexpr unsigned hidden1 = shape::hidden1;
   static constexpr unsigned hidden2 = shape::hidden2;
   static constexpr unsigned classes = shape::classes;
-  static constexpr unsigned parts2 = threads / hidden2;  // parts of a sum over hidden1
-  static constexpr unsigned parts3 = 16;                 // parts of a sum over hidden2
-  static constexpr unsigned parts1 = threads / hidden1;  // parts of a sum over hidden2 in the
-                                                         // backward pass
+  static constexpr unsigned parts2 = threads / hidden2;  // partial sums over hidden1
+  static constexpr unsigned parts3 = 16;                 // partial sums over hidden2
+  // Partial sums over hidden2 in the backward pass.
+  static constexpr unsigned parts1 = threads / hidden1;
   static constexpr unsigned phases_a_sample = 10;
   static_assert(hidden1 % parts2 == 0 && hidden2 % parts3 == 0 && hidden2 % parts1 == 0 &&
                 parts3 * classes <= threads);
 
   struct shared {
-    // An extra column, so that neither rows nor columns share a memory bank.
+    // An additional column, so that rows and columns do not share memory banks.
     float weight2[hidden1][hidden2 + 1];
     float weight3[hidden2][classes + 1];
     float outputs1[hidden1];
@@ -127,7 +127,7 @@ struct sample_gradients {
   const std::uint8_t* labels;
   network_view net;
   unsigned count;
-  bool activates;  // hidden1 has sums without bias and ReLU
+  bool activates;  // true if hidden1 contains sums without bias and ReLU
 
   MLP_KERNEL unsigned blocks() const { return count < max_blocks ? count : max_blocks; }
   MLP_KERNEL unsigned phases(unsigned block) const {
@@ -246,15 +246,15 @@ struct sample_gradients {
   }
 };
 
-/// Sums the gradients of all parameters over the batch and applies Adam, in a single launch. A
-/// block handles 64 outputs x 16 inputs of a layer's weights; the first block also handles the
-/// bias.
+/// Sums the gradients of all parameters over the batch and applies Adam in a single launch. A block
+/// handles 64 outputs x 16 inputs of a layer's weights, and the first block of a layer also handles
+/// the bias.
 template <class Pixel>
 struct update {
   static constexpr unsigned threads = 256;
   static constexpr unsigned rows = 64;
   static constexpr unsigned columns = 16;
-  static constexpr unsigned chunk = 64;  // samples in shared memory at a time
+  static constexpr unsigned chunk = 64;  // number of samples in shared memory at a time
   static constexpr unsigned columns_a_thread = rows * columns / threads;
   static constexpr unsigned column_blocks1 = shape::inputs / columns;
   static constexpr unsigned blocks1 = shape::hidden1 / rows * column_blocks1;
@@ -275,7 +275,7 @@ struct update {
   const Pixel* images;
   network_view net;
   unsigned count;
-  bool has_gradients1;  // the gradients of weight1 are already in net.gradients
+  bool has_gradients1;  // true if the gradients of weight1 are already in net.gradients
 
   MLP_KERNEL static unsigned blocks() { return blocks1 + blocks2 + blocks3; }
   MLP_KERNEL unsigned phases(unsigned block) const { return 2 * chunks(tile_of(block)) + 1; }
@@ -315,7 +315,7 @@ struct update {
 
  private:
   struct tile {
-    unsigned layer;  // 1 to 3
+    unsigned layer;  // from 1 to 3
     unsigned outputs, first_row, first_column;
     std::size_t weight, bias;
     const float* slopes;
@@ -339,14 +339,14 @@ struct update {
     return {3, shape::classes, 0, block * columns, shape::weight3, shape::bias3, net.logits};
   }
 
-  /// Returns how many times a tile loads samples; 0 if nothing is left to sum.
+  /// Returns the number of times that a tile loads samples, or 0 if nothing is left to sum.
   MLP_KERNEL unsigned chunks(const tile& at) const {
     if (at.layer == 1 && has_gradients1 && at.first_column != 0) return 0;
     return (count + chunk - 1) / chunk;
   }
 
-  /// Loads with loops of fixed length, so that all loads are in flight at once. Missing samples are
-  /// 0.
+  /// Loads samples with loops of fixed length, so that all loads are in flight together. Missing
+  /// samples are 0.
   MLP_KERNEL void load(const tile& at, unsigned first, unsigned here, unsigned t, shared& s) const {
     const unsigned output = at.first_row + t % rows;
     for (unsigned i = 0; i < chunk * rows / threads; ++i) {
@@ -374,7 +374,7 @@ template <class Context, class Pixel>
 void train(const Context& on, const network_view& net, const Pixel* images,
            const std::uint8_t* labels, std::size_t count) {
   const auto samples = static_cast<unsigned>(count);
-  constexpr unsigned few = 256;  // uses small tiles, so that more multiprocessors have work
+  constexpr unsigned few = 256;  // below this size, smaller tiles occupy more multiprocessors
   if (samples <= few) {
     on.run(first_layer<Pixel, 4>{images, net, samples});
   } else {
@@ -384,7 +384,8 @@ void train(const Context& on, const network_view& net, const Pixel* images,
   on.run(update<Pixel>{images, net, samples, false});
 }
 
-/// Runs the step with `on.multiply` for the first layer's two products, which are most of the work.
+/// Runs the step with `on.multiply` for the two products of the first layer, which are most of the
+/// work.
 template <class Context, class Pixel>
 void train_by_products(const Context& on, const network_view& net, const Pixel* images,
                        const std::uint8_t* labels, std::size_t count) {

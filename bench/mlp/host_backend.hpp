@@ -22,8 +22,9 @@
 namespace mlp {
 
 /// The operations of the network on the CPU device, on a single thread, so that every sum has a
-/// fixed order. `host_backend` lists them. Nothing here allocates: the blocks into which a product
-/// packs its operands are on the stack (EIGEN_STACK_ALLOCATION_LIMIT, set in CMakeLists.txt).
+/// fixed order. `host_backend` lists the operations. No operation allocates: the blocks into which
+/// a product packs its operands are on the stack (EIGEN_STACK_ALLOCATION_LIMIT, set in
+/// CMakeLists.txt).
 class host_context {
  public:
   template <class Kernel>
@@ -58,7 +59,7 @@ class host_context {
   }
 
   void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
-    // Adds column by column. Eigen's rowwise().sum() uses a different order for the rows before the
+    // Sums column by column. Eigen's rowwise().sum() uses a different order for the rows before the
     // first aligned address of c, so the bits would depend on the address of c.
     const operand columns{a, length(m), length(n)};
     Eigen::Map<Eigen::VectorXf> sum{c, length(m)};
@@ -66,7 +67,7 @@ class host_context {
     for (Eigen::Index column = 1; column < length(n); ++column) sum += columns.col(column);
   }
 
-  // Returns by value: reading from memory in each iteration would prevent vectorization.
+  // Returns by value, because reading from memory in each iteration would prevent vectorization.
   [[nodiscard]] kernel::adam_rates rates_of(const kernel::step_state* state) const {
     return state->rates;
   }
@@ -97,10 +98,9 @@ class host_context {
   static Eigen::Index length(std::size_t n) { return static_cast<Eigen::Index>(n); }
 };
 
-/// Computes the network on the CPU device.
+/// Runs the network on the CPU device.
 ///
-/// A backend has these members, which another device defines too (`cuda_backend`: Thrust, CUB,
-/// cuBLAS):
+/// A backend for another device has the same members (`cuda_backend`: Thrust, CUB, cuBLAS):
 ///
 ///     device_type, stream_ref           the penstock device and its streams
 ///     make_stream(device)               the stream on which the training loop computes
@@ -131,13 +131,14 @@ class host_backend {
  public:
   using device_type = penstock::cpu_device;
   using stream_ref = device_type::stream_ref;
-  using context_lost = mlp::context_lost;  ///< never thrown here
+  /// never thrown on the host
+  using context_lost = mlp::context_lost;
   /// A float with that value, because the host has no products of 16 bits.
   template <class Narrow>
   using stored_type = float;
 
-  /// The calling thread computes itself. Running ahead would only use other threads of the same
-  /// cores.
+  /// Does not run ahead, because the calling thread computes itself and other threads would use the
+  /// same cores.
   [[nodiscard]] static auto widening() { return penstock::widen<"image">(); }
   [[nodiscard]] static stream_ref make_stream(const device_type& device) {
     return device.inline_stream();

@@ -14,12 +14,12 @@
 #endif
 
 /// The elementwise work of the network: functions of one index, for `thrust::for_each_n` over a
-/// counting iterator. The same source runs on any Thrust system. Matrices are column-major with a
-/// column per sample, as in BLAS, so that a batch of images is a matrix without conversion.
+/// counting iterator. The same source runs on any Thrust system. Matrices are column-major with one
+/// column per sample, as in BLAS, so a batch of images is a matrix without conversion.
 namespace mlp::kernel {
 
-/// Normalizes a pixel: (x / 255 - 0.1307) / 0.3081, the mean and deviation of MNIST, with the two
-/// divisions folded into constants. All modes use this single expression.
+/// Normalizes a pixel: (x / 255 - 0.1307) / 0.3081, with the mean and deviation of MNIST, and with
+/// the two divisions folded into constants. All modes use this expression.
 MLP_KERNEL inline float normalised(std::uint8_t pixel) {
   constexpr double mean = 0.1307;
   constexpr double deviation = 0.3081;
@@ -27,7 +27,7 @@ MLP_KERNEL inline float normalised(std::uint8_t pixel) {
   constexpr auto shift = static_cast<float>(-mean / deviation);
   return static_cast<float>(pixel) * scale + shift;
 }
-/// Returns the pixel unchanged: the workers have normalized the wide workload.
+/// Returns the pixel unchanged, because the workers have already normalized the wide workload.
 MLP_KERNEL inline float normalised(float pixel) { return pixel; }
 
 /// The factors of Adam that change from step to step.
@@ -44,31 +44,31 @@ struct adam {
   static constexpr double epsilon = 1e-8;
 };
 
-/// The state that changes from step to step. The state is in device memory, so that a step captured
+/// The state that changes from step to step. It is stored in device memory, so that a step captured
 /// as a CUDA graph can be replayed unchanged.
 struct step_state {
-  std::uint64_t first = 0;  // the place of this step's losses in the trace
-  std::uint64_t next = 0;   // the place of the next step's losses, if there is space
+  std::uint64_t first = 0;  // position of this step's losses in the trace
+  std::uint64_t next = 0;   // position of the next step's losses, if there is space
   double first_power = 1.0;
   double second_power = 1.0;
   adam_rates rates{};
 };
 
-/// Returns the place for the losses of the next step with `count` samples, in a trace of `capacity`
-/// losses.
+/// Returns the position for the losses of the next step with `count` samples, in a trace of
+/// `capacity` losses.
 MLP_KERNEL inline std::uint64_t coming_place(const step_state& state, std::uint64_t count,
                                              std::uint64_t capacity) {
   return state.next + count > capacity ? 0 : state.next;
 }
 
-/// Sets the position in the trace at which a new batch begins.
+/// Sets the trace position of a new batch.
 MLP_KERNEL inline void begin_trace(step_state& state, std::uint64_t count, std::uint64_t capacity) {
   state.first = coming_place(state, count, capacity);
   state.next = state.first + count;
 }
 
-/// Computes Adam's factors for the next step, which correct the moments for their start at zero.
-/// The order of operations is that of the last note in section 2 of the paper.
+/// Computes Adam's factors for the next step, which correct the bias of the moments. The order of
+/// operations follows the last note in section 2 of the paper.
 MLP_KERNEL inline void advance_rates(step_state& state) {
   state.first_power *= static_cast<double>(adam::beta1);
   state.second_power *= static_cast<double>(adam::beta2);
@@ -77,7 +77,7 @@ MLP_KERNEL inline void advance_rates(step_state& state) {
                  static_cast<float>(adam::epsilon * correction)};
 }
 
-/// Begins a step with a single batch.
+/// Begins a step that consists of a single batch.
 MLP_KERNEL inline void begin_step(step_state& state, std::uint64_t count, std::uint64_t capacity) {
   begin_trace(state, count, capacity);
   advance_rates(state);
@@ -96,7 +96,7 @@ struct normalise {
   MLP_KERNEL void operator()(std::size_t i) const { out[i] = normalised(pixels[i]); }
 };
 
-/// Begins a step and normalizes.
+/// Begins a step and normalizes the pixels.
 struct begin_and_normalise {
   begin begins;
   normalise normalises;
@@ -106,7 +106,7 @@ struct begin_and_normalise {
   }
 };
 
-/// Computes an element of c (m x n) = a (m x k) * b (k x n), for products too small for a library.
+/// Computes one element of c (m x n) = a (m x k) * b (k x n), for products too small for a library.
 struct product {
   std::size_t m;
   std::size_t k;
@@ -124,22 +124,22 @@ struct product {
 
 MLP_KERNEL inline float relu(float x) { return x > 0.0F ? x : 0.0F; }
 
-/// Propagates the gradient through ReLU. Returns the gradient if the output is positive, otherwise
-/// 0.
+/// Propagates the gradient through ReLU: returns the gradient if the output is positive, and
+/// otherwise 0.
 MLP_KERNEL inline float relu_slope(float output, float gradient) {
   return output > 0.0F ? gradient : 0.0F;
 }
 
-/// For sample i: adds the bias to its logits, stores its cross-entropy after softmax, and replaces
+/// For sample i, adds the bias to the logits, stores the cross-entropy after softmax, and replaces
 /// the logits by the gradient of the batch's mean loss.
 template <std::size_t Classes>
 struct softmax_cross_entropy {
   const float* bias;
   const std::uint8_t* labels;
   float* logits;
-  float* losses;            // the trace of all steps
-  const step_state* state;  // has the place of this step's losses in the trace
-  float scale;              // 1 / samples of the batch
+  float* losses;            // the losses of all steps
+  const step_state* state;  // contains the position of this step's losses in the trace
+  float scale;              // 1 divided by the number of samples in the batch
 
   MLP_KERNEL void operator()(std::size_t i) const {
     float* row = logits + i * Classes;
@@ -162,7 +162,8 @@ struct softmax_cross_entropy {
   }
 };
 
-/// Returns 1 if the largest logit of sample i, with bias, is that of its label, otherwise 0.
+/// Returns 1 if the largest logit of sample i, including bias, belongs to its label, and otherwise
+/// 0.
 template <std::size_t Classes>
 struct is_right {
   const float* bias;
@@ -179,13 +180,13 @@ struct is_right {
   }
 };
 
-/// Returns a loss in double, for sums.
+/// Returns a loss as a double, for summation.
 struct loss_at {
   const float* losses;
   MLP_KERNEL double operator()(std::size_t i) const { return static_cast<double>(losses[i]); }
 };
 
-/// The parameters and their moments, all in the same order.
+/// The parameters and their moments. All arrays have the same order.
 struct adam_arrays {
   float* parameter;
   float* first_moment;
@@ -201,7 +202,7 @@ struct adam_arrays {
   }
 };
 
-/// Rates that each pass reads from the state, so that a captured graph sees new values.
+/// Adam's rates, read from the state in each pass, so that a captured graph sees new values.
 struct rates_of_state {
   const step_state* state;
   MLP_KERNEL operator adam_rates() const { return state->rates; }
@@ -216,10 +217,10 @@ struct adam_update {
   MLP_KERNEL void operator()(std::size_t i) const { arrays.update(i, gradient[i], rates); }
 };
 
-// A pass through the network and back. `Narrow` is the type to which operands of products are
-// rounded, `Stored` their type in memory. Both are equal on a GPU. The host has no products of 16
-// bits, so `Stored` is there a float with the rounded value. If `Narrow` is float, nothing is
-// rounded, `to` is unused, and values stay in place.
+// A forward and a backward pass through the network. Operands of products are rounded to the type
+// `Narrow` and stored as `Stored`. Both types are equal on a GPU. The host has no 16-bit products,
+// so its `Stored` is a float with the rounded value. If `Narrow` is float, nothing is rounded, `to`
+// is unused, and values stay in place.
 
 template <class Narrow>
 inline constexpr bool is_rounded = !std::is_same_v<Narrow, float>;
@@ -263,10 +264,10 @@ struct activate {
   }
 };
 
-/// Computes `softmax_cross_entropy`; with rounding, of the loss times `*loss_scale`.
+/// Computes `softmax_cross_entropy`. With rounding, the loss is multiplied by `*loss_scale`.
 template <std::size_t Classes, class Narrow, class Stored>
 struct cross_entropy {
-  softmax_cross_entropy<Classes> plain;  // its scale: the weight of a sample in the loss
+  softmax_cross_entropy<Classes> plain;  // its scale is the weight of a sample in the loss
   const float* loss_scale;
   Stored* to;
   MLP_KERNEL void operator()(std::size_t i) const {
@@ -283,7 +284,7 @@ struct cross_entropy {
   }
 };
 
-/// Propagates the gradient through ReLU, in place, and rounds it.
+/// Propagates the gradient through ReLU in place, and rounds it.
 template <class Narrow, class Stored>
 struct slope {
   const Stored* output;
@@ -299,8 +300,8 @@ struct slope {
 // The work of a step in mixed precision or with several batches, in addition to the passes over its
 // batches: sums, the gradient scaler, the update.
 
-/// The state of the gradients of a step before Adam uses them. The state is in device memory, so
-/// that the host never waits for it. The scale and its rules are those of PyTorch's `GradScaler`.
+/// The state of a step's gradients before Adam uses them. The state is in device memory, so that
+/// the host never waits for it. The scale and its rules are those of PyTorch's `GradScaler`.
 struct scaler_state {
   static constexpr float first_scale = 65536.0F;
   static constexpr float growth = 2.0F;
@@ -309,16 +310,16 @@ struct scaler_state {
   static constexpr float smallest = 0x1p-100F;
   static constexpr float largest = std::numeric_limits<float>::max();  // maximum of the scale
 
-  float scale = 1.0F;         // factor of the losses
-  float factor = 1.0F;        // factor of the sums of gradients when they are complete
-  std::uint32_t good = 0;     // steps since the scale was changed
-  std::uint32_t found = 0;    // a gradient of the current step is not finite
-  std::uint32_t skips = 0;    // the step that ends changes no parameter
-  std::uint64_t samples = 0;  // samples of the current step
-  std::uint64_t skipped = 0;  // skipped steps
+  float scale = 1.0F;         // factor by which the losses are multiplied
+  float factor = 1.0F;        // factor for the complete gradient sums
+  std::uint32_t good = 0;     // number of steps since the scale was changed
+  std::uint32_t found = 0;    // 1 if a gradient of the current step is not finite
+  std::uint32_t skips = 0;    // 1 if the step that ends changes no parameter
+  std::uint64_t samples = 0;  // number of samples in the current step
+  std::uint64_t skipped = 0;  // number of skipped steps
 };
 
-/// Begins a batch, which may be one of several of a step: sets its place in the trace.
+/// Begins a batch, which may be one of several in a step, and sets its trace position.
 struct begin_part {
   step_state* state;
   scaler_state* scaler;
@@ -330,7 +331,7 @@ struct begin_part {
   }
 };
 
-/// Adds a batch's gradients to those of the step, and records gradients that are not finite.
+/// Adds the gradients of a batch to those of the step, and detects gradients that are not finite.
 struct add_gradients {
   const float* gradient;
   float* sum;
@@ -338,16 +339,17 @@ struct add_gradients {
   MLP_KERNEL void operator()(std::size_t i) const {
     sum[i] += gradient[i];
     const bool is_finite = std::fabs(gradient[i]) <= scaler_state::largest;
-    if (!is_finite) scaler->found = 1;  // all writers write the same value
+    // Not a harmful race, because all writers write the same value.
+    if (!is_finite) scaler->found = 1;
   }
 };
 
-/// Ends a step: decides whether it changes parameters, the factor of its gradients, and the scale
-/// of the next step.
+/// Ends a step. Decides if the step changes parameters, and sets the factor of its gradients and
+/// the scale of the next step.
 struct settle {
   step_state* state;
   scaler_state* scaler;
-  float planned;  // the number of samples that the scale of a loss assumes
+  float planned;  // the number of samples that the loss scale assumes
   bool scales;
   MLP_KERNEL void operator()(std::size_t) const {
     scaler_state& s = *scaler;
@@ -358,7 +360,7 @@ struct settle {
     if (s.skips == 0) advance_rates(*state);
     if (!scales) return;
     if (s.skips != 0) {
-      // A lower limit, because the inverse must be finite.
+      // The scale has a lower limit, because its inverse must be finite.
       const float shrunk = s.scale * scaler_state::backoff;
       if (shrunk >= scaler_state::smallest) s.scale = shrunk;
       s.good = 0;
@@ -371,8 +373,9 @@ struct settle {
   }
 };
 
-/// Unscales, updates unless the step is skipped, rounds the parameters for the next products, and
-/// resets the sums to 0. `Rates` converts to `adam_rates`, `Scaler` to `scaler_state`.
+/// Unscales the gradients, updates the parameters unless the step is skipped, rounds the parameters
+/// for the next products, and resets the gradient sums to 0. `Rates` converts to `adam_rates`, and
+/// `Scaler` to `scaler_state`.
 template <class Narrow, class Stored, class Rates, class Scaler>
 struct scaled_update {
   float* sum;
@@ -388,7 +391,7 @@ struct scaled_update {
   }
 };
 
-/// A scaler state that is read from memory each time.
+/// A reference to a scaler state that is read from memory at each use.
 struct scaler_where_it_lies {
   const scaler_state* state;
   MLP_KERNEL operator scaler_state() const { return *state; }

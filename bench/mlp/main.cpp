@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock_mlp_bench: a perceptron trained on MNIST, fed in four ways. README.md has the options.
+// penstock_mlp_bench: a perceptron that is trained on MNIST and fed in four ways. README.md lists
+// the options.
 #include <exception>
 #include <iostream>
 #include <vector>
@@ -26,12 +27,12 @@ void complain(const std::exception& error) {
   std::cerr << "penstock_mlp_bench: " << error.what() << std::endl;
 }
 
-/// Prints a line for a finished run whose row is in the file.
+/// Prints a line for a finished run, whose row has been written to the file.
 void say(const mlp::mode_result& ran) {
   std::cout << "ran " << name_of(ran.fed_by) << ": " << ran.seconds.back() << " s" << std::endl;
 }
 
-/// Prints the refused parts of an experiment. Returns true if there are none.
+/// Prints the parts of an experiment that failed. Returns true if there are none.
 bool is_whole(const mlp::results& found) {
   for (const mlp::refusal& one : found.refused) {
     std::cerr << "penstock_mlp_bench: " << one.what << ": " << one.why << std::endl;
@@ -39,8 +40,8 @@ bool is_whole(const mlp::results& found) {
   return found.refused.empty();
 }
 
-/// Runs an experiment. It is the last row of the file, starting with its first mode. Returns true
-/// if all of it ran.
+/// Runs an experiment, which becomes the last row of the file as soon as its first mode has
+/// finished. Returns true if the whole experiment ran.
 bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
                  std::vector<mlp::measured_step>& rows) {
   rows.push_back({chosen, {}, false});

@@ -62,9 +62,10 @@ class rounded_copies<Backend, float> {
   }
 };
 
-/// The steps of a network whose products have operands of type `Narrow` and sums in float: half,
-/// bfloat16, or float if several batches make a step. Parameters, moments and gradients are float.
-/// With half, losses are scaled, and a step whose gradients overflow changes only the scale.
+/// The steps of a network whose products have operands of type `Narrow` and float sums. `Narrow` is
+/// half, bfloat16, or float if a step consists of several batches. Parameters, moments and
+/// gradients are float. With half, losses are scaled, and a step whose gradients overflow changes
+/// only the scale.
 ///
 /// All decisions of a step are made on the device, so the host never waits for them.
 template <class Backend, class Narrow>
@@ -74,14 +75,15 @@ class mixed_steps {
   using stream_ref = typename Backend::stream_ref;
   using stored = typename rounded_copies<Backend, Narrow>::stored;
 
-  /// `batch_size` is the maximum number of samples in a batch; `accumulate` batches make a step.
+  /// Allocates memory. `batch_size` is the maximum number of samples in a batch, and a step
+  /// consists of `accumulate` batches.
   mixed_steps(const device_type& device, std::size_t batch_size, std::size_t accumulate)
       : planned_(batch_size * accumulate),
         copies_(device, batch_size),
         sums_(device, shape::parameters),
         scaler_(device, 1) {}
 
-  /// Resets the state; no step is in progress afterwards.
+  /// Resets the state. Afterwards, no step is in progress.
   void assign(stream_ref stream) {
     const std::vector<float> zeros(shape::parameters);
     kernel::scaler_state start{};
@@ -98,15 +100,15 @@ class mixed_steps {
     }
   }
 
-  /// Returns the state of the scaler. Waits for the stream.
+  /// Waits for the stream and returns the scaler state.
   [[nodiscard]] kernel::scaler_state scaler(stream_ref stream) const {
     kernel::scaler_state copy{};
     scaler_.download({&copy, 1}, 0, stream);
     return copy;
   }
 
-  /// Runs forward and backward over a batch. With `ends`, also updates with all batches since the
-  /// last update.
+  /// Runs the forward and backward pass over a batch. If `ends` is true, also updates the
+  /// parameters with all batches since the last update.
   template <class Context, class Pixel>
   void train(const Context& on, const network_view& net, const Pixel* images,
              const std::uint8_t* labels, std::size_t count, bool ends) const {
@@ -134,10 +136,10 @@ class mixed_steps {
   }
 
  private:
-  /// Only half has so few exponents that gradients vanish without a scale.
+  /// Only half has such a small exponent range that gradients vanish without a scale.
   static constexpr bool scales = std::is_same_v<Narrow, penstock::half>;
 
-  std::size_t planned_;  // samples of a step
+  std::size_t planned_;  // number of samples in a step
   rounded_copies<Backend, Narrow> copies_;
   device_array<float, device_type> sums_;
   device_array<kernel::scaler_state, device_type> scaler_;

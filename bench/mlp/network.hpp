@@ -26,7 +26,7 @@ class network_memory {
   using stream_ref = typename Device::stream_ref;
   using array = device_array<float, Device>;
 
-  /// `batch_size` is the maximum number of samples in a batch.
+  /// Allocates the arrays. `batch_size` is the maximum number of samples in a batch.
   network_memory(const Device& device, std::size_t batch_size)
       : parameters_(device, shape::parameters),
         gradients_(device, shape::parameters),
@@ -43,7 +43,7 @@ class network_memory {
   [[nodiscard]] const array& parameters() const { return parameters_; }
   [[nodiscard]] const array& gradients() const { return gradients_; }
 
-  /// Returns the addresses of all arrays, for steps whose losses go to `trace`.
+  /// Returns the addresses of all arrays, for steps that write their losses to `trace`.
   [[nodiscard]] network_view view(std::span<float> trace = {}) const {
     return {parameters_.data(), gradients_.data(), first_moments_.data(), second_moments_.data(),
             pixels_.data(),     hidden1_.data(),   hidden2_.data(),       logits_.data(),
@@ -51,7 +51,7 @@ class network_memory {
             trace.size()};
   }
 
-  /// Sets the parameters before any step. Waits for the stream.
+  /// Sets the initial parameters. Waits for the stream.
   void assign(std::span<const float> parameters, stream_ref stream) {
     const std::vector<float> zeros(shape::parameters);
     const kernel::step_state start{};
@@ -75,7 +75,7 @@ class network_memory {
   device_array<kernel::step_state, Device> state_;
 };
 
-/// Used if nothing must run before a step.
+/// Used if no work precedes a step.
 struct nothing_before {
   template <class Context>
   void operator()(const Context&, const network_view&) const {}
@@ -84,16 +84,17 @@ struct nothing_before {
 /// A 784-128-64-10 perceptron with ReLU, softmax cross-entropy and Adam, on the device of
 /// `Backend`.
 ///
-/// The images are in device memory, `count` x 784: bytes, which the network normalizes, or
-/// normalized floats. `train` and `evaluate` enqueue work and return. Nothing is allocated after
-/// construction. Not thread-safe.
+/// The images are in device memory, `count` x 784, either as bytes, which the network normalizes,
+/// or as normalized floats. `train` and `evaluate` queue work and return. Nothing is allocated
+/// after construction. Not thread-safe.
 template <class Backend>
 class network {
  public:
   using device_type = typename Backend::device_type;
   using stream_ref = typename Backend::stream_ref;
 
-  /// `batch_size` is the maximum number of samples in a batch. All parameters are 0 until `assign`.
+  /// Constructs a network. `batch_size` is the maximum number of samples in a batch. All parameters
+  /// are 0 until `assign` is called.
   network(const device_type& device, const Backend& backend, std::size_t batch_size,
           const step_options& how = {})
       : backend_(backend), memory_(device, batch_size) {
@@ -109,8 +110,8 @@ class network {
     }
   }
 
-  /// Restarts with these `shape::parameters` values: moments, step count and place in the trace are
-  /// reset to 0.
+  /// Restarts with these `shape::parameters` values. The moments, the step count and the trace
+  /// position are reset to 0.
   void assign(std::span<const float> parameters, stream_ref stream) {
     memory_.assign(parameters, stream);
     with_mixed([&](auto& mixed) { mixed.assign(stream); });
@@ -120,25 +121,26 @@ class network {
   [[nodiscard]] const device_array<float, device_type>& parameters() const {
     return memory_.parameters();
   }
-  /// Returns the gradients of the last step's mean loss, in the order of the parameters. Not
-  /// available with kernels that do not store them.
+  /// Returns the gradients of the last step's mean loss, in parameter order. Some kernels do not
+  /// store them.
   [[nodiscard]] const device_array<float, device_type>& gradients() const {
     return memory_.gradients();
   }
 
-  /// Returns the state of the gradient scaler; the initial state in a plain network. Waits for the
-  /// stream.
+  /// Waits for the stream and returns the state of the gradient scaler. A plain network returns the
+  /// initial state.
   [[nodiscard]] kernel::scaler_state scaler(stream_ref stream) const {
     kernel::scaler_state found{};
     with_mixed([&](const auto& mixed) { found = mixed.scaler(stream); });
     return found;
   }
 
-  /// Runs a step on `count` samples: forward, backward, Adam. The loss of each sample before the
-  /// step goes to `trace`, after the losses of the previous step, or to its start if they do not
-  /// fit. All pointers refer to device memory that must live until the stream has finished the
-  /// step. `before(context, view)` enqueues work that precedes the step and is part of it. If
-  /// several batches make a step, only the batch that `ends` it changes parameters.
+  /// Runs a step on `count` samples: forward, backward, Adam. The losses of all samples before the
+  /// step are written to `trace`, after the losses of the previous step, or at its start if they do
+  /// not fit. All pointers refer to device memory that must remain valid until the stream has
+  /// finished the step. `before(context, view)` queues work that precedes the step and belongs to
+  /// it. If a step consists of several batches, only the batch for which `ends` is true changes
+  /// parameters.
   template <class Pixel, class Before = nothing_before>
   void train(const Pixel* images, const std::uint8_t* labels, std::size_t count,
              std::span<float> trace, stream_ref stream, const Before& before = {},
@@ -168,8 +170,9 @@ class network {
     });
   }
 
-  /// Writes the number of correctly classified samples, among `count`, to `*right`. All pointers
-  /// refer to device memory that must live until the stream has finished this work.
+  /// Writes the number of correctly classified samples among `count` samples to `*right`. All
+  /// pointers refer to device memory that must remain valid until the stream has finished this
+  /// work.
   template <class Pixel>
   void evaluate(const Pixel* images, const std::uint8_t* labels, std::size_t count,
                 std::uint64_t* right, stream_ref stream) {
@@ -206,7 +209,7 @@ class network {
         mixed);
   }
 
-  /// Recomputes the narrow weights of a mixed network from the master weights.
+  /// Recomputes the narrow weights of a mixed-precision network from the master weights.
   void round_weights(stream_ref stream) {
     with_mixed([&](auto& mixed) {
       backend_.enqueue(stream,

@@ -18,7 +18,8 @@ namespace mlp {
 
 namespace {
 
-/// Returns a message if `text` is not a 64-bit number. CLI11 itself accepts -1 as 2^64 - 1.
+/// Returns an error message if `text` is not a 64-bit number. CLI11 itself would accept -1 as 2^64
+/// - 1.
 std::string require_word(const std::string& text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -26,7 +27,8 @@ std::string require_word(const std::string& text) {
   return is_whole ? "" : text + " is not in the range of 0 to 2^64 - 1";
 }
 
-/// Returns a message if the file cannot be written, so that this is reported before the training.
+/// Returns an error message if the file cannot be written, so that the error is reported before
+/// training.
 std::string require_writable(const std::string& file) {
   const bool is_new = !std::filesystem::exists(file);
   const bool is_writable = std::ofstream{file, std::ios::app}.is_open();
@@ -36,7 +38,7 @@ std::string require_writable(const std::string& file) {
   return "";
 }
 
-/// Adds an option whose value is one of several words.
+/// Adds an option that accepts one of several words.
 template <class Choice>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, Choice& choice,
                         const std::string& usual, const std::map<std::string, Choice>& words,
@@ -202,8 +204,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
-  // The fused kernels are made for small batches. On large batches they would be the bottleneck
-  // instead of the bus.
+  // The fused kernels are designed for small batches. For large batches they would be the
+  // bottleneck instead of the bus.
   if (o.fed == workload::wide && kernels->count() == 0) o.kernels = kernel_choice::cublas;
   if (needs_thrust) o.kernels = kernel_choice::thrust;
   if (!data.empty()) o.data = data;
@@ -259,7 +261,7 @@ std::vector<options> variants_of(const options& chosen, bool is_on_cuda) {
   add_step({.precision = precision_choice::bf16});
   add_step({.accumulate = 4});
 
-  if (plain.augment) return runs;  // which makes bytes
+  if (plain.augment) return runs;  // augmentation produces bytes
   if (plain.fed != workload::wide) {
     plain.fed = workload::wide;
     plain.kernels = kernel_choice::cublas;

@@ -20,7 +20,7 @@ enum class device_choice { automatic, host, cuda };
 /// The kernels of a step on CUDA.
 enum class kernel_choice {
   thrust,  ///< Thrust, CUB and cuBLAS, one operation per launch
-  cublas,  ///< cuBLAS for the first layer's two products, fused kernels around them
+  cublas,  ///< cuBLAS for the two products of the first layer, and fused kernels for the rest
   fused,   ///< three fused kernels
 };
 
@@ -32,15 +32,15 @@ enum class kernel_choice {
 /// The training data.
 enum class workload {
   mnist,  ///< images as bytes, which the network normalizes
-  wide,   ///< images as floats: 4x the bytes, in batches of 4096
+  wide,   ///< images as floats, four times as large, in batches of 4096
 };
 
-/// The type of the floats of `workload::wide` on their way to the device.
+/// The type of the floats of `workload::wide` during the copy to the device.
 enum class travel_choice {
   as_they_are,
   half,      ///< half the bytes
   bfloat16,  ///< half the bytes
-  int8,      ///< a quarter, with a scale for each image
+  int8,      ///< a quarter of the bytes, with a scale per image
 };
 
 [[nodiscard]] constexpr std::string_view name_of(travel_choice travel) noexcept {
@@ -48,39 +48,40 @@ enum class travel_choice {
   return names[static_cast<std::size_t>(travel)];
 }
 
-/// The options on the command line.
+/// The command line options.
 struct options {
-  std::optional<std::filesystem::path> data;  // absent: find_data() chooses
+  std::optional<std::filesystem::path> data;  // if absent, find_data() chooses the folder
   std::size_t epochs = 5;
   std::size_t batch = 64;
-  std::size_t samples = 0;       // of the training set; 0: all
-  std::size_t test_samples = 0;  // of the test set; 0: all
+  std::size_t samples = 0;       // of the training set; 0 means all
+  std::size_t test_samples = 0;  // of the test set; 0 means all
   std::size_t workers = 1;
   std::size_t prefetch = 8;
-  std::size_t chunk = 0;  // samples that a worker claims at a time; 0: the library chooses
+  std::size_t chunk = 0;  // samples that a worker claims at a time; 0 lets the library choose
   std::size_t depth = 3;
   std::size_t repeat = 1;
   std::uint64_t seed = 1;
   bool augment = false;
-  double bus = 0;  // modeled bus of the CPU device in GB/s; 0: a copy is a memcpy
+  double bus = 0;  // simulated bus of the CPU device in GB/s; 0 means that a copy is a memcpy
   workload fed = workload::mnist;
-  travel_choice travel = travel_choice::as_they_are;  // in the overlapped loop
+  travel_choice travel = travel_choice::as_they_are;  // used in the overlapped loop
   device_choice device = device_choice::automatic;
   kernel_choice kernels = kernel_choice::fused;
   step_options step;
   bool graph = true;
   bool steps_table = false;
-  bool variants = false;             // of the overlapped loop, one row each
-  std::vector<std::uint64_t> seeds;  // if not empty: one row per value; the same for the next two
+  bool variants = false;  // runs variants of the overlapped loop, one row each
+  // If not empty, one row per value; also for the next two options.
+  std::vector<std::uint64_t> seeds;
   std::vector<std::size_t> worker_counts;
   std::vector<precision_choice> precisions;
-  bool costs = true;  // measures the cost of a batch in each stage
+  bool costs = true;  // true to measure the cost of a batch in each stage
   std::vector<technique> modes;
   std::optional<std::filesystem::path> json;
 };
 
-/// Either the options to run with, or the status to exit with: after --help, which prints the list
-/// of options, or after an error message about the command line on standard error.
+/// Either the options to run with, or an exit status: after --help, which prints the options, or
+/// after an error message about the command line on stderr.
 struct command_line {
   options chosen;
   std::optional<int> exit_status;
@@ -89,17 +90,17 @@ struct command_line {
 [[nodiscard]] command_line parse_command_line(int argc, const char* const* argv);
 
 /// Returns the experiments that `steps_table`, `seeds`, `worker_counts` or `precisions` request, in
-/// running order: each is `chosen` with one of these values. Empty if `chosen` requests a single
-/// experiment.
+/// running order. Each experiment is `chosen` with one of these values. Returns an empty list if
+/// `chosen` requests a single experiment.
 [[nodiscard]] std::vector<options> rows_of(const options& chosen);
 
 /// Returns the experiments that `--variants` runs after `chosen`: only the overlapped loop, once
-/// with each other step and once with each type in which images travel. A run has no files and no
-/// costs of the stages.
+/// for each other kind of step and once for each type of images during the copy. The variants have
+/// no files and no stage costs.
 ///
-/// On CUDA the first variant is the step in float with the kernels of the other variants, which
-/// have one operation per launch. If `chosen` feeds bytes, the first variant with float images
-/// sends them unchanged.
+/// On CUDA, the first variant is the float step with the kernels of the other variants, which
+/// launch one operation at a time. If `chosen` uses byte images, the first variant with float
+/// images copies them unchanged.
 [[nodiscard]] std::vector<options> variants_of(const options& chosen, bool is_on_cuda);
 
 }  // namespace mlp

@@ -10,12 +10,12 @@
 
 namespace mlp {
 
-/// The pass of a batch through the network and back to the gradients of all parameters, the same
-/// for all precisions. Has the addresses of the products' operands, in device memory; see
-/// `kernels.hpp` for `Narrow` and `Stored`. Sums are float and are in the `network_view`.
+/// The forward pass of a batch through the network and the backward pass to the gradients of all
+/// parameters, for all precisions. Contains the device addresses of the products' operands; see
+/// `kernels.hpp` for `Narrow` and `Stored`. Sums are floats in the `network_view`.
 template <class Narrow, class Stored>
 struct pass {
-  const Stored* weights;  ///< in the order of the parameters
+  const Stored* weights;  ///< in parameter order
   Stored* inputs;
   Stored* outputs1;
   Stored* outputs2;
@@ -48,8 +48,8 @@ struct pass {
     return first;
   }
 
-  /// Computes all gradients from the logits, for `scale` times the sum of the losses, and with
-  /// rounding times `*loss_scale`. `first` is the result of `forward`. The logits are replaced by
+  /// Computes all gradients from the logits, for `scale` times the sum of the losses and, with
+  /// rounding, times `*loss_scale`. `first` is the result of `forward`. The logits are replaced by
   /// their gradient.
   template <class Context>
   void backward(const Context& on, const network_view& net, const Stored* first,
@@ -81,8 +81,8 @@ struct pass {
  private:
   static const Stored* as_operand(const Stored* operand) { return operand; }
 
-  /// Computes the gradients of a layer's weights from its operands, and of its bias from the
-  /// unrounded slopes. The bias follows the weights in memory.
+  /// Computes the gradients of a layer's weights from its operands, and the gradients of its bias
+  /// from the unrounded slopes. The bias follows the weights in memory.
   template <std::size_t Outputs, std::size_t Inputs, class Context>
   static void sum(const Context& on, std::size_t count, const Stored* slopes, const Stored* input,
                   const float* slope, float* gradients) {
@@ -96,7 +96,7 @@ static_assert(shape::bias1 - shape::weight1 == shape::hidden1 * shape::inputs &&
               shape::bias2 - shape::weight2 == shape::hidden2 * shape::hidden1 &&
               shape::bias3 - shape::weight3 == shape::classes * shape::hidden2);
 
-/// Returns the pass in float, whose operands are the arrays of the sums.
+/// Returns the pass in float, whose operands are the float sums themselves.
 [[nodiscard]] inline pass<float, float> plain_pass(const network_view& net) {
   return {net.parameters, net.pixels,    net.hidden1, net.hidden2,
           net.gradient1,  net.gradient2, net.logits};

@@ -32,14 +32,14 @@ std::size_t steps(const options& chosen, const results& found) {
   return chosen.epochs * found.batches_per_epoch;
 }
 
-/// Returns the microseconds per step of a mode if it was run.
+/// Returns the microseconds per step of a mode, or an empty optional if the mode was not run.
 std::optional<double> step_of(const options& chosen, const results& found, technique t) {
   const auto seconds = seconds_of(found, t);
   if (!seconds) return std::nullopt;
   return *seconds * 1e6 / static_cast<double>(steps(chosen, found));
 }
 
-/// Returns how far the overlapped loop is above the bound: 0.02 is 2 %.
+/// Returns the excess of the overlapped loop over the bound, where 0.02 means 2 %.
 std::optional<double> above_bound(const options& chosen, const results& found,
                                   const std::optional<bound>& min) {
   const auto seconds = seconds_of(found, technique::overlapped);
@@ -61,7 +61,7 @@ std::string described(const device_info& device) {
          (device.graph ? ", as graphs" : "");
 }
 
-/// Returns the name of a row: "fp16", "4 a step", "as half".
+/// Returns the display name of a variant, such as "fp16", "4 a step" or "as half".
 std::string variant_name(const options& chosen, const options& variant) {
   if (variant.step.accumulate > 1) return std::to_string(variant.step.accumulate) + " a step";
   if (variant.fed != chosen.fed || variant.travel != chosen.travel) {
@@ -232,7 +232,7 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
               {"overlapped_above_bound", or_null(above_bound(chosen, found, min))}};
 }
 
-/// Writes a new file and renames it, so that the earlier content remains if the process is killed.
+/// Writes a new file and renames it, so that the previous contents remain if the process is killed.
 void write(const std::filesystem::path& path, const nlohmann::ordered_json& what) {
   const std::filesystem::path beside{path.string() + ".new"};
   std::ofstream file{beside};

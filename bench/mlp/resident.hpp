@@ -28,7 +28,7 @@ struct sample_store {
   sample_store(const Device& device, std::size_t samples)
       : images(device, samples * shape::inputs), labels(device, samples) {}
 
-  /// Fills the places starting at `first` with all samples of `data`, in order, with the random
+  /// Fills the positions starting at `first` with all samples of `data`, in order, using the random
   /// bits of `key`.
   template <class Data>
   void fill(std::size_t first, const Data& data, const penstock::random_key& key,
@@ -52,15 +52,15 @@ struct sample_store {
   }
 };
 
-/// All data of a run, on the device before its clock starts: the samples (with random augmentation
-/// those of every epoch, made in advance with the same random bits), the order of all steps, and
-/// memory for a batch into which each step is gathered.
+/// All data of a run, copied to the device before the clock starts: the samples, the order of all
+/// steps, and memory for the batch that each step gathers. With random augmentation, the samples of
+/// every epoch are computed in advance with the same random bits.
 template <class Backend, class Pixel = std::uint8_t>
 class resident_set {
   using device_type = typename Backend::device_type;
 
  public:
-  /// `is_random` is true if reading `data` returns different samples in each epoch.
+  /// Loads the data. `is_random` is true if reading `data` returns different samples in each epoch.
   template <class Data, class Sampler>
   resident_set(const device_type& device, typename Backend::stream_ref stream, const Data& data,
                bool is_random, const Sampler& sampler, std::size_t batch_size, std::size_t epochs,
@@ -83,8 +83,9 @@ class resident_set {
     }
   }
 
-  /// Returns the first work of a step with `count` samples: it gathers them, using the part of the
-  /// order that its place in the trace selects. For `trainer::step` on `images()` and `labels()`.
+  /// Returns the work that begins a step with `count` samples. The work gathers the samples from
+  /// the part of the order that the trace position selects. Use it with `trainer::step` on
+  /// `images()` and `labels()`.
   [[nodiscard]] auto gathering(std::size_t count) const {
     return [this, count](const auto& on, const network_view& all) {
       on.gather_rows(count, shape::inputs, order_.data(), all.state, all.capacity,

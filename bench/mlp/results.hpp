@@ -17,9 +17,9 @@ namespace mlp {
 /// The ways to feed the training loop.
 enum class technique {
   serial,      ///< one thread reads a batch, copies it, computes, and waits
-  workers,     ///< workers read into ordinary memory; blocking copy, then compute
-  overlapped,  ///< workers read into pinned slots; the copy overlaps the computation
-  resident,    ///< all data on the device before the clock starts: the floor
+  workers,     ///< workers read into pageable memory; a blocking copy precedes the computation
+  overlapped,  ///< workers read into pinned slots; copies overlap the computation
+  resident,    ///< the floor: all data is on the device before the clock starts
 };
 
 inline constexpr std::array all_techniques{technique::serial, technique::workers,
@@ -30,8 +30,8 @@ inline constexpr std::array all_techniques{technique::serial, technique::workers
   return names[static_cast<std::size_t>(t)];
 }
 
-/// Returns the median, which is the mean of the middle two for an even count. There must be at
-/// least one value.
+/// Returns the median. For an even count, this is the mean of the two middle values. There must be
+/// at least one value.
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
@@ -41,34 +41,34 @@ inline constexpr std::array all_techniques{technique::serial, technique::workers
 /// The results of a technique.
 struct mode_result {
   technique fed_by{};
-  std::vector<double> seconds{};       ///< one per run: only the loop over all epochs
+  std::vector<double> seconds{};       ///< one value per run, for the loop over all epochs only
   std::vector<double> epoch_losses{};  ///< mean over the batches of each epoch
   double accuracy = 0.0;               ///< on the test set, 0 to 1
   std::vector<double> first_losses{};  ///< mean losses of the first steps
-  std::string limit{};                 ///< bottleneck of the first run; empty: unknown
+  std::string limit{};                 ///< bottleneck of the first run; empty if unknown
 };
 
-/// The cost of a batch in each stage alone on one thread, in microseconds.
+/// The cost of a batch in each stage in microseconds, measured alone on one thread.
 struct stage_costs {
   double load = 0.0;
   double copy = 0.0;
   double compute = 0.0;
 };
 
-/// The work that runs on the cores of the machine.
+/// The work that occupies the cores of the machine.
 enum class core_use { reads, reads_and_steps, everything };
 
 /// The device of the training.
 struct device_info {
-  std::string kind = "host";        ///< or "cuda"
+  std::string kind = "host";        ///< "host" or "cuda"
   std::string name = "CPU device";  ///< name of the GPU
   std::string driver{};             ///< CUDA version of the driver; empty on the CPU device
   std::string runtime{};            ///< version of the CUDA runtime
   std::string capability{};         ///< compute capability of the GPU
   std::size_t multiprocessors = 0;
-  std::string kernels{};    ///< kernels of a step; empty on the CPU device
-  bool graph = false;       ///< steps are replayed as a CUDA graph
-  bool models_bus = false;  ///< a copy on the CPU device takes time but no core
+  std::string kernels{};    ///< kernels of a step; empty for the CPU device
+  bool graph = false;       ///< true if steps are replayed as CUDA graphs
+  bool models_bus = false;  ///< true if copies on the CPU device take time but no core
   std::string why{};        ///< reason for the choice of this device
 
   [[nodiscard]] core_use on_cores() const {
@@ -77,7 +77,8 @@ struct device_info {
   }
 };
 
-/// The minimum time per batch that the stages permit, in microseconds, and the stage that sets it.
+/// The minimum time per batch in microseconds that the stages permit, and the stage that determines
+/// it.
 struct bound {
   double microseconds = 0.0;
   std::string_view limit;
@@ -99,15 +100,15 @@ struct bound {
   return max;
 }
 
-/// A mode, or an additional measurement, that failed, and the reason.
+/// A mode or an additional measurement that failed, and the reason.
 struct refusal {
   std::string what;
   std::string why;
 };
 
-/// The GPU's context is lost: no later work of this process on it can succeed.
+/// Thrown if the context of the GPU is lost. No later work of this process on the GPU can succeed.
 struct context_lost : std::runtime_error {
-  /// `at` is the current activity, as in a `refusal`.
+  /// Constructs the exception. `at` describes the current activity, as in a `refusal`.
   context_lost(std::string at, const char* why) : runtime_error(why), where(std::move(at)) {}
   std::string where;
 };
@@ -115,21 +116,23 @@ struct context_lost : std::runtime_error {
 /// All results of a run of the program.
 struct results {
   std::string data_name;
-  std::string data_directory;  ///< empty: not given
+  std::string data_directory;  ///< empty if not specified
   std::size_t train_samples = 0;
   std::size_t test_samples = 0;
   device_info device;
   std::string build;
-  std::size_t cores = 0;  ///< cores that this process may use
+  std::size_t cores = 0;  ///< number of cores that this process may use
   std::size_t batches_per_epoch = 0;
   std::vector<mode_result> modes;
-  std::vector<refusal> refused;      ///< not measured, or less often than requested
-  std::string lost;                  ///< where the context was lost; empty: not lost
-  std::vector<double> one_batch;     ///< seconds of each run of `repeat_one_batch`; empty: not run
-  std::optional<stage_costs> costs;  ///< no value: not measured, or not yet
+  std::vector<refusal> refused;  ///< measurements that failed, or ran less often than requested
+  /// Activity during which the context was lost; empty if it was not lost.
+  std::string lost;
+  /// Seconds of each run of `repeat_one_batch`; empty if it did not run.
+  std::vector<double> one_batch;
+  std::optional<stage_costs> costs;  ///< empty if not measured yet
 };
 
-/// Called after every run of a mode, with the results so far and those of that mode.
+/// Called after every run of a mode, with the results so far and the results of that mode.
 using row_done = std::function<void(const results& so_far, const mode_result& ran)>;
 
 }  // namespace mlp

@@ -38,9 +38,9 @@ namespace mlp {
   return means;
 }
 
-/// Runs the experiment on a device, with samples of `train` and `test`, which may be augmented or
-/// widened. A mode that fails, or that differs from the first mode in a bit, is refused and does
-/// not affect the others. Throws if all modes fail, and `context_lost`.
+/// Runs the experiment on a device, with the samples of `train` and `test`, which may be augmented
+/// or widened. A mode that fails, or whose bits differ from the first mode, is recorded as refused
+/// and does not affect the others. Throws an exception if all modes fail, and `context_lost`.
 template <class Backend, class Train, class Test>
 void run_modes(const typename Backend::device_type& device, const Backend& backend,
                const Train& train, const Test& test_data, const options& chosen, results& found,
@@ -71,7 +71,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   std::optional<run_trace> first;
   technique first_mode{};
   stage_samples costs;
-  std::vector<double> floors;  // microseconds of a step in its feed without other work
+  std::vector<double> floors;  // microseconds of a step inside its feed, without other work
   const auto measure = [&] {
     measure_stages(costs, train, device, trained, chosen);
     found.costs = costs.medians();
@@ -98,7 +98,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
     }
     return train_resident(*resident, train.size(), device, trained, chosen);
   };
-  // The two floors of a feed, if there is a feed to compare with them.
+  // Measures the two floors of a feed, if a feed was chosen.
   const auto is_chosen = [&](technique t) {
     return std::find(chosen.modes.begin(), chosen.modes.end(), t) != chosen.modes.end();
   };
@@ -139,8 +139,8 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   if (found.modes.empty()) throw std::runtime_error(found.refused.front().why);
 }
 
-/// Runs the experiment that `chosen` specifies on a device. Fills all of `found` except the facts
-/// about the device.
+/// Runs the experiment that `chosen` specifies on a device. Fills all of `found` except the device
+/// information.
 template <class Backend>
 void run_on(const typename Backend::device_type& device, const Backend& backend,
             const options& chosen, const digit_data& data, results& found, const row_done& done) {

@@ -15,13 +15,13 @@
 
 namespace mlp {
 
-/// Selects whether a product transposes a matrix.
+/// Selects if a product transposes a matrix.
 enum class transpose { no, yes };
 
 /// The type to which operands of products are rounded.
 enum class precision_choice {
   fp32,  ///< no rounding
-  fp16,  ///< half; losses are scaled
+  fp16,  ///< half, with scaled losses
   bf16,  ///< bfloat16
 };
 
@@ -33,16 +33,16 @@ enum class precision_choice {
 /// The kind of a step, on any device.
 struct step_options {
   precision_choice precision = precision_choice::fp32;
-  std::size_t accumulate = 1;  ///< batches per step
+  std::size_t accumulate = 1;  ///< number of batches per step
 
-  /// Returns true for the plain step of `network`, false for a step of `mixed_steps`.
+  /// Returns true for the plain step of `network`, and false for a step of `mixed_steps`.
   [[nodiscard]] constexpr bool is_plain() const noexcept {
     return precision == precision_choice::fp32 && accumulate == 1;
   }
 };
 
-/// The positions of the parameters. All are in one array, so that Adam is a single pass. Weights
-/// are outputs x inputs, column-major; all offsets are multiples of 16 floats.
+/// The offsets of the parameters. All parameters are in one array, so that Adam is a single pass.
+/// Weights are outputs x inputs, column-major. All offsets are multiples of 16 floats.
 struct shape {
   static constexpr std::size_t inputs = 28 * 28;
   static constexpr std::size_t hidden1 = 128;
@@ -58,8 +58,7 @@ struct shape {
   static constexpr std::size_t parameters = bias3 + classes;
 };
 
-/// The addresses of all arrays of a training step, in device memory. Matrices have a column per
-/// sample.
+/// The device addresses of all arrays of a training step. Matrices have one column per sample.
 struct network_view {
   float* parameters;
   float* gradients;
@@ -68,11 +67,11 @@ struct network_view {
   float* pixels;     ///< normalized, for images that arrive as bytes
   float* hidden1;    ///< outputs of the first layer
   float* hidden2;    ///< outputs of the second layer
-  float* logits;     ///< outputs of the third layer, later their gradients
+  float* logits;     ///< outputs of the third layer, and later their gradients
   float* gradient1;  ///< gradients of the sums of hidden1
   float* gradient2;  ///< gradients of the sums of hidden2
   kernel::step_state* state;
-  float* losses;           ///< the trace
+  float* losses;           ///< the trace of all losses
   std::uint64_t capacity;  ///< capacity of the trace
 
   [[nodiscard]] MLP_KERNEL kernel::adam_arrays adam() const {

@@ -11,7 +11,7 @@
 
 namespace mlp {
 
-/// Samples of the cost of a batch in each stage alone on one thread, in microseconds.
+/// Measurements of the cost of a batch in each stage in microseconds, each alone on one thread.
 struct stage_samples {
   std::vector<double> load;
   std::vector<double> copy;
@@ -22,9 +22,9 @@ struct stage_samples {
   }
 };
 
-/// Takes some more samples, each the mean over several tens of full batches. `load` is reading a
-/// shuffled batch, `copy` its copy from pinned memory, `compute` the training step on data that is
-/// on the device. Copies and steps follow each other without a wait.
+/// Adds several measurements, each the mean over tens of full batches. `load` is reading a shuffled
+/// batch, `copy` its copy from pinned memory, and `compute` the training step on resident data.
+/// Copies and steps follow each other without a wait.
 template <class Data, class Backend>
 void measure_stages(stage_samples& samples, const Data& data,
                     const typename Backend::device_type& device, trainer<Backend>& trained,

@@ -53,15 +53,15 @@ void step_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch) {
   trained.step(slot, ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size());
 }
 
-/// Rehearses on a slot with a full batch.
+/// Runs a rehearsal on a slot with a full batch.
 template <class Backend, class Batch>
 void rehearse_on(trainer<Backend>& trained, std::size_t slot, const Batch& batch) {
   namespace ps = penstock;
   trained.rehearse(slot, ps::get<"image">(batch).data(), ps::get<"label">(batch).data());
 }
 
-/// A single thread does everything in order: it reads a batch into ordinary memory, copies it,
-/// computes, and waits.
+/// A single thread does everything in order: it reads a batch into pageable memory, copies the
+/// batch, computes, and waits.
 template <class Data, class Backend>
 double train_serially(const Data& data, const typename Backend::device_type& device,
                       trainer<Backend>& trained, const options& chosen) {
@@ -95,14 +95,14 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
   });
 }
 
-/// The seconds of the overlapped loop, and its bottleneck.
+/// The seconds of an overlapped loop, and its bottleneck.
 struct fed_run {
   double seconds = 0.0;
   penstock::diagnosis said{};
 };
 
 /// Workers read into pinned slots, and the next batches are copied during the current step.
-/// `transforms` change a batch after its copy.
+/// `transforms` process a batch after its copy.
 template <class Data, class Backend, class... Transforms>
 fed_run train_overlapped(const Data& data, const typename Backend::device_type& device,
                          trainer<Backend>& trained, const options& chosen,
@@ -119,7 +119,7 @@ fed_run train_overlapped(const Data& data, const typename Backend::device_type& 
       if (++rehearsed == chosen.depth) break;
     }
   });
-  // Measures the steps alone, for the diagnosis. The learned parameters are discarded.
+  // Measures the steps alone for the diagnosis. The learned parameters are discarded.
   if (chosen.costs) {
     const std::uint64_t steps = (data.size() + chosen.batch - 1) / chosen.batch;
     for (auto& batch : feed.replay({0, 0}, ps::batch_count{std::min<std::uint64_t>(steps, 100)})) {
@@ -139,10 +139,10 @@ fed_run train_overlapped(const Data& data, const typename Backend::device_type& 
 
 }  // namespace mlp
 
-/// The other loops, with which the two loops of train.hpp are compared.
+/// The other loops, to which the two loops above are compared.
 namespace mlp {
 
-/// Workers read into ordinary memory. The calling thread copies a batch, waits for the copy, and
+/// Workers read into pageable memory. The calling thread copies a batch, waits for the copy, and
 /// computes.
 template <class Data, class Backend>
 double train_with_workers(const Data& data, const typename Backend::device_type& device,
@@ -174,7 +174,7 @@ double train_with_workers(const Data& data, const typename Backend::device_type&
   });
 }
 
-/// All data is already on the device: the floor.
+/// The floor: all data is already on the device.
 template <class Backend, class Pixel>
 double train_resident(const resident_set<Backend, Pixel>& set, std::size_t samples,
                       const typename Backend::device_type& device, trainer<Backend>& trained,
@@ -194,8 +194,8 @@ double train_resident(const resident_set<Backend, Pixel>& set, std::size_t sampl
   });
 }
 
-/// Runs as many steps on the last batch that `train_resident` has gathered, and so without its two
-/// gather kernels: no feed is faster. The learned parameters have no meaning.
+/// Runs the same number of steps on the batch that `train_resident` has gathered last, without its
+/// two gather kernels. No feed can be faster. The learned parameters are meaningless.
 template <class Backend, class Pixel>
 double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t samples,
                         const typename Backend::device_type& device, trainer<Backend>& trained,
@@ -211,8 +211,8 @@ double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t sam
   });
 }
 
-/// Runs the overlapped loop on images that travel as `chosen.travel` and get their original type on
-/// the device. Bytes travel unchanged.
+/// Runs the overlapped loop on images that are copied as `chosen.travel` and converted back on the
+/// device. Bytes are copied unchanged.
 template <class Data, class Backend>
 fed_run train_travelling(const Data& data, const typename Backend::device_type& device,
                          trainer<Backend>& trained, const options& chosen) {

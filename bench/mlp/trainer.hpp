@@ -19,7 +19,8 @@
 
 namespace mlp {
 
-/// Returns the initial parameters. Weights and biases are uniform in +-1/sqrt(fan_in).
+/// Returns the initial parameters. Weights and biases are uniformly distributed in
+/// +-1/sqrt(fan_in).
 [[nodiscard]] inline std::vector<float> initial_parameters(std::uint64_t seed) {
   struct layer {
     std::size_t first, end, inputs;
@@ -38,14 +39,14 @@ namespace mlp {
   return values;
 }
 
-/// The results of a run: equal for equal seeds, for any way of feeding.
+/// The results of a run. Equal seeds give equal results, regardless of the way of feeding.
 struct run_trace {
   std::vector<float> losses;  ///< loss of every sample before its step, in training order
   std::vector<float> parameters;
   friend bool operator==(const run_trace&, const run_trace&) = default;
 };
 
-/// Throws if the trace of a run differs from the first trace.
+/// Throws an exception if the trace of a run differs from the first trace.
 inline void require_same(const run_trace& first, technique first_mode, const run_trace& other,
                          technique other_mode) {
   if (other == first) return;
@@ -60,15 +61,16 @@ inline void require_same(const run_trace& first, technique first_mode, const run
   throw std::runtime_error(modes + " differ: equal losses, but not the same parameters");
 }
 
-/// Runs a network from its initial parameters and keeps the losses of all samples on the device.
-/// `step` enqueues work and returns.
+/// Trains a network from its initial parameters and stores the losses of all samples on the device.
+/// `step` queues work and returns.
 template <class Backend>
 class trainer {
  public:
   using device_type = typename Backend::device_type;
   using stream_ref = typename Backend::stream_ref;
 
-  /// For runs of `epochs` epochs with `samples` samples, with all work on `stream`.
+  /// Constructs a trainer for runs of `epochs` epochs with `samples` samples, with all work on
+  /// `stream`.
   trainer(const device_type& device, const Backend& backend, stream_ref stream,
           std::size_t batch_size, std::size_t epochs, std::size_t samples, std::uint64_t seed,
           const step_options& how = {})
@@ -87,7 +89,7 @@ class trainer {
 
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
-  /// Restores the initial parameters, for steps on batches at new addresses.
+  /// Restores the initial parameters. Later steps may use batches at new addresses.
   void restart() {
     restart([] {});
   }
@@ -102,16 +104,16 @@ class trainer {
     rehearsal();
     rewind();
   }
-  /// Restores the initial parameters and keeps the same slots.
+  /// Restores the initial parameters. Later steps must use the same slots.
   void rewind() {
     network_.assign(initial_, stream_);
     parts_ = 0;
     seen_ = 0;
   }
 
-  /// Trains on `count` samples in device memory. If several batches make a step, the last batch of
-  /// the step or of the epoch ends it. A slot and a count must always mean the same addresses,
-  /// until `restart`. `before`: see `network::train`.
+  /// Trains on `count` samples in device memory. If a step consists of several batches, its last
+  /// batch or the last batch of the epoch ends it. A slot and a count must always refer to the same
+  /// addresses until `restart` is called. See `network::train` for `before`.
   template <class Pixel, class Before = nothing_before>
   void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
             const Before& before = {}) {
@@ -122,15 +124,16 @@ class trainer {
     if (seen_ >= samples_) seen_ = 0;
   }
 
-  /// Runs steps of all sizes that occur, on a slot with a full batch. `before_of(count)` returns
-  /// the work before a step of `count` samples.
+  /// Runs steps of all occurring sizes on a slot with a full batch. `before_of(count)` returns the
+  /// work that precedes a step of `count` samples.
   template <class Pixel, class BeforeOf>
   void rehearse(std::size_t slot, const Pixel* images, const std::uint8_t* labels,
                 const BeforeOf& before_of) {
     for (const std::size_t count : {std::min(batch_size_, samples_), samples_ % batch_size_}) {
       if (count == 0) continue;
       const auto before = before_of(count);
-      // Runs once without a graph: modules that load on first use cannot do so during a capture.
+      // Runs once without a graph, because modules that are loaded on first use cannot be loaded
+      // during a capture.
       enqueue(images, labels, count, stream_, before, true);
       step_as(true, slot, images, labels, count, before);
       if (accumulate_ > 1) step_as(false, slot, images, labels, count, before);
@@ -143,7 +146,7 @@ class trainer {
     rehearse(slot, images, labels, [](std::size_t) { return nothing_before{}; });
   }
 
-  /// Returns for each epoch the mean over its batches of their mean losses. Waits for the stream.
+  /// Waits for the stream. Returns, for each epoch, the mean over the batches of their mean losses.
   [[nodiscard]] std::vector<double> epoch_losses() const {
     const std::size_t full = samples_ / batch_size_ * batch_size_;
     const std::size_t rest = samples_ - full;
@@ -164,7 +167,7 @@ class trainer {
     return means;
   }
 
-  /// Returns the state of the gradient scaler. Waits for the stream.
+  /// Waits for the stream and returns the state of the gradient scaler.
   [[nodiscard]] kernel::scaler_state scaler() const { return network_.scaler(stream_); }
 
   [[nodiscard]] run_trace trace() const {
@@ -174,8 +177,8 @@ class trainer {
     return copy;
   }
 
-  /// Returns the fraction of correctly classified samples among `count` samples in device memory.
-  /// Waits for the stream.
+  /// Waits for the stream. Returns the fraction of correctly classified samples among `count`
+  /// samples in device memory.
   template <class Pixel>
   [[nodiscard]] double accuracy(const Pixel* images, const std::uint8_t* labels,
                                 std::size_t count) {
@@ -201,7 +204,7 @@ class trainer {
                    ends);
   }
 
-  /// Captures batches that end a step and other batches separately, like batches of two slots.
+  /// Captures batches that end a step separately from other batches, as if they were in two slots.
   template <class Pixel, class Before>
   void step_as(bool ends, std::size_t slot, const Pixel* images, const std::uint8_t* labels,
                std::size_t count, const Before& before) {
@@ -223,8 +226,8 @@ class trainer {
   std::size_t epochs_;
   std::size_t samples_;
   std::size_t accumulate_;
-  std::size_t parts_ = 0;  // batches of the current step
-  std::size_t seen_ = 0;   // samples of the epoch
+  std::size_t parts_ = 0;  // number of batches in the current step so far
+  std::size_t seen_ = 0;   // number of samples in the epoch so far
   std::vector<float> initial_;
   network<Backend> network_;
   device_array<float, device_type> losses_;

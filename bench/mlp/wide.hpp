@@ -11,12 +11,13 @@
 
 namespace mlp {
 
-/// A digit as the network's input: 3 KiB per sample, 12.8 MB in a batch of 4096. Such batches load
-/// the bus.
+/// A digit as input of the network: 3 KiB per sample, and 12.8 MB per batch of 4096. Such batches
+/// load the bus.
 using wide_record = penstock::record<penstock::field<"image", float, 28, 28>,
                                      penstock::field<"label", std::uint8_t>>;
 
-/// Converts bytes to such a digit, on the workers. A function for `penstock::map`.
+/// Converts the bytes of a digit to floats on the workers. The class is a function for
+/// `penstock::map`.
 struct widen {
   void operator()(penstock::const_sample<penstock::digit_record> in,
                   penstock::sample<wide_record> out) const {

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What bench/report.py is made of: results, the table, pictures."""
+"""The modules of bench/report.py: results, the table, and pictures."""

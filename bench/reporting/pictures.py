@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Pictures of the results, by matplotlib: a function each, which gives a figure or None."""
+"""Draws pictures of the results with matplotlib. Each function returns a figure or None."""
 
 import itertools
 import math
@@ -39,7 +39,8 @@ matplotlib.rcParams.update(
 
 
 def new_figure(title, about, height, **panels):
-    """A figure of 9 inches with a title, a caption, and its panels, row by row."""
+    """Returns a figure with a width of 9 inches, a title, a caption, and panels arranged row by
+    row."""
     figure = Figure(figsize=(9, height), layout="constrained")
     axes = figure.subplots(squeeze=False, **panels)
     figure.suptitle(title, x=0.01, ha="left", size=12, weight="bold")
@@ -48,13 +49,13 @@ def new_figure(title, about, height, **panels):
 
 
 def save(figure, file, footer):
-    """Writes the figure, with where it was measured below; equal results make equal files."""
+    """Writes the figure with the machine in its footer. Equal results give equal files."""
     figure.supxlabel(f"{figure.get_label()}\n{footer}", x=0.01, ha="left", size=9, color=SOFT)
     figure.savefig(file, metadata={"Date": None} if str(file).endswith(".svg") else None)
 
 
 def bars(panel, labels, lengths, colours, said):
-    """Horizontal bars from the top down, each with what is said behind its end."""
+    """Draws horizontal bars from the top down, each followed by its text."""
     panel.barh(range(len(labels)), lengths, 0.7, color=colours)
     panel.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.4, -0.6))
     panel.set(xticks=[], xlim=(0, max(lengths)))
@@ -65,7 +66,7 @@ def bars(panel, labels, lengths, colours, said):
 
 
 def readme(report):
-    """README's picture: six loaders."""
+    """Returns README's picture of six loaders."""
     figure, (panel,) = new_figure(
         "Samples per second",
         f"MNIST to normalised float32 in shuffled batches of 64; {report['machine']['cores']} CPU "
@@ -117,7 +118,7 @@ TICKS = (0.125, 0.25, 0.5, 0.8, 1, 1.25, 2, 4, 8, 16)
 
 
 def goal_groups(found, compares):
-    """Goals that differ by their axes alone, as one bar."""
+    """Returns groups of goals that differ only in their axes. Each group becomes one bar."""
     groups = OrderedDict()
     for goal in found.get("goals") or []:
         bound = bound_of(goal)
@@ -128,7 +129,7 @@ def goal_groups(found, compares):
 
 
 def label_of(function, floor, goals, worst):
-    """What a bar is of, and over what."""
+    """Returns the label of a bar: the measured function and its floor."""
     name, same = Name(worst["name"]), function.partition("/")[0] + "/"
     second = "over " + floor.removeprefix(same)
     if len(goals) > 1:
@@ -144,7 +145,8 @@ def label_of(function, floor, goals, worst):
 
 
 def ratios(name, found):
-    """One program's goals. A bar begins at the floor, and ends at the worst of its shapes."""
+    """Returns a picture of one program's goals. A bar begins at the floor and ends at the worst of
+    its shapes."""
     kinds = [(compares, goal_groups(found, compares)) for compares in ("speed", "time")]
     kinds = [(compares, groups) for compares, groups in kinds if groups]
     if not kinds:
@@ -184,7 +186,7 @@ def ratios(name, found):
             ends += [end, best, inside(bound)]
         panel.axvline(1, color=SOFT)
         panel.set_xscale("log", base=2)
-        near = 1.3 if max(ends) > 6 * min(ends) else 1  # there is no space next to the floor
+        near = 1.3 if max(ends) > 6 * min(ends) else 1  # leaves no space next to the floor
         ticks = [tick for tick in TICKS if tick == 1 or not 1 / near < tick < near]
         panel.set_xticks([tick for tick in ticks if min(ends) <= tick <= max(ends)])
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
@@ -197,7 +199,7 @@ def ratios(name, found):
     return figure
 
 
-# ---- queues over numbers of threads
+# ---- queues by number of threads
 
 
 def queue(programs, cores):
@@ -259,7 +261,7 @@ def last_of(points, places):
     return points[max(points, key=places.get)]["median"]
 
 
-# ---- a batch's time over load : copy : compute
+# ---- time per batch by load : copy : compute
 
 
 def overlap_points(programs):
@@ -275,7 +277,8 @@ def overlap_points(programs):
 
 
 def in_ratio(value):
-    """In small numbers, exactly or at least within 6 %: 0.1 -> "1 : 10", 0.32 -> "1 : 3"."""
+    """Expresses a ratio in small integers, exactly or to within 6 %: 0.1 -> "1 : 10", 0.32 -> "1 :
+    3"."""
     smallest_first = sorted(itertools.product(range(1, 11), repeat=2), key=max)
     for error in (0.01, 0.06):
         for above, below in smallest_first:
@@ -339,7 +342,7 @@ def overlap(programs, _cores):
 
 
 def pictures_of(programs, cores):
-    """(name, figure or None) of each picture."""
+    """Returns the (name, figure or None) of each picture."""
     goals = [(f"ratios-{name}", ratios(name, found)) for name, found in programs.items()]
     yield from [(name, figure) for name, figure in goals if figure] or [("ratios", None)]
     for draw in (queue, overlap, loaders):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What the programs have written: names, figures, goals and verdicts; one file out of theirs."""
+"""Reads the results of all programs: names, figures, goals and verdicts. Merges them to one file.
+"""
 
 import json
 import math
@@ -10,7 +11,7 @@ from pathlib import Path
 
 
 class Name:
-    """A benchmark's name taken apart: "function/axis:value/axis:value"."""
+    """The parts of a benchmark name "function/axis:value/axis:value"."""
 
     def __init__(self, text):
         self.text = text
@@ -36,7 +37,7 @@ class Name:
 
 
 def number(value, digits=3):
-    """Short: 1234567 -> 1,234,567; 0.98765 -> 0.988; 65536.0 -> 65,536."""
+    """Formats a number briefly: 1234567 -> 1,234,567; 0.98765 -> 0.988; 65536.0 -> 65,536."""
     if float(value).is_integer() and abs(value) < 1e15:
         return f"{value:,.0f}"
     if abs(value) >= 1000:
@@ -47,7 +48,7 @@ def number(value, digits=3):
 
 
 def of_unit(value, units):
-    """The value in the largest unit that leaves it at 1 or above."""
+    """Returns the value in the largest unit for which it is at least 1."""
     for size, unit in units:
         if abs(value) >= size:
             return f"{number(value / size)} {unit}".rstrip()
@@ -64,7 +65,8 @@ def rate_of(per_second):
 
 
 def median_of(row, key):
-    """A row's median of nanoseconds, items_per_second or a counter; None where it has none."""
+    """Returns a row's median of nanoseconds, items_per_second or a counter, or None if it is
+    missing."""
     found = row.get(key, (row.get("counters") or {}).get(key))
     if isinstance(found, dict):
         found = found.get("median")
@@ -76,7 +78,8 @@ def is_program(found):
 
 
 def training_rows(program, found):
-    """The MLP's four loops as rows and goals, so that they are judged like all others."""
+    """Returns the four loops of the MLP as rows and goals, so that they are judged like all others.
+    """
     rows, goals, by_name = [], [], {}
     label = f"an epoch of {found.get('data', {}).get('name', 'unnamed data')}"
     for mode in found.get("modes", []):
@@ -131,7 +134,7 @@ def programs_of(report):
 
 
 def bound_of(goal):
-    """("at least" or "at most", bound), or None for a ratio that is only of interest."""
+    """Returns ("at least" or "at most", bound), or None for a ratio without a goal."""
     for key in ("at_least", "at_most"):
         if goal.get(key) is not None:
             return key.replace("_", " "), goal[key]
@@ -152,7 +155,7 @@ def verdict_of(goal):
     return word
 
 
-# The six loaders in README: the function with which a row's name begins, and the label in the
+# The six loaders in README: the function at the start of a row's name, and the label in the
 # picture.
 LOADERS = {
     "plain_loop": "plain C++ loop, no loader",
@@ -165,7 +168,8 @@ LOADERS = {
 
 
 def fastest_loaders(report):
-    """(name, samples a second, the same in words) of each, with the fastest of its settings."""
+    """Returns (name, samples per second, the same as text) for each loader with its fastest
+    setting."""
     for function, name in LOADERS.items():
         speed = max(
             median_of(row, "items_per_second") or 0
@@ -176,7 +180,7 @@ def fastest_loaders(report):
 
 
 def text_of(value, indent=0):
-    """JSON with a line for each row, goal and step."""
+    """Returns JSON text with one line per row, goal and step."""
 
     def has_rows(value):
         inner = value.values() if isinstance(value, dict) else value
@@ -205,7 +209,8 @@ def first_match(path, pattern):
 
 
 def merge(folder, out):
-    """Prints the new file's name. The environment has what bench/run.sh knows."""
+    """Writes the merged file and prints its name. bench/run.sh passes its information in the
+    environment."""
     steps, programs = [], OrderedDict()
     for line in (folder / "steps.tsv").read_text().splitlines():
         name, ended, seconds, command = line.split("\t", 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The results as Markdown."""
+"""Formats the results as Markdown."""
 
 from .results import Name, bound_of, median_of, number, rate_of, time_of, value_of, verdict_of
 
@@ -31,7 +31,8 @@ def goal_rows(goals):
 
 
 def in_order(rows):
-    """The programs run in random order: here by function, then by the numbers of the axes."""
+    """Sorts rows by function and then by the values of the axes, because programs run in random
+    order."""
 
     def key(row):
         name = Name(row["name"])

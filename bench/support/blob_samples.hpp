@@ -11,7 +11,7 @@
 
 namespace bench {
 
-/// The bytes of blobs of `Each` bytes, read as `decode_images` reads them. `Blobs` is a
+/// A dataset of blobs with `Each` bytes, read as `decode_images` reads them. `Blobs` is a
 /// `stored_blobs` or a reference to one.
 template <class Blobs, std::size_t Each>
 struct blob_samples {

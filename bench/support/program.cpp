@@ -40,7 +40,7 @@ std::string full_name(const benchmark::BenchmarkName& name) {
   return full;
 }
 
-// Keeps every repetition of every benchmark, and prints only the medians.
+// Stores every repetition of every benchmark, but prints only the medians.
 class keeping_reporter : public benchmark::ConsoleReporter {
  public:
   struct row {
@@ -123,7 +123,7 @@ ordered_json machine() {
           }};
 }
 
-// The ratio of the medians of a goal's two sides, and whether the floor was stable.
+// The ratio of the medians of both sides of a goal, and whether the floor was stable.
 struct judgement {
   double ratio = 0;
   spread name;
@@ -237,7 +237,7 @@ int run(int argc, char** argv, const std::string& program, const std::vector<goa
     }
   }
 
-  // The defaults come first, so that the caller's flags override them.
+  // Defaults come first, so that the caller's flags override them.
   std::vector<std::string> words{given.front(), "--benchmark_repetitions=9",
                                  "--benchmark_min_time=0.1",
                                  "--benchmark_enable_random_interleaving=true"};

@@ -10,12 +10,12 @@
 
 namespace bench {
 
-/// The required relation between two benchmarks of the same program, both given by their full
-/// names: function, arguments, threads, as in "push_pop/producers:2/capacity:64".
+/// The required relation between two benchmarks of the same program. Both are identified by their
+/// full names (function, arguments, threads), such as "push_pop/producers:2/capacity:64".
 struct goal {
   enum class kind {
-    speed_at_least,  ///< items per second of `name` / items per second of `floor`
-    time_at_most,    ///< wall time per iteration of `name` / that of `floor`
+    speed_at_least,  ///< items per second of `name` divided by those of `floor`
+    time_at_most,    ///< wall time per iteration of `name` divided by that of `floor`
   };
 
   std::string name;
@@ -24,18 +24,18 @@ struct goal {
   double bound = 0;  ///< 0 means that only the ratio is of interest
 };
 
-/// The main function of every benchmark program: runs the registered benchmarks several times in
-/// random order and prints the medians, then for each goal the ratio of the medians of its two
+/// The main function of every benchmark program. Runs the registered benchmarks several times in
+/// random order and prints the medians, and then for each goal the ratio of the medians of its two
 /// sides.
 ///
-/// Refuses a build without NDEBUG. Prints the machine and its load, and marks a ratio as noisy if
-/// its floor varied by more than 20 % within the run. Accepts Google Benchmark's flags and `--json
-/// FILE`; bench/README.md describes the file. Returns the exit status; a missed goal is not a
-/// failure.
+/// The program refuses to run without NDEBUG. It prints the machine and its load, and marks a ratio
+/// as noisy if its floor varied by more than 20 % within the run. It accepts Google Benchmark's
+/// flags and `--json FILE`; bench/README.md describes the file. Returns the exit status; a missed
+/// goal is not a failure.
 int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals);
 
-/// Returns the full name by which a goal refers to a benchmark, for axes that a loop makes:
-/// named("push_pop", {{"producers", 2}, {"capacity", 64}}).
+/// Returns the full name of a benchmark with these axes, for use in a goal: named("push_pop",
+/// {{"producers", 2}, {"capacity", 64}}).
 struct axis {
   std::string name;
   std::int64_t value;

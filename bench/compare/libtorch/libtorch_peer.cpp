@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// libtorch's torch::data and training fed by it, measured as peer.hpp describes. threads:2 permits
-// two threads per operation; all other rows use a single thread.
+// libtorch's torch::data, and training fed by it, measured as peer.hpp describes. Rows with
+// threads:2 permit two threads per operation; all other rows use a single thread.
 
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -22,8 +22,8 @@ using example = data::Example<>;
 constexpr std::size_t epochs_of_training = 5;
 
 struct digits {
-  torch::Tensor images;  // bytes, N x 784
-  torch::Tensor labels;  // int64, N
+  torch::Tensor images;  // N x 784 bytes
+  torch::Tensor labels;  // N int64 values
 };
 
 digits read_digits(const std::string& folder, const std::string& part) {
@@ -40,7 +40,7 @@ torch::Tensor normalised(const torch::Tensor& bytes) {
   return bytes.to(torch::kFloat).mul_(compare::scale).add_(compare::shift);
 }
 
-// Single samples, stacked by libtorch.
+// A dataset of single samples, which libtorch stacks to batches.
 struct samples : data::Dataset<samples> {
   explicit samples(digits from) : from_(std::move(from)) {}
   example get(std::size_t index) override {
@@ -53,12 +53,12 @@ struct samples : data::Dataset<samples> {
   digits from_;
 };
 
-// Whole batches, by tensor operations.
+// A dataset of whole batches, gathered with tensor operations.
 struct batches : data::BatchDataset<batches, example> {
   explicit batches(digits from) : from_(std::move(from)) {}
   example get_batch(at::ArrayRef<std::size_t> indices) override {
     static_assert(sizeof(std::size_t) == sizeof(std::int64_t));
-    // index_select does not write to its index.
+    // const_cast is safe, because index_select does not write to its index
     const auto index = torch::from_blob(const_cast<std::size_t*>(indices.data()),
                                         {static_cast<std::int64_t>(indices.size())}, torch::kInt64);
     return {normalised(from_.images.index_select(0, index)), from_.labels.index_select(0, index)};
@@ -69,7 +69,8 @@ struct batches : data::BatchDataset<batches, example> {
   digits from_;
 };
 
-// Whole batches, by the loop of the floor. Only the loader is libtorch's.
+// A dataset of whole batches, gathered with the plain loop of the floor. Only the loader belongs to
+// libtorch.
 struct by_hand : data::BatchDataset<by_hand, example> {
   explicit by_hand(digits from) : from_(std::move(from)) {}
   example get_batch(at::ArrayRef<std::size_t> indices) override {
@@ -99,7 +100,7 @@ auto make_loader(Dataset dataset, std::size_t workers) {
   }
 }
 
-// Without a loader: the loop gathers each batch itself.
+// Data without a loader: the loop gathers each batch itself.
 class resident {
  public:
   explicit resident(digits from) : from_(std::move(from)) {}
@@ -132,7 +133,7 @@ std::string load(std::size_t workers, const std::string& folder) {
   });
 }
 
-// `Source`: a dataset for torch::data, or `resident`.
+// Trains with `Source`, a dataset for torch::data or `resident`.
 template <class Source>
 std::string train(std::size_t workers, const std::string& folder) {
   const digits from = read_digits(folder, "train");
@@ -152,7 +153,7 @@ std::string train(std::size_t workers, const std::string& folder) {
     optimiser.step();
   };
 
-  {  // warms the libraries up before the clock starts, as on all sides
+  {  // warms up the libraries before the clock starts, as all sides do
     auto network = new_network();
     auto optimiser = new_optimiser(network);
     const auto labels = from.labels.slice(0, 0, compare::batch_size);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Hugging Face datasets, Arrow files with random access, in DataLoader; called as peer.py says."""
+"""Hugging Face datasets in DataLoader: Arrow files with random access. ../peer.py describes the
+command line."""
 
 import functools
 

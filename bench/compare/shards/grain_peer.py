@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Grain over the same random access as DataLoader_tarfile, on threads; called as peer.py says."""
+"""Grain on threads, with the random access of DataLoader_tarfile. ../peer.py describes the command
+line."""
 
 import functools
 
@@ -10,7 +11,7 @@ from shard_peer import peer
 
 
 class Epochs:
-    """An iterator for each epoch, each in another order."""
+    """Iterators over the samples, one per epoch, each with a different order."""
 
     def __init__(self, folder, threads):
         self.source, self.threads, self.epoch = shard_peer.ByPlace(folder), threads, 0

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""MosaicML Streaming over local MDS shards, with its shuffle; called as peer.py says."""
+"""MosaicML Streaming over local MDS shards, with its own shuffle. ../peer.py describes the command
+line."""
 
 import functools
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock's side of shards.py, measured like its peers: see shards.py and ../peer.hpp.
+// penstock's side of shards.py. shards.py and ../peer.hpp describe the measurement.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace ps = penstock;
 
 constexpr std::size_t sample_bytes = 64 * 64 * 3;
 
-// The raw bytes of each sample in the shard, and its label.
+// A dataset of the raw bytes and the label of each sample in the shards.
 class raw_samples {
  public:
   using record_type =
@@ -52,7 +52,8 @@ std::string load(std::size_t workers, const Order& order, const std::string& fol
       each([&](compare::seen& sums) {
         const auto bytes = ps::get<"bytes">(batch).flat();
         std::uint64_t sum = 0;
-        for (std::size_t i = 0; i < bytes.size(); i += 64) sum += bytes[i];  // STEP of shard_peer
+        // STEP in shard_peer.py.
+        for (std::size_t i = 0; i < bytes.size(); i += 64) sum += bytes[i];
         sums.values += static_cast<double>(sum);
         for (const std::int64_t label : ps::get<"label">(batch).flat()) sums.labels += label;
         sums.samples += batch.size();

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Makes the folder that shards.py measures on, in the forms that its sides read; equal seeds, equal bytes.
+"""Creates the folder for shards.py in the formats that its sides read. Equal seeds give equal
+bytes.
 
-    python3 shard_folders.py FOLDER [SAMPLES]    prints what it has made; a form that is there is kept
+    python3 shard_folders.py FOLDER [SAMPLES]    prints the contents; existing formats are kept
 
     FOLDER/tar/train-00000N.tar    8 ustar archives; a sample is <key>.bin, 12,288 bytes, and <key>.cls
-    FOLDER/mds/                    the same samples as MDS, where mosaicml-streaming is installed
-    FOLDER/hf/                     the same samples as Arrow files, where datasets is
+    FOLDER/mds/                    the same samples as MDS, if mosaicml-streaming is installed
+    FOLDER/hf/                     the same samples as Arrow files, if datasets is installed
 """
 
 import io
@@ -21,7 +22,7 @@ CLASSES = 10
 
 
 def samples_of(shard, count):
-    """(key, content, label) of all samples of one shard."""
+    """Yields the (key, content, label) of all samples in one shard."""
     random = np.random.default_rng([17, shard])
     for number in range(shard, count, SHARDS):
         yield f"{number:07}", random.bytes(BYTES), number % CLASSES
@@ -63,7 +64,7 @@ FORMS = {"tar": write_tar, "mds": write_mds, "hf": write_hf}
 def make(folder, count):
     left_out = []
     for form, write in FORMS.items():
-        done = Path(folder, form + ".done")  # written last: marks a complete format
+        done = Path(folder, form + ".done")  # written last, to mark a complete format
         if done.exists() and done.read_text() == str(count):
             continue
         Path(folder, form).mkdir(parents=True, exist_ok=True)

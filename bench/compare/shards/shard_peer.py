@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What the Python peers of shards.py have in common: the consumer, and samples by their place in a tar.
+"""The common parts of the Python peers of shards.py: the consumer, and random access to the samples
+of a tar archive.
 
-A peer is called as ../peer.py says; its data is the folder of shard_folders.py.
+../peer.py describes the command line of a peer. The data is the folder of shard_folders.py.
 """
 
 import os
@@ -15,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import peer  # noqa: E402
 
 peer.LEAST_SECONDS = 1
-STEP = 64  # the consumer reads a value of each cache line, as penstock's side does
+STEP = 64  # the consumer reads one value per cache line, as penstock's side does
 
 
 def batch_of(samples):
-    """(bytes, labels) of samples (bytes, label)."""
+    """Returns the (bytes, labels) of samples (bytes, label)."""
     content = np.stack([np.frombuffer(one, np.uint8) for one, _ in samples])
     return content, np.array([int(label) for _, label in samples], np.int64)
 
@@ -34,7 +35,8 @@ def archives(folder):
 
 
 class ByPlace:
-    """Random access: where each member lies is listed once by tarfile, a read is two system calls."""
+    """Random access: tarfile lists the position of each member once, and each read is two system
+    calls."""
 
     def __init__(self, folder):
         self.files, self.places = archives(folder), []
@@ -53,7 +55,7 @@ class ByPlace:
         return len(self.places)
 
     def __getitem__(self, index):
-        if self.descriptors is None:  # once in each worker process
+        if self.descriptors is None:  # opened once in each worker process
             self.descriptors = [os.open(file, os.O_RDONLY) for file in self.files]
         number, begin, size, label, digits = self.places[index]
         file = self.descriptors[number]
@@ -61,7 +63,7 @@ class ByPlace:
 
 
 def load_rows(make, workers, folder, **options):
-    """Measures DataLoader over make(folder), whose samples have `bin` and `cls`; needs PyTorch."""
+    """Measures DataLoader over make(folder), whose samples have `bin` and `cls`. Needs PyTorch."""
     from torch.utils.data import DataLoader
 
     return peer.load(

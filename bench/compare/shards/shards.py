@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Samples out of shards, side by side: penstock, PyTorch with tarfile, WebDataset, MosaicML Streaming,
-Hugging Face datasets, Grain, SPDL.
+"""Compares loaders of samples from shards: penstock, PyTorch with tarfile, WebDataset, MosaicML
+Streaming, Hugging Face datasets, Grain, SPDL.
 
     python3 shards.py --ours PROGRAM --python PYTHON [--samples N] [--rounds N] [--folder FOLDER]
                       [--json FILE] [--only ROW]...
 
-PROGRAM is penstock_shards_peer; PYTHON an interpreter that has the peers' packages: numpy, torch, webdataset,
-mosaicml-streaming, datasets, grain, spdl. A peer that can't be imported is left out by name. Each side gives
-batches of 64 samples as an array of bytes and one of labels; the files are in the page cache.
+PROGRAM is penstock_shards_peer. PYTHON is an interpreter with the peers' packages: numpy, torch,
+webdataset, mosaicml-streaming, datasets, grain, spdl. Peers that cannot be imported are skipped,
+and the output names them. Each side returns batches of 64 samples as an array of bytes and an array
+of labels. The files are in the page cache.
 """
 
 import subprocess

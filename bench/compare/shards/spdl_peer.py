@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""SPDL's pipeline over the same random access as DataLoader_tarfile; called as peer.py says."""
+"""SPDL's pipeline with the random access of DataLoader_tarfile. ../peer.py describes the command
+line."""
 
 import functools
 import random

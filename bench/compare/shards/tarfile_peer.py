@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Python's tarfile in PyTorch's DataLoader: a true shuffle over all shards; called as peer.py says."""
+"""Python's tarfile in PyTorch's DataLoader, with a true shuffle over all shards. ../peer.py
+describes the command line."""
 
 import functools
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""WebDataset, with its shuffle of shards and a buffer of 1,000 samples; called as peer.py says."""
+"""WebDataset, with its shuffle of shards and a buffer of 1,000 samples. ../peer.py describes the
+command line."""
 
 import functools
 

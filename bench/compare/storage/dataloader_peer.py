@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""One row by PyTorch's DataLoader: files by numpy or Pillow, as DLIO's readers have them, Parquet by pyarrow.
+"""Runs one row with PyTorch's DataLoader: files with numpy or Pillow, like DLIO's readers, and
+Parquet with pyarrow.
 
     python3 dataloader_peer.py FOLDER ROW WORKERS WARM_EPOCHS EPOCHS
 
-Prints {"utilisation": ..., "samples": ..., "seconds": ...}. WARM_EPOCHS, or the first step if there are none, are
-not counted. Exits with 77 where torch is not installed.
-
-Row groups of Parquet files are shuffled, and not the rows within.
+Prints {"utilisation": ..., "samples": ..., "seconds": ...}. The first WARM_EPOCHS epochs are not
+measured; if there are none, the first step is not measured. Exits with 77 if torch is not
+installed. Row groups of Parquet files are shuffled, but not the rows within them.
 """
 
 import json
@@ -46,13 +46,14 @@ class Files(Dataset):
 
 
 class Groups(IterableDataset):
-    """Batches: a worker takes every other row group in an order that changes with the epoch."""
+    """Yields batches. Each worker reads a share of the row groups, in an order that changes with
+    the epoch."""
 
     def __init__(self, row, files, columns):
         self.row, self.files, self.columns, self.epoch = row, files, columns, 0
 
     def rows(self):
-        """Those of a group, an array for each type."""
+        """Yields the rows of each group, as one array per type."""
         import pyarrow.parquet as pq
 
         files = [pq.ParquetFile(file) for file in self.files]
@@ -88,7 +89,7 @@ def main(folder, name, workers, warm, epochs):
     if row.ending == "parquet":
         loader = DataLoader(Groups(row, files, read_columns(name)), batch_size=None, **common)
     else:
-        collate = list if row.ending == "npz" else None  # whose lengths differ
+        collate = list if row.ending == "npz" else None  # a list, because the lengths differ
         common.update(batch_size=row.batch, shuffle=True, drop_last=True, collate_fn=collate)
         loader = DataLoader(Files(row, files), **common)
     samples, busy, begin = 0, 0.0, None
@@ -98,7 +99,8 @@ def main(folder, name, workers, warm, epochs):
             if begin is None or epoch < warm:
                 begin = time.perf_counter()
                 continue
-            busy += row.step  # a sleep that took longer does not count as work
+            # The planned time, because a sleep that takes longer does not count as work.
+            busy += row.step
             samples += len(batch[0] if row.ending == "parquet" else batch)
     seconds = time.perf_counter() - begin
     print(json.dumps({"utilisation": busy / seconds, "samples": samples, "seconds": seconds}))

@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: BSL-1.0
-"""One row by DLIO itself, the benchmark that MLPerf Storage is made of, as mlcommons has it, 3.0.2: its PyTorch
+"""Runs one row with DLIO 3.0.2, the mlcommons benchmark that MLPerf Storage uses, with its PyTorch
 framework and its readers of jpeg, npz and Parquet files.
 
     python3 dlio_peer.py FOLDER ROW WORKERS WARM_EPOCHS EPOCHS
 
-Prints {"utilisation": ..., "samples": ..., "samples_per_second": ...}, as DLIO counts them: without the first step.
-Utilisation is the time that the steps ask for over that of the loop, as for the others; DLIO's own counts what a
-sleep took longer as work. Exits with 77 where it is not installed. Without WARM_EPOCHS the files are read from the
-disk.
+Prints {"utilisation": ..., "samples": ..., "samples_per_second": ...} as DLIO counts them, without
+the first step. The utilization is the planned time of the steps divided by the time of the loop, as
+for the other sides; DLIO itself would count the excess time of a sleep as work. Exits with 77 if
+DLIO is not installed. Without WARM_EPOCHS, the files are read from the disk.
 
-It measures what storage gives, and decodes nothing: a reader reads the bytes of files, or those from the first to
-the last column that is read of a row group, drops them, and hands over an array that was made once: one for each
-sample of files, of unet3d's 2 MiB as the benchmark's row has it, and one for each batch of Parquet rows.
+DLIO measures the storage and decodes nothing. A reader reads the bytes of files, or of a row group
+from the first to the last required column, discards them, and returns an array that is created
+once: one array per sample for files (2 MiB for unet3d, as in the benchmark's row), and one per
+batch for Parquet rows.
 
-All epochs are one of DLIO, which has the files as often, and its Parquet reader reads 8 row groups ahead in each
-worker, not 64.
+All epochs are a single epoch of DLIO, in which the files occur repeatedly. The Parquet reader reads
+8 row groups ahead in each worker instead of 64.
 
-Three things are changed. Its Parquet reader takes it that each column has a dictionary, and fails where one has
-none; and it does not read again what it has read in a warm-up, before the clock of an epoch starts: here it does.
-Workers are forked, so that they have this too. After the warm-up it drops what the system has of all files in
-memory, if it may: here none, or the row's files if they are to come from the disk.
+The script changes three things. DLIO's Parquet reader assumes that each column has a dictionary,
+and fails otherwise. It also does not repeat the reads of a warm-up before the clock of an epoch
+starts; here, it does. Workers are forked, so that they inherit these changes. After the warm-up,
+DLIO drops all files from the page cache if it is permitted to. Here it drops nothing, or only the
+files of the row if they must come from the disk.
 """
 
 import contextlib
@@ -35,7 +37,7 @@ from workloads import WORKLOADS, drop, paths, read_columns
 
 
 def files_of(folder, row, files, epochs):
-    """The row's files where DLIO looks for them, as often as there are epochs."""
+    """Lists the files of the row where DLIO searches for them, as often as there are epochs."""
     train = folder / "train"
     train.mkdir(parents=True, exist_ok=True)
     (folder / "valid").mkdir(exist_ok=True)
@@ -80,7 +82,8 @@ def overrides(folder, name, workers, count):
 
 
 def byte_range(self, file, number):
-    """Of a row group: where the columns that are read begin, their bytes, and those of all columns."""
+    """Returns the start and the size of the required columns in a row group, and the size of all
+    columns."""
     group = file.metadata.row_group(number)
     columns = [group.column(place) for place in range(group.num_columns)]
     names = set(self._columns)
@@ -91,7 +94,7 @@ def byte_range(self, file, number):
 
 
 def found(out, row):
-    """What DLIO has written of a run."""
+    """Returns the results that DLIO has written for a run."""
     metric = json.loads((out / "summary.json").read_text())["metric"]
     speed = metric["train_throughput_mean_samples_per_second"]
     steps = json.loads((out / "0_output.json").read_text())["1"]["proc"].values()
@@ -103,7 +106,7 @@ def found(out, row):
 
 
 def run(folder, name, workers, warm, epochs):
-    os.environ["DFTRACER_ENABLE"] = "0"  # otherwise it traces every call
+    os.environ["DFTRACER_ENABLE"] = "0"  # DLIO would otherwise trace every call
     is_cold, epochs = int(warm) == 0, int(warm) + int(epochs)
     row, files = WORKLOADS[name], paths(folder, name, is_cold)
     try:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// A row of storage.py with penstock: batches for an accelerator that is a sleep.
+// Runs one row of storage.py with penstock. A sleep simulates the accelerator.
 //
 //   penstock_storage_peer KIND BATCH STEP_SECONDS WARM_EPOCHS EPOCHS WORKERS FILE...
 //
@@ -7,8 +7,8 @@
 // 800), blobs (the column "image" of Parquet files), columns (40 columns, c0 to c39),
 // direct_columns (bypassing the page cache), typed_columns (40 columns of dlrm_types), or loop and
 // direct_loop: threads that read files without penstock. A STEP of 0 measures the maximum rate of
-// the loader. Prints a JSON object for storage.py. WARM_EPOCHS are not counted; without any, the
-// first step is not counted.
+// the loader. Prints a JSON object for storage.py. The first WARM_EPOCHS epochs are not measured;
+// if there are none, the first step is not measured.
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -55,8 +55,8 @@ namespace {
 namespace ps = penstock;
 
 using bytes_of_sample = ps::record<ps::field<"bytes", std::uint8_t, ps::ragged>>;
-// A sample has as many values as fill whole pages, so that reads that bypass the page cache go
-// directly to their destination. Values after `size` are 0.
+// A sample fills whole pages, so that reads that bypass the page cache go directly to their
+// destination. Values after `size` are 0.
 using pages_of_sample =
     ps::record<ps::field<"size", std::uint64_t>, ps::field<"bytes", std::uint8_t, ps::ragged>>;
 
@@ -72,7 +72,7 @@ struct wanted {
   std::size_t chunk = 0;
 };
 
-// Returns the size of the pages that `bytes` bytes need.
+// Rounds `bytes` up to whole pages.
 constexpr std::uint64_t in_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 double cpu_seconds() {
@@ -104,7 +104,7 @@ void print(double busy, std::size_t samples, double seconds, double cpu, const s
       busy / seconds, samples, seconds, cpu, quoted(said).c_str());
 }
 
-// Each sample is a file of a folder, which is read into its place in the batch every time.
+// A dataset in which each sample is a file. Each read of a sample reads the file into the batch.
 class whole_files {
  public:
   using record_type = pages_of_sample;
@@ -143,7 +143,7 @@ class whole_files {
 
 template <class Data, class Order>
 void run(Data data, const Order& order, const wanted& asked) {
-  const std::uint64_t batches = data.size() / asked.batch;  // batches per epoch
+  const std::uint64_t batches = data.size() / asked.batch;  // number of batches per epoch
   ps::loader_options how{.batch_size = asked.batch,
                          .workers = asked.workers,
                          .prefetch = asked.prefetch,
@@ -176,8 +176,8 @@ void run(Data data, const Order& order, const wanted& asked) {
         ps::diagnose(before.value(), loader.stats()).sentence);
 }
 
-// The floor: each thread takes the next file and reads it into its own memory, which has the same
-// kind as the loader's slots.
+// The floor: each thread claims the next file and reads it into its own memory, which is of the
+// same kind as the loader's slots.
 void loop(const wanted& asked, int flags) {
   const ps::cpu_device device;
   const std::size_t count = asked.files.size();
@@ -187,8 +187,8 @@ void loop(const wanted& asked, int flags) {
   }
   std::vector<std::byte*> memory(asked.workers);
   for (std::byte*& one : memory) {
-    one = static_cast<std::byte*>(device.allocate_pageable(longest));  // freed when the process
-                                                                       // ends
+    // Freed at the end of the process.
+    one = static_cast<std::byte*>(device.allocate_pageable(longest));
   }
   std::atomic<std::size_t> next{0};
   const double cpu = cpu_seconds();
@@ -212,7 +212,7 @@ void loop(const wanted& asked, int flags) {
 }
 
 #ifdef PENSTOCK_STORAGE_PARQUET
-// The rows of a binary column, copied into the batch.
+// A dataset of the rows of a binary column, which are copied into the batch.
 class blob_rows {
  public:
   using record_type = bytes_of_sample;
@@ -237,12 +237,12 @@ class blob_rows {
 
  private:
   ps::parquet_blobs blobs_;
-  std::size_t length_ = 0;  // length of each row
+  std::size_t length_ = 0;  // length of every row
 };
 
-// "c0" to "c199".
+// Returns the column name "c0" to "c199".
 constexpr ps::name column(std::size_t number) {
-  std::uint64_t text = 0;  // the first character is in the lowest byte
+  std::uint64_t text = 0;  // the first character is the lowest byte
   std::size_t left = number;
   do text = text << 8U | ('0' + left % 10);
   while ((left /= 10) != 0);
@@ -251,7 +251,7 @@ constexpr ps::name column(std::size_t number) {
 template <std::size_t... Is>
 auto row_of(std::index_sequence<Is...>) -> ps::record<ps::field<column(Is), float>...>;
 using row_of_40 = decltype(row_of(std::make_index_sequence<40>{}));
-// workloads.py: DLRM_TYPES
+// DLRM_TYPES in workloads.py
 using typed_row_of_40 =
     decltype([]<std::size_t... F, std::size_t... D, std::size_t... H, std::size_t... B>(
                  std::index_sequence<F...>, std::index_sequence<D...>, std::index_sequence<H...>,
@@ -291,7 +291,7 @@ void run(const wanted& asked) {
     return run(std::move(rows), order, asked);
   }
   const auto columns = [&]<class Row>(std::type_identity<Row>, bool direct) {
-    // Space for two groups per worker, because a chunk overlaps at most two groups.
+    // Space for two row groups per worker, because a chunk overlaps at most two row groups.
     constexpr std::size_t group_bytes = 6144 * 160;
     ps::parquet_dataset<Row> rows{
         asked.files, {.cache_bytes = 2 * (asked.workers + 1) * group_bytes, .direct = direct}};

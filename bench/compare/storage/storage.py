@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Whether an accelerator stays busy: rows of MLPerf Storage v3.0 with a modelled accelerator, penstock beside DLIO
-itself, which decodes nothing, and beside PyTorch's DataLoader (numpy, Pillow, pyarrow), on the same samples.
+"""Measures whether storage keeps an accelerator busy, for rows of MLPerf Storage v3.0 with a
+simulated accelerator.
 
     python3 storage.py --ours PROGRAM --python PYTHON [--rounds N] [--workers N] [--folder FOLDER]
         [--only ROW]... [--cold]
 
-PROGRAM is penstock_storage_peer; PYTHON an interpreter with numpy, Pillow and pyarrow, and with torch and DLIO as
-mlcommons has it, which are left out by name where they are missing. Utilisation is the time that all steps ask for
-over that of the loop, without a first epoch; DLIO's of one epoch as long as all, without the first step.
-All sides have N workers, two if not told otherwise; files come from the page cache as far as there is memory.
---cold: one epoch a run, for each of which the files were dropped from the page cache; penstock reads whole files
-and columns past it.
+Compares penstock with DLIO, which decodes nothing, and with PyTorch's DataLoader (numpy, Pillow,
+pyarrow) on the same samples. PROGRAM is penstock_storage_peer. PYTHON is an interpreter with numpy,
+Pillow and pyarrow, and with torch and mlcommons' DLIO, which are skipped if they are missing.
 
-"no step" is penstock without an accelerator: the share of one accelerator that a core carries, and the cores that
-one takes, follow from its processor seconds. unet3d has floors besides: as many threads that only read the files,
-from the disk also past the page cache, beside which penstock has no step, or its own from the disk.
+The utilization is the planned time of all steps divided by the time of the loop, without the first
+epoch. DLIO runs a single epoch of the same total length, without the first step. All sides have N
+workers (default 2). Files come from the page cache as far as there is memory. With --cold, each run
+is a single epoch whose files are first dropped from the page cache; penstock bypasses the page
+cache for whole files and columns.
+
+"no step" is penstock without an accelerator. Its processor time gives the fraction of an
+accelerator that one core can feed, and the number of cores that one accelerator needs. unet3d also
+has floors: the same number of threads that only read the files, from the disk also without the page
+cache, and a row of penstock without a step.
 """
 
 import argparse
@@ -32,8 +36,9 @@ from workloads import WORKLOADS, drop, paths  # noqa: E402
 
 AIM = 0.99
 FLOOR_AIM = 0.95
-PAST_THE_CACHE = ("files", "columns")  # kinds that penstock reads from the disk without the page cache
-FLOORS = {"read loop": "loop", "direct loop": "direct_loop"}  # and their kinds
+# The kinds that penstock reads from the disk without the page cache.
+PAST_THE_CACHE = ("files", "columns")
+FLOORS = {"read loop": "loop", "direct loop": "direct_loop"}  # the floors and their kinds
 WITHOUT_STEP = {"no step": None, **FLOORS}
 
 
@@ -58,11 +63,11 @@ def sides_of(name, is_cold):
 
 
 def measured(side, chosen, name):
-    """What a side has found; none where it is not installed."""
+    """Returns the result of a side, or None if the side is not installed."""
     if chosen.cold:
         files = paths(chosen.folder, name, is_cold=True)
         for path in files:
-            path.read_bytes()  # gives each side the same free memory in a virtual machine
+            path.read_bytes()  # reading gives each side the same free memory in a virtual machine
         drop(files)
     done = subprocess.run(command(side, chosen, name), stdout=subprocess.PIPE, text=True)
     if done.returncode == 77:
@@ -74,7 +79,8 @@ def measured(side, chosen, name):
 
 
 def seen_of(chosen, name, without):
-    """What each side has found in each round. Leaves those out that are not installed, which it adds to `without`."""
+    """Returns the results of each side in each round. Adds sides that are not installed to
+    `without` and omits them."""
     seen = {side: [] for side in sides_of(name, chosen.cold) if side not in without}
     for _ in range(chosen.rounds):
         for side in list(seen):
@@ -88,12 +94,13 @@ def seen_of(chosen, name, without):
 
 
 def carried(row, run):
-    """The share of one accelerator that a core carries, by what a batch takes of the processor."""
+    """Returns the fraction of an accelerator that one core can feed, from the processor time per
+    batch."""
     return row.step / (run["cpu_seconds"] / run["samples"] * row.batch)
 
 
 def lines(name, seen, workers=2):
-    """What is printed of a row, of so many workers."""
+    """Yields the output lines of a row for this number of workers."""
     row = WORKLOADS[name]
     yield f"{name}, asks for {row.samples_per_second:,.1f} samples a second, {row.demand:,.0f} MB/s, {row.passes:.0%}"
     for side, runs in seen.items():
@@ -112,7 +119,7 @@ def lines(name, seen, workers=2):
             pairs = zip(seen.get("no step", seen["penstock"]), runs)
             ratio = statistics.median(a["samples_per_second"] / b["samples_per_second"] for a, b in pairs)
             yield f"    penstock over it {ratio:.2f}, aim {FLOOR_AIM}: " + ("met" if ratio >= FLOOR_AIM else "MISSED")
-    if "no step" in seen:  # otherwise the disk may be the bottleneck
+    if "no step" in seen:  # with a step, the disk may be the bottleneck
         share = statistics.median(run["utilisation"] for run in seen["penstock"])
         cores = statistics.median(1 / carried(row, run) for run in seen["no step"])
         lacking = "1 core does not suffice" if workers == 1 else f"{workers} cores do not suffice"

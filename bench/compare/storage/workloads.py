@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The rows of MLPerf Storage v3.0, for a B200, and files for them that fit here.
+"""The rows of MLPerf Storage v3.0 for a B200, and files for them that fit on this machine.
 
-    python3 workloads.py FOLDER ROW [cold]    makes the files of a row, where they are not there
+    python3 workloads.py FOLDER ROW [cold]    creates the files of a row if they do not exist
 
-A row's accelerator is modelled: a step is a sleep of so many seconds, as in DLIO.
+The accelerator of a row is simulated: a step sleeps for a fixed time, as in DLIO.
 """
 
 import io
@@ -18,26 +18,27 @@ class Workload:
     kind: str  # KIND of penstock_storage_peer
     sample: int  # mean number of used bytes
     batch: int
-    step: float  # seconds
+    step: float  # in seconds
     passes: float  # the utilization that the benchmark requires
     files: int
     samples_a_file: int
-    epochs: int  # counted epochs; an earlier epoch is not counted
+    epochs: int  # number of measured epochs, after an unmeasured epoch
     ending: str = "parquet"
-    codec: str = "NONE"  # of Parquet pages
-    numbers: int = 0  # number of different values; 0: any values from 0 to 1, as in the benchmark's generator
-    has_dictionary: bool = False  # pyarrow's default
-    has_types: bool = False  # columns have the benchmark's types, and the read columns are at the benchmark's positions
-    cold_files: int = 0  # number of other files for reading an epoch from the disk, if any
+    codec: str = "NONE"  # the codec of Parquet pages
+    # Number of different values; 0 means any value from 0 to 1, as in the benchmark's generator.
+    numbers: int = 0
+    has_dictionary: bool = False  # false is pyarrow's default
+    has_types: bool = False  # true if the columns have the benchmark's types and positions
+    cold_files: int = 0  # number of additional files for an epoch that is read from the disk
 
     @property
     def samples_per_second(self):
-        """Those that keep the accelerator busy."""
+        """Samples per second that keep the accelerator busy."""
         return self.batch / self.step
 
     @property
     def demand(self):
-        """MB a second that keep the accelerator busy."""
+        """MB per second that keep the accelerator busy."""
         return self.sample * self.samples_per_second / 1e6
 
 
@@ -59,9 +60,9 @@ WORKLOADS = {
     "dlrm_snappy_1000": replace(DLRM, codec="SNAPPY", numbers=1000),
     "flux": Workload("blobs", 2160000, 48, 1.35, 0.90, files=4, samples_a_file=48, epochs=1),
 }
-UNET3D_SPREAD = 68341808  # bytes
+UNET3D_SPREAD = 68341808  # in bytes
 DLRM_COLUMNS, DLRM_READ, DLRM_GROUP = 200, 40, 6144
-# The columns of dlrm_types that are read, as in mlcommons' dlrm_b200.yaml: 160 bytes a row.
+# The columns that dlrm_types reads, as in mlcommons' dlrm_b200.yaml: 160 bytes per row.
 DLRM_TYPES = {
     "float32": (11, 17, 18, 25, 31, 41, 43, 49, 53, 59, 67, 71, 74, 88, 90, 91, 93, 96, 137, 141, 147, 155, 158, 160,
                 162, 189, 195),
@@ -70,11 +71,11 @@ DLRM_TYPES = {
     "int8": (116, 169, 180, 186),
 }
 FLUX_GROUP = 8
-PICTURES = 24  # different pictures; the others are copies
+PICTURES = 24  # number of different pictures; the others are copies
 
 
 def read_columns(name):
-    """The columns that are read of a row of Parquet files."""
+    """Returns the columns that are read from a row's Parquet files."""
     if name == "flux":
         return ["image"]
     numbers = range(DLRM_READ)
@@ -84,27 +85,27 @@ def read_columns(name):
 
 
 def paths(folder, name, is_cold=False):
-    """The files of a row, from the page cache or from the disk."""
+    """Returns the files of a row, to be read from the page cache or from the disk."""
     row = WORKLOADS[name]
     own = name if row.ending == "parquet" else name.partition("_")[0]
     if row.codec != "NONE" and row.numbers == 0:
-        own += "_any"  # older versions wrote other files to the folder without the suffix
+        own += "_any"  # older versions wrote other files to the folder without this suffix
     return [Path(folder, own, f"{number:05}.{row.ending}") for number in range(is_cold and row.cold_files or row.files)]
 
 
 def drop(files):
-    """Has the system give up what it holds of the files in memory."""
+    """Drops the files from the page cache."""
     for path in files:
         file = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(file)  # unwritten data would stay
+            os.fsync(file)  # unwritten data would remain in the page cache
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(file)
 
 
 def jpeg(number, size):
-    """A picture of exactly so many bytes: shapes and noise, and a comment that fills up."""
+    """Returns a JPEG file of exactly `size` bytes: shapes and noise, and a comment as padding."""
     import numpy as np
     from PIL import Image
 
@@ -137,7 +138,7 @@ def npz(number, size):
 
 
 def table(number, row):
-    """The groups of a Parquet file, and their schema's."""
+    """Returns the row groups of a Parquet file, and their schema."""
     import numpy as np
     import pyarrow as pa
 
@@ -152,7 +153,8 @@ def table(number, row):
                 values = np.floor(row.numbers * values) / 8
             types = dict.fromkeys(range(DLRM_COLUMNS), "float32")
             if row.has_types:
-                types = {column: list(DLRM_TYPES)[column % 4] for column in types}  # types of the columns that are not read
+                # The types of the columns that are not read.
+                types = {column: list(DLRM_TYPES)[column % 4] for column in types}
                 types |= {column: kind for kind, columns in DLRM_TYPES.items() for column in columns}
             scale = {"int8": 128}
             yield pa.table({f"c{c}": (values[c] * scale.get(kind, 1)).astype(kind) for c, kind in types.items()})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Hugging Face datasets: random rows of the table, which it has turned into an Arrow file before; called as
-peer.py says."""
+"""Hugging Face datasets with random rows of the table, which was converted to an Arrow file in
+advance. ../peer.py describes the command line."""
 
 import datasets
 import numpy as np
@@ -9,7 +9,7 @@ from table_peer import BATCH, consume, peer
 
 
 class RandomRows:
-    """An epoch is all rows in a random order, a batch of indices at a time."""
+    """Epochs of all rows in random order, one batch of indices at a time."""
 
     def __init__(self, folder):
         self.rows = datasets.Dataset.from_parquet(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock's side of tables.py, measured like its peers: see tables.py and ../peer.hpp.
+// penstock's side of tables.py. tables.py and ../peer.hpp describe the measurement.
 
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,7 @@ void add(compare::seen& sums, auto& batch) {
   sums.samples += batch.size();
 }
 
-// `order(data)` returns a sampler.
+// Measures a loader. `order(data)` returns its sampler.
 template <class Order>
 std::string load(std::size_t workers, std::size_t cache_bytes, const Order& order,
                  const std::string& folder) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""pyarrow: row groups in a random order, as they are decoded, and with their rows shuffled; called as
-peer.py says."""
+"""pyarrow with row groups in random order, either as they are decoded or with shuffled rows.
+../peer.py describes the command line."""
 
 import functools
 
@@ -12,8 +12,8 @@ from table_peer import BATCH, COLUMNS, consume, peer
 
 
 class RowGroups:
-    """An epoch is all row groups in a random order, `threads` decode one; with `shuffle` their rows are
-    too."""
+    """Epochs of all row groups in random order. `threads` threads decode a group, and `shuffle`
+    also shuffles the rows within a group."""
 
     def __init__(self, folder, threads, shuffle):
         self.file = pyarrow.parquet.ParquetFile(f"{folder}/table.parquet")

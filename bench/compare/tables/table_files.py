@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Makes the file that tables.py measures on: numbers that are equal on each run, uncompressed Parquet.
+"""Creates the file for tables.py: uncompressed Parquet with the same values in each run.
 
-    python3 table_files.py FOLDER [ROWS]    prints what it has made; a file that is there is kept
+    python3 table_files.py FOLDER [ROWS]    prints the contents; an existing file is kept
 
-    FOLDER/table.parquet    16 columns f0 to f15 of float32 and one, label, of int64
+    FOLDER/table.parquet    16 columns of float32, f0 to f15, and one of int64, label
 """
 
 import sys
@@ -14,11 +14,11 @@ import pyarrow
 import pyarrow.parquet
 
 COLUMNS = [f"f{number}" for number in range(16)]
-GROUP = 16384  # rows of a row group
+GROUP = 16384  # rows per row group
 
 
 def table(rows):
-    """Whole numbers as floats: their sums are exact in any order."""
+    """Returns a table of whole numbers as floats, whose sums are exact in any order."""
     random = np.random.default_rng(23)
     columns = {name: random.integers(0, 100, rows).astype(np.float32) for name in COLUMNS}
     columns["label"] = np.arange(rows, dtype=np.int64) % 10
@@ -27,7 +27,7 @@ def table(rows):
 
 def make(folder, rows):
     file = Path(folder, "table.parquet")
-    done = Path(folder, "table.done")  # written last: marks a complete file
+    done = Path(folder, "table.done")  # written last, to mark a complete file
     if not done.exists() or done.read_text() != str(rows):
         file.parent.mkdir(parents=True, exist_ok=True)
         pyarrow.parquet.write_table(

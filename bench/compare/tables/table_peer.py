@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""What the Python peers of tables.py have in common: the consumer. Called as ../peer.py says; the data is
-the folder of table_files.py."""
+"""The common parts of the Python peers of tables.py: the consumer. ../peer.py describes the command
+line. The data is the folder of table_files.py."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ BATCH = 1024
 
 
 def consume(batch):
-    """Reads every value of a batch, a column after the other: `batch` gives an array for a name."""
+    """Reads every value of a batch, column by column. `batch` maps names to arrays."""
     values = sum(float(np.asarray(batch[name]).sum(dtype=np.float64)) for name in COLUMNS)
     labels = np.asarray(batch["label"])
     return values, int(labels.sum()), len(labels)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Rows out of a Parquet file, side by side: penstock, pyarrow, Hugging Face datasets.
+"""Compares loaders of rows from a Parquet file: penstock, pyarrow, Hugging Face datasets.
 
     python3 tables.py --ours PROGRAM --python PYTHON [--rows N] [--rounds N] [--folder FOLDER]
                       [--json FILE] [--only ROW]...
 
-PROGRAM is penstock_tables_peer; PYTHON an interpreter with numpy, pyarrow and, for its rows, datasets. Each
-side gives batches of 1,024 rows, a column at a time; the file is in the page cache.
+PROGRAM is penstock_tables_peer. PYTHON is an interpreter with numpy, pyarrow and, for its rows,
+datasets. Each side returns batches of 1,024 rows, column by column. The file is in the page cache.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE.parent))
 import side_by_side  # noqa: E402
 from side_by_side import PER_CPU  # noqa: E402
 
-# penstock's row, the peer's row, the compared number, its minimum.
+# penstock's row, the peer's row, the compared quantity, and its minimum.
 AIMS = (
     ("penstock/workers:0", "pyarrow_scan/threads:1", PER_CPU, 0.9),
     ("penstock/workers:0", "pyarrow_shuffled/threads:1", PER_CPU, 0.9),
@@ -36,7 +36,7 @@ def show(ranked):
 
 
 def judge(ranked):
-    """Prints the aims; gives them for the JSON file."""
+    """Prints the goals and returns them for the JSON file."""
     by_name, judged = {row.name: row for row in ranked}, []
     print()
     for ours, peer, measure, least in AIMS:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""A training loop of training.py as torchvision's own recipe has it: ImageFolder of PIL pictures in PyTorch's
-DataLoader.
+"""A training loop of training.py in torchvision's own style: ImageFolder of PIL pictures in
+PyTorch's DataLoader.
 
     python3 dataloader_training_peer.py FOLDER WORKERS EPOCHS STEP
 
-STEP: the seconds of a sleep, or `network`, the small network that penstock_torch_training_peer.cpp trains too.
-Prints what training_loop.hpp does; the processor time is that of the workers too.
+STEP is the duration of a sleep in seconds, or `network`, the small network that
+penstock_torch_training_peer.cpp also trains. Prints the same results as training_loop.hpp; the
+processor time includes the workers.
 """
 
 import json

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A training loop of training.py with penstock and libtorch. Trains the network of
-// dataloader_training_peer.py on the consumer's thread.
+// A training loop of training.py with penstock and libtorch. The consumer thread trains the network
+// of dataloader_training_peer.py.
 //
 //   penstock_torch_training_peer FOLDER WORKERS EPOCHS
 

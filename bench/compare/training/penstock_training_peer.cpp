@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
-// A training loop of training.py with penstock. The accelerator is a sleep.
+// A training loop of training.py with penstock. A sleep simulates the accelerator.
 //
 //   penstock_training_peer FOLDER WORKERS EPOCHS STEP_SECONDS FORM
 //
-// FORM: floats, which the workers make, or bytes, for an accelerator that normalizes.
+// FORM: floats, which the workers compute, or bytes, for an accelerator that normalizes them.
 
 #include <chrono>
 #include <cstdio>
@@ -22,7 +22,7 @@ int main(int argc, char** argv) try {
   }
   const compare::training asked{words[0], std::stoul(words[1]), std::stoul(words[2])};
   const std::chrono::duration<double> length{std::stod(words[3])};
-  // Owns the batch, like a copy to an accelerator until the step has read it.
+  // Owns the batch until the step has read it, like a copy to an accelerator.
   const auto step = [=](auto batch) {
     static_cast<void>(batch.size());
     std::this_thread::sleep_for(length);

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Images a second of a whole training loop: penstock beside torchvision's recipe in PyTorch's DataLoader, both
-with as many workers, in front of the same step.
+"""Compares images per second of a whole training loop: penstock and torchvision's recipe in
+PyTorch's DataLoader, with the same number of workers and the same step.
 
     python3 training.py --ours PROGRAM [--network PROGRAM] --python PYTHON [--rounds N] [--folder FOLDER]
                         [--only STEP]... [--json FILE]
 
-PROGRAM is penstock_training_peer, and with --network penstock_torch_training_peer; PYTHON an interpreter with
-torch, torchvision and pillow. README.md says what the steps and rows are.
+PROGRAM is penstock_training_peer and, for --network, penstock_torch_training_peer. PYTHON is an
+interpreter with torch, torchvision and pillow. README.md describes the steps and the rows.
 """
 
 import argparse
@@ -22,19 +22,20 @@ sys.path.insert(0, str(HERE.parent))
 import rounds  # noqa: E402
 
 LINKS, EPOCHS = 4, 1
-AIM = 3  # goal relative to DataLoader's images per second
+AIM = 3  # goal for the ratio to DataLoader's images per second
 # Seconds for 64 pictures. `h100_storage`: MLPerf Storage's ResNet-50, 0.224 s for 400 pictures.
 # `h100_training`: MLPerf Training 3.0-2053, 13.466 minutes on eight GPUs; assuming 35 epochs of
 # 1,281,167 pictures, that is 6,940 per second.
 STEPS = {"h100_storage": 0.03584, "h100_training": 0.00923, "network": None}
 WORKERS = (2, 0)
 ROW_SECONDS = 300
-# A run counts as disturbed if other programs use more than this share of a core.
+# A run counts as disturbed if other programs use more than this fraction of a core.
 ELSEWHERE = 0.1
 
 
 def linked(photos, folder):
-    """A folder with LINKS names for each picture of `photos`: an epoch is so many times as long."""
+    """Fills a folder with LINKS links to each picture of `photos`, which makes an epoch longer by
+    this factor. Returns the number of links."""
     for path in Path(photos, "train").glob("*/*"):
         for number in range(LINKS):
             link = Path(folder, "train", path.parent.name, f"{path.stem}_{number}{path.suffix}")
@@ -45,7 +46,7 @@ def linked(photos, folder):
 
 
 def plan_of(chosen, folder):
-    """{step: {row: command}}"""
+    """Returns {step: {row: command}}."""
     plan = {}
     for step, seconds in STEPS.items():
         if (chosen.only and step not in chosen.only) or (seconds is None and not chosen.network):
@@ -65,7 +66,8 @@ def plan_of(chosen, folder):
 
 
 def busy_seconds():
-    """Of all cores since the start of the machine, without idle time and waiting for a disk."""
+    """Returns the busy time of all cores since the start of the machine, without idle time and
+    waits for a disk."""
     fields = [int(field) for field in rounds.first_line("/proc/stat").split()[1:]]
     return (sum(fields[:8]) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
@@ -87,7 +89,8 @@ def measured(command):
 
 
 def check(name, run, reference):
-    """The labels are the same; the mean of normalised crops differs by chance, that of bytes is another."""
+    """Checks that a run has the same labels as the reference. The means of normalized crops may
+    differ slightly; the mean of bytes is not comparable."""
     far = abs(run["mean"] - reference["mean"]) if "bytes" not in name else 0
     if run["labels"] != reference["labels"] or far > 0.05:
         sys.exit(f"{name}: read {run}, another side {reference}")
@@ -114,7 +117,7 @@ def median(runs, key):
 
 
 def judged(step, rows):
-    """Ours over DataLoader's, by medians."""
+    """Returns the ratios of penstock to DataLoader, by medians."""
     goals = []
     for name, runs in rows.items():
         ours, _, axis = name.partition("/")

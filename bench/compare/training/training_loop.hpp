@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock's side of training.py: the training loop for any step; dataloader_training_peer.py in
-// C++.
+// penstock's training loop of training.py for any step, equivalent to dataloader_training_peer.py.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +24,7 @@ namespace compare {
 namespace ps = penstock;
 
 inline constexpr std::size_t picture_side = 224;
-// In the unmeasured epoch the consumer's sums include every 64th value.
+// In the unmeasured epoch, the consumer sums every 64th value.
 inline constexpr std::size_t looked_at = 64;
 
 using float_planes = ps::record<ps::field<"image", float, 3, picture_side, picture_side>,
@@ -37,14 +36,15 @@ struct training {
   std::size_t epochs = 0;
 };
 
-/// Random resized crops of 224 x 224 with random flips, as bytes.
+/// Returns a dataset of random resized crops of 224 x 224 with random flips, as bytes.
 inline auto cropped_photos(const std::string& folder) {
   return ps::image_folder{folder + "/train"} |
          ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(
              ps::random_resized_crop{picture_side} | ps::random_flip{});
 }
 
-/// The same crops as planes of floats that the workers normalize with ImageNet's constants.
+/// Returns the same crops as planes of floats, which the workers normalize with ImageNet's
+/// constants.
 inline auto normalised_photos(const std::string& folder) {
   const ps::channel_scale imagenet{.mean = {0.485F, 0.456F, 0.406F},
                                    .stddev = {0.229F, 0.224F, 0.225F}};
@@ -55,10 +55,10 @@ inline auto normalised_photos(const std::string& folder) {
          });
 }
 
-/// Trains on batches of 64 of `photos` and prints the results for training.py. The first epoch is a
-/// warm-up whose values are checked; then `asked.epochs` epochs are measured. `step(batch)` takes
-/// the lease. The warm-up and the measured epochs are separate ranges, so that nothing is
-/// prefetched for the latter during the warm-up.
+/// Trains on batches of 64 from `photos` and prints the results for training.py. The first epoch is
+/// a warm-up whose values are checked; then `asked.epochs` epochs are measured. `step(batch)`
+/// receives the lease. The warm-up and the measured epochs are separate ranges, so that no measured
+/// batch is prefetched during the warm-up.
 template <class Photos, class Step>
 void train_and_print(Photos photos, const training& asked, Step step) {
   ps::loader loader{std::move(photos),
