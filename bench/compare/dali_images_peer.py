@@ -14,7 +14,7 @@ import pictures
 
 
 class Epochs:
-    """Epochs of DALI's endless reader: an epoch has as many batches as the pictures fill."""
+    """Splits DALI's endless reader into epochs that cover all pictures."""
 
     def __init__(self, pipeline, batches):
         self.pipeline, self.batches = pipeline, batches

@@ -70,7 +70,7 @@ bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
 }
 
 /// Runs the experiments one after another in this process. A failure ends only its own row. Returns
-/// true if none failed.
+/// true if no experiment failed.
 bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
   std::vector<mlp::measured_step> rows;
   bool all_ran = true;

@@ -39,7 +39,7 @@ class batch_memory {
   }
 
  private:
-  // On the heap, because views still refer to the layout after a move.
+  // Allocated on the heap, because views still refer to the layout after a move.
   std::unique_ptr<ps::batch_layout<Record>> layout_;
   std::vector<std::byte> bytes_;
 };

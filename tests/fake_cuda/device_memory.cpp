@@ -47,7 +47,7 @@ registry& memory() {
   return *all;
 }
 
-thread_local constinit unsigned works = 0;  // nesting depth of works on this thread
+thread_local constinit unsigned works = 0;  // nesting depth of running work items on this thread
 thread_local constinit bool has_opened = false;
 
 // ---- faults

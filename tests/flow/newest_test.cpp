@@ -30,7 +30,7 @@ TEST_CASE("a feed of the newest batches skips older batches and counts them", "[
     CHECK(ps::get<"frame">(batch)[0] == batch.tag());
     got.push_back(batch.tag());
     skipped.push_back(batch.skipped());
-    // Frame 3, then frames 4 and 5, then frames 6 to 8.
+    // Adds frame 3, then frames 4 and 5, then frames 6 to 8.
     if (got.size() < 4) source.push(got.size());
   }
   CHECK(got == std::vector<std::uint64_t>{2, 3, 5, 8});

@@ -595,7 +595,7 @@ TEST_CASE("a skip beyond its limit throws, and names the limit", "[flow][fault:s
   SECTION("the failure rate") {
     ps::loader loader{flaky{.always = {1, 2, 20, 36, 70, 71, 97}}, ps::sequential{},
                       with({workers, 0, 2}, {.action = ps::error_action::skip})};
-    // In the first batch after sample 100.
+    // The first batch after sample 100 exceeds the limit.
     CHECK(message_of(loader, 1, batches) == "sample 97 is bad");
     REQUIRE(loader.last_failure()->reason);
     CHECK(loader.last_failure()->reason->option == "faults.on_error.max_failure_rate");

@@ -35,7 +35,7 @@ using ragged_text =
     ps::record<ps::field<"tokens", std::uint16_t, ps::ragged>, ps::field<"label", std::uint64_t>>;
 using two_ragged = ps::record<ps::field<"a", std::uint8_t, ps::ragged>, ps::field<"i", int>,
                               ps::field<"b", double, ps::ragged>>;
-// For each sample the label, then the tokens.
+// The label of each sample, followed by its tokens.
 using batch_content = std::vector<std::vector<std::uint32_t>>;
 
 /// A dataset in which sample i has (i * 7) % 11 tokens: i * 100, i * 100 + 1, and so on. Some

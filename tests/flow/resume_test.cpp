@@ -114,7 +114,7 @@ TEST_CASE("a run resumes after any batch, with other workers, prefetch and depth
       }
       ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(stop % 4, 1 + stop % 3, last)};
       ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 1 + stop % 3}};
-      // Round-trips through text, as a file would.
+      // Converts the state to text and back, as a file would.
       const auto read = ps::from_text<ps::loader_state>(ps::to_text(*state));
       for (auto& batch : feed.resume(read, last_epoch)) append(got, batch);
       CHECK((got == expected));

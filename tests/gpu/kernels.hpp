@@ -38,7 +38,7 @@ void delay(cudaStream_t stream, std::uint64_t nanoseconds);
 
 /// The position and the results of `check`. The object is in device memory.
 struct findings {
-  unsigned long long position = 0;  ///< number of checked samples, which is the index of the next
+  unsigned long long position = 0;  ///< number of checked samples, and index of the next sample
   unsigned long long wrong = 0;     ///< number of wrong bytes
 };
 

@@ -105,7 +105,7 @@ TEST_CASE("hints stay within the limit, and reads make room", "[load][promise:bo
   CHECK(of.told().empty());
   of.lookahead_thread->record_read(1);
   of.open();
-  // Hints for batch 3, because batch 2 is already open.
+  // The hints concern batch 3, because batch 2 is already open.
   CHECK(of.told() == told_samples{0, 1, 2, 3});
   CHECK(of.observer.snapshot().ahead.late == 1);
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);

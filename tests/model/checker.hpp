@@ -353,7 +353,7 @@ outcome run(unsigned bound, std::uint64_t random) {
 /// Returns the name of the scenario's type.
 template <class Scenario>
 constexpr std::string_view type_name() {
-  // Has the form "... [with Scenario = {anonymous}::NAME; ..."
+  // The name has the form "... [with Scenario = {anonymous}::NAME; ...".
   std::string_view name = __PRETTY_FUNCTION__;
   name = name.substr(0, name.find_first_of(";]", name.find("Scenario = ")));
   return name.substr(name.rfind(':') + 1);

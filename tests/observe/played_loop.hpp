@@ -24,7 +24,7 @@ struct played_loop {
   std::size_t cores = 16;
   std::size_t prefetch = 8;
   std::size_t depth = 3;
-  // One in this many batches has a sample that takes `slow` longer; 0 means none.
+  // One in `slow_every` batches has a sample that takes `slow` longer; 0 means none.
   std::size_t slow_every = 0;
   double slow = 0;
   double throttled = 0;      // fraction of the time in which the loop is throttled

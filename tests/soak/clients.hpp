@@ -59,8 +59,9 @@ struct clients_config {
   std::uint64_t requests = 0;  // requests per client
   std::uint64_t takers = 1;
   bool by_feed = false;
-  bool on_stream = false;          // true if the feed has a stream
-  std::uint64_t throws_in = 0;     // one in this many writes throws and is then repeated
+  bool on_stream = false;  // true if the feed has a stream
+  // One in `throws_in` writes throws and is then repeated; 0 means none.
+  std::uint64_t throws_in = 0;
   std::uint64_t leaves_after = 0;  // number of batches after which a consumer leaves; 0 means never
   int end = 0;                     // action during submission: 0 none, 1 close, 2 abandon, 3 stop
   ps::batcher_options options;

@@ -59,8 +59,8 @@ struct config {
   std::uint64_t samples = 1;
   std::uint64_t seed = 0;
   std::uint64_t order_seed = 0;
-  std::uint64_t bad_in = 0;    // one in this many samples always fails
-  std::uint64_t flaky_in = 0;  // one in this many samples fails once per loop
+  std::uint64_t bad_in = 0;    // one in `bad_in` samples always fails; 0 means none
+  std::uint64_t flaky_in = 0;  // one in `flaky_in` samples fails once per loop; 0 means none
   std::uint64_t told_most = 0;
   bool hints_throw = false;
   bool is_stopped = false;  // another thread requests a stop at a random time

@@ -221,7 +221,7 @@ TEST_CASE("the destructor of a pool prints an exception that was never retrieved
     const stderr_lines lines;
     {
       ps::worker_pool pool{1, work, wake{&state}};
-      // Null until a worker throws, so nothing is retrieved.
+      // The exception is null until a worker throws, so the check retrieves nothing.
       CHECK(message_of(pool.exception()) != "");
       pool.stop();
       if (asks) (void)pool.exception();

@@ -48,7 +48,7 @@ TEST_CASE("a batch is waited for on the host, but not by its stream's own work",
   bool is_past = false;  // not atomic, because the wait orders the accesses
   stream.launch([&] {
     gate.wait([](std::uint32_t times) { return times != 0; });
-    // Must return, because the stream would otherwise wait for itself.
+    // The call must return, because the stream would otherwise wait for itself.
     ps::detail::wait_on_host(batch);
     is_past = true;
   });

@@ -191,7 +191,7 @@ TEST_CASE("an inner launcher takes precedence over an outer one", "[ranks][promi
   const std::map<std::string, std::string> ranks{{"OMPI_COMM_WORLD_RANK", "3"},
                                                  {"OMPI_COMM_WORLD_SIZE", "4"}};
   CHECK(world_of(together({ranks, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}})).rank == 3);
-  // Inside a shell of salloc.
+  // Simulates a process inside a shell of salloc.
   CHECK(world_of(together({ranks, {{"SLURM_NTASKS", "2"}}})).rank == 3);
 }
 

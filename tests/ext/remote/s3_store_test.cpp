@@ -145,7 +145,8 @@ TEST_CASE("credentials come from options, environment or files, in this order",
     const auto by_profile = ps::detail::place_of("b", {.profile = "work"});
     CHECK(by_profile.credentials->key_id == "work");
     CHECK(by_profile.credentials->secret == "b");
-    CHECK(by_profile.credentials->session_token.empty());  // found in a different file than the key
+    // a token in another file than the key is ignored.
+    CHECK(by_profile.credentials->session_token.empty());
     CHECK(by_profile.region == "eu-north-1");
     CHECK_FALSE(ps::detail::place_of("b", {.anonymous = true}).credentials);
   }

@@ -628,7 +628,7 @@ TEST_CASE("a block on disk moves to memory if it is used sooner than the blocks 
     return cache.stats().from_memory - before;
   };
   cache.will_use(told({0, 1, 2, 0, 1}));
-  // Only block 0, because replacing it with block 1 or 2 would not help.
+  // Only block 0 is in memory, because replacing it with block 1 or 2 would not help.
   CHECK(from_memory({0, 1, 2, 0, 1}) == 1);
   // Without a known order, the most recently used blocks stay in memory.
   CHECK(from_memory({2, 2}) == 1);

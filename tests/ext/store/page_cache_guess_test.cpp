@@ -60,7 +60,7 @@ TEST_CASE("a block in the page cache is not requested again", "[store]") {
       .store = "s", .object = "o", .object_size = bytes.size(), .block_size = bytes.size()};
   CHECK(folder.warm(1, id, 0, bytes.size()) == block_folder::nearness::nothing);
   REQUIRE(folder.write(1, id, bytes) == 0);
-  // In the page cache, because it was just written.
+  // The file is in the page cache, because it was just written.
   const auto seen = folder.warm(1, id, 0, bytes.size());
   // Not all file systems support RWF_NOWAIT, so the test probes for it.
   const int file = ::open(dir.path("probe").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
