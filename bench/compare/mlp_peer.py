@@ -29,7 +29,7 @@ def run(program, data, mode, epochs):
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             sys.exit(f"{program} ended with {process.returncode}")
-        # Opened again, because the program has replaced the file.
+        # The file is opened again, because the program has replaced it.
         with open(out.name, encoding="utf-8") as found:
             return json.load(found), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 

@@ -31,7 +31,7 @@ int read_label(ps::const_sample<digit> in) { return ps::get<"label">(in); }
 
 }  // namespace
 
-TEST_CASE("a view of a batch has one more extent than the field", "[core]") {
+TEST_CASE("a view of a batch has one more extent than its field", "[core]") {
   slab<digit> memory{.layout = {{}, 4}};
   const auto image = ps::get<"image">(memory.view());
   CHECK(std::is_same_v<decltype(image), const ps::tensor_view<std::uint16_t, ps::dyn, 2, 3>>);

@@ -17,7 +17,7 @@ TEST_CASE("an option error names the option and the problem", "[core]") {
   CHECK(std::string{problem.what()} == "batch_size: must be 1 or more, but is 0");
 }
 
-TEST_CASE("an index error gives the index and the size", "[core]") {
+TEST_CASE("an index error contains the index and the size", "[core]") {
   const ps::index_error problem{"subset", 10, 7};
   CHECK(problem.index() == 10);
   CHECK(problem.size() == 7);
@@ -32,7 +32,7 @@ TEST_CASE("every exception of the library is a penstock error", "[core]") {
   CHECK(std::is_base_of_v<ps::error, ps::leases_exhausted>);
 }
 
-TEST_CASE("a failure is one line for a log", "[core]") {
+TEST_CASE("a failure is formatted as one line", "[core]") {
   ps::failure where{
       .stage = "read", .epoch = 1, .batch = 7, .position = 3, .sample = 4711, .exact = true};
   CHECK(where.str() == "stage read, epoch 1, batch 7, sample 4711 (position 3 of the batch)");

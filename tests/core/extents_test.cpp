@@ -7,7 +7,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("fixed extents know their lengths and take no memory", "[core]") {
+TEST_CASE("fixed extents have constant lengths and occupy no memory", "[core]") {
   constexpr ps::extents<3, 28, 28> lengths;
   CHECK(lengths.rank == 3);
   CHECK(lengths.dynamic_rank == 0);
@@ -17,7 +17,7 @@ TEST_CASE("fixed extents know their lengths and take no memory", "[core]") {
   CHECK(std::is_empty_v<ps::extents<3, 28, 28>>);
 }
 
-TEST_CASE("dynamic extents are given in order and mixed with fixed ones", "[core]") {
+TEST_CASE("dynamic extents are specified in order and mixed with fixed extents", "[core]") {
   constexpr ps::extents<ps::dyn, 3, ps::dyn> lengths{5, 7};
   CHECK(lengths.dynamic_rank == 2);
   CHECK(lengths[0] == 5);

@@ -41,7 +41,7 @@ int said_in_child(const fork_guard& process) {
 
 }  // namespace
 
-TEST_CASE("a process mark has the number of the process, also in a child of a child", "[core]") {
+TEST_CASE("a process mark has the process ID, even in a child of a child", "[core]") {
   const process_mark mark{GENERATE(true, false)};
   CHECK(mark.current() == ::getpid());
   CHECK(mark.current() == ::getpid());

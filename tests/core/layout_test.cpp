@@ -45,7 +45,7 @@ TEST_CASE("the bytes of a sample include its dynamic extents", "[core]") {
   CHECK(layout.extents().at<0>()[0] == 5);
 }
 
-TEST_CASE("layouts are equal when extents and batch size are", "[core]") {
+TEST_CASE("layouts are equal if their extents and batch sizes are equal", "[core]") {
   const ps::batch_layout<series> layout{{{5}, {}}, 4};
   CHECK(layout == ps::batch_layout<series>{{{5}, {}}, 4});
   CHECK_FALSE(layout == ps::batch_layout<series>{{{5}, {}}, 5});

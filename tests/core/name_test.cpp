@@ -18,7 +18,7 @@ constexpr ps::name longest{"abcdefghijklmnopqrstuvwxyz012345"};
 
 }  // namespace
 
-TEST_CASE("a name is the characters of its literal", "[core]") {
+TEST_CASE("a name consists of the characters of its literal", "[core]") {
   constexpr ps::name image{"image"};
   CHECK(image.size() == 5);
   CHECK(image.str() == "image");
@@ -27,7 +27,7 @@ TEST_CASE("a name is the characters of its literal", "[core]") {
   CHECK(image[5] == '\0');
 }
 
-TEST_CASE("a name of 32 characters keeps them all", "[core]") {
+TEST_CASE("a name keeps all of 32 characters", "[core]") {
   CHECK(longest.size() == ps::name::max_size);
   CHECK(longest.str() == "abcdefghijklmnopqrstuvwxyz012345");
 }
@@ -37,7 +37,7 @@ TEST_CASE("characters above 127 survive", "[core]") {
   CHECK(accented.str() == "\xc3\xa4");
 }
 
-TEST_CASE("names are equal when their characters are", "[core]") {
+TEST_CASE("names are equal if their characters are equal", "[core]") {
   // Stores both names in variables, because clang 14 crashes when it compares two temporary names.
   constexpr ps::name label{"label"};
   constexpr ps::name same{"label"};
@@ -50,13 +50,13 @@ TEST_CASE("names are equal when their characters are", "[core]") {
   CHECK_FALSE(longest == last_word);
 }
 
-TEST_CASE("a name can be made of its words, as nvcc spells it", "[core]") {
+TEST_CASE("a name can be constructed from its words, as nvcc does", "[core]") {
   constexpr ps::name again{longest.word0, longest.word1, longest.word2, longest.word3};
   CHECK(again == longest);
   CHECK(tagged<again>::key.str() == longest.str());
 }
 
-TEST_CASE("a name is a template argument that a literal makes", "[core]") {
+TEST_CASE("a string literal converts to a name as a template argument", "[core]") {
   CHECK(tagged<"x">::key.str() == "x");
   CHECK(std::is_same_v<tagged<"x">, tagged<"x">>);
   CHECK_FALSE(std::is_same_v<tagged<"x">, tagged<"y">>);

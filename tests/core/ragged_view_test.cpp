@@ -74,7 +74,7 @@ TEST_CASE("a record without ragged fields has no ragged overhead", "[core][promi
   CHECK(sentence::has_dynamic_extents);
 }
 
-TEST_CASE("a sample's ragged field is as long as the sample", "[core][promise:exact-12]") {
+TEST_CASE("a sample's ragged field has the length of the sample", "[core][promise:exact-12]") {
   auto memory = three_sentences();
   const auto batch = memory.view(3);
   CHECK(ps::get<"tokens">(batch[0]).size() == 3);
@@ -84,7 +84,7 @@ TEST_CASE("a sample's ragged field is as long as the sample", "[core][promise:ex
   CHECK(ps::get<"tokens">(ps::const_sample<sentence>{batch[2]})(1) == 31);
 }
 
-TEST_CASE("a batch's ragged field is the values of all samples without gaps",
+TEST_CASE("a batch's ragged field has the values of all samples without gaps",
           "[core][promise:exact-12]") {
   auto memory = three_sentences();
   const auto tokens = ps::get<"tokens">(memory.view(3));
@@ -101,7 +101,7 @@ TEST_CASE("a batch's ragged field is the values of all samples without gaps",
   CHECK(tokens.data() == tokens.values().data());
 }
 
-TEST_CASE("a part of a batch has the values of its samples", "[core][promise:exact-12]") {
+TEST_CASE("a part of a batch has the ragged values of its samples", "[core][promise:exact-12]") {
   auto memory = three_sentences();
   const auto part = memory.view(3).subchunk(1, 2);
   const auto tokens = ps::get<"tokens">(part);
@@ -114,7 +114,7 @@ TEST_CASE("a part of a batch has the values of its samples", "[core][promise:exa
   CHECK(ps::get<"tokens">(part[1])(0) == 30);
 }
 
-TEST_CASE("a mutable ragged view converts to a const one, not the reverse", "[core]") {
+TEST_CASE("a mutable ragged view converts to a const view, but not the reverse", "[core]") {
   auto memory = three_sentences();
   const ps::const_batch_view<sentence> batch = memory.view(3);
   const ps::ragged_view<const std::uint16_t> tokens = ps::get<"tokens">(memory.view(3));
@@ -133,8 +133,9 @@ TEST_CASE("a batch without samples has no values", "[core]") {
   CHECK(tokens.offsets().size() == 1);
 }
 
-TEST_CASE("offsets lie at their field's turn and values after all fields, at pages",
-          "[core][promise:bounded-5]") {
+TEST_CASE(
+    "offsets are at the position of their field, and values follow all fields at page boundaries",
+    "[core][promise:bounded-5]") {
   const ps::batch_layout<speech> layout{{{.longest = 100}, {}, {.longest = 30}}, 64};
   CHECK(layout.offsets_at<0>() == 0);
   CHECK(layout.offset<1>() == 512);  // 65 * 4 = 260, rounded up
@@ -181,7 +182,7 @@ TEST_CASE("invalid offsets never report more bytes than the slab has",
   }
 }
 
-TEST_CASE("a batch may have room for fewer values than its longest samples take", "[core]") {
+TEST_CASE("a batch may have room for fewer values than its longest samples need", "[core]") {
   const ps::batch_layout<sentence> layout{{{.longest = 100, .max_values_per_batch = 1000}, {}}, 64};
   CHECK(layout.capacity<0>() == 1000);
   const ps::batch_layout<sentence> roomy{{{.longest = 100, .max_values_per_batch = 9000}, {}}, 64};

@@ -16,14 +16,14 @@ using picture = ps::record<image, label>;
 
 }  // namespace
 
-TEST_CASE("a field knows its name, element type and extents", "[core]") {
+TEST_CASE("a field has a name, an element type and extents", "[core]") {
   CHECK(image::key.str() == "image");
   CHECK(std::is_same_v<image::value_type, float>);
   CHECK(image::extents_type::rank == 3);
   CHECK(label::extents_type::rank == 0);
 }
 
-TEST_CASE("a record finds its fields by name and by place", "[core]") {
+TEST_CASE("a record finds its fields by name and by index", "[core]") {
   CHECK(picture::size == 2);
   CHECK(picture::index_of<"image">() == 0);
   CHECK(picture::index_of<"label">() == 1);
@@ -33,7 +33,7 @@ TEST_CASE("a record finds its fields by name and by place", "[core]") {
   CHECK(std::is_same_v<picture::field_at<1>, label>);
 }
 
-TEST_CASE("a record knows whether an extent is dynamic", "[core]") {
+TEST_CASE("a record reports if an extent is dynamic", "[core]") {
   CHECK(picture::has_dynamic_extents);
   CHECK_FALSE(ps::record<label>::has_dynamic_extents);
 }
@@ -54,7 +54,7 @@ TEST_CASE("the extents of a record are those of its fields in order", "[core]") 
   CHECK_FALSE(lengths == ps::record_extents<picture>{{64, 48}, {}});
 }
 
-TEST_CASE("record extents are default-constructible only when all are fixed", "[core]") {
+TEST_CASE("record extents are default-constructible only if all are fixed", "[core]") {
   CHECK(std::is_default_constructible_v<ps::record_extents<ps::record<label>>>);
   CHECK_FALSE(std::is_default_constructible_v<ps::record_extents<picture>>);
 }

@@ -12,7 +12,7 @@
 using penstock::detail::str_cat;
 using penstock::detail::str_cat_arg;
 
-TEST_CASE("pieces of a message are joined in their order", "[core]") {
+TEST_CASE("pieces of a message are concatenated in order", "[core]") {
   CHECK(str_cat({}).empty());
   const std::string text = "a string";
   const std::string_view part = std::string_view{"a part of it"}.substr(2, 4);

@@ -65,7 +65,7 @@ TEST_CASE("indexing drops the outermost dimension", "[core]") {
   CHECK(values[23] == -1);
 }
 
-TEST_CASE("a view of rank 0 is one element", "[core]") {
+TEST_CASE("a view of rank 0 has one element", "[core]") {
   int value = 7;
   const ps::tensor_view<int> view{&value, {}};
   CHECK(view.size() == 1);
@@ -73,7 +73,7 @@ TEST_CASE("a view of rank 0 is one element", "[core]") {
   CHECK(value == 8);
 }
 
-TEST_CASE("flat gives all elements in memory order", "[core]") {
+TEST_CASE("flat returns all elements in memory order", "[core]") {
   auto values = counted();
   const ps::tensor_view<int, 4, 6> view{values.data(), {}};
   CHECK(view.flat().data() == values.data());

@@ -12,6 +12,6 @@ TEST_CASE("the version number agrees with its parts", "[core]") {
                                                   PENSTOCK_VERSION_PATCH});
 }
 
-TEST_CASE("public names are reached with and without the inline namespace", "[core]") {
+TEST_CASE("public names are accessible with and without the inline namespace", "[core]") {
   CHECK(&ps::version == &ps::PENSTOCK_ABI::version);
 }

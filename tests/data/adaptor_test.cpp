@@ -51,7 +51,7 @@ TEST_CASE("a pipeline refers to an lvalue and sees it change", "[data]") {
   CHECK(test::values<"x">(test::read_batch(piped, {0}))[0] == 102);
 }
 
-TEST_CASE("a pipeline keeps an rvalue, also one that can't be copied", "[data]") {
+TEST_CASE("a pipeline stores an rvalue, even if it cannot be copied", "[data]") {
   const auto piped = user::move_only_source{} | ps::subset(2, 5) | ps::subset({1});
   CHECK_FALSE(std::is_copy_constructible_v<decltype(piped)>);
   CHECK(test::values<"x">(test::read_batch(piped, {0}))[0] == 3);
@@ -74,7 +74,7 @@ TEST_CASE("a user's own adaptor is moved into its result", "[data]") {
   CHECK(data.size() == 10);
 }
 
-TEST_CASE("an adaptor can be kept and used twice", "[data]") {
+TEST_CASE("an adaptor can be stored and used twice", "[data]") {
   const auto middle = ps::subset(2, 5);
   CHECK((user::source{} | middle).size() == 3);
   CHECK((user::source{} | middle).size() == 3);

@@ -42,7 +42,7 @@ std::size_t allocations_while_reading(const D& data) {
 
 }  // namespace
 
-TEST_CASE("the counting operator new counts", "[data]") {
+TEST_CASE("operator new counts allocations", "[data]") {
   const std::size_t before = test::allocations.load();
   delete new int;
   // A compiler may optimize away the new and delete above, but not this allocation.

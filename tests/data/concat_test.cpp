@@ -63,7 +63,7 @@ TEST_CASE("a concatenation has the samples of its parts in sequence", "[data]") 
         numbers{2003, 0, 1001, 1000, 2000, 2});
 }
 
-TEST_CASE("a long run within one part is read in one piece", "[data]") {
+TEST_CASE("a long chunk within one part is read in one call", "[data]") {
   const auto all = ps::concat(counting_source{10, 0}, counting_source{1000, 5000});
   std::vector<std::uint64_t> indices(300);
   std::iota(indices.begin(), indices.end(), std::uint64_t{5});

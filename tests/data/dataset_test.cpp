@@ -114,17 +114,17 @@ TEST_CASE("a record, a size and a const read make a dataset", "[data]") {
   CHECK_FALSE(ps::dataset<std::vector<int>>);
 }
 
-TEST_CASE("a run is read sample by sample if the dataset has no read_chunk", "[data]") {
+TEST_CASE("a chunk is read sample by sample if the dataset has no read_chunk", "[data]") {
   CHECK(test::values<"x">(test::read_batch(plain_source{}, {3, 1, 2})) ==
         std::vector<std::uint32_t>{30, 10, 20});
 }
 
-TEST_CASE("a dataset's own read of runs is preferred", "[data]") {
+TEST_CASE("a dataset's own read_chunk is preferred", "[data]") {
   CHECK(test::values<"x">(test::read_batch(run_source{}, {3, 1, 2})) ==
         std::vector<std::uint32_t>{30, 10, 20});
 }
 
-TEST_CASE("a dataset gives its dynamic extents, fixed ones are known", "[data]") {
+TEST_CASE("a dataset reports its dynamic extents, and fixed extents are known", "[data]") {
   CHECK(ps::extents_of(dynamic_source{}).at<0>()[0] == 4);
   CHECK(ps::extents_of(plain_source{}).at<0>().size() == 1);
   CHECK(test::values<"x">(test::read_batch(dynamic_source{}, {2})) ==
@@ -195,8 +195,7 @@ TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:ho
   CHECK(ps::origin_of(all, 1000) == ps::sample_origin{1000, 0});  // an index out of range
 }
 
-TEST_CASE("a user's adaptor forwards everything through each_base alone",
-          "[data][promise:bounded-12]") {
+TEST_CASE("a user's adaptor forwards everything through each_base", "[data][promise:bounded-12]") {
   const planned one{10};
   planned two{20};
   two.keeps = 300;

@@ -102,7 +102,7 @@ TEST_CASE("maps into other records can be stacked", "[data]") {
         std::vector<float>{28, -7, 32, -8});
 }
 
-TEST_CASE("map takes the extents of a dynamic record", "[data]") {
+TEST_CASE("map accepts the extents of a dynamic record", "[data]") {
   const arrays source;
   const auto mapped = source.data | ps::map<dynamic_row>(
                                         [](auto in, auto out) {
@@ -132,7 +132,7 @@ TEST_CASE("the random bits of a map depend on seed, epoch and sample alone",
   CHECK(read({10}, 5)[0] != together[0]);
 }
 
-TEST_CASE("every random stage has bits of its own", "[data][promise:exact-2]") {
+TEST_CASE("every random stage has its own random bits", "[data][promise:exact-2]") {
   // Each stage stores its random numbers next to the existing fields.
   using one = ps::record<ps::field<"a", std::uint32_t>>;
   using two = ps::record<ps::field<"a", std::uint32_t>, ps::field<"b", std::uint32_t>>;

@@ -55,14 +55,14 @@ TEST_CASE("arrays may be spans, vectors and C arrays", "[data]") {
   CHECK(ps::get<"label">(data.view(1)) == 2);
 }
 
-TEST_CASE("a view of a sample is the array's own memory", "[data]") {
+TEST_CASE("a view of a sample refers to the array's memory", "[data]") {
   const two_arrays source;
   const ps::memory_dataset<signed_digit> data{source.pixels, source.labels};
   CHECK(ps::get<"image">(data.view(3)).data() == source.pixels.data() + 18);
   CHECK(&ps::get<"label">(data.view(3)) == source.labels.data() + 3);
 }
 
-TEST_CASE("dynamic extents are given before the arrays", "[data]") {
+TEST_CASE("dynamic extents are specified before the arrays", "[data]") {
   const std::array<int, 2> lengths{3, 4};
   std::vector<std::int64_t> tokens(10);
   std::iota(tokens.begin(), tokens.end(), 0);
@@ -74,7 +74,7 @@ TEST_CASE("dynamic extents are given before the arrays", "[data]") {
   CHECK(ps::get<"tokens">(data.view(1)).size() == 5);
 }
 
-TEST_CASE("the arrays of a memory dataset must fit each other", "[data]") {
+TEST_CASE("the arrays of a memory dataset must match", "[data]") {
   two_arrays source;
   const auto make = [&] { return ps::memory_dataset<signed_digit>{source.pixels, source.labels}; };
   const auto message_of = [&] {

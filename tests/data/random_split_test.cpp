@@ -242,7 +242,7 @@ TEST_CASE("labels come from a field, read or viewed, or from a function of the i
   }
 }
 
-TEST_CASE("an lvalue is referred to, and an rvalue goes with the last part of its split",
+TEST_CASE("a split refers to an lvalue, and owns an rvalue until its last part is destroyed",
           "[data]") {
   struct watched : sorted_by_class {
     std::shared_ptr<int> token;
@@ -274,7 +274,7 @@ TEST_CASE("an lvalue is referred to, and an rvalue goes with the last part of it
   CHECK(train.size() + rest.size() == 10);
 }
 
-TEST_CASE("a part of a random split offers what its dataset offers, and composes", "[data]") {
+TEST_CASE("a part of a random split has the capabilities of its dataset", "[data]") {
   std::vector<std::int32_t> values(100);
   std::iota(values.begin(), values.end(), 0);
   using number = ps::record<ps::field<"x", std::int32_t>>;

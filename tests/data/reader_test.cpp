@@ -60,7 +60,7 @@ std::size_t place_of_failure(const Source& source, const std::vector<std::uint64
 
 }  // namespace
 
-TEST_CASE("a reader names the sample of the run that failed", "[data][fault:samples-1]") {
+TEST_CASE("a reader names the failing sample of a chunk", "[data][fault:samples-1]") {
   CHECK(place_of_failure(failing_source{}, {1, 2, 13, 3}) == 2);
   CHECK(place_of_failure(failing_source{}, {13}) == 0);
 }
@@ -70,7 +70,7 @@ TEST_CASE("a reader finds the failing sample in a source that reads runs",
   CHECK(place_of_failure(failing_run_source{}, {1, 2, 3, 13, 4}) == 3);
 }
 
-TEST_CASE("a reader reads on after a failure", "[data]") {
+TEST_CASE("a reader continues after a failure", "[data]") {
   const failing_source source;
   test::batch_memory<numbered_one> memory{{}, 2};
   ps::reader reader{source};

@@ -50,7 +50,7 @@ TEST_CASE("a subset by range splits a dataset", "[data]") {
   CHECK((data | ps::subset(5, 5)).size() == 0);
 }
 
-TEST_CASE("a run longer than the translation buffer is read completely", "[data]") {
+TEST_CASE("a chunk longer than the translation buffer is read completely", "[data]") {
   const numbers values = ascending(1000);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset(100, 1000);
@@ -94,7 +94,7 @@ TEST_CASE("an index beyond a subset's end is refused even if the dataset is larg
   CHECK_THROWS_AS(part.view(100), ps::index_error);
 }
 
-TEST_CASE("a subset offers what its dataset offers", "[data]") {
+TEST_CASE("a subset has the capabilities of its dataset", "[data]") {
   const numbers values = ascending(10);
   const ps::memory_dataset<number> data{values};
   const auto part = data | ps::subset({4, 2});

@@ -88,7 +88,7 @@ TEST_CASE("the path of a batch allocates nothing", "[flow][promise:bounded-2]") 
   }
 }
 
-TEST_CASE("results allocate nothing after their construction", "[flow][promise:bounded-14]") {
+TEST_CASE("results allocate nothing after construction", "[flow][promise:bounded-14]") {
   if (ps::detail::checked) return;
   using score = ps::record<ps::field<"score", float>>;
   ps::cpu_device device;
@@ -125,7 +125,8 @@ TEST_CASE("results allocate nothing after their construction", "[flow][promise:b
   CHECK(allocated == 0);
 }
 
-TEST_CASE("a loader with automatic options allocates nothing", "[flow][promise:bounded-4]") {
+TEST_CASE("a loader with automatic options allocates nothing in steady state",
+          "[flow][promise:bounded-4]") {
   if (ps::detail::checked) return;  // a checked build records leases
   const ps::loader_options options{.batch_size = 10,
                                    .workers = ps::automatic,

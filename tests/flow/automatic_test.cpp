@@ -139,7 +139,7 @@ TEST_CASE("a loader reports its tuned settings and stays within its limits",
   CHECK(plain.tuning().moves.empty());
 }
 
-TEST_CASE("a trace has every setting that a tuned loop ran with", "[flow]") {
+TEST_CASE("a trace records every setting of a tuned loop", "[flow]") {
   ps::trace_recorder recorder;
   auto options = tuned;
   options.instrumentation.trace = &recorder;
@@ -272,7 +272,7 @@ TEST_CASE("a loader with sleeping workers ends at any time", "[flow][promise:bou
   }
 }
 
-TEST_CASE("a consumer that keeps leases is served within what is read ahead", "[flow]") {
+TEST_CASE("a consumer that keeps leases gets batches within the lookahead", "[flow]") {
   ps::loader loader{numbered{1000}, ps::sequential{}, tuned};
   const std::size_t slots = loader.footprint().slot_count;
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
@@ -285,7 +285,7 @@ TEST_CASE("a consumer that keeps leases is served within what is read ahead", "[
   CHECK_THROWS_AS(loader.next(), ps::leases_exhausted);
 }
 
-TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
+TEST_CASE("a consumer that only polls a tuned loader gets batches", "[flow]") {
   auto options = tuned;
   // The consumer holds one of the slots.
   const std::size_t slots = GENERATE(2U, 3U, 4U, 17U);
@@ -305,7 +305,7 @@ TEST_CASE("a consumer that only polls a tuned loader is served too", "[flow]") {
   loader.stop();
 }
 
-TEST_CASE("automatic uses the granted slots, and is refused if nothing remains to tune",
+TEST_CASE("automatic tuning uses the granted slots, and is rejected if nothing can be tuned",
           "[flow][promise:bounded-4]") {
   const std::size_t slot = ps::footprint<numbered::record_type>({}, tuned).slot_bytes;
   const auto with_room_for = [&](std::size_t slots, ps::loader_options options) {

@@ -69,7 +69,7 @@ TEST_CASE("a stalled consumer holds back its copies and its source", "[flow][pro
   CHECK(batches == 1000);
 }
 
-TEST_CASE("a consumer whose batch is not ready sleeps until it is", "[flow][promise:bounded-8]") {
+TEST_CASE("a consumer sleeps until its batch is ready", "[flow][promise:bounded-8]") {
   const bool in_order = GENERATE(true, false);
   const numbered data{100};
   data.state->gate.store(1);

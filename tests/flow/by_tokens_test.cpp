@@ -95,7 +95,7 @@ std::vector<batch_labels> planned_batches(std::uint64_t epoch) {
 
 }  // namespace
 
-TEST_CASE("a loader gives the batches by tokens of its sampler for any workers",
+TEST_CASE("a loader delivers the token batches of its sampler for any number of workers",
           "[flow][promise:exact-22]") {
   auto expected = planned_batches(0);
   const auto second = planned_batches(1);
@@ -111,7 +111,7 @@ TEST_CASE("a loader gives the batches by tokens of its sampler for any workers",
   }
 }
 
-TEST_CASE("batches by tokens reach a device with the samples that they have",
+TEST_CASE("token batches reach a device with their actual number of samples",
           "[flow][promise:exact-22]") {
   auto loader = loader_of(0, 1, 2);
   ps::transfer feed{loader};
@@ -122,7 +122,7 @@ TEST_CASE("batches by tokens reach a device with the samples that they have",
         std::vector<batch_labels>(expected.begin() + 5, expected.end()));
 }
 
-TEST_CASE("batches by tokens resume at any batch, and in other worlds after a step",
+TEST_CASE("token batches resume at any batch, and in another world after a step",
           "[flow][promise:exact-22][promise:exact-6]") {
   const auto expected = planned_batches(0);
   // A run that repeatedly stops after a step of all ranks and resumes in a world of another size.
@@ -193,8 +193,9 @@ TEST_CASE("a hundred restarts in random worlds read each sample once an epoch",
   CHECK(read == std::vector<std::size_t>(samples, end.epoch + 1));
 }
 
-TEST_CASE("a state between steps resumes in worlds that divide it, and others refuse it",
-          "[flow][promise:exact-7]") {
+TEST_CASE(
+    "a state between steps resumes in worlds that divide the step, and other worlds reject it",
+    "[flow][promise:exact-7]") {
   const auto state = loader_of(1, 3, 0).state_at({0, 5});  // 15 batches on all ranks together
   CHECK(loader_of(0, 1, 0).position_of(state) == ps::batch_position{0, 15});
   auto four = loader_of(0, 4, 0);
@@ -207,13 +208,13 @@ TEST_CASE("a state between steps resumes in worlds that divide it, and others re
   CHECK_THROWS_AS(steps_of_four.resume(state, 1), ps::state_mismatch);
 }
 
-TEST_CASE("a loader of another batch size refuses an order by tokens", "[flow][promise:honest-7]") {
+TEST_CASE("a loader with another batch size rejects token batches", "[flow][promise:honest-7]") {
   const auto order = budget();
   CHECK_THROWS_AS((ps::loader{texts{}, order, {.batch_size = order.batch_size() + 1}}),
                   ps::option_error);
 }
 
-TEST_CASE("skipped samples leave batches by tokens shorter", "[flow][promise:exact-9]") {
+TEST_CASE("skipped samples shorten token batches", "[flow][promise:exact-9]") {
   struct some_bad : texts {
     void read(std::uint64_t index, ps::sample<text> out) const {
       if (index % 100 == 7) throw std::runtime_error("bad");
@@ -261,7 +262,7 @@ TEST_CASE("a dataset receives hints only for the samples of batches by tokens",
   }
 }
 
-TEST_CASE("packed rows come in batches by tokens as well", "[packed][promise:exact-22]") {
+TEST_CASE("packed rows can form token batches", "[packed][promise:exact-22]") {
   const test::numbered_documents documents{test::mixed_lengths(400)};
   const auto rows = ps::pack_documents<std::uint32_t>(documents, {.length = 64, .seed = 2});
   const ps::by_tokens order{rows.size(),

@@ -125,7 +125,7 @@ TEST_CASE("a stop request takes precedence over leases_exhausted", "[flow]") {
   CHECK_THROWS_AS(loader.next(), ps::cancelled);
 }
 
-TEST_CASE("a stop request reaches the consumer of a transfer, and its leases stay valid",
+TEST_CASE("a stop request reaches the consumer of a transfer, and leases stay valid",
           "[flow][fault:hangs-4]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();

@@ -101,7 +101,7 @@ void check_exact(const Data& data) {
 
 }  // namespace
 
-TEST_CASE("batches are the same bits for any number of workers, prefetch, run and depth",
+TEST_CASE("batches are bit-identical for any number of workers, prefetch, chunk size and depth",
           "[flow][promise:exact-1]") {
   const arrays source;
   const ps::memory_dataset<small_digit> data{source.images, source.labels};
@@ -137,7 +137,7 @@ TEST_CASE("another seed, another epoch and another sampler seed give other batch
   CHECK((bytes(1, 1, 1) != base));
 }
 
-TEST_CASE("an epoch taken alone equals that epoch in a range of epochs, and so does any tail",
+TEST_CASE("a single epoch, or any tail of it, equals the same epoch in a longer range",
           "[flow][promise:exact-1]") {
   const arrays source;
   const ps::memory_dataset<small_digit> data{source.images, source.labels};
@@ -184,7 +184,7 @@ struct floating {
 
 }  // namespace
 
-TEST_CASE("a sampler that computes with denormal values gives one order, on workers and inline",
+TEST_CASE("a sampler that computes with denormals gives the same order on workers and inline",
           "[flow][promise:exact-1]") {
   std::vector<std::vector<std::uint64_t>> orders;
   std::vector<std::uint64_t> fingerprints;

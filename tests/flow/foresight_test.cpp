@@ -175,7 +175,7 @@ TEST_CASE("a loader gives a cache the minimum number of misses across epochs",
   }
 }
 
-TEST_CASE("announcements of a range that was left keep no block for the next range",
+TEST_CASE("announcements of an abandoned range keep no block for the next range",
           "[flow][promise:bounded-11]") {
   std::mt19937 random{22};
   for (int round = 0; round < 40; ++round) {

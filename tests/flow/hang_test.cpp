@@ -144,7 +144,7 @@ TEST_CASE("a hanging read is reported again each time its duration has doubled",
   loader.stop();
 }
 
-TEST_CASE("without a callback, a hanging read is a line on stderr", "[flow][fault:hangs-1]") {
+TEST_CASE("without a callback, a hanging read is reported on stderr", "[flow][fault:hangs-1]") {
   const auto around = std::make_shared<hanging::outside>();
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
@@ -217,7 +217,7 @@ TEST_CASE("an exception of the stall callback reaches the consumer", "[flow]") {
   CHECK(loader.last_failure()->sample == 3);
 }
 
-TEST_CASE("beyond the timeout the consumer gets an error, and the loader ends without the reader",
+TEST_CASE("after the timeout the consumer gets an error, and the loader ends without the reader",
           "[flow][promise:bounded-7][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   const auto threads = present_threads();
@@ -278,7 +278,7 @@ TEST_CASE("an abandoned reader destroys its state on its own thread", "[flow][fa
   while (budget->used() != 0) std::this_thread::yield();
 }
 
-TEST_CASE("all readers may hang", "[flow][fault:hangs-2]") {
+TEST_CASE("the loader survives if all readers hang", "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   {
     ps::loader loader{
@@ -316,7 +316,7 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
                               Catch::Matchers::EndsWith("stage lengths, epoch 2, batch 1"));
 }
 
-TEST_CASE("beyond the timeout a length() is given up, and a loader that owns it ends without it",
+TEST_CASE("after the timeout a length() call is abandoned, and a loader that owns its dataset ends",
           "[flow][promise:bounded-7][fault:hangs-7]") {
   const auto around = std::make_shared<hanging::outside>();
   const auto threads = present_threads();
@@ -373,7 +373,7 @@ TEST_CASE("a stall callback may query the loader's state and failures", "[flow]"
   CHECK(right >= 1);
 }
 
-TEST_CASE("a transfer's loop ends at the timeout as well", "[flow][fault:hangs-2]") {
+TEST_CASE("a transfer's loop ends at the timeout too", "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   const ps::cpu_device device;
   auto stream = device.make_stream();
@@ -437,7 +437,7 @@ TEST_CASE("waiting for a retry is not a hanging read", "[flow]") {
   CHECK(seen.count() == 0);
 }
 
-TEST_CASE("a watch without findings changes no batch", "[flow]") {
+TEST_CASE("a stall report that never fires changes no batch", "[flow]") {
   reports seen;
   const std::size_t workers = GENERATE(1U, 4U);
   ps::loader loader{

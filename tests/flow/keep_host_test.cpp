@@ -91,7 +91,7 @@ struct own_source {
 
 }  // namespace
 
-TEST_CASE("host() has the bits of the device batch, for any workers, prefetch, depth and group",
+TEST_CASE("host() has the bits of the device batch for any workers, prefetch, depth and group",
           "[flow][keep_host]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::size_t prefetch : {0U, 1U, 5U}) {
@@ -127,8 +127,7 @@ TEST_CASE("host() has the bits of the device batch, for any workers, prefetch, d
   }
 }
 
-TEST_CASE("host() is the batch before the transform, by the name of its record",
-          "[flow][keep_host]") {
+TEST_CASE("host() of a named record returns the batch before the transform", "[flow][keep_host]") {
   for (const auto zero_copy : {use::never, use::always}) {
     for (const std::size_t workers : {0U, 2U}) {
       ps::loader loader{numbered{95}, ps::sequential{}, tens(workers, 2)};
@@ -151,7 +150,7 @@ TEST_CASE("host() is the batch before the transform, by the name of its record",
   }
 }
 
-TEST_CASE("host() refuses records that differ from the source's in a name, a type or an extent",
+TEST_CASE("host() rejects records that differ from the source in a name, a type or an extent",
           "[flow][keep_host]") {
   ps::loader loader{numbered{20}, ps::sequential{}, tens(1, 2)};
   ps::transfer feed{loader, {.keep_host = true}};
@@ -340,7 +339,7 @@ TEST_CASE("host() without the option throws an error that names it", "[flow][kee
   }
 }
 
-TEST_CASE("batches that may not outlive their source cannot be kept", "[flow][keep_host]") {
+TEST_CASE("keep_host requires a source whose batches may outlive it", "[flow][keep_host]") {
   own_source own;
   const auto refused =
       test::error_of<ps::option_error>([&] { const ps::transfer feed{own, {.keep_host = true}}; });

@@ -206,7 +206,7 @@ TEST_CASE("leaving early stops reading after the runs in progress", "[flow][prom
   CHECK(data.state->reads == 21);  // nine samples of batch 2 remain unread
 }
 
-TEST_CASE("an error in a batch that was never reached ends with its range",
+TEST_CASE("an error in a batch that is never reached is discarded with its range",
           "[flow][fault:samples-1]") {
   const numbered data{in_all};
   data.state->bad = 35;
@@ -222,7 +222,7 @@ TEST_CASE("an error in a batch that was never reached ends with its range",
   CHECK(samples_in(loader.epoch(0)) == in_all);
 }
 
-TEST_CASE("a loop whose loader or transfer is destroyed is cancelled, and throws when begun again",
+TEST_CASE("destroying the loader or transfer cancels its loop, and beginning again throws",
           "[flow][fault:consumers-3][fault:consumers-12]") {
   ps::cpu_device device;
   std::optional<ps::loader<numbered, ps::sequential>> loader;
@@ -248,7 +248,7 @@ TEST_CASE("a loop whose loader or transfer is destroyed is cancelled, and throws
   CHECK(take_all(loader->epoch(0)) == batches);
 }
 
-TEST_CASE("a loop whose loader is stopped in it is cancelled, and the loader continues",
+TEST_CASE("stopping the loader inside its loop cancels the loop, and the loader stays usable",
           "[flow][fault:consumers-12]") {
   for (const std::size_t workers : {0U, 2U}) {
     ps::loader loader{numbered{in_all}, ps::sequential{}, options(workers)};

@@ -52,7 +52,7 @@ TEST_CASE("without newest every batch is handed out", "[flow]") {
   CHECK(source.taken_back.empty());
 }
 
-TEST_CASE("a feed of the newest batches copies only those", "[flow]") {
+TEST_CASE("a feed of the newest batches copies no other batches", "[flow]") {
   frames source{ps::cpu_device{}};
   source.push(6);
   ps::transfer feed{source, {.newest = true}};
@@ -61,8 +61,7 @@ TEST_CASE("a feed of the newest batches copies only those", "[flow]") {
   CHECK(feed.stats().copies == 1);
 }
 
-TEST_CASE("the samples that a source has dropped count in addition to those of the feed",
-          "[flow]") {
+TEST_CASE("samples dropped by a source are added to those dropped by the feed", "[flow]") {
   frames source{ps::cpu_device{}};
   source.dropped = 10;  // dropped before each frame
   source.push(3);
@@ -70,7 +69,7 @@ TEST_CASE("the samples that a source has dropped count in addition to those of t
   for (auto& batch : feed.epoch(0)) CHECK(batch.skipped() == 2 * (1 + 10) + 10);
 }
 
-TEST_CASE("an error of a live source comes after the newest batch before it", "[flow]") {
+TEST_CASE("an error of a live source follows the newest batch before the error", "[flow]") {
   frames source{ps::cpu_device{}};
   source.push(3);
   source.fails = true;
@@ -83,7 +82,7 @@ TEST_CASE("an error of a live source comes after the newest batch before it", "[
   CHECK(got == std::vector<std::uint64_t>{2});
 }
 
-TEST_CASE("a feed of the newest batches takes none while leases hold every slot", "[flow]") {
+TEST_CASE("a feed of the newest batches takes no batch while leases hold every slot", "[flow]") {
   frames source{ps::cpu_device{}};
   source.push(1);
   ps::transfer feed{source, {.depth = 2, .newest = true}};
@@ -115,7 +114,7 @@ TEST_CASE("samples that were dropped before a failed copy do not count in the ne
   }
 }
 
-TEST_CASE("a loader refuses newest", "[flow]") {
+TEST_CASE("a loader rejects the option newest", "[flow]") {
   ps::loader loader{numbered{10}, ps::sequential{}, {.batch_size = 1}};
   const auto error =
       test::error_of<ps::option_error>([&] { ps::transfer feed{loader, {.newest = true}}; });

@@ -220,7 +220,7 @@ TEST_CASE("a substitute depends on seed, epoch and index alone, and batches keep
   }
 }
 
-TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow][fault:samples-4]") {
+TEST_CASE("a sample that a retry reads does not change the batches", "[flow][fault:samples-4]") {
   const auto expected = expected_of(
       100, 16, 1, [](std::uint64_t, std::uint64_t sample) { return std::optional{sample}; });
   for (const shape& how : all_shapes()) {
@@ -238,7 +238,7 @@ TEST_CASE("a sample that a retry reads leaves no trace in the batches", "[flow][
   }
 }
 
-TEST_CASE("a sample is read once and once per retry before the action is taken",
+TEST_CASE("a sample is read once and once per retry before the error action",
           "[flow][promise:honest-3]") {
   const auto then =
       GENERATE(ps::error_action::rethrow, ps::error_action::replace, ps::error_action::skip);
@@ -323,7 +323,7 @@ struct no_runs {
 
 }  // namespace
 
-TEST_CASE("a sample that can be read alone is not given up with its run", "[flow]") {
+TEST_CASE("a sample that can be read alone is not lost with its chunk", "[flow]") {
   ps::loader loader{no_runs{}, ps::sequential{}, with({2, 8, 2}, skips)};
   std::size_t samples = 0;
   for (const auto& batch : batches_of(loader, 1)) samples += batch.labels.size();
@@ -388,7 +388,7 @@ std::optional<ps::failure> failure_of(const Data& data, std::size_t workers) {
 
 }  // namespace
 
-TEST_CASE("a good sample is never lost with a run, whatever adaptor is between", "[flow]") {
+TEST_CASE("a good sample is never lost with its chunk, for any adaptor", "[flow]") {
   const std::vector<std::uint64_t> nobody;
   for (const std::size_t run : {128U, 100U, 64U, 8U, 7U, 1U}) {
     for (const std::size_t workers : {0U, 3U}) {
@@ -405,8 +405,7 @@ TEST_CASE("a good sample is never lost with a run, whatever adaptor is between",
   }
 }
 
-TEST_CASE("of several failures in a run the lowest position is reported through every stage",
-          "[flow]") {
+TEST_CASE("every stage reports the lowest position of several failures in a chunk", "[flow]") {
   const auto map = ps::map([](ps::sample<numbered::record_type> one) {
     if (ps::get<"label">(one) == 34) throw std::runtime_error("map of 34");
   });
@@ -503,7 +502,7 @@ TEST_CASE("the sample that exceeds a limit is the same for any workers, run and 
   }
 }
 
-TEST_CASE("a limit given as a share applies from the hundredth sample on", "[flow]") {
+TEST_CASE("a failure rate limit applies after a hundred samples", "[flow]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const auto message_for = [&](std::uint64_t samples, std::size_t batch_size) {
     ps::loader loader{
@@ -519,7 +518,7 @@ TEST_CASE("a limit given as a share applies from the hundredth sample on", "[flo
   CHECK(message_for(100, 10) == "sample 91 is bad");
 }
 
-TEST_CASE("a limit of zero ends the range at the first failed sample, retries do not count",
+TEST_CASE("a limit of zero ends the range at the first failed sample, and retries do not count",
           "[flow]") {
   std::uint64_t batches = 0;
   ps::loader none{flaky{.always = {50}}, ps::sequential{},
@@ -564,7 +563,7 @@ struct one_field {
 
 }  // namespace
 
-TEST_CASE("an empty batch of one field is carried to the device like any other",
+TEST_CASE("an empty batch of one field reaches the device like any other batch",
           "[flow][fault:samples-4]") {
   ps::cpu_device device;
   ps::loader loader{
@@ -693,7 +692,7 @@ TEST_CASE("a worker that waits for a retry ends with the range or the loader",
   CHECK(data.tried->load() == 2);
 }
 
-TEST_CASE("a range may be left while samples fail, and the next one is right", "[flow]") {
+TEST_CASE("a range may be left while samples fail, and the next range is correct", "[flow]") {
   ps::loader loader{
       flaky{.always = some_bad}, ps::shuffled{.seed = 5},
       with({3, 2, 4},

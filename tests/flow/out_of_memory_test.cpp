@@ -15,7 +15,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("if any allocation fails, a loader is made or throws, and nothing is lost",
+TEST_CASE("if any allocation fails, constructing a loader succeeds or throws, and nothing is lost",
           "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_life() > 20);
 }
@@ -26,7 +26,7 @@ TEST_CASE(
   CHECK(out_of_memory::sweep_ranges() > 2);
 }
 
-TEST_CASE("whichever allocation fails while samples are skipped, the ledger and the batches hold",
+TEST_CASE("if any allocation fails while samples are skipped, the ledger and batches stay correct",
           "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_skipping() > 2);
 }
@@ -35,7 +35,7 @@ TEST_CASE("a stop request needs no memory", "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_stop() > 20);
 }
 
-TEST_CASE("a hanging read is given up even without memory for the message",
+TEST_CASE("a hanging read is abandoned even without memory for the message",
           "[flow][fault:memory-5]") {
   CHECK(out_of_memory::sweep_timeout() > 20);
 }

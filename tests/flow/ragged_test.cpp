@@ -116,7 +116,7 @@ struct pairs {
 
 }  // namespace
 
-TEST_CASE("every sample of a ragged field arrives whole and at its place",
+TEST_CASE("every sample of a ragged field arrives complete and in its place",
           "[flow][promise:exact-12]") {
   ps::loader loader{sentences{}, ps::sequential{}, {.batch_size = 16, .workers = 2}};
   std::uint64_t index = 0;
@@ -161,7 +161,7 @@ TEST_CASE("several ragged fields keep their samples apart", "[flow][promise:exac
   CHECK(seen == 40);
 }
 
-TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample",
+TEST_CASE("a ragged batch without room is rejected in order, and no sample is cut",
           "[flow][promise:bounded-5][fault:samples-5]") {
   for (const std::size_t workers : {0U, 3U}) {
     CAPTURE(workers);
@@ -193,7 +193,7 @@ TEST_CASE("a ragged batch without room is refused at its turn and cuts no sample
   }
 }
 
-TEST_CASE("a sample that is longer than its dataset's longest is refused",
+TEST_CASE("a sample that is longer than its dataset permits is rejected",
           "[flow][promise:bounded-5][fault:samples-5]") {
   ps::loader loader{sentences{.longest = 9}, ps::sequential{}, {.batch_size = 8}};
   const auto e = test::error_of<ps::ragged_overflow>([&] { (void)contents_of(loader.epoch(0)); });
@@ -206,7 +206,7 @@ TEST_CASE("a sample that is longer than its dataset's longest is refused",
                  "values, but according to the dataset's extents() the longest sample has 9"));
 }
 
-TEST_CASE("an exception of length() is thrown at its batch's turn with its sample",
+TEST_CASE("an exception of length() is thrown in batch order and names its sample",
           "[flow][fault:samples-5]") {
   const sentences data{.without_length = 37};
   ps::loader loader{data, ps::sequential{}, {.batch_size = 8, .workers = 0}};
@@ -371,7 +371,7 @@ TEST_CASE("a loop over ragged batches resumes in the middle of an epoch",
   CHECK(rest == std::vector<batch_content>(expected.begin() + 3, expected.end()));
 }
 
-TEST_CASE("ragged batches reach a device in one copy of what they use",
+TEST_CASE("ragged batches reach a device in a single copy of their used bytes",
           "[flow][promise:exact-12]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::loader host{sentences{}, ps::shuffled{.seed = 4}, {.batch_size = 16, .workers = workers}};
@@ -394,7 +394,7 @@ TEST_CASE("ragged batches reach a device in one copy of what they use",
   CHECK(copied.step.bytes == 2 * 103 * 8);
 }
 
-TEST_CASE("the copy of several ragged fields ends with the last one's values",
+TEST_CASE("the copy of several ragged fields ends after the last field's values",
           "[flow][promise:bounded-5]") {
   const gated_device device;
   ps::loader loader{pairs{}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};

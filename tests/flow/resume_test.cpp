@@ -216,7 +216,7 @@ TEST_CASE("a state after an epoch's last batch resumes in the next epoch",
   CHECK((all_of(feed.batches({0, behind}, ps::until_epoch{2})) == all_of(loader.epoch(1))));
 }
 
-TEST_CASE("the end of an epoch is a separate position", "[flow][promise:exact-6]") {
+TEST_CASE("the end of an epoch is a position of its own", "[flow][promise:exact-6]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(workers)};
   ps::transfer feed{loader};

@@ -103,7 +103,7 @@ std::vector<copied_batch> all_of(use zero_copy, std::size_t workers, std::size_t
 
 }  // namespace
 
-TEST_CASE("without a copy batches are the same bits, for any workers, prefetch and depth",
+TEST_CASE("without a copy batches are bit-identical for any workers, prefetch and depth",
           "[flow][zero_copy][promise:exact-1]") {
   const auto expected = all_of(use::never, 1, 2, 3);
   REQUIRE(expected.size() == 30);
@@ -117,7 +117,7 @@ TEST_CASE("without a copy batches are the same bits, for any workers, prefetch a
   }
 }
 
-TEST_CASE("without a copy the loop's body may be the step", "[flow][zero_copy]") {
+TEST_CASE("without a copy the loop body may be the step", "[flow][zero_copy]") {
   for (const std::size_t workers : {0U, 2U}) {
     std::vector<std::vector<copied_batch>> found;
     for (const auto zero_copy : {use::never, use::always}) {
@@ -135,8 +135,7 @@ TEST_CASE("without a copy the loop's body may be the step", "[flow][zero_copy]")
   }
 }
 
-TEST_CASE("a transform reads the host slot, and fills a slot of the device's",
-          "[flow][zero_copy]") {
+TEST_CASE("a transform reads the host slot and writes to a device slot", "[flow][zero_copy]") {
   for (const std::size_t workers : {0U, 2U}) {
     for (const std::size_t prefetch : {0U, 2U}) {
       std::vector<std::vector<copied_batch>> found;

@@ -25,7 +25,7 @@ TEST_CASE("one range is live at a time", "[core]") {
   CHECK_NOTHROW(ranges.require_none());
 }
 
-TEST_CASE("an earlier range is not the last one", "[core]") {
+TEST_CASE("an earlier range is no longer the current range", "[core]") {
   active_range ranges{"transfer"};
   const auto first = ranges.start();
   ranges.end();

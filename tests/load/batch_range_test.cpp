@@ -81,7 +81,8 @@ std::vector<std::uint64_t> all_of(range& batches) {
 
 }  // namespace
 
-TEST_CASE("a range gives the batches from its position to the start of its last epoch", "[load]") {
+TEST_CASE("a range delivers the batches from its position to the start of its last epoch",
+          "[load]") {
   const auto flow = flow_of();
   {
     range batches{flow, {1, 2}, 3};
@@ -98,7 +99,7 @@ TEST_CASE("an empty range has no batch", "[load]") {
   CHECK(all_of(batches).empty());
 }
 
-TEST_CASE("a second begin ends the first one and starts from the first batch", "[load]") {
+TEST_CASE("a second begin ends the first loop and starts at the first batch", "[load]") {
   const auto flow = flow_of();
   range batches{flow, {0, 0}, 1};
   auto it = batches.begin();
@@ -124,7 +125,7 @@ TEST_CASE("leaving the loop early ends the range's reading, once", "[load][promi
   CHECK(flow->held == nullptr);
 }
 
-TEST_CASE("a range that never began ends nothing", "[load]") {
+TEST_CASE("a range that never began does not end its source", "[load]") {
   const auto flow = flow_of();
   range live{flow, {0, 0}, 1};
   auto it = live.begin();

@@ -38,7 +38,8 @@ std::string text_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-TEST_CASE("only the last run of a batch finishes it, and a slot can be opened again", "[load]") {
+TEST_CASE("only the last chunk of a batch finishes it, and the slot can then be reopened",
+          "[load]") {
   work batch;
   for (int round = 0; round < 2; ++round) {
     batch.reset(0, 3, 1);
@@ -48,7 +49,8 @@ TEST_CASE("only the last run of a batch finishes it, and a slot can be opened ag
   }
 }
 
-TEST_CASE("the error of the lowest position is kept, and taken once", "[load][fault:samples-1]") {
+TEST_CASE("the error at the lowest position is kept and retrieved once",
+          "[load][fault:samples-1]") {
   work batch;
   CHECK_FALSE(batch.failed());
   note(batch, 5);

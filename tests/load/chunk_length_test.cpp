@@ -30,7 +30,7 @@ TEST_CASE("chunks are short until a read was timed", "[load]") {
   CHECK(run.is_timed(5));
 }
 
-TEST_CASE("small, fast samples are claimed many at a time", "[load][promise:bounded-13]") {
+TEST_CASE("many small, fast samples are claimed at a time", "[load][promise:bounded-13]") {
   chunk_length run{{.batch_size = 1000, .workers = 16}, 100, ten_milliseconds};
   run.record(10, 200);
   CHECK(run.samples() == 41);  // just enough samples to fill a page
@@ -56,12 +56,12 @@ TEST_CASE("a reader that lost its core once does not count as slow", "[load][pro
   CHECK(run.samples() == 64);
   run.record(64, 100 * millisecond);
   CHECK(run.samples() == 31);
-  run.record(31, 60 * millisecond);  // slow again, so chunks shrink further
+  run.record(31, 60 * millisecond);  // another slow read shrinks chunks further
   run.record(4, 8 * millisecond);
   CHECK(run.samples() == 4);
 }
 
-TEST_CASE("reads whose run length is fixed are not timed", "[load]") {
+TEST_CASE("reads with a fixed chunk length are not timed", "[load]") {
   const std::size_t sample = 1 << 20;
   CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 8}, sample, ten_milliseconds}.is_timed(0));
   CHECK_FALSE(chunk_length{{.batch_size = 64, .workers = 1}, 4, ten_milliseconds}.is_timed(0));

@@ -73,14 +73,14 @@ struct staged {
 
 }  // namespace
 
-TEST_CASE("the first claim opens batch 0, the next ones wait", "[load]") {
+TEST_CASE("the first claim opens batch 0, and later claims wait", "[load]") {
   ps::detail::claim_cursor cursor{3};
   CHECK(cursor.next().what == kind::open);
   CHECK(cursor.next().what == kind::wait);
   CHECK(cursor.next().what == kind::wait);
 }
 
-TEST_CASE("a batch's runs are handed out once each, then one claim opens the next batch",
+TEST_CASE("each chunk of a batch is claimed once, and then one claim opens the next batch",
           "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
@@ -94,7 +94,7 @@ TEST_CASE("a batch's runs are handed out once each, then one claim opens the nex
   CHECK(is(cursor.next(), kind::work, 1, 2, 1));
 }
 
-TEST_CASE("a batch of fewer runs starts at a higher run number and ends at the same one",
+TEST_CASE("a batch of fewer chunks starts at a higher chunk number and ends at the same number",
           "[load]") {
   ps::detail::claim_cursor cursor{4};
   CHECK(cursor.next().what == kind::open);
@@ -108,7 +108,7 @@ TEST_CASE("a batch of fewer runs starts at a higher run number and ends at the s
   CHECK(is(cursor.next(), kind::work, 2, 5, 1));
 }
 
-TEST_CASE("a batch of one run belongs to its opener alone", "[load]") {
+TEST_CASE("a batch of one chunk belongs to its opener", "[load]") {
   ps::detail::claim_cursor cursor{1};
   for (std::uint32_t batch = 0; batch < 5; ++batch) {
     CHECK(cursor.next().what == kind::open);
@@ -117,7 +117,7 @@ TEST_CASE("a batch of one run belongs to its opener alone", "[load]") {
   }
 }
 
-TEST_CASE("the largest slot, run and batch number fit beside each other", "[load]") {
+TEST_CASE("the largest slot, chunk and batch numbers fit into one word", "[load]") {
   using cursor_type = ps::detail::claim_cursor<>;
   cursor_type cursor{ps::detail::max_chunks};
   CHECK(cursor.next().what == kind::open);
@@ -148,7 +148,7 @@ TEST_CASE("waiting for the next batch ends when it is published, and not before"
   CHECK(cursor.next().what == kind::open);
 }
 
-TEST_CASE("a batch wakes as many workers as it has runs, and the end wakes all", "[load]") {
+TEST_CASE("a batch wakes one worker per chunk, and the end wakes all", "[load]") {
   sleepy_atomics::reset();
   ps::detail::claim_cursor<sleepy_atomics> cursor{2};
   CHECK(cursor.next().what == kind::open);
@@ -175,7 +175,7 @@ TEST_CASE("a batch wakes as many workers as it has runs, and the end wakes all",
   CHECK(sleepy_atomics::wakes == 2);
 }
 
-TEST_CASE("waiting for a batch that is open already returns at once", "[load]") {
+TEST_CASE("waiting for a batch that is already open returns immediately", "[load]") {
   ps::detail::claim_cursor cursor{1};
   CHECK(cursor.next().what == kind::open);
   const auto waiting = cursor.next();
@@ -298,7 +298,7 @@ TEST_CASE(
   staged::reset();
 }
 
-TEST_CASE("among many workers every run of every batch is claimed once, with its slot",
+TEST_CASE("many workers claim each chunk of each batch once, with its slot",
           "[load][promise:race-free-6]") {
   constexpr std::uint32_t workers = 4;
   const auto runs = GENERATE(1U, 2U, 5U, 16U);

@@ -22,7 +22,7 @@ std::exception_ptr error_saying(const char* text) {
 
 }  // namespace
 
-TEST_CASE("batches are delivered in order, whatever the order of their completion", "[load]") {
+TEST_CASE("batches are delivered in order for any order of completion", "[load]") {
   delivery to_consumer{3, true};
   to_consumer.announce(1, 10);
   CHECK_FALSE(to_consumer.is_ready(0));
@@ -74,7 +74,7 @@ TEST_CASE("a failure ends every wait, although batches are complete", "[load]") 
   }
 }
 
-TEST_CASE("a failure comes before complete batches", "[load]") {
+TEST_CASE("a failure is reported before complete batches", "[load]") {
   const bool in_order = GENERATE(true, false);
   delivery to_consumer{2, in_order};
   to_consumer.announce(0, 1);

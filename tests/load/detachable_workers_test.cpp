@@ -115,7 +115,7 @@ TEST_CASE("a worker that has returned is not detached", "[load]") {
   CHECK(owner.use_count() == 1);
 }
 
-TEST_CASE("a stop does not wait for a worker that is exempt", "[load]") {
+TEST_CASE("a stop does not wait for an exempt worker", "[load]") {
   struct exempt_owner {
     explicit exempt_owner(std::shared_ptr<hanging_state> state)
         : all(std::move(state)),

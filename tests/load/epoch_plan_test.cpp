@@ -29,7 +29,7 @@ constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace
 
-TEST_CASE("an epoch is cut into batches as the option says", "[load]") {
+TEST_CASE("an epoch is divided into batches as the option specifies", "[load]") {
   constexpr plan_case cases[] = {
       // A multiple of the batch size, so the option makes no difference.
       {12, 4, keep, 3, 4, 4},
@@ -75,7 +75,7 @@ TEST_CASE("an epoch is cut into batches as the option says", "[load]") {
   }
 }
 
-TEST_CASE("the batches of an epoch hold each of its samples once", "[load]") {
+TEST_CASE("the batches of an epoch contain each sample once", "[load]") {
   for (std::uint64_t samples = 1; samples < 40; ++samples) {
     for (std::size_t size = 1; size < 12; ++size) {
       const ps::detail::epoch_plan kept{samples, size, keep};
@@ -116,7 +116,7 @@ TEST_CASE("batches are counted from any batch to the start of an epoch", "[load]
   CHECK(plan.count({0, 0}, std::uint64_t{1} << 32) == std::uint64_t{3} << 32);
 }
 
-TEST_CASE("the end of an epoch is the begin of the next", "[load]") {
+TEST_CASE("the end of an epoch is the start of the next epoch", "[load]") {
   const ps::detail::epoch_plan plan{11, 4, keep};  // three batches per epoch
   using at = ps::batch_position;
   CHECK(plan.normal({5, 3}) == at{6, 0});
@@ -142,7 +142,7 @@ TEST_CASE("a position without a batch or beyond the end is refused", "[load][fau
   CHECK(problem({0, 2}, 1) == "none");
 }
 
-TEST_CASE("more batches than 64 bits count are refused and not counted wrong", "[load]") {
+TEST_CASE("more batches than 64 bits can count are rejected", "[load]") {
   const ps::detail::epoch_plan plan{max, 1, keep};
   CHECK(plan.count({0, 0}, 1) == max);
   CHECK(plan.count({0, max - 1}, 1) == 1);

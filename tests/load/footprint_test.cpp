@@ -50,7 +50,7 @@ std::vector<std::vector<std::uint64_t>> epochs_of(Loader& loader) {
 
 }  // namespace
 
-TEST_CASE("a loader's footprint is known before it allocates, and equals what it allocates",
+TEST_CASE("a loader's footprint is known before allocation and equals the allocated memory",
           "[load][promise:bounded-1]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::size_t prefetch : {0U, 1U, 7U}) {
@@ -113,13 +113,13 @@ TEST_CASE("a footprint refuses what a loader refuses", "[load][promise:bounded-1
       ps::layout_error);
 }
 
-TEST_CASE("a footprint beyond the address space is the largest number", "[load]") {
+TEST_CASE("a footprint beyond the address space saturates", "[load]") {
   const auto need = ps::footprint<record>(
       {}, {.batch_size = std::numeric_limits<std::size_t>::max() / 128, .prefetch = 1000});
   CHECK(need.bytes == std::numeric_limits<std::size_t>::max());
 }
 
-TEST_CASE("over its budget a loader takes the slots that fit, and reports it",
+TEST_CASE("a loader over its budget uses the slots that fit and reports their number",
           "[load][promise:bounded-3][fault:memory-1]") {
   for (const bool pinned : {true, false}) {
     const ledger_device device;
@@ -137,7 +137,7 @@ TEST_CASE("over its budget a loader takes the slots that fit, and reports it",
   }
 }
 
-TEST_CASE("over its budget a loader that may not take fewer slots takes nothing",
+TEST_CASE("a loader over its budget that may not use fewer slots allocates nothing",
           "[load][promise:bounded-3]") {
   for (const bool pinned : {true, false}) {
     const ledger_device device;
@@ -150,8 +150,7 @@ TEST_CASE("over its budget a loader that may not take fewer slots takes nothing"
   }
 }
 
-TEST_CASE("where not even one slot fits, a loader is refused in any case",
-          "[load][fault:memory-1]") {
+TEST_CASE("a loader is always rejected if not even one slot fits", "[load][fault:memory-1]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
   CHECK_THROWS_AS(
@@ -161,7 +160,7 @@ TEST_CASE("where not even one slot fits, a loader is refused in any case",
   CHECK(device.asked() == 0);
 }
 
-TEST_CASE("a loader with a single slot gives the same batches", "[load][fault:memory-1]") {
+TEST_CASE("a loader with a single slot delivers the same batches", "[load][fault:memory-1]") {
   const ledger_device device;
   auto plenty = loader_on(device, {.workers = 2});
   const auto expected = epochs_of(plenty);
@@ -205,7 +204,7 @@ TEST_CASE("leases_exhausted with a single slot names the budget that had no room
   }
 }
 
-TEST_CASE("loaders that are given one budget share it", "[load][promise:bounded-3]") {
+TEST_CASE("loaders with the same budget share it", "[load][promise:bounded-3]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(6 * slot_bytes);
   const ps::loader_options options{
@@ -238,7 +237,7 @@ TEST_CASE("without a shared budget each loader has its own", "[load]") {
   CHECK(first.footprint().slot_count + second.footprint().slot_count == 8);
 }
 
-TEST_CASE("slots that the device refuses are returned to the budget", "[load]") {
+TEST_CASE("slots that the device cannot allocate are returned to the budget", "[load]") {
   struct never_pins : ledger_device {
     [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
       throw ps::out_of_memory("pinned", bytes, "not on this machine");
@@ -278,7 +277,7 @@ TEST_CASE("a footprint includes the warnings of the datasets below each adaptor"
       ps::loader{numbered{100}, ps::sequential{}, {.batch_size = 4}}.footprint().warnings.empty());
 }
 
-TEST_CASE("loaders of several threads on one budget take no more than it has", "[load]") {
+TEST_CASE("loaders of several threads never exceed a shared budget", "[load]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(9 * slot_bytes);
   std::atomic<std::size_t> made{0};

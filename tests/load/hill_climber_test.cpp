@@ -138,7 +138,7 @@ TEST_CASE("later trials cost at most 3 % of the time", "[load][promise:bounded-4
   }
 }
 
-TEST_CASE("a loop that waits for nothing is left as it is", "[load][promise:bounded-4]") {
+TEST_CASE("a loop without waits is not tuned", "[load][promise:bounded-4]") {
   for (const double read : {1.0, 20.0, 80.0}) {
     INFO("reads of " << read);
     tuned_loop loop{{.read = read}, 3};

@@ -44,7 +44,7 @@ lease take(const std::shared_ptr<ring>& slots, std::uint64_t index = 0) {
 
 }  // namespace
 
-TEST_CASE("a lease describes its batch, and gives its memory as views", "[load]") {
+TEST_CASE("a lease describes its batch and provides views of its memory", "[load]") {
   const auto slots = make_ring({}, 2);
   auto batch = take(slots, 7);
   CHECK(batch);

@@ -75,7 +75,7 @@ TEST_CASE("a change is detected after two consecutive windows", "[load]") {
   CHECK(windows_until_over(slower) == 2);  // as short as the first rest
 }
 
-TEST_CASE("a small change shows in many windows together", "[load]") {
+TEST_CASE("a small change is detected over many windows", "[load]") {
   idle_phase watch = rested(5);
   int windows = 1;
   while (watch.record(window_of(100, 5)) == state::rests) ++windows;

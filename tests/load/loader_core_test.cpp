@@ -42,7 +42,7 @@ TEST_CASE("all workers help the oldest unfinished batch", "[load][promise:bounde
   opener.join();
 }
 
-TEST_CASE("no more batches are read ahead than there are slots", "[load][promise:bounded-1]") {
+TEST_CASE("the read-ahead is limited by the number of slots", "[load][promise:bounded-1]") {
   const numbered data{10'000};
   const auto before = present_threads();
   ps::loader loader{data, ps::sequential{}, {.batch_size = 10, .workers = 3, .prefetch = 4}};
@@ -61,7 +61,7 @@ TEST_CASE("no more batches are read ahead than there are slots", "[load][promise
   CHECK(data.state->arrived.load() == 70);
 }
 
-TEST_CASE("a consumer that keeps most slots is served from the remaining slots", "[load]") {
+TEST_CASE("a consumer that keeps most slots gets batches in the remaining slots", "[load]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
@@ -74,7 +74,7 @@ TEST_CASE("a consumer that keeps most slots is served from the remaining slots",
   for (std::size_t i = 0; i < kept.size(); ++i) CHECK(labels_of(kept[i]).front() == i * 10);
 }
 
-TEST_CASE("a consumer that only polls is served too", "[load]") {
+TEST_CASE("a consumer that only polls gets batches", "[load]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 7}};
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> kept;
@@ -197,7 +197,7 @@ struct past_its_end {
 
 }  // namespace
 
-TEST_CASE("a run whose failing sample lies outside it is named by its first sample",
+TEST_CASE("a chunk with a failing sample outside of it is named by its first sample",
           "[load][fault:samples-1]") {
   const std::size_t workers = GENERATE(0U, 1U);
   const std::size_t retries = GENERATE(0U, 1U);

@@ -79,7 +79,7 @@ TEST_CASE("the last batch is kept, dropped or padded from the epoch's start", "[
   CHECK(loader.samples_per_epoch() == 10);
 }
 
-TEST_CASE("a batch larger than the dataset is padded by wrapping as often as it takes", "[load]") {
+TEST_CASE("a batch larger than the dataset is padded by wrapping around repeatedly", "[load]") {
   ps::loader loader{numbered{3},
                     ps::sequential{},
                     {.batch_size = 8, .last_batch = ps::last_batch::pad, .tuning = {.chunk = 2}}};
@@ -126,7 +126,7 @@ TEST_CASE("an empty dataset is refused", "[load][fault:consumers-5]") {
       "loader: the dataset has 0 samples; a.tar: left out 2 files: check the files that it reads");
 }
 
-TEST_CASE("slots beyond the budget are refused with need, limit and remedy, before they are taken",
+TEST_CASE("slots beyond the budget are rejected before allocation with need, limit and remedy",
           "[load][promise:bounded-3][fault:memory-1]") {
   const auto error = test::error_of<ps::pinned_budget_exceeded>([] {
     ps::loader{numbered{10},
@@ -148,8 +148,7 @@ TEST_CASE("a batch beyond the address space is a layout error", "[load][fault:me
                   ps::layout_error);
 }
 
-TEST_CASE("the footprint is prefetch + 1 slots of the layout's bytes",
-          "[load][promise:bounded-1]") {
+TEST_CASE("the footprint is prefetch + 1 slots of the layout size", "[load][promise:bounded-1]") {
   ps::loader loader{
       numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 5}};
   const auto footprint = loader.footprint();
@@ -335,7 +334,7 @@ TEST_CASE("last_failure names what was read, and is reset by the next range",
   CHECK_FALSE(loader.last_failure().has_value());
 }
 
-TEST_CASE("a loader takes an lvalue dataset by reference and an rvalue by value", "[load]") {
+TEST_CASE("a loader stores an lvalue dataset by reference and an rvalue by value", "[load]") {
   numbered data{100};
   ps::loader by_reference{data, ps::sequential{}, {.batch_size = 10}};
   ps::loader by_value{numbered{100}, ps::sequential{}, {.batch_size = 10}};
@@ -345,7 +344,7 @@ TEST_CASE("a loader takes an lvalue dataset by reference and an rvalue by value"
   CHECK(all_labels(by_reference.epoch(0)) == all_labels(by_value.epoch(0)));
 }
 
-TEST_CASE("a const lease gives views of const, a plain one views to write through", "[load]") {
+TEST_CASE("a const lease provides const views, and a mutable lease mutable views", "[load]") {
   ps::loader loader{numbered{10}, ps::sequential{}, {.batch_size = 10}};
   for (auto& batch : loader.epoch(0)) {
     static_assert(
@@ -358,7 +357,7 @@ TEST_CASE("a const lease gives views of const, a plain one views to write throug
   }
 }
 
-TEST_CASE("a range read to its end is over, even while its object lives", "[load]") {
+TEST_CASE("a range that was read to its end is over even while its object exists", "[load]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10, .workers = workers}};
   std::optional first{loader.epoch(0)};

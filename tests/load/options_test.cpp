@@ -77,7 +77,7 @@ TEST_CASE("automatic workers are the cores that may be used, less one for the st
   CHECK_FALSE(ps::detail::has_automatic({.workers = 2, .prefetch = 2}));
 }
 
-TEST_CASE("automatic prefetch takes slots for twice the default", "[load]") {
+TEST_CASE("automatic prefetch allocates slots for twice the default", "[load]") {
   using ps::automatic;
   CHECK(slots_for(16, 0) == 17);
   CHECK(slots_for(16, automatic) == 33);
@@ -157,7 +157,7 @@ TEST_CASE("there is a slot for each batch ahead and one for the consumer", "[loa
   CHECK(slots_for(1, 1, 1) == 2);  // an explicit prefetch also applies to small slots
 }
 
-TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
+TEST_CASE("there are more small slots as long as they fit into the cache", "[load]") {
   CHECK(slots_for(1, 0, 1) == 9);
   CHECK(slots_for(1, 0, 50'000) == 9);
   CHECK(slots_for(1, 0, 100'000) == 5);
@@ -167,31 +167,31 @@ TEST_CASE("small slots are more, as long as they stay in the cache", "[load]") {
   CHECK(slots_for(1, 0, 0) == 9);
 }
 
-TEST_CASE("valid options never need more slots than a claim can name", "[load]") {
+TEST_CASE("valid options never need more slots than a claim can represent", "[load]") {
   CHECK(slots_for(1, max_slots - 1) == max_slots);
   CHECK(slots_for(4095, 0) == max_slots);
   CHECK(slots_for(4096, 0) == max_slots);
   CHECK(slots_for(4096, 0, 1) == max_slots);
 }
 
-TEST_CASE("one worker, or none, takes a whole batch at a time", "[load]") {
+TEST_CASE("a single worker, or inline reading, claims a whole batch at a time", "[load]") {
   CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 0}, 1 << 20) == 64);
   CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 1}, 1 << 20) == 64);
 }
 
-TEST_CASE("several workers find two runs each in a batch of large samples", "[load]") {
+TEST_CASE("several workers get two chunks each in a batch of large samples", "[load]") {
   CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 4}, 1 << 20) == 8);
   CHECK(ps::detail::chunk_size_of({.batch_size = 65, .workers = 4}, 1 << 20) == 9);
   CHECK(ps::detail::chunk_size_of({.batch_size = 3, .workers = 8}, 1 << 20) == 1);
 }
 
-TEST_CASE("a run of small samples is at least a page", "[load]") {
+TEST_CASE("a chunk of small samples is at least a page", "[load]") {
   CHECK(ps::detail::chunk_size_of({.batch_size = 1000, .workers = 100}, 4096) == 5);
   CHECK(ps::detail::chunk_size_of({.batch_size = 1000, .workers = 100}, 100) == 41);
   CHECK(ps::detail::chunk_size_of({.batch_size = 1000, .workers = 100}, 1) == 1000);
 }
 
-TEST_CASE("a requested run length is used, up to the batch size", "[load]") {
+TEST_CASE("a requested chunk length is used up to the batch size", "[load]") {
   CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 4, .tuning = {.chunk = 3}}, 1) ==
         3);
   CHECK(ps::detail::chunk_size_of({.batch_size = 64, .workers = 0, .tuning = {.chunk = 3}}, 1) ==
@@ -200,7 +200,7 @@ TEST_CASE("a requested run length is used, up to the batch size", "[load]") {
         64);
 }
 
-TEST_CASE("no batch is cut into more runs than a claim can count", "[load]") {
+TEST_CASE("no batch has more chunks than a claim can count", "[load]") {
   for (const std::size_t batch :
        {max_chunks, max_chunks + 1, 10 * max_chunks, 10 * max_chunks + 7}) {
     const auto run =

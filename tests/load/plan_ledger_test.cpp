@@ -10,7 +10,7 @@
 
 using penstock::detail::plan_ledger;
 
-TEST_CASE("announced bytes take room until their batch is read, in any order",
+TEST_CASE("announced bytes occupy room until their batch is read, in any order",
           "[load][promise:bounded-12]") {
   plan_ledger ledger{100};
   CHECK(ledger.record_announced(3, 20));

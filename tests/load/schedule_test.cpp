@@ -37,7 +37,7 @@ TEST_CASE("the batches of a range are bound in order, over the end of an epoch, 
   CHECK(bound == std::vector<batch_position>{{0, 1}, {0, 2}, {1, 0}, {1, 1}, {1, 2}});
 }
 
-TEST_CASE("a batch of a range that has ended meanwhile is not bound", "[load]") {
+TEST_CASE("a batch of a range that has ended is not bound", "[load]") {
   schedule batches{three};
   batches.begin({0, 0}, 1);
   const auto first = batches.next();
@@ -60,7 +60,7 @@ TEST_CASE("a batch of a range that has ended meanwhile is not bound", "[load]") 
   CHECK(batches.bind(*again));
 }
 
-TEST_CASE("an opener waits until its batch is allowed, or until it is to stop", "[load]") {
+TEST_CASE("an opener waits until its batch is allowed or a stop is requested", "[load]") {
   schedule batches{three};
   batches.begin({0, 0}, 1);
   batches.allow(1, false);

@@ -218,7 +218,7 @@ TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]"
   CHECK(count_of(loader.epoch(0)) == 10);
 }
 
-TEST_CASE("beyond the timeout a sampler is given up, and a loader that owns it ends without it",
+TEST_CASE("after the timeout a sampler is abandoned, and a loader that owns it ends",
           "[load][fault:hangs-3]") {
   const auto around = std::make_shared<turnstile>();
   const auto threads = present_threads();

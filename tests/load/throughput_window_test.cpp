@@ -46,7 +46,7 @@ TEST_CASE("a window reports the time per batch, the waits, and the busy readers"
   CHECK(loop.batches_until_window(30) == 4);  // the next window starts at once
 }
 
-TEST_CASE("after a change two batches are left out, and after a pause one more", "[load]") {
+TEST_CASE("two batches are skipped after a change, and one more after a pause", "[load]") {
   played loop;
   loop.batches_until_window(0);
   loop.meter.settle();

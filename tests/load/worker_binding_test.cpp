@@ -120,7 +120,7 @@ bool forbid_binding() {
 
 }  // namespace
 
-TEST_CASE("workers run on the cores of the device's node, and the consumer is not moved",
+TEST_CASE("workers run on the cores of the device's node, and the consumer is not bound",
           "[load][promise:honest-16]") {
   const auto mask = own_mask();
   const ps::cpu_list there{{mask.numbers().back()}};
@@ -142,7 +142,7 @@ TEST_CASE("workers run on the cores of the device's node, and the consumer is no
   CHECK(own_mask() == mask);
 }
 
-TEST_CASE("a process that may run on the node's cores alone is left as it is",
+TEST_CASE("a process that may run only on the node's cores is not bound",
           "[load][promise:honest-16]") {
   const auto mask = own_mask();
   const auto found = read_next_to("0-65535", {.workers = 2});
@@ -179,8 +179,7 @@ TEST_CASE("workers run anywhere if requested, or if nothing else is possible",
   }
 }
 
-TEST_CASE("a device without a NUMA node has workers anywhere, and the footprint reports it",
-          "[load]") {
+TEST_CASE("without a NUMA node workers run anywhere, and the footprint reports this", "[load]") {
   device_at_a_node device;
   const ps::loader_options options{.batch_size = 4, .workers = 1};
   const ps::loader loader{watched{}, ps::sequential{}, device, options};

@@ -327,7 +327,7 @@ namespace detail {
 
 template <class Scenario, rl::scheduler_type_e Type, class Scheduler>
 outcome run(unsigned bound, std::uint64_t random) {
-  // a relacy string stream, because relacy tracks all other memory during a run.
+  // A relacy string stream, because relacy tracks all other memory during a run.
   rl::ostringstream nowhere;
   rl::ostringstream report;
   rl::test_params params;

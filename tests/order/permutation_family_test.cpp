@@ -13,7 +13,7 @@
 namespace ps = penstock;
 using ps::detail::permutation_family;
 
-TEST_CASE("each bijection of a family has every number once", "[order]") {
+TEST_CASE("each bijection of a family maps to every number once", "[order]") {
   const permutation_family family{{.seed = 1, .epoch = 2, .stage = 3}};
   for (std::uint64_t size = 1; size < 300; ++size) {
     for (const std::uint64_t which : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}}) {

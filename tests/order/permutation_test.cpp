@@ -52,7 +52,7 @@ std::vector<double> bin_sizes(std::uint64_t size, std::size_t bins) {
 
 }  // namespace
 
-TEST_CASE("an order holds every index once, for every size", "[order][promise:exact-4]") {
+TEST_CASE("an order contains every index once for every size", "[order][promise:exact-4]") {
   indices sizes{1000, 4095, 4096, 4097, 60'000, 65'536, 65'537};
   for (std::uint64_t n = 1; n <= 300; ++n) sizes.push_back(n);
   for (const std::uint64_t n : sizes) {
@@ -65,7 +65,7 @@ TEST_CASE("an order holds every index once, for every size", "[order][promise:ex
   }
 }
 
-TEST_CASE("a run of an order equals its single positions", "[order]") {
+TEST_CASE("a part of an order equals its single positions", "[order]") {
   const std::uint64_t n = GENERATE(1u, 7u, 64u, 65u, 128u, 129u, 1000u);
   CAPTURE(n);
   const ps::detail::permutation order{n, 5, 2};
@@ -124,7 +124,7 @@ TEST_CASE("an order never changes: golden indices", "[order][promise:exact-3]") 
         indices{88807372024, 982348373131, 25193869201});
 }
 
-TEST_CASE("every order of up to five elements comes equally often",
+TEST_CASE("every order of up to five elements is equally frequent",
           "[order][statistics][promise:exact-4]") {
   const std::uint64_t n = GENERATE(2u, 3u, 4u, 5u);
   CAPTURE(n);
@@ -142,7 +142,7 @@ TEST_CASE("every order of up to five elements comes equally often",
   CHECK(std::abs(deviation(sum, orders - 1)) < 4.5);
 }
 
-TEST_CASE("every element comes to every position equally often", "[order][statistics]") {
+TEST_CASE("every element reaches every position equally often", "[order][statistics]") {
   const std::uint64_t n =
       GENERATE(6u, 7u, 8u, 16u, 31u, 33u, 63u, 64u, 65u, 80u, 100u, 128u, 129u, 200u, 256u);
   CAPTURE(n);
@@ -161,7 +161,7 @@ TEST_CASE("every element comes to every position equally often", "[order][statis
   CHECK(std::abs(deviation(sum * (size - 1) / size, (size - 1) * (size - 1))) < 4.5);
 }
 
-TEST_CASE("every ordered pair of elements comes equally often to two positions",
+TEST_CASE("every ordered pair of elements reaches two positions equally often",
           "[order][statistics][promise:exact-4]") {
   struct check {
     std::uint64_t n;
@@ -240,7 +240,7 @@ TEST_CASE("the distances within an order are those of a random order", "[order][
   }
 }
 
-TEST_CASE("the orders of related seeds and epochs have nothing in common", "[order][statistics]") {
+TEST_CASE("the orders of related seeds and epochs are unrelated", "[order][statistics]") {
   const std::uint64_t n = GENERATE(20u, 100u, 1000u);
   const std::size_t bins = 10;
   CAPTURE(n);

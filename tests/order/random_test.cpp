@@ -237,7 +237,7 @@ TEST_CASE("uniform refuses a reversed, unbounded or undefined interval", "[order
       Catch::Matchers::Message("uniform: expected low <= high, found low = 2, high = 1"));
 }
 
-TEMPLATE_TEST_CASE("uniform integers take in the full range of their type", "[order]", std::int8_t,
+TEMPLATE_TEST_CASE("uniform integers cover the full range of their type", "[order]", std::int8_t,
                    std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t,
                    std::int64_t, std::uint64_t) {
   using limits = std::numeric_limits<TestType>;
@@ -383,8 +383,9 @@ TEST_CASE("mean and stddev shift and scale, a float is the rounded double", "[or
   CHECK_THROWS_AS(ps::normal(one, 0.0f, std::nanf("")), std::invalid_argument);
 }
 
-TEST_CASE("bernoulli is never true for 0, always for 1, and has the given frequency between",
-          "[order]") {
+TEST_CASE(
+    "bernoulli is never true for 0, always true for 1, and has the right frequency in between",
+    "[order]") {
   all_ones ones;
   all_zeros zeros;
   CHECK(ps::bernoulli(ones, 1.0));

@@ -86,13 +86,13 @@ TEST_CASE("shuffled gives every sample once, in another order for each seed and 
   CHECK(sorted == epoch_of(ps::sequential{}, 1000, 0));
 }
 
-TEST_CASE("shuffled is the permutation of its seed and the epoch", "[order]") {
+TEST_CASE("shuffled uses the permutation of its seed and the epoch", "[order]") {
   const ps::detail::permutation order{300, 8, 3};
   const indices epoch = epoch_of(ps::shuffled{.seed = 8}, 300, 3);
   for (std::uint64_t k = 0; k < 300; ++k) REQUIRE(epoch[static_cast<std::size_t>(k)] == order(k));
 }
 
-TEST_CASE("an order can be resumed anywhere: runs put together are the epoch", "[order]") {
+TEST_CASE("an order can be resumed anywhere, and its parts together are the epoch", "[order]") {
   const ps::shuffled sampler{.seed = 4};
   const indices epoch = epoch_of(sampler, 1000, 2);
   const auto order = sampler.order(1000, 2);
@@ -110,7 +110,7 @@ TEST_CASE("shuffled refuses an empty dataset", "[order]") {
   CHECK_THROWS_AS(ps::shuffled{}.order(0, 0), std::invalid_argument);
 }
 
-TEST_CASE("a user's own sampler needs only the two functions", "[order]") {
+TEST_CASE("a user's own sampler needs only two functions", "[order]") {
   STATIC_REQUIRE(ps::sampler<with_replacement>);
   const with_replacement sampler{.count = 500, .seed = 3};
   const indices epoch = epoch_of(sampler, 100, 0);

@@ -99,7 +99,7 @@ TEST_CASE("the draws of a weighted sampler are sharded as well", "[order][promis
   }
 }
 
-TEST_CASE("all ranks have the same number of full batches, whatever the size",
+TEST_CASE("all ranks have the same number of full batches for any size",
           "[order][promise:exact-8]") {
   const auto tail = GENERATE(ps::remainder_policy::wrap, ps::remainder_policy::drop);
   struct split {
@@ -135,7 +135,7 @@ TEST_CASE("all ranks have the same number of full batches, whatever the size",
   }
 }
 
-TEST_CASE("the places of a rank are the documented ones", "[order]") {
+TEST_CASE("the positions of a rank are as documented", "[order]") {
   // 10 samples, global batches of 4 on 2 ranks: 0 1|2 3, 4 5|6 7, 8 9|0 1.
   const ps::shard_options first{.rank = 0, .world = 2, .global_batch = 4};
   const ps::shard_options second{.rank = 1, .world = 2, .global_batch = 4};
@@ -146,7 +146,7 @@ TEST_CASE("the places of a rank are the documented ones", "[order]") {
   CHECK(epoch_of(ps::sharded{ps::sequential{}, wide}, 3, 0) == indices{1, 2, 0, 1, 2, 0, 1});
 }
 
-TEST_CASE("runs of a rank's order put together are the rank's order", "[order]") {
+TEST_CASE("the parts of a rank's order together are the rank's order", "[order]") {
   const ps::sharded shard{ps::shuffled{.seed = 5}, {.rank = 2, .world = 3, .global_batch = 21}};
   const indices whole = epoch_of(shard, 100, 1);
   const auto order = shard.order(100, 1);
@@ -303,7 +303,7 @@ TEST_CASE("with keep, all ranks together read every sample exactly once",
   }
 }
 
-TEST_CASE("a sampler that repeats or cuts batches loses nothing with keep",
+TEST_CASE("a sampler that repeats or cuts batches loses no sample with keep",
           "[order][promise:exact-26]") {
   const int world = GENERATE(1, 2, 4, 8);
   const auto union_over_ranks = [&](const auto& sampler, std::uint64_t n, std::size_t global) {
@@ -334,7 +334,7 @@ TEST_CASE("a sampler that repeats or cuts batches loses nothing with keep",
   CHECK(union_over_ranks(cut, 13, 0) == sorted(epoch_of(cut, 13, 1)));
 }
 
-TEST_CASE("loaders with keep deliver every sample once, also with ranks that have none",
+TEST_CASE("loaders with keep deliver every sample once, even if a rank has no samples",
           "[order][promise:exact-26]") {
   const int world = GENERATE(1, 3, 8);
   const std::uint64_t n = GENERATE(1u, 2u, 7u, 8u, 25u, 64u, 65u);

@@ -186,7 +186,7 @@ indices fisher_yates(std::size_t n, std::uint64_t key) {
 
 }  // namespace
 
-TEST_CASE("chi-square probabilities agree with the tables", "[order][statistics]") {
+TEST_CASE("chi-square probabilities match published tables", "[order][statistics]") {
   // Values from Abramowitz and Stegun, table 26.8.
   CHECK(chi_square_tails(3.84146, 1).above == Approx(0.05).epsilon(1e-5));
   CHECK(chi_square_tails(18.3070, 10).above == Approx(0.05).epsilon(1e-4));
@@ -201,7 +201,7 @@ TEST_CASE("chi-square probabilities agree with the tables", "[order][statistics]
   CHECK(chance_of({12, 1}, {1, 0}) == 0);
 }
 
-TEST_CASE("the distributions of the statistics are those of all orders", "[order][statistics]") {
+TEST_CASE("the distributions of the statistics match all orders", "[order][statistics]") {
   for (const std::size_t n : {2u, 3u, 5u, 7u}) {
     CAPTURE(n);
     std::vector<double> fixed_found(n + 1), cycles_found(n + 1), records_found(n + 1),
@@ -237,7 +237,7 @@ TEST_CASE("the distributions of the statistics are those of all orders", "[order
   }
 }
 
-TEST_CASE("each of the n! orders of up to eight samples comes equally often",
+TEST_CASE("each of the n! orders of up to eight samples is equally frequent",
           "[order][statistics][promise:exact-4]") {
   std::size_t orders = 1;
   for (std::size_t n = 2; n <= 8; ++n) {
@@ -254,7 +254,7 @@ TEST_CASE("each of the n! orders of up to eight samples comes equally often",
   }
 }
 
-TEST_CASE("no order of 2 to 64 samples has a structure", "[order][statistics][promise:exact-4]") {
+TEST_CASE("orders of 2 to 64 samples have no structure", "[order][statistics][promise:exact-4]") {
   for (std::size_t n = 2; n <= 64; ++n) {
     const quality_of_order found = quality_of(shuffled_by_epoch(n), n, 20'000u / slowness);
     CAPTURE(n, found.places, found.pairs, found.fixed, found.cycles, found.parity, found.ascents,
@@ -284,7 +284,7 @@ TEST_CASE("no order of a mixture's part has a structure", "[order][statistics]")
   CHECK(worst(found) > false_alarm);
 }
 
-TEST_CASE("each of the 8! orders of a mixture's part comes equally often", "[order][statistics]") {
+TEST_CASE("each of the 8! orders of a mixture's part is equally frequent", "[order][statistics]") {
   std::vector<double> orders(40'320);
   const auto order_of = mixed_by_epoch(8);
   for (std::uint64_t key = 0; key < 2'000'000u / slowness; ++key) ++orders[rank_of(order_of(key))];

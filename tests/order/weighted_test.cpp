@@ -96,7 +96,7 @@ struct too_many {
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("an alias table holds every sample's weight to two units of 2^-32",
+TEMPLATE_TEST_CASE("an alias table represents each weight to two units of 2^-32",
                    "[order][promise:exact-4]", float, double) {
   ps::sample_generator gen{{.seed = 1}, 0};
   using weights = std::vector<TestType>;
@@ -140,7 +140,7 @@ TEST_CASE("the sum of small weights is kept next to a large one", "[order]") {
   CHECK(static_cast<double>((std::uint64_t{n} << 32) - large) == Approx(expected).margin(2));
 }
 
-TEST_CASE("a column gives its own sample below its threshold, and the alias above", "[order]") {
+TEST_CASE("a column returns its own sample below its threshold, and the alias above", "[order]") {
   const table of = table_of(std::vector<double>{0, 1, 3, 0, 2});
   for (std::uint32_t which = 0; which < 5; ++which) {
     const auto [alias, keep] = of.columns()[which];
@@ -166,7 +166,7 @@ TEST_CASE("the unit of the weights does not matter, nor float or double", "[orde
   CHECK(held(table_of(std::vector<float>(weights.begin(), weights.end()))) == shares);
 }
 
-TEST_CASE("a table is the same where denormal floats are flushed to zero", "[order]") {
+TEST_CASE("a table is the same if denormals are flushed to zero", "[order]") {
   std::vector<double> weights;
   for (int k = 1; k <= 40; ++k) weights.push_back(k * std::numeric_limits<double>::denorm_min());
   const auto shares = held(table_of(weights));
@@ -174,7 +174,7 @@ TEST_CASE("a table is the same where denormal floats are flushed to zero", "[ord
   CHECK(held(table_of(weights)) == shares);
 }
 
-TEST_CASE("samples are drawn as often as their weights say",
+TEST_CASE("samples are drawn in proportion to their weights",
           "[order][statistics][promise:exact-4]") {
   std::vector<double> even(50, 2.5), steps, steep, gaps;
   for (int k = 0; k < 50; ++k) {

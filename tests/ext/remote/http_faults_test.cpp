@@ -310,7 +310,7 @@ TEST_CASE("a body with a wrong checksum is requested again", "[remote][fault:sto
     CHECK(store.stats().retries == 2);
     CHECK(range_of(store, 3, 4) == "4567");  // the response for a range has no checksum
   }
-  {  // the second response has no checksum, so that of the first is discarded
+  {  // the second response has no checksum, so the checksum of the first response is discarded
     test::range_server server{[&](const http_request& request) {
       return request.number == 0 ? server_of(1)(request) : test::ranged(request, "123456788");
     }};
