@@ -53,8 +53,7 @@ TEST_CASE("a CPU device and its copies keep their options", "[device]") {
   CHECK(ps::cpu_device{}.options().copy_bytes_per_second == 0.0);
 }
 
-TEST_CASE("on the inline stream a record is complete at once, and a copy has been made",
-          "[device]") {
+TEST_CASE("on the inline stream records and copies complete immediately", "[device]") {
   const ps::cpu_device device;
   const auto here = device.inline_stream();
   ps::detail::waitable_counter gate;
@@ -73,8 +72,7 @@ TEST_CASE("on the inline stream a record is complete at once, and a copy has bee
   gate.store(1);
 }
 
-TEST_CASE("a small copy into a stream that has nothing to do is made at once, else in order",
-          "[device]") {
+TEST_CASE("a small copy runs immediately on an idle stream, and otherwise in order", "[device]") {
   const ps::cpu_device device;
   std::uint64_t from = 1;
   std::uint64_t to = 0;

@@ -189,7 +189,7 @@ TEST_CASE("other threads wait for room while work fills its own stream, and none
   CHECK(in_order);
 }
 
-TEST_CASE("a stream's destructor waits for what its work launches", "[device]") {
+TEST_CASE("a stream's destructor waits for work that its work launches", "[device]") {
   std::atomic<int> ran{0};
   {
     ps::cpu_stream stream;
@@ -205,7 +205,7 @@ TEST_CASE("a stream's destructor waits for what its work launches", "[device]") 
   CHECK(ran == 2);
 }
 
-TEST_CASE("a stream may be destroyed by its own work, and runs what it was given", "[device]") {
+TEST_CASE("a stream may be destroyed by its own work, and still runs its queue", "[device]") {
   std::atomic<int> alive{0};
   // Shared with the work, because the call of `store` may not have returned when this thread sees
   // the value.
@@ -253,7 +253,7 @@ TEST_CASE("work can query the stream that runs it", "[device]") {
   CHECK(seen == ref);
 }
 
-TEST_CASE("a stream that was moved from refuses work, and does not become the inline stream",
+TEST_CASE("a moved-from stream rejects work and does not become the inline stream",
           "[device][fault:consumers-8]") {
   ps::cpu_stream stream;
   const ps::cpu_stream to{std::move(stream)};
@@ -287,7 +287,7 @@ TEST_CASE("synchronize rethrows an exception of the work once, and the stream co
                        Catch::Matchers::Message("third"));
 }
 
-TEST_CASE("an event completes behind work that throws", "[device]") {
+TEST_CASE("an event completes even if earlier work throws", "[device]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   auto event = device.make_event();
@@ -324,7 +324,7 @@ TEST_CASE("a stream runs all of its work on one thread, which is not the caller'
   CHECK(where[2] == where[0]);
 }
 
-TEST_CASE("work may be moved only, change itself, and hold 96 bytes", "[device]") {
+TEST_CASE("work may be move-only, mutable, and up to 96 bytes large", "[device]") {
   int seen = 0;
   std::array<std::byte, 80> rest{};
   rest[79] = std::byte{7};
@@ -342,7 +342,7 @@ TEST_CASE("work may be moved only, change itself, and hold 96 bytes", "[device]"
   CHECK(seen == 2 * 13);
 }
 
-TEST_CASE("references to one stream are equal, to two they are not", "[device]") {
+TEST_CASE("references to the same stream are equal, and others are not", "[device]") {
   ps::cpu_stream one;
   ps::cpu_stream two;
   CHECK(ps::cpu_stream_ref{one} == ps::cpu_stream_ref{one});
@@ -395,7 +395,7 @@ TEST_CASE("a stream's thread flushes denormals to zero", "[device]") {
   CHECK(denormal_product() != 0.0F);  // the mode of this thread is still unchanged
 }
 
-TEST_CASE("a launch takes at least the modeled latency, and each one its own", "[device]") {
+TEST_CASE("each launch takes at least the modeled latency", "[device]") {
   constexpr auto latency = 2ms;
   constexpr int launches = 5;
   const ps::cpu_device device{{.copy_bytes_per_second = 0.0, .launch_latency = latency}};
@@ -466,7 +466,7 @@ TEST_CASE("the inline stream models the bus as well", "[device]") {
   CHECK(to == from);
 }
 
-TEST_CASE("exit() in the work of a stream releases all that wait for the stream",
+TEST_CASE("exit() in the work of a stream releases all threads that wait for the stream",
           "[device][fault:hangs-8]") {
   static std::optional<ps::cpu_stream> exiting;
   static std::optional<ps::cpu_stream> behind;  // queued behind work on `exiting`

@@ -46,7 +46,7 @@ class late_stream {
 
 }  // namespace
 
-TEST_CASE("modeled time of a stream goes forward only", "[device]") {
+TEST_CASE("modeled time of a stream never decreases", "[device]") {
   ps::detail::stream_time time;
   CHECK(time.busy_until() == moment{});
   time.busy_until(moment{7us});
@@ -56,8 +56,9 @@ TEST_CASE("modeled time of a stream goes forward only", "[device]") {
   CHECK(time.start_of(moment{9us}) == moment{9us});
 }
 
-TEST_CASE("the ends of the last 256 operations are known, earlier ones report a later end",
-          "[device]") {
+TEST_CASE(
+    "the ends of the last 256 operations are exact, and earlier operations report a later end",
+    "[device]") {
   constexpr std::uint64_t remembered = ps::detail::stream_time::remembered;
   ps::detail::stream_time time;
   for (std::uint64_t i = 0; i < remembered + 10; ++i) {
@@ -115,7 +116,7 @@ TEST_CASE("a stream that starts a wait late still starts after the modeled end o
   CHECK(end_of_wait == end_of_first);
 }
 
-TEST_CASE("a stream that models nothing keeps no time", "[device]") {
+TEST_CASE("a stream without a model measures no time", "[device]") {
   const ps::cpu_device device{modelled};
   ps::detail::waitable_counter gate;
   const auto first = device.make_stream();

@@ -15,7 +15,7 @@ using timeline_type = ps::detail::stream_timeline<gated_device>;
 
 namespace {
 
-/// A stream with a timeline. A test can hold back the work of the stream.
+/// A stream whose work can be held, and its timeline.
 struct marked_stream {
   gated_device device{};
   gated_device::stream_type stream = device.make_stream();
@@ -59,7 +59,7 @@ TEST_CASE("a point that is known to be reached costs no call of the device", "[d
   const auto third = on.timeline.mark();
   CHECK_THROWS_AS(on.timeline.reached(third.at), device_fault);
   CHECK_THROWS_AS(on.timeline.wait(third.at), device_fault);
-  on.timeline.wait(third.at);  // the failed query did not mark the work as finished
+  on.timeline.wait(third.at);  // the fault did not count as the end of the work
 }
 
 TEST_CASE("a query remembers the point that it found reached", "[device]") {

@@ -60,7 +60,7 @@ TEST_CASE("a contradictory policy is refused by the name of its option",
           "faults.on_error.initial_backoff: must lie between 0 ms and a day, but is -5 ms"));
 }
 
-TEST_CASE("the wait before a retry doubles up to ten seconds", "[faults]") {
+TEST_CASE("the backoff of a retry doubles up to ten seconds", "[faults]") {
   const ps::error_policy policy{.retries = 100, .initial_backoff = 3s};
   CHECK(ps::detail::wait_before(policy, 1) == 3s);
   CHECK(ps::detail::wait_before(policy, 2) == 6s);

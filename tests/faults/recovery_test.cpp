@@ -69,7 +69,7 @@ struct numbers {
 
 }  // namespace
 
-TEST_CASE("samples after a skipped one move up, in every field", "[faults]") {
+TEST_CASE("samples after a skipped sample move up in every field", "[faults]") {
   auto skipping = of({.action = ps::error_action::skip});
   numbers batch;
   ps::batch_info info{0, 3, batch_size, 6};  // the last two samples are padding
@@ -161,7 +161,7 @@ TEST_CASE("a wait for a retry ends by itself, or early if the range ends", "[fau
   CHECK(hasty.wait(1, [] { return false; }));
 }
 
-TEST_CASE("substitutes are listed by place, in any read order", "[faults]") {
+TEST_CASE("substitutes are listed by position, for any read order", "[faults]") {
   ps::detail::sample_lists lists{2, batch_size};
   auto guard = of({.action = ps::error_action::replace});
   guard.list_to(lists);

@@ -107,7 +107,7 @@ TEST_CASE("another sample replaces a sample that cannot be read", "[faults]") {
   CHECK_THROWS_MATCHES(run.read(), std::runtime_error, Catch::Matchers::Message("bad 4"));
 }
 
-TEST_CASE("a run whose batch is no longer wanted is not read again", "[faults]") {
+TEST_CASE("a chunk whose batch is no longer wanted is not read again", "[faults]") {
   one_run run{{.retries = 5, .initial_backoff = at_once}};
   run.failures[4] = 100;
   run.failures[5] = 100;

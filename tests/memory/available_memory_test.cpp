@@ -23,7 +23,7 @@ std::string bytes_of(std::uint64_t count) { return std::to_string(count * mib) +
 
 }  // namespace
 
-TEST_CASE("an unknown memory size is the largest number", "[memory]") {
+TEST_CASE("an unknown memory size saturates", "[memory]") {
   CHECK(machine{}.available() == max);
   CHECK(machine{}.file("/proc/meminfo", "MemTotal: 5 kB\n").available() == max);
   CHECK(machine{}.file("/proc/self/cgroup", "garbage\n0:\n\n::\n").available() == max);
@@ -33,7 +33,7 @@ TEST_CASE("without a control group the system's available memory counts", "[memo
   CHECK(machine{}.free_mib(100).available() == 100 * mib);
 }
 
-TEST_CASE("the limit of a control group counts, less what is used without the file cache",
+TEST_CASE("the limit of a control group counts, minus the memory in use without the file cache",
           "[memory]") {
   machine it;
   it.free_mib(10'000)
@@ -69,7 +69,8 @@ TEST_CASE("a limit of \"max\" means no limit", "[memory]") {
   CHECK(it.available() == 100 * mib);
 }
 
-TEST_CASE("the limits of all groups above count, the root's too", "[memory][promise:bounded-3]") {
+TEST_CASE("the limits of all parent groups count, including the root",
+          "[memory][promise:bounded-3]") {
   machine it;
   it.free_mib(10'000)
       .file("/proc/self/cgroup", "0::/a/b/c\n")
@@ -113,7 +114,7 @@ TEST_CASE("the memory controller is found among others, and only by its whole na
   CHECK(it.file("/proc/self/cgroup", "3:hugememory,memoryless:/box\n").available() == 100 * mib);
 }
 
-TEST_CASE("both versions of control groups at once: the smallest counts",
+TEST_CASE("the smallest limit counts if both versions of control groups exist",
           "[memory][promise:bounded-3]") {
   machine it;
   it.free_mib(10'000)
@@ -125,7 +126,7 @@ TEST_CASE("both versions of control groups at once: the smallest counts",
   CHECK(it.available() == 50 * mib);
 }
 
-TEST_CASE("a limit on address space or data counts, less what the process has", "[memory]") {
+TEST_CASE("a limit on address space or data counts, minus the memory in use", "[memory]") {
   for (const auto resource : {RLIMIT_AS, RLIMIT_DATA}) {
     struct ::rlimit before {};
     REQUIRE(::getrlimit(resource, &before) == 0);

@@ -45,7 +45,7 @@ TEST_CASE("bytes are formatted with units", "[memory]") {
   CHECK(ps::detail::readable_bytes(unlimited) == "16.0 EiB");
 }
 
-TEST_CASE("a budget is a number of bytes, or a share of what the process may use", "[memory]") {
+TEST_CASE("a budget is a number of bytes, or a share of the available memory", "[memory]") {
   CHECK(ps::memory_budget::bytes(12'345).limit() == 12'345);
   test::machine it;
   it.free_mib(1000);
@@ -81,7 +81,8 @@ TEST_CASE("slots may fill the budget to the last byte and no further", "[memory]
                   ps::pinned_budget_exceeded);
 }
 
-TEST_CASE("a caller that accepts fewer slots gets as many as fit, down to its least", "[memory]") {
+TEST_CASE("a caller that accepts fewer slots gets as many as fit, down to its minimum",
+          "[memory]") {
   const ps::detail::slot_demand flexible{.slot_count = 12, .min = 2, .slot_bytes = 100};
   const auto granted = [&](std::uint64_t limit) {
     const auto budget = ps::memory_budget::bytes(limit);
@@ -122,8 +123,7 @@ TEST_CASE("a reservation ends once, may outlive the budget, and moves", "[memory
   CHECK(outlives.bytes() == 100);
 }
 
-TEST_CASE("threads that share a budget never take more than there is",
-          "[memory][promise:bounded-3]") {
+TEST_CASE("threads that share a budget never exceed it", "[memory][promise:bounded-3]") {
   constexpr std::uint64_t limit = 1000;
   const auto budget = ps::memory_budget::bytes(limit);
   std::atomic<std::uint64_t> held{0};
@@ -174,7 +174,7 @@ TEST_CASE("the error for an exceeded budget names the need, the limit and the op
   CHECK(std::is_base_of_v<ps::error, ps::pinned_budget_exceeded>);
 }
 
-TEST_CASE("a need beyond 64 bits is the largest number and not a small one", "[memory]") {
+TEST_CASE("a need beyond 64 bits saturates and does not wrap", "[memory]") {
   constexpr std::uint64_t huge = std::uint64_t{1} << 40;
   CHECK(
       refusal(ps::memory_budget::bytes(1000), {.slot_count = huge, .min = huge, .slot_bytes = huge})

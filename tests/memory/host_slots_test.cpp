@@ -63,7 +63,7 @@ void block_on(const ps::detail::waitable_counter& gate) {
 
 }  // namespace
 
-TEST_CASE("the slots lie one after the other in one slab, each a whole batch",
+TEST_CASE("slots are contiguous in one slab, each for a whole batch",
           "[memory][promise:bounded-1]") {
   const freeing_device device;
   const auto slots = make_ring(device, 4);
@@ -88,7 +88,7 @@ TEST_CASE("a device that pins in pieces receives the slot size as its unit", "[m
   CHECK(*device.unit == layout.bytes());
 }
 
-TEST_CASE("every slot is handed out once until it is released", "[memory]") {
+TEST_CASE("each slot is acquired only once until it is released", "[memory]") {
   const auto slots = make_ring({}, 4);
   std::set<std::uint32_t> taken;
   for (int i = 0; i < 4; ++i) taken.insert(*slots->try_acquire());
@@ -99,14 +99,14 @@ TEST_CASE("every slot is handed out once until it is released", "[memory]") {
   CHECK_FALSE(slots->try_acquire().has_value());
 }
 
-TEST_CASE("slots are handed out in the order of their release", "[memory]") {
+TEST_CASE("slots are acquired in the order of their release", "[memory]") {
   const auto slots = make_ring({}, 3);
   for (int i = 0; i < 3; ++i) CHECK(slots->acquire().has_value());
   for (const std::uint32_t slot : {1U, 2U, 0U}) slots->release(slot);
   for (const std::uint32_t slot : {1U, 2U, 0U}) CHECK(slots->acquire() == slot);
 }
 
-TEST_CASE("a slot released after a copy is free only when the stream gets there",
+TEST_CASE("a slot released after a copy is free only when the stream reaches that point",
           "[memory][promise:race-free-1]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
@@ -187,7 +187,8 @@ TEST_CASE("host memory is freed only when the copies out of it have reached thei
   CHECK(device.seen->frees == 1);
 }
 
-TEST_CASE("a slot that was released after a copy may be released without one", "[memory]") {
+TEST_CASE("a slot that was released after a copy may later be released without a copy",
+          "[memory]") {
   const freeing_device device;
   const auto slots = make_ring(device, 1);
   auto stream = device.make_stream();

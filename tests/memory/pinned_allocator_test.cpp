@@ -29,7 +29,7 @@ static_assert(std::is_same_v<std::allocator_traits<ps::pinned_allocator<int>>::r
 
 }  // namespace
 
-TEST_CASE("a vector of pinned memory works as any other", "[memory]") {
+TEST_CASE("a vector of pinned memory works like any other vector", "[memory]") {
   std::vector<std::uint32_t, ps::pinned_allocator<std::uint32_t>> numbers(1000);
   std::iota(numbers.begin(), numbers.end(), 0U);
   numbers.resize(100'000, 7);
@@ -43,8 +43,7 @@ TEST_CASE("a vector of pinned memory works as any other", "[memory]") {
   CHECK(moved.data() == data);
 }
 
-TEST_CASE("an allocator takes pinned memory of its device, count times the size, and frees all",
-          "[memory]") {
+TEST_CASE("an allocator allocates pinned memory of its device and frees all of it", "[memory]") {
   const ledger_device device;
   {
     ledger_vector<double> numbers{ps::pinned_allocator<double, ledger_device>{device}};
@@ -76,7 +75,7 @@ TEST_CASE("an allocator is rebound to another type on the same device", "[memory
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("allocators of one device type are equal, so containers swap and move their memory",
+TEST_CASE("allocators of one device type are equal, so containers can swap and move memory",
           "[memory]") {
   const ps::pinned_allocator<int> ints;
   const ps::pinned_allocator<double> doubles;
@@ -96,7 +95,7 @@ TEST_CASE("an allocation above the address space is refused without a device cal
   CHECK(device.asked() == 1);
 }
 
-TEST_CASE("a type with a larger alignment than the device's gets it", "[memory]") {
+TEST_CASE("a type with a larger alignment than the device's is aligned correctly", "[memory]") {
   struct alignas(4096) whole_page {
     unsigned char bytes[4096];
   };

@@ -32,7 +32,7 @@ TEST_CASE("a pinned resource counts its allocated bytes and allocates from its d
   void* two = pinned.allocate(24, 256);
   CHECK(pinned.bytes() == 1024);
   CHECK(device.pinned_bytes() == 1024);
-  CHECK(pinned.device().pinned_bytes() == 1024);  // the device was copied, but shares its ledger
+  CHECK(pinned.device().pinned_bytes() == 1024);  // a copy of the device with the same ledger
   CHECK(reinterpret_cast<std::uintptr_t>(one) % 256 == 0);
   CHECK(reinterpret_cast<std::uintptr_t>(two) % 256 == 0);
   pinned.deallocate(one, 1000, 8);
@@ -101,7 +101,7 @@ TEST_CASE("an impossible size is refused and not counted", "[memory]") {
   ps::pinned_resource pinned;
   CHECK_THROWS_AS(pinned.allocate(std::size_t{1} << 60, 8), ps::out_of_memory);
   CHECK_THROWS_AS(pinned.allocate(std::numeric_limits<std::size_t>::max() - 4095, 4096),
-                  ps::out_of_memory);  // the size plus its alignment would overflow
+                  ps::out_of_memory);  // the size with its alignment would overflow
   CHECK(pinned.bytes() == 0);
   CHECK(pinned.pageable_bytes() == 0);
 }
@@ -117,7 +117,7 @@ TEST_CASE("bytes that could not be locked are counted", "[memory]") {
   pinned.deallocate(ordinary, 30, 8);
   pinned.deallocate(locked, 100, 8);
   CHECK(pinned.bytes() == 0);
-  CHECK(pinned.pageable_bytes() == 30);  // the total ever allocated
+  CHECK(pinned.pageable_bytes() == 30);  // counts all bytes ever allocated
 }
 
 TEST_CASE("a resource is equal only to itself", "[memory]") {
@@ -139,7 +139,7 @@ TEST_CASE("a pool over a pinned resource serves containers and gives all back", 
     CHECK(names[999].ends_with("number 999"));
     CHECK(names[999].get_allocator().resource() == &pool);
     CHECK(pinned.bytes() > 1000 * 45);
-    CHECK(device.asked() < 200);  // the pool rarely requests memory from the resource
+    CHECK(device.asked() < 200);  // the pool allocates rarely
   }
   CHECK(pinned.bytes() == 0);
   CHECK(device.pinned_bytes() == 0);

@@ -16,7 +16,7 @@ some all_of_list(std::span<const std::uint64_t> list) { return {list.begin(), li
 
 }  // namespace
 
-TEST_CASE("lists hold the samples of each slot's batch", "[memory]") {
+TEST_CASE("lists contain the samples of each slot's batch", "[memory]") {
   sample_lists lists{2, 4};
   REQUIRE(lists.is_on());
   lists.begin_batch(1);
@@ -76,7 +76,7 @@ TEST_CASE("skipped samples are removed from a list, and later samples move up", 
   CHECK(all_of_list(lists.indices(0, 3)) == some{2, 3, 5});
 }
 
-TEST_CASE("lists that are off take all calls and hold nothing", "[memory]") {
+TEST_CASE("disabled lists accept all calls and stay empty", "[memory]") {
   sample_lists lists;
   CHECK_FALSE(lists.is_on());
   lists.begin_batch(7);

@@ -76,7 +76,7 @@ TEST_CASE("a slab that could not be locked reports it", "[memory][promise:honest
   CHECK_FALSE(memory.pinned());
 }
 
-TEST_CASE("a slab falls back to pageable memory only where pinning fails", "[memory]") {
+TEST_CASE("a slab falls back to pageable memory only if pinning fails", "[memory]") {
   const never_pins refusing;
   {
     const ps::detail::slab memory{refusing, 5000, ps::detail::memory_kind::pinned_or_pageable};
@@ -140,7 +140,7 @@ TEST_CASE("a slab that is moved keeps its address and is freed once", "[memory]"
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a slab that can't be allocated is out of memory, of every kind",
+TEST_CASE("a slab that cannot be allocated throws out_of_memory for every kind of memory",
           "[memory][fault:memory-4]") {
   const ledger_device device;
   const auto kind =

@@ -9,14 +9,14 @@ namespace {
 
 using timeline_type = penstock::detail::stream_timeline<model::running_device, model::mutex>;
 
-/// A stream whose work writes a result, and its timeline with a ring of two events.
+/// A stream whose work is to write a result, and a timeline of it with a ring of two events.
 template <class Scenario, int Threads>
 struct marked : model::scenario<Scenario, Threads> {
   model::running_device::stream_type stream;
   timeline_type timeline{model::running_device{}, stream, 2, penstock::event_wait::by_host};
-  std::array<model::plain<int>, 4> result{};  // result of each work item
+  std::array<model::plain<int>, 4> result{};  // by the number of the work
 
-  /// Runs the next work item, as a device would.
+  /// Runs the next work, in place of the device.
   void run() {
     stream.run([this](std::uint32_t number) { result[number].set(1); });
   }
@@ -25,8 +25,8 @@ struct marked : model::scenario<Scenario, Threads> {
   }
 };
 
-/// One thread marks points and runs the work, and two threads wait. The third point reuses the
-/// event of the first point. `given` publishes points to the waiting threads.
+/// A thread marks points and runs the work, and two threads wait. The third point uses the event
+/// of the first point. `given` publishes a point to the waiting threads.
 template <class Scenario, std::uint64_t Points = 3>
 struct one_marks : marked<Scenario, 3> {
   model::atomic<std::uint64_t> given{0};
@@ -41,7 +41,7 @@ struct one_marks : marked<Scenario, 3> {
     }
     for (std::uint64_t i = 0; i != Points; ++i) this->run();
   }
-  /// Waits until `point` is published.
+  /// Waits until the point is published.
   void get(std::uint64_t point) {
     for (;;) {
       const std::uint64_t now = given.load(std::memory_order_acquire);
@@ -56,8 +56,8 @@ struct one_marks : marked<Scenario, 3> {
   }
 };
 
-/// Both threads wait for the first point and then for a later point. A thread may find the first
-/// point reached because of the other thread's wait.
+/// Both threads wait for the first point, and then for a later point. A thread may learn of the
+/// first point by the other thread's wait.
 struct two_wait : one_marks<two_wait> {
   void thread(unsigned index) {
     if (index == 0) return mark_and_run();
@@ -72,7 +72,7 @@ struct one_point : one_marks<one_point, 1> {
   void thread(unsigned index) { index == 0 ? mark_and_run() : wait_for(1); }
 };
 
-/// One thread waits. The other thread queries, and may find a point reached because of that wait.
+/// A thread waits. The other thread queries, and may learn of a point by the wait of the first.
 struct one_looks : one_marks<one_looks> {
   void thread(unsigned index) {
     if (index == 0) return mark_and_run();
@@ -84,7 +84,7 @@ struct one_looks : one_marks<one_looks> {
   }
 };
 
-/// Two threads queue work, mark its end and wait for it, while the device runs the work.
+/// Two threads queue work, mark its end, and wait for it, while the device runs it.
 struct two_mark : marked<two_mark, 3> {
   void thread(unsigned index) {
     if (index == 0) {

@@ -31,7 +31,7 @@ bool is_a_sixteenth_off_at_most(std::chrono::nanoseconds found, double exact) {
 
 }  // namespace
 
-TEST_CASE("every number lies in a bucket at most an eighth of it wide", "[observe]") {
+TEST_CASE("every value is in a bucket of at most an eighth of its size", "[observe]") {
   std::vector<std::uint64_t> numbers;
   for (std::uint64_t i = 0; i < 5000; ++i) numbers.push_back(i);
   for (unsigned power = 12; power < 44; ++power) {
@@ -54,7 +54,7 @@ TEST_CASE("every number lies in a bucket at most an eighth of it wide", "[observ
   }
 }
 
-TEST_CASE("a quantile that falls between two durations is the shorter one", "[observe]") {
+TEST_CASE("a quantile between two durations is the shorter duration", "[observe]") {
   const auto all = stats_of({2, 4, 6, 7});
   CHECK(all.quantile(0.25).count() == 2);
   CHECK(all.quantile(0.5).count() == 4);
@@ -62,7 +62,7 @@ TEST_CASE("a quantile that falls between two durations is the shorter one", "[ob
   CHECK(all.quantile(0.76).count() == 7);
 }
 
-TEST_CASE("ticks are times to the nearest nanosecond", "[observe]") {
+TEST_CASE("ticks convert to the nearest nanosecond", "[observe]") {
   auto all = stats_of({2, 4});
   all.nanoseconds_per_tick = 0.4;
   CHECK(all.total().count() == 2);      // 6 ticks are 2.4 ns, rounded down
@@ -70,7 +70,7 @@ TEST_CASE("ticks are times to the nearest nanosecond", "[observe]") {
   CHECK(all.quantile(0).count() == 1);  // 2 ticks are 0.8 ns, rounded up
 }
 
-TEST_CASE("quantiles are those of the sorted list, a sixteenth off at most", "[observe]") {
+TEST_CASE("quantiles differ from the sorted list by at most a sixteenth", "[observe]") {
   std::vector<std::uint64_t> ticks;
   ps::sample_generator random{{7, 0}, 0};
   for (int i = 0; i < 10'000; ++i) {
@@ -94,7 +94,7 @@ TEST_CASE("quantiles are those of the sorted list, a sixteenth off at most", "[o
   CHECK(all.total().count() == static_cast<std::int64_t>(sum));
 }
 
-TEST_CASE("no times have quantiles of 0", "[observe]") {
+TEST_CASE("quantiles of an empty set are 0", "[observe]") {
   const ps::duration_stats none;
   CHECK(none.count() == 0);
   CHECK(none.quantile(0.5).count() == 0);
@@ -124,7 +124,7 @@ TEST_CASE(
   CHECK(longer.longest().count() == 9000);
 }
 
-TEST_CASE("a sum has the times of both", "[observe]") {
+TEST_CASE("a sum contains the times of both operands", "[observe]") {
   const auto both = stats_of({100, 200}) + stats_of({7000});
   CHECK(both.count() == 3);
   CHECK(both.total_ticks == 7300);

@@ -120,8 +120,7 @@ TEST_CASE("batches, samples and bytes are counted exactly", "[observe]") {
   CHECK(last.age > 0ns);
 }
 
-TEST_CASE("the part of reading that maps take is timed, and nothing else is taken for it",
-          "[observe]") {
+TEST_CASE("only the time of maps counts as map time", "[observe]") {
   const auto stats_of = [](auto data) {
     ps::loader loader{std::move(data), ps::sequential{}, {.batch_size = 10, .workers = 1}};
     for (auto& batch : loader.epoch(0)) static_cast<void>(batch);
@@ -147,7 +146,7 @@ TEST_CASE("the part of reading that maps take is timed, and nothing else is take
   }
 }
 
-TEST_CASE("abandoned batches are counted as read, and neither as taken nor as ready", "[observe]") {
+TEST_CASE("abandoned batches count as read, but not as delivered or ready", "[observe]") {
   ps::loader loader{
       numbered{1000}, ps::sequential{}, {.batch_size = 10, .workers = 2, .prefetch = 4}};
   for (int turn = 0; turn < 65; ++turn) {

@@ -75,7 +75,7 @@ TEST_CASE("timed runs measure the time of maps", "[observe]") {
   CHECK(reads.begin(1) == nullptr);
 }
 
-TEST_CASE("every run is counted, and slower reads are timed more often", "[observe]") {
+TEST_CASE("every chunk is counted, and slower reads are timed more often", "[observe]") {
   const auto [each, every] = GENERATE(table<std::uint64_t, std::uint64_t>(
       {{100, 128}, {900, 128}, {1'000, 8}, {49'000, 8}, {50'000, 1}, {1'000'000, 1}}));
   metered reads;
@@ -98,7 +98,7 @@ TEST_CASE("reads that become fast are timed less from then on", "[observe]") {
   CHECK(reads.meter.timed() == 12);
 }
 
-TEST_CASE("a thread is busy while it works and waits for nothing", "[observe]") {
+TEST_CASE("a thread is busy while it works without waiting", "[observe]") {
   ps::detail::worker_watches watches;
   std::uint64_t now = 1'000;
   const auto run = [&](ps::detail::stopwatch& watch, std::uint64_t ticks) {
@@ -212,7 +212,7 @@ TEST_CASE("a run that fails is not timed, and a dataset may note any number", "[
   CHECK(reads.slowest().samples[0].index == 13);
 }
 
-TEST_CASE("the ten slowest samples are kept, each once, the longest first", "[observe]") {
+TEST_CASE("the ten slowest samples are listed once each, slowest first", "[observe]") {
   ps::detail::slowest_samples kept;
   for (std::uint64_t i = 1; i <= 40; ++i) kept.offer({i, i * 37 % 41});
   kept.offer({10, 100});  // the same sample again, slower

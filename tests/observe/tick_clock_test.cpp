@@ -42,7 +42,7 @@ TEST_CASE("the length of a tick agrees with the steady clock", "[observe]") {
   CHECK_FALSE(seen.has_stepped);
 }
 
-TEST_CASE("after a second the length of a tick stays, so that no sum falls", "[observe]") {
+TEST_CASE("the tick length is constant after a second, so that no sum decreases", "[observe]") {
   played_clock clock;
   clock.pass(1000ms);
   const double first = clock.look().nanoseconds_per_tick;

@@ -230,7 +230,7 @@ TEST_CASE("waits are recorded with the batch that they were for", "[observe][pro
   CHECK(for_slot.front() == 2);
 }
 
-TEST_CASE("a wait after which no batch comes is recorded without one", "[observe]") {
+TEST_CASE("a wait that no batch follows is recorded without a batch", "[observe]") {
   using ps::detail::trace_writer;
   const ps::detail::tick_clock clock;
   trace_writer writer{"one", 1, 32, clock};
@@ -396,7 +396,7 @@ TEST_CASE("snapshots are taken while four workers run", "[observe][promise:hones
   CHECK(wrong == 0);
 }
 
-TEST_CASE("two loaders of one recorder have tracks and batches of their own", "[observe]") {
+TEST_CASE("two loaders of one recorder have separate tracks and batches", "[observe]") {
   ps::trace_recorder recorder;
   const ps::loader_options options{
       .batch_size = 10, .workers = 1, .instrumentation = {.trace = &recorder}};

@@ -38,7 +38,7 @@ using queue_of_sleepers = ps::batch_queue<int, Threads, sleepy_atomics>;
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("tickets leave a queue in the order they came", "[load]",
+TEMPLATE_TEST_CASE("tickets leave a queue in order of arrival", "[load]",
                    ps::many_producers_many_consumers, ps::single_producer_single_consumer) {
   ps::batch_queue<ticket, TestType> queue{3};
   CHECK(queue.was_empty());
@@ -73,7 +73,7 @@ TEMPLATE_TEST_CASE("a queue holds exactly its capacity", "[load]",
   }
 }
 
-TEST_CASE("a capacity of 0 or above the largest is refused by name", "[load]") {
+TEST_CASE("a capacity of 0 or above the maximum is rejected by name", "[load]") {
   CHECK_THROWS_MATCHES(ps::batch_queue<int>{0}, ps::option_error,
                        Catch::Matchers::Message("batch_queue: capacity: 0 is not in 1..1048576"));
   CHECK_THROWS_MATCHES(
@@ -204,7 +204,7 @@ TEMPLATE_TEST_CASE(
   CHECK_FALSE(queue.try_pop().has_value());
 }
 
-TEST_CASE("no ticket is lost or doubled among many producers and consumers",
+TEST_CASE("no ticket is lost or duplicated among many producers and consumers",
           "[load][promise:race-free-6]") {
   constexpr std::uint32_t producers = 3;
   constexpr std::uint32_t consumers = 3;
@@ -337,7 +337,7 @@ TEMPLATE_TEST_CASE("a timed wait ends with its event or its deadline", "[load]",
   CHECK(queue.pop() == 7);
 }
 
-TEST_CASE("consumers that give up lose no ticket and take no wake-up from others",
+TEST_CASE("consumers that give up neither lose tickets nor consume the wake-ups of others",
           "[load][promise:race-free-7]") {
   using namespace std::chrono_literals;
   constexpr std::uint32_t tickets = 20'000;

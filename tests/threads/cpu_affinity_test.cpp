@@ -31,7 +31,7 @@ struct kernel_of {
 
 }  // namespace
 
-TEST_CASE("the cores of a node are those of its file", "[threads]") {
+TEST_CASE("the cores of a node are read from its file", "[threads]") {
   test::machine files;
   files.file("/sys/devices/system/node/node0/cpulist", "0-1,4\n")
       .file("/sys/devices/system/node/node1/cpulist", "\n")
@@ -57,7 +57,7 @@ TEST_CASE("the affinity mask of a thread is queried with growing sizes", "[threa
   CHECK(errno == EPERM);
 }
 
-TEST_CASE("a bound thread runs on those cores only, and other threads are unchanged", "[threads]") {
+TEST_CASE("a bound thread runs only on its cores, and other threads are unchanged", "[threads]") {
   const auto before = affinity_of_this_thread();
   REQUIRE(before.has_value());
   REQUIRE_FALSE(before->empty());

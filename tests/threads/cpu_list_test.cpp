@@ -69,7 +69,7 @@ TEST_CASE("a list of cores is sorted, unique, and formatted in ranges", "[thread
   CHECK(to_text(cores({0, 1, 2, 3, 8, 10, 11})) == "0-3,8,10-11");
 }
 
-TEST_CASE("the common cores of two lists are those in both", "[threads]") {
+TEST_CASE("the common cores of two lists are in both lists", "[threads]") {
   CHECK(ps::common_cores(cores({0, 1, 2, 3}), cores({2, 3, 4})) == cores({2, 3}));
   CHECK(ps::common_cores(cores({0, 1}), cores({2, 3})).empty());
   CHECK(ps::common_cores(cores({}), cores({2, 3})).empty());

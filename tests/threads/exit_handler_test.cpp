@@ -13,7 +13,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("exit() calls the handlers of its thread, the newest first, before static objects go",
+TEST_CASE("exit() calls the handlers of its thread, newest first, before static destructors",
           "[threads][fault:hangs-8]") {
   CHECK(test::in_child([]() -> int {
           static std::string calls;

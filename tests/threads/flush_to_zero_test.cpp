@@ -67,7 +67,7 @@ TEST_CASE("enable_permanently applies to the calling thread only", "[core]") {
   CHECK(quarter(smallest_normal) != 0.0F);
 }
 
-TEST_CASE("a function that is not inlined computes under the mode it is called in", "[core]") {
+TEST_CASE("a function that is not inlined computes in the mode of its caller", "[core]") {
   volatile float small = smallest_normal;
   CHECK(flushed_product(small, 0.25F) == 0.0F);
   CHECK(product(small, 0.25F) != 0.0F);

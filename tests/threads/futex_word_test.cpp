@@ -50,7 +50,7 @@ TEST_CASE("a wait for a value that already differs does not sleep", "[core]") {
   CHECK(word.load() == 7);
 }
 
-TEST_CASE("all sleepers of a word are woken, or one", "[core]") {
+TEST_CASE("a notification wakes one or all sleeping threads of a word", "[core]") {
   sleepers all{3};
   all.word.store(1);
   CHECK(all.awake == 0);  // a new value without a notification wakes no thread
@@ -76,7 +76,7 @@ TEST_CASE("one call wakes the given number of sleepers", "[core]") {
   while (all.awake < 3) std::this_thread::yield();
 }
 
-TEST_CASE("a sleeper that is woken spuriously sleeps on", "[core]") {
+TEST_CASE("a thread that is woken spuriously sleeps again", "[core]") {
   sleepers one{1};
   one.word.notify_all();
   wait_until_asleep(one.numbers[0]);

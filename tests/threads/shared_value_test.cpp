@@ -60,7 +60,7 @@ TEST_CASE("a reader that is overtaken by a writer gets a complete value", "[load
   }
 }
 
-TEST_CASE("a reader waits for a writer that stands in the middle of a value", "[load]") {
+TEST_CASE("a reader waits for a writer that is in the middle of a write", "[load]") {
   bool has_stopped = true;
   for (std::uint64_t step = 1; has_stopped; ++step) {
     INFO("before step " << step);

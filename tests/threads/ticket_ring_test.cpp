@@ -184,7 +184,7 @@ TEST_CASE("a ring holds exactly its capacity, in order, wherever its positions b
   CHECK(all);
 }
 
-TEMPLATE_TEST_CASE("tickets of any size come out as they went in", "[load]", unsigned char,
+TEMPLATE_TEST_CASE("tickets of any size leave a ring unchanged", "[load]", unsigned char,
                    std::uint16_t, std::uint64_t, three_words, sized<std::uint64_t>) {
   constexpr std::uint64_t each = test::sanitized ? 10'000 : 100'000;
   ps::detail::ticket_ring<TestType> tickets{3};
@@ -221,7 +221,7 @@ TEMPLATE_TEST_CASE("tickets of any size come out as they went in", "[load]", uns
   CHECK(sum == expected);
 }
 
-TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes once",
+TEST_CASE("a thread parked inside a push blocks no other thread, and its ticket arrives once",
           "[load][promise:race-free-6]") {
   const auto first = first_position();
   const auto turns = some_turns();
@@ -248,7 +248,7 @@ TEST_CASE("a thread parked inside a push blocks no other, and its ticket comes o
   CHECK(step > 8);  // parked the push at many different steps
 }
 
-TEST_CASE("a thread parked inside a pop blocks no other and gets its own ticket",
+TEST_CASE("a thread parked inside a pop blocks no other thread and gets its own ticket",
           "[load][promise:race-free-6]") {
   const auto first = first_position();
   const auto turns = some_turns();

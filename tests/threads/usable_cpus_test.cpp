@@ -41,7 +41,7 @@ TEST_CASE("usable cores are those of the affinity mask", "[threads][promise:boun
   CHECK(usable == 1);
 }
 
-TEST_CASE("usable cores are the whole ones of the smallest quota, v2",
+TEST_CASE("usable cores are the whole cores of the smallest quota, v2",
           "[threads][promise:bounded-4]") {
   test::machine files;
   files.file("/proc/self/cgroup", "0::/box/job\n")

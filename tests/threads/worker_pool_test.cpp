@@ -176,7 +176,7 @@ TEST_CASE("a pool of no workers ends at once", "[load]") {
   CHECK(message_of(pool.exception()) == "none");
 }
 
-TEST_CASE("a worker's exception is kept, and the others are stopped and woken",
+TEST_CASE("a worker's exception is stored, and the other workers are stopped and woken",
           "[load][fault:memory-6]") {
   shared state;
   const block_until_stopped block{&state};
@@ -242,7 +242,7 @@ TEST_CASE("the destructor of a pool prints an exception that was never retrieved
   CHECK(told([](const std::stop_token&, std::size_t) {}, false).empty());
 }
 
-TEST_CASE("of several exceptions the first is kept", "[load]") {
+TEST_CASE("the first of several exceptions is stored", "[load]") {
   shared state;
   ps::worker_pool pool{3,
                        [&](const std::stop_token& stop, std::size_t worker) {
@@ -286,7 +286,7 @@ TEST_CASE("a pool keeps its work alive until its threads are gone", "[load]") {
   CHECK(owned.use_count() == 1);
 }
 
-TEST_CASE("work that needs no wake-up observes the stop token alone", "[load]") {
+TEST_CASE("work that needs no wake-up observes only the stop token", "[load]") {
   std::atomic<int> ended{0};
   ps::worker_pool pool{2, [&](const std::stop_token& stop, std::size_t) {
                          while (!stop.stop_requested()) std::this_thread::yield();

@@ -71,7 +71,7 @@ struct uncounted {
 
 }  // namespace
 
-TEST_CASE("a transfer without its types gives the batches of the transfer", "[transfer]") {
+TEST_CASE("an any_transfer delivers the batches of its transfer", "[transfer]") {
   auto loader = shuffled_loader();
   ps::transfer plain{loader};
   const auto expected = all_labels(plain.epochs(0, 2));
@@ -117,7 +117,7 @@ TEST_CASE("a transfer without its types gives the batches of the transfer", "[tr
   }
 }
 
-TEST_CASE("a loop over an any_transfer that is replaced gets cancelled", "[transfer]") {
+TEST_CASE("replacing an any_transfer cancels its loop", "[transfer]") {
   feed_type feed{ps::transfer{shuffled_loader()}};
   auto range = feed.epoch(0);
   auto at = range.begin();

@@ -172,7 +172,7 @@ static_assert(
 
 }  // namespace
 
-TEST_CASE("a user's own producer feeds a transfer", "[transfer]") {
+TEST_CASE("a user-defined source feeds a transfer", "[transfer]") {
   const ps::cpu_device device;
   own_source source;
   ps::transfer feed{source, device.inline_stream()};

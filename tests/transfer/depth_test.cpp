@@ -124,7 +124,7 @@ TEST_CASE("a depth has limits", "[transfer]") {
   CHECK(refused(automatic_depth) == "none");
 }
 
-TEST_CASE("an automatic depth grows while batches come sooner, and no further",
+TEST_CASE("an automatic depth grows only while batches arrive sooner",
           "[transfer][promise:bounded-4]") {
   const bool runs_inline = GENERATE(true, false);
   // the waiting time is inversely proportional to the number of slots
@@ -288,7 +288,7 @@ TEST_CASE("a device that refuses a new slot does not end the loop and is not ask
   CHECK(*device.asked <= 1);
 }
 
-TEST_CASE("noise alone does not make a depth larger", "[transfer]") {
+TEST_CASE("noise alone does not increase the depth", "[transfer]") {
   std::size_t grown = 0;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     std::uint64_t state = seed * 977 + 1;
@@ -348,7 +348,7 @@ TEST_CASE("an automatic depth changes no batch, and its changes are in the trace
   }
 }
 
-TEST_CASE("a footprint counts the most that an automatic depth may take", "[transfer]") {
+TEST_CASE("a footprint includes the maximum of an automatic depth", "[transfer]") {
   const auto extents = ps::record_extents<depth_record>{};
   const ps::loader_options load{.batch_size = 10, .workers = 1};
   CHECK(ps::footprint<depth_record>(extents, load, automatic_depth).device_slots == 8);

@@ -104,8 +104,7 @@ void block_on(const ps::detail::waitable_counter& gate) {
 
 }  // namespace
 
-TEST_CASE("device slots lie at fixed addresses, one after the other",
-          "[transfer][promise:bounded-1]") {
+TEST_CASE("device slots are contiguous at fixed addresses", "[transfer][promise:bounded-1]") {
   const watched_device device;
   const auto slots = make_ring(device, 3);
   CHECK(slots->count() == 3);
@@ -117,8 +116,7 @@ TEST_CASE("device slots lie at fixed addresses, one after the other",
   }
 }
 
-TEST_CASE("slots of more bytes than an address can count are out of memory",
-          "[transfer][fault:memory-2]") {
+TEST_CASE("slots beyond the address space throw out_of_memory", "[transfer][fault:memory-2]") {
   using wide = ps::record<ps::field<"x", std::uint8_t, ps::dyn>>;
   using slots = ps::detail::device_slots<ps::cpu_device>;
   // Four slots of this size wrap to 1024 modulo 2^64.
@@ -130,7 +128,7 @@ TEST_CASE("slots of more bytes than an address can count are out of memory",
                   ps::out_of_memory);  // three slots do not wrap
 }
 
-TEST_CASE("a device lease describes its batch, and gives device memory as views", "[transfer]") {
+TEST_CASE("a device lease describes its batch and provides views of device memory", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
   host_memory from{7, 6};
@@ -157,7 +155,7 @@ TEST_CASE("a device lease describes its batch, and gives device memory as views"
   CHECK(device.copied_bytes() == layout.used_bytes(6));
 }
 
-TEST_CASE("a slot is taken by its copy and released by its lease", "[transfer]") {
+TEST_CASE("a copy occupies a slot, and its lease releases the slot", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
   slots->copy_in(0, host_memory{1});
@@ -262,7 +260,7 @@ TEST_CASE("the flag is set only after the records of the release",
   CHECK(slots->is_released(0));
 }
 
-TEST_CASE("writes before a release are visible once the flag is",
+TEST_CASE("writes before a release are visible when the flag is",
           "[transfer][promise:race-free-2]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
@@ -336,7 +334,7 @@ TEST_CASE("a second stream applies only to the lease that named it", "[transfer]
   gate.store(1);
 }
 
-TEST_CASE("several more streams may use a lease, their events are made once", "[transfer]") {
+TEST_CASE("several streams may use a lease, and their events are created once", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   ps::detail::waitable_counter gate;
@@ -480,7 +478,8 @@ TEST_CASE("a refused copy leaves batch and slot as they were", "[transfer]") {
   CHECK(first_number(hand_out(slots, 0, device.inline_stream())) == 1);
 }
 
-TEST_CASE("batches before a failed one keep their slots, and its slot is free", "[transfer]") {
+TEST_CASE("batches before a failed batch keep their slots, and the failed batch's slot is free",
+          "[transfer]") {
   const watched_device device;
   ps::loader loader{numbered{30}, ps::sequential{}, device, {.batch_size = 10}};
   const auto slots = ps::detail::shared_by_leases<ring, ps::cpu_stream_ref>(

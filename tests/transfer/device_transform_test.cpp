@@ -200,7 +200,7 @@ TEST_CASE("a transform waits for the copy of its batch", "[transfer][promise:rac
   CHECK(is_made_of(std::as_const(*it).view(), 0, 0));
 }
 
-TEST_CASE("the next copy runs under the work on the slot, and its transform waits for that work",
+TEST_CASE("the next copy overlaps the work on the slot, and its transform waits for the work",
           "[transfer][promise:race-free-4]") {
   const gated_device device;
   const numbered data{100};
@@ -476,7 +476,7 @@ bool holds(const ps::const_batch_view<wide>& batch, std::uint64_t first) {
 
 }  // namespace
 
-TEST_CASE("a transform derives its extents from the input's, and is prepared once", "[transfer]") {
+TEST_CASE("a transform derives its extents from its input and is prepared once", "[transfer]") {
   const ps::cpu_device device;
   const doubled transform;
   ps::loader loader{strips{}, ps::sequential{}, device, {.batch_size = 3, .workers = 0}};
@@ -534,7 +534,7 @@ TEST_CASE("a transform is queued with the transfer's device current", "[transfer
   CHECK(*device.entered == 0);
 }
 
-TEST_CASE("an exception comes after all batches before its own, for any depth and group",
+TEST_CASE("an exception follows all earlier batches, for any depth and group",
           "[transfer][promise:honest-1][fault:devices-4]") {
   const bool is_a_copy = GENERATE(false, true);
   for (const std::size_t depth : {1U, 2U, 3U, 6U}) {

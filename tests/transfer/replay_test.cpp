@@ -36,7 +36,7 @@ std::size_t batches_of_an_epoch(Feed& feed) {
 
 }  // namespace
 
-TEST_CASE("a replay hands out the first batches again and again, and reads no more", "[transfer]") {
+TEST_CASE("a replay delivers the first batches repeatedly and reads nothing", "[transfer]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{2});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
   const gated_device device;
@@ -97,7 +97,7 @@ TEST_CASE("a replay waits for its stream's work even if it is left early", "[tra
   CHECK(batches_of_an_epoch(feed) == 10);  // works although the failed range still exists
 }
 
-TEST_CASE("during a replay its source is free for others", "[transfer]") {
+TEST_CASE("during a replay the source can be used by others", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(1)};
   ps::transfer feed{loader, device.inline_stream()};
@@ -197,7 +197,7 @@ TEST_CASE("a replay counts as the live range", "[transfer]") {
   CHECK((++it)->number() == 1);
 }
 
-TEST_CASE("a lease that was moved out of a replay is an error at its turn", "[transfer]") {
+TEST_CASE("moving a lease out of a replay is an error when the lease is due", "[transfer]") {
   ps::transfer feed{ps::loader{numbered{100}, ps::sequential{}, ten_each(1)}};
   std::vector<std::uint64_t> numbers;
   const auto loop = [&] {
@@ -247,7 +247,7 @@ TEST_CASE("a replay that outlives its transfer is at its end", "[transfer]") {
   CHECK(it == again.end());
 }
 
-TEST_CASE("a source with fewer batches than slots is replayed with its batches", "[transfer]") {
+TEST_CASE("a source with fewer batches than slots is replayed with all its batches", "[transfer]") {
   ps::loader loader{numbered{20}, ps::sequential{}, ten_each(1)};
   struct two_batches {
     using record_type = numbered::record_type;

@@ -42,7 +42,7 @@ void wait_for_reads(const numbered& data, std::uint32_t reads) {
 
 }  // namespace
 
-TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", "[transfer]") {
+TEST_CASE("every batch arrives complete, in order, in one copy of its used bytes", "[transfer]") {
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{3});
   const auto depth = GENERATE(std::size_t{1}, std::size_t{2}, std::size_t{5});
   const auto group = GENERATE(std::size_t{1}, std::size_t{3});
@@ -67,7 +67,7 @@ TEST_CASE("every batch arrives whole, in order, by one copy of its used bytes", 
   CHECK(device.copied_bytes() == 18 * (512 + 80) + 2 * (512 + 40));
 }
 
-TEST_CASE("batches that share calls arrive whole where leases end on other threads", "[transfer]") {
+TEST_CASE("batches that share calls arrive complete if leases end on other threads", "[transfer]") {
   const auto depth = GENERATE(std::size_t{2}, std::size_t{3}, std::size_t{6});
   const grouping<ps::cpu_device> device;
   auto stream = device.make_stream();
@@ -90,7 +90,7 @@ TEST_CASE("batches that share calls arrive whole where leases end on other threa
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i);
 }
 
-TEST_CASE("copies of the next batches run under the work on this one", "[transfer]") {
+TEST_CASE("copies of the next batches overlap the work on the current batch", "[transfer]") {
   const gated_device device;
   const numbered data{100};
   ps::detail::waitable_counter step;
@@ -132,7 +132,7 @@ TEST_CASE("work on a batch waits for its copy", "[transfer][promise:race-free-4]
   CHECK(first == 0);
 }
 
-TEST_CASE("without a stream the body gets a batch once its copy is complete",
+TEST_CASE("without a stream the body gets a batch when its copy is complete",
           "[transfer][promise:race-free-4]") {
   const auto depth = GENERATE(std::size_t{1}, std::size_t{3});
   const gated_device device;
@@ -155,7 +155,7 @@ TEST_CASE("without a stream the body gets a batch once its copy is complete",
   for (std::size_t i = 0; i < seen.size(); ++i) CHECK(seen[i] == i);
 }
 
-TEST_CASE("without a stream copies still run ahead, under the loop's body", "[transfer]") {
+TEST_CASE("without a stream copies still run ahead during the loop body", "[transfer]") {
   const gated_device device;
   const numbered data{100};
   ps::loader loader{data, ps::sequential{}, device, ten_each(1)};
@@ -259,7 +259,7 @@ TEST_CASE("a consumer that holds every device slot gets an exception, not a hang
   CHECK(batches == 10);
 }
 
-TEST_CASE("an error of the source comes after the batches before it",
+TEST_CASE("an error of the source follows the batches before it",
           "[transfer][promise:honest-1][fault:samples-1]") {
   const gated_device device;
   const numbered data{100};

@@ -103,8 +103,8 @@ void a_stream_waits_for_a_point_of_another(const S& s) {
   CHECK(ran.load());
 }
 
-/// Threads wait for points of slots while other threads fill the slots and mark new points. The
-/// number of marks is so large that each event of the ring is reused many times.
+/// Threads wait for points of slots while other threads fill the slots and mark new points. Each
+/// event of the ring is recorded many times.
 template <subject S>
 void threads_mark_and_wait_at_once(const S& s) {
   const auto device = s.device();
@@ -112,7 +112,7 @@ void threads_mark_and_wait_at_once(const S& s) {
   constexpr std::size_t threads = 3;
   constexpr int rounds = 20;
   timeline_of<S> timeline{device, stream, 2, penstock::event_wait::by_host};
-  std::array<int, threads> done{};  // only the stream writes; threads read after a wait
+  std::array<int, threads> done{};  // only the stream writes; read after a wait
   std::atomic<int> wrong{0};
   std::vector<std::thread> users;
   for (std::size_t thread = 0; thread < threads; ++thread) {

@@ -47,7 +47,7 @@ std::vector<std::uint64_t> look(const D& data) {
 
 }  // namespace
 
-TEST_CASE("an erased dataset returns the samples and random bits of the dataset inside",
+TEST_CASE("an any_dataset returns the samples and random bits of its dataset",
           "[adaptors][promise:exact-10]") {
   const ps::any_dataset any = drawing{} | ps::map(drawn_again) | ps::exclude({1, 2});
   CHECK(any.size() == 98);

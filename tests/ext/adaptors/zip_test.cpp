@@ -48,7 +48,7 @@ struct rights {
 
 }  // namespace
 
-TEST_CASE("a zip has the fields of both, sample by sample", "[adaptors][promise:exact-2]") {
+TEST_CASE("a zip has the fields of both parts, sample by sample", "[adaptors][promise:exact-2]") {
   const auto both = ps::zip(lefts{}, rights{});
   using record = decltype(both)::record_type;
   static_assert(record::size == 4 && record::index_of<"a">() == 1 && record::index_of<"b">() == 2);

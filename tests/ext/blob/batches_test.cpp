@@ -96,7 +96,7 @@ std::vector<std::pair<std::string, std::int64_t>> two_epochs(Loader& loader) {
 
 }  // namespace
 
-TEST_CASE("one worker and four make the same batches of a folder", "[blob]") {
+TEST_CASE("one worker and four workers make the same batches of a folder", "[blob]") {
   const forty_files dir;
   const auto deliver = [&](std::size_t workers) {
     ps::loader loader{beginnings{ps::image_folder{dir.path()}},

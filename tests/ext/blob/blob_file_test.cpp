@@ -37,7 +37,7 @@ ps::file_changed changed_by(const std::string& path, const Change& change) {
 
 }  // namespace
 
-TEST_CASE("a file is read whole, of any size", "[blob]") {
+TEST_CASE("a file of any size is read completely", "[blob]") {
   const test::folder dir;
   dir.add("empty", "");
   dir.add("one", "x");

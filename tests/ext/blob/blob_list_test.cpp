@@ -28,7 +28,7 @@ struct photos : test::folder {
 
 }  // namespace
 
-TEST_CASE("a list has the files and labels that it was given", "[blob]") {
+TEST_CASE("a list has the files and labels of its constructor", "[blob]") {
   const photos dir;
   const ps::blob_list list{{{"more/b.jpg", -7}, {dir.path("a.jpg"), 1}, {"more/b.jpg", 2}},
                            {.folder = dir.path()}};

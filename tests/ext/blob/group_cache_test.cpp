@@ -25,7 +25,7 @@ std::size_t got(number_cache& cache, std::size_t number, std::uint64_t bytes = 1
 
 }  // namespace
 
-TEST_CASE("a group is made once, and stays while there is room", "[blob][promise:race-free-10]") {
+TEST_CASE("a group is made once and stays while there is room", "[blob][promise:race-free-10]") {
   number_cache cache{30};
   for (int round = 0; round < 2; ++round) {
     for (const std::size_t number : {0U, 1U, 2U}) CHECK(got(cache, number) == 3 * number);
@@ -104,7 +104,7 @@ TEST_CASE("waiting threads get a group while the thread that made it still reads
   CHECK(cache.made() == 100);
 }
 
-TEST_CASE("a group that has no room waits until another one is read",
+TEST_CASE("a group without room waits until another group has been read",
           "[blob][promise:race-free-10]") {
   number_cache cache{15};
   std::atomic<bool> is_read{false};

@@ -55,7 +55,7 @@ TEST_CASE("the classes of a folder are its sub-directories", "[blob]") {
   photos.prefetch(3);  // out of range, so nothing happens
 }
 
-TEST_CASE("the order is that of torchvision's ImageFolder", "[blob]") {
+TEST_CASE("the order matches torchvision's ImageFolder", "[blob]") {
   const test::folder dir;
   // Folders are sorted by their full paths: '-' and '.' sort before '/', and '0' after it.
   for (const char* const name : {"b/z.jpg", "b/a/2.jpg", "b/a/1.jpg", "b/a-x/1.jpg", "b/a/c/1.jpg",

@@ -49,7 +49,7 @@ const std::string kept_index =
 
 }  // namespace
 
-TEST_CASE("samples of tar shards are numbered through all of them", "[blob]") {
+TEST_CASE("samples are numbered consecutively across tar shards", "[blob]") {
   const shard_folder dir{3};
   const ps::tar_shards shards{dir.path("{0..2}.tar")};
   REQUIRE(shards.size() == 9);

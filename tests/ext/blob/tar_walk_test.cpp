@@ -88,7 +88,7 @@ TEST_CASE("a tar header's checksum counts bytes, or signed bytes as some program
   CHECK_FALSE(tar_header{block_of(block)}.sum_is_right());
 }
 
-TEST_CASE("members come in order, each with its place", "[blob]") {
+TEST_CASE("members are listed in order with their position", "[blob]") {
   archive made;
   made.add("a/", "", '5').add("a/1.jpg", "picture").add("a/1.cls", "3");
   made.add("a/link", "", '2').add("a/empty", "").add("a/old", "x", '\0').add("a/next", "y", '7');
@@ -117,7 +117,7 @@ TEST_CASE("folders, links and devices have no bytes, unknown members have theirs
   CHECK(all[8] == walked{"file", 10 * 512, 1, true, true});
 }
 
-TEST_CASE("long names come by a prefix, by GNU's and by pax's headers", "[blob]") {
+TEST_CASE("long names are stored in a prefix, or in GNU or pax headers", "[blob]") {
   const std::string directory(120, 'd');
   const std::string longest = directory + '/' + std::string(150, 'f') + ".jpg";
   archive made;
@@ -172,7 +172,7 @@ TEST_CASE("a path for all members is refused", "[blob][fault:files-4]") {
   CHECK(walk(archive{}.pax("path", "", 'g').add("1.jpg", "x").ended()).size() == 1);
 }
 
-TEST_CASE("a member has 32 extended headers before it at most", "[blob][fault:files-4]") {
+TEST_CASE("a member may have at most 32 extended headers", "[blob][fault:files-4]") {
   for (const char type : {'x', 'X', 'g', 'L', 'K'}) {
     CAPTURE(type);
     archive made;
@@ -190,7 +190,7 @@ TEST_CASE("a member has 32 extended headers before it at most", "[blob][fault:fi
   }
 }
 
-TEST_CASE("sizes come in binary and by pax's headers", "[blob]") {
+TEST_CASE("sizes are stored in binary or in pax headers", "[blob]") {
   archive made;
   std::string header = test::tar_header_of("binary", 0);
   std::memcpy(header.data() + 124, "\x80\0\0\0\0\0\0\0\0\0\2\1", 12);

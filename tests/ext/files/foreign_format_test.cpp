@@ -28,7 +28,7 @@ std::string padded(std::string_view start) {
 
 }  // namespace
 
-TEST_CASE("formats are known by the first bytes of their files", "[files][fault:files-20]") {
+TEST_CASE("formats are detected by the first bytes of their files", "[files][fault:files-20]") {
   const std::string json = R"( {"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}} )";
   const struct {
     std::string bytes;

@@ -37,7 +37,7 @@ std::string points(std::size_t count, const std::string& before, const std::stri
 
 }  // namespace
 
-TEST_CASE("records of one length come out of a file, after its header", "[data]") {
+TEST_CASE("records of equal length are read from a file after its header", "[data]") {
   const test::temp_dir dir;
   for (const auto& [header, gap] : {std::pair{0, 0}, {512, 0}, {3, 7}}) {
     const std::string path = test::write_file(

@@ -102,7 +102,7 @@ TEST_CASE("images are turned for a comparison with Pillow", "[.][pillow_turns]")
   }
 }
 
-TEST_CASE("an image that is only shifted is moved by pixels", "[image]") {
+TEST_CASE("an image that is only shifted moves by whole pixels", "[image]") {
   picture some = test::random_picture({9, 7}, 4);
   CHECK(changed(some, {}) == some.bytes);
   const std::vector<std::uint8_t> found = changed(some, {.right = 2, .down = -3});

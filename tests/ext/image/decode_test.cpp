@@ -224,7 +224,7 @@ TEST_CASE("only the needed part of a crop is decoded", "[image]") {
   CHECK(note.pixels == 20000);
 }
 
-TEST_CASE("the content chooses the decoder", "[image]") {
+TEST_CASE("the content selects the decoder", "[image]") {
   notes a;
   notes b;
   const test::blobs blobs{{toy(9, 9, 1, 'B'), toy(9, 9, 1, 'A')}};

@@ -58,7 +58,7 @@ TEST_CASE("a JPEG header gives size and channels", "[image]") {
   CHECK_FALSE(decoder.matches({}));
 }
 
-TEST_CASE("gray becomes three equal channels", "[image]") {
+TEST_CASE("gray is converted to three equal channels", "[image]") {
   ps::jpeg_decoder decoder;
   const auto values = test::all_of(decoder, test::some_jpeg(20, 9, {.components = 1}));
   for (std::size_t i = 0; i < values.size(); i += 3) {

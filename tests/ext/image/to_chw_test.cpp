@@ -16,7 +16,7 @@
 namespace ps = penstock;
 using test::picture;
 
-TEST_CASE("planes of floats hold each channel, scaled as torchvision does", "[image]") {
+TEST_CASE("planes of floats contain each channel, scaled as in torchvision", "[image]") {
   const ps::channel_scale scale{{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
   picture sheet = test::random_picture({40, 30}, 3);
   const ps::const_pixels part = sheet.view().part({3, 5, {31, 20}});

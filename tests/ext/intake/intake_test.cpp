@@ -219,7 +219,7 @@ TEST_CASE("a driver fills announced buffers at fixed addresses, several at a tim
   for (int i = 0; i < 4; ++i) CHECK(all.emplace_back(in.try_acquire()));
 }
 
-TEST_CASE("when all slots are taken, the policy decides", "[intake][promise:honest-22]") {
+TEST_CASE("the policy applies when all slots are in use", "[intake][promise:honest-22]") {
   const ps::cpu_device device;
   SECTION("wait: a producer has to wait, and nothing is dropped") {
     frames in{device, {.slot_count = 2}};

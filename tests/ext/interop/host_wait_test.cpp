@@ -22,7 +22,7 @@ struct silent_stream {};
 
 }  // namespace
 
-TEST_CASE("a thread knows the stream whose work it runs", "[interop]") {
+TEST_CASE("a thread can query the stream whose work it runs", "[interop]") {
   ps::cpu_stream stream;
   ps::cpu_stream other;
   CHECK_FALSE(ps::detail::runs_work_of(ps::cpu_stream_ref{stream}));

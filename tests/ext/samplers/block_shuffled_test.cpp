@@ -93,7 +93,7 @@ TEST_CASE("block-shuffled differs for each seed and epoch, between blocks and in
   }
 }
 
-TEST_CASE("every block-shuffled order comes equally often",
+TEST_CASE("every block-shuffled order is equally frequent",
           "[samplers][statistics][promise:exact-4]") {
   struct check {
     std::uint64_t n, block;
@@ -160,7 +160,7 @@ TEST_CASE("a sample comes to every place as often as in a fair draw of blocks",
   CHECK(min > false_alarm);
 }
 
-TEST_CASE("two blocks, and two samples inside one, come in every pair of places", "[samplers]") {
+TEST_CASE("two blocks, and two samples of a block, reach every pair of positions", "[samplers]") {
   const std::uint64_t block = 8;
   std::vector<double> blocks(10 * 10);
   std::vector<double> inside(block * block);

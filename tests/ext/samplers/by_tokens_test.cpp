@@ -129,7 +129,8 @@ TEST_CASE("batches by tokens have each sample once and keep the budget",
   }
 }
 
-TEST_CASE("samples of more than half the budget come alone", "[samplers][promise:exact-22]") {
+TEST_CASE("samples of more than half the budget are alone in their batch",
+          "[samplers][promise:exact-22]") {
   const bool padded = GENERATE(false, true);
   const lengths_of_samples lengths(100, 600);
   for (const std::uint64_t window : {1000U, 30U}) {

@@ -93,7 +93,7 @@ TEST_CASE("every window of one round has the exact shares", "[samplers][promise:
   }
 }
 
-TEST_CASE("a part has each sample once an epoch, in another order each time",
+TEST_CASE("a part has each sample once per epoch, in a different order each time",
           "[samplers][promise:exact-23]") {
   const sizes of_parts{100, 7};
   // An epoch of a part may extend over several epochs of the mixture.

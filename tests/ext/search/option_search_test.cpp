@@ -62,7 +62,8 @@ std::string refused(const ps::search_space& of, const ps::search_options& option
 
 }  // namespace
 
-TEST_CASE("a search comes within 2 % of the best of 1,800 combinations in few trials", "[tune]") {
+TEST_CASE("a search finds options within 2 % of the best of 1,800 combinations in few trials",
+          "[tune]") {
   const double best = lowest();
   std::vector<std::size_t> needed;
   constexpr std::uint64_t seeds = test::sanitized ? 3 : 20;

@@ -598,7 +598,7 @@ TEST_CASE("abandoned requests are returned once, even if they are still being wr
   CHECK(fates::sum(known.served) == 2);
 }
 
-TEST_CASE("a lease lives on after its batcher", "[serve]") {
+TEST_CASE("a lease outlives its batcher", "[serve]") {
   ps::request_batch<request, ps::cpu_device> kept;
   {
     ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 1}};
