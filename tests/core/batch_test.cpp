@@ -71,7 +71,7 @@ TEST_CASE("a sample converts to a const sample and not back", "[core]") {
   CHECK_FALSE(std::is_convertible_v<ps::const_batch_view<digit>, ps::batch_view<digit>>);
 }
 
-TEST_CASE("the fields of a sample may lie in different arrays", "[core]") {
+TEST_CASE("the fields of a sample may be in different arrays", "[core]") {
   const std::uint16_t pixels[6] = {1, 2, 3, 4, 5, 6};
   const std::uint8_t label = 3;
   const ps::record_extents<digit> lengths;
@@ -95,7 +95,7 @@ TEST_CASE("a subchunk counts from its own start", "[core]") {
   CHECK(ps::get<"label">(run)(1) == 42);
 }
 
-TEST_CASE("a const batch view gives const elements", "[core]") {
+TEST_CASE("a const batch view has const elements", "[core]") {
   slab<digit> memory{.layout = {{}, 2}};
   const ps::const_batch_view<digit> batch = memory.view();
   CHECK(std::is_same_v<decltype(batch.get<"image">()),
@@ -103,7 +103,7 @@ TEST_CASE("a const batch view gives const elements", "[core]") {
   CHECK(batch.size() == 2);
 }
 
-TEST_CASE("views of batches and samples know the dynamic extents", "[core]") {
+TEST_CASE("views of batches and samples have the dynamic extents", "[core]") {
   slab<text> memory{.layout = {{{7}, {}}, 3}};
   const auto batch = memory.view();
   const auto tokens = ps::get<"tokens">(batch);

@@ -16,7 +16,7 @@ using series = ps::record<ps::field<"x", double, ps::dyn, 2>, ps::field<"y", flo
 
 }  // namespace
 
-TEST_CASE("fields lie one after the other at multiples of 256 bytes", "[core]") {
+TEST_CASE("fields are stored in sequence at multiples of 256 bytes", "[core]") {
   const ps::batch_layout<small_digit> layout{{}, 3};
   CHECK(layout.batch_size() == 3);
   CHECK(layout.offset<0>() == 0);

@@ -222,7 +222,7 @@ TEST_CASE("a layout with impossible ragged bounds is refused", "[core][fault:sam
   CHECK_THROWS_AS((ps::batch_layout<sentence>{{{.longest = 1}, {}}, huge}), ps::layout_error);
 }
 
-TEST_CASE("the values of a sample may lie anywhere", "[core]") {
+TEST_CASE("the values of a sample may be anywhere in memory", "[core]") {
   const std::uint16_t tokens[3] = {7, 8, 9};
   const std::uint8_t label = 1;
   const ps::record_extents<sentence> lengths{{.longest = 4}, {}};

@@ -36,7 +36,7 @@ struct mdspan_like {
 
 }  // namespace
 
-TEST_CASE("elements lie in row-major order", "[core]") {
+TEST_CASE("elements are stored in row-major order", "[core]") {
   auto values = counted();
   const ps::tensor_view<int, 2, 3, 4> view{values.data(), {}};
   CHECK(view.size() == 24);

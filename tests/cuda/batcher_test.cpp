@@ -76,7 +76,7 @@ TEST_CASE("requests arrive on the GPU as they were written, whenever the device 
   }
 }
 
-TEST_CASE("a batcher on the GPU takes pinned memory, and its batches are traced", "[cuda]") {
+TEST_CASE("a batcher on the GPU uses pinned memory, and its batches are traced", "[cuda]") {
   const clean_double fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   CHECK(cuda_batcher{device, {.max_batch_size = 4}}.footprint().bytes == 4 * 512);

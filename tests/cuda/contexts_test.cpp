@@ -164,7 +164,7 @@ TEST_CASE("work on one device creates no context on another", "[cuda][fault:devi
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("whichever call fails on a device that the thread never chose, nothing leaks",
+TEST_CASE("any failing call on a device that the thread never selected leaks nothing",
           "[cuda][fault:devices-8]") {
   fake_cuda::reset({.devices = 2});
   const auto run = [] {
@@ -195,7 +195,7 @@ TEST_CASE("whichever call fails on a device that the thread never chose, nothing
   }
 }
 
-TEST_CASE("a device scope restores the thread's device, whatever happened in it", "[cuda]") {
+TEST_CASE("a device scope always restores the thread's device", "[cuda]") {
   fake_cuda::reset({.devices = 3});
   const auto current = [] {
     int device = -1;

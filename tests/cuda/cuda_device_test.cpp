@@ -70,8 +70,7 @@ TEST_CASE("the CUDA device keeps the contract of devices in random order, last s
   run_contract_by_seeds(3);
 }
 
-TEST_CASE("a size above the address space throws out_of_memory, whatever the driver returns",
-          "[cuda]") {
+TEST_CASE("a size above the address space throws out_of_memory for any driver result", "[cuda]") {
   const auto code = GENERATE(cudaErrorMemoryAllocation, cudaErrorInvalidValue);
   fake_cuda::reset();
   const ps::cuda_device device;

@@ -324,8 +324,7 @@ TEST_CASE("the device takes the large path above its limit", "[cuda]") {
   device.deallocate_pinned(block.data, 4 * unit, unit);
 }
 
-TEST_CASE("a copy of any one slot lies in one registration, whatever the size of a slot",
-          "[cuda]") {
+TEST_CASE("a copy of a slot stays in one registration for any slot size", "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
   {

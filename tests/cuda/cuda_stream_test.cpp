@@ -99,7 +99,7 @@ TEST_CASE("making a stream for another device leaves the thread's device as it w
   CHECK_NOTHROW(ps::cuda_device{1}.require_usable(stream));
 }
 
-TEST_CASE("a driver older than the toolkit still gives the device of a stream", "[cuda]") {
+TEST_CASE("the device of a stream is found with a driver older than the toolkit", "[cuda]") {
   const clean_double until_the_end{{.devices = 2, .driver_version = 12040}};
   const ps::cuda_stream stream{1};
   CHECK_THROWS_AS(ps::cuda_device{0}.require_usable(stream), ps::stream_of_another_device);
@@ -107,7 +107,7 @@ TEST_CASE("a driver older than the toolkit still gives the device of a stream", 
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-TEST_CASE("a stream knows its device and waits for its work, on any current device", "[cuda]") {
+TEST_CASE("a stream reports its device and waits for its work on any current device", "[cuda]") {
   const int driver = GENERATE(12040, 13000);
   fake_cuda::reset({.devices = 3, .driver_version = driver});
   {

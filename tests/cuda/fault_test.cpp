@@ -61,7 +61,7 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
 
 }  // namespace
 
-TEST_CASE("whichever call fails, the consumer gets the error and nothing leaks",
+TEST_CASE("if any call fails, the consumer gets the error and nothing leaks",
           "[cuda][promise:honest-4][fault:devices-3]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
@@ -73,7 +73,7 @@ TEST_CASE("whichever call fails, the consumer gets the error and nothing leaks",
   }
 }
 
-TEST_CASE("whichever call of one function fails, the consumer gets the error and nothing leaks",
+TEST_CASE("if any call of one function fails, the consumer gets the error and nothing leaks",
           "[cuda][promise:honest-4][fault:devices-3]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   for (const char* name :

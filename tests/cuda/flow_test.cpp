@@ -299,7 +299,7 @@ TEST_CASE("a transform costs the consumer four more calls at most, besides its l
   CHECK(calls["cuCtxGetDevice"] == Approx(1).margin(0.05));
 }
 
-TEST_CASE("the device's times of some batches come with no wait and no error", "[cuda]") {
+TEST_CASE("the device times some batches without a wait and without an error", "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   const bool fails = GENERATE(false, true);
   fake_cuda::reset({.policy = policy, .seed = 7});

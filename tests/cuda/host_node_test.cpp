@@ -17,7 +17,7 @@ namespace ps = penstock;
 using penstock::detail::nearest_node;
 using penstock::detail::node_of_pci_device;
 
-TEST_CASE("a GPU's NUMA node comes from the driver, or else from its PCI address",
+TEST_CASE("a GPU's NUMA node is found through the driver or its PCI address",
           "[cuda][promise:honest-16]") {
   test::machine files;
   files.file("/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");

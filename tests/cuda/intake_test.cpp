@@ -95,7 +95,7 @@ TEST_CASE("clouds arrive on the GPU as a thread or a stream wrote them, whenever
   }
 }
 
-TEST_CASE("a step over pushed frames is replayed as a graph, and its results come back in order",
+TEST_CASE("a step over pushed frames is replayed as a graph and returns results in order",
           "[cuda][intake]") {
   using sum_record = ps::record<ps::field<"sum", std::uint64_t>>;
   const auto policy =

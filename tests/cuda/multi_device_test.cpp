@@ -47,7 +47,7 @@ TEST_CASE("a thread may feed a device that is not current, and its current one s
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a device is waited for by all its work, whichever device is current", "[cuda]") {
+TEST_CASE("a wait for a device covers all its work, for any current device", "[cuda]") {
   const clean_double until_the_end{{.policy = fake_cuda::policy::late, .devices = 2}};
   const ps::cuda_device device{1};
   const auto stream = device.make_stream();

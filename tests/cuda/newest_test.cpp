@@ -60,7 +60,7 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
   }
 }
 
-TEST_CASE("each batch of a stream is handed out by newest or counted as skipped", "[cuda]") {
+TEST_CASE("newest delivers each batch of a stream or counts it as skipped", "[cuda]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   const std::size_t depth = GENERATE(1U, 4U);
   const auto zero_copy = GENERATE(ps::zero_copy_use::never, ps::zero_copy_use::always);

@@ -68,7 +68,7 @@ std::uint64_t run(std::size_t workers) {
 
 }  // namespace
 
-TEST_CASE("batches come through a transform right and in order, under each policy", "[cuda]") {
+TEST_CASE("batches pass a transform correctly and in order under each policy", "[cuda]") {
   const std::size_t workers = GENERATE(0U, 2U);
   for (const auto policy : {fake_cuda::policy::late, fake_cuda::policy::early}) {
     fake_cuda::reset({.policy = policy});
@@ -84,7 +84,7 @@ TEST_CASE("batches come through a transform right and in order, under each polic
   }
 }
 
-TEST_CASE("whichever call fails around a transform, the consumer gets the error and nothing leaks",
+TEST_CASE("if any call around a transform fails, the consumer gets the error and nothing leaks",
           "[cuda][promise:honest-4][fault:devices-3]") {
   fake_cuda::reset();
   REQUIRE(run(1) == 8);

@@ -305,7 +305,7 @@ TEST_CASE("a last error of the program is reported before a capture starts", "[c
   CHECK(cudaGetLastError() == cudaErrorInvalidDevice);  // the program can still read its error
 }
 
-TEST_CASE("whichever call of a first launch fails, nothing leaks", "[cuda][fault:devices-7]") {
+TEST_CASE("if any call of a first launch fails, nothing leaks", "[cuda][fault:devices-7]") {
   std::uint64_t calls = 1;
   std::uint64_t told = 0;
   for (std::uint64_t k = 0; k < calls; ++k) {

@@ -198,7 +198,7 @@ TEST_CASE("argument-dependent lookup does not find concat for another library's 
   CHECK(concat(foreign::text_of<counting_source>{}, foreign::text_of<number>{}) == 2);
 }
 
-TEST_CASE("a random map over a concatenation has bits of its own", "[data]") {
+TEST_CASE("a random map over a concatenation has its own random bits", "[data]") {
   const auto draw = [](ps::sample<number> s, ps::sample_generator& rng) {
     ps::get<"x">(s) = static_cast<std::int32_t>(rng() >> 1U);
   };

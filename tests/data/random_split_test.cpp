@@ -219,7 +219,7 @@ TEST_CASE("a stratified part has its share of each class", "[data]") {
   CHECK(sizes(parts) == indices{5600, 1400});
 }
 
-TEST_CASE("labels come from a field, read or viewed, or from a function of the index", "[data]") {
+TEST_CASE("labels are read from a field or computed by a function of the index", "[data]") {
   const sorted_by_class data{333};
   std::vector<std::uint8_t> labels;
   for (std::uint64_t i = 0; i < data.size(); ++i) {

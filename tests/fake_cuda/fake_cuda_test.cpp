@@ -199,7 +199,8 @@ TEST_CASE("a query returns not ready, which stays in the last-error slot until i
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("random: seeds give orders of their own, and the same seed the same", "[fake_cuda]") {
+TEST_CASE("random: different seeds give different orders, and equal seeds equal orders",
+          "[fake_cuda]") {
   const auto poisoned_at = [](std::uint64_t seed) {
     fake_cuda::reset({.policy = policy::random, .seed = seed});
     const handles all;
@@ -336,7 +337,7 @@ TEST_CASE("registered memory is pinned, and overlapping or exceeding ranges are 
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a page is registered once, whatever part of it", "[fake_cuda]") {
+TEST_CASE("a page is registered only once, even by different parts", "[fake_cuda]") {
   fake_cuda::reset();
   const pages mine{1};
   CHECK(cudaHostRegister(mine.data + 100, 100, 0) == cudaSuccess);
@@ -966,7 +967,7 @@ TEST_CASE("an event recorded in a capture orders nothing after it", "[fake_cuda]
   ignore(cudaGetLastError());
 }
 
-TEST_CASE("two captures do not merge, and an invalid one takes no more work", "[fake_cuda]") {
+TEST_CASE("two captures do not merge, and an invalid capture accepts no work", "[fake_cuda]") {
   fake_cuda::reset();
   const handles all;
   cudaGraph_t graph = nullptr;

@@ -54,7 +54,7 @@ TEST_CASE("a ledger keeps a sample's first reason, its failure count and its out
   CHECK_FALSE(report.misses_known);
 }
 
-TEST_CASE("a substitute that fails is recorded, and takes no place in the batch", "[faults]") {
+TEST_CASE("a substitute that fails is recorded and occupies no position in the batch", "[faults]") {
   ledger kept;
   record_failure(kept, 1, problem("bad"));
   record_failure(kept, 2, problem("bad too"));
@@ -66,7 +66,7 @@ TEST_CASE("a substitute that fails is recorded, and takes no place in the batch"
   CHECK(report.replaced == 1);
 }
 
-TEST_CASE("a reason is one line of at most 119 bytes, whatever was thrown", "[faults]") {
+TEST_CASE("a reason is one line of at most 119 bytes for any exception", "[faults]") {
   ledger kept;
   record_failure(kept, 0, problem("two\nlines\tand a\rtab"));
   record_failure(kept, 1, problem(std::string(119, 'x')));

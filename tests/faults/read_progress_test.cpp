@@ -47,7 +47,7 @@ TEST_CASE("a progress mark shows the sample being read, and nothing between read
   CHECK(shown.observe()->where.position == 0);
 }
 
-TEST_CASE("only a hanging read is given up, and only until it returns", "[faults]") {
+TEST_CASE("only a hanging read can be abandoned, and only until it returns", "[faults]") {
   constexpr std::array<std::uint64_t, 1> samples{7};
   read_progress shown;
   shown.prepare(true);

@@ -43,7 +43,7 @@ TEST_CASE("without limits nothing is watched, and the default policy records not
   CHECK(guard.report().failed_reads == 0);
 }
 
-TEST_CASE("a watch warns of a hanging reader and then gives up only that reader", "[faults]") {
+TEST_CASE("a supervisor warns of a hanging reader and then abandons only that reader", "[faults]") {
   constexpr std::array<std::uint64_t, 2> samples{7, 8};
   std::atomic<int> reports{0};
   ps::detail::waitable_counter failed;

@@ -73,7 +73,7 @@ const ps::loader_options tuned{.batch_size = 10,
 
 }  // namespace
 
-TEST_CASE("automatic workers and prefetch give the same bits as fixed ones",
+TEST_CASE("automatic workers and prefetch give the same bits as fixed settings",
           "[flow][promise:bounded-4]") {
   const std::uint64_t turns = GENERATE(0U, 40U);
   INFO("turns " << turns);

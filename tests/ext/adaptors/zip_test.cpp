@@ -132,7 +132,7 @@ TEST_CASE("with_index adds the index of the dataset on its left", "[adaptors]") 
   CHECK(batch.get<"a">()(1) == 99);
 }
 
-TEST_CASE("a map may take the sample's index, before its random bits", "[adaptors]") {
+TEST_CASE("a map may accept the sample's index before its random bits", "[adaptors]") {
   using out = ps::record<ps::field<"index", std::uint64_t>, ps::field<"bits", std::uint32_t>>;
   const auto note = [](ps::sample<left_record> s, std::uint64_t index) {
     ps::get<"a">(s) = static_cast<char>(index);

@@ -137,7 +137,8 @@ TEST_CASE("files that can't be read are skipped, and the quarantine list names t
   CHECK(ps::read_quarantine(list, {.dataset = 40}) == std::vector<std::uint64_t>{2, 20});
 }
 
-TEST_CASE("a shuffle goes over all tar shards, the same for one worker and four", "[blob]") {
+TEST_CASE("a shuffle covers all tar shards, with the same result for one worker and four",
+          "[blob]") {
   const test::folder dir;
   for (int shard = 0; shard < 4; ++shard) {
     test::archive made;

@@ -38,7 +38,7 @@ std::string refused_entry(const mds_entry& entry) {
 
 }  // namespace
 
-TEST_CASE("sums are those that Python's hashlib and xxhash give, however the bytes are cut",
+TEST_CASE("sums equal those of Python's hashlib and xxhash for any split of the bytes",
           "[blob][fault:files-7]") {
   const auto sum = [](std::string_view name, std::string_view text, std::size_t piece) {
     auto summer = ps::detail::mds_summer::of(name);
@@ -134,7 +134,7 @@ TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob][f
   }
 }
 
-TEST_CASE("unknown members of an MDS index take no memory",
+TEST_CASE("unknown members of an MDS index occupy no memory",
           "[blob][large][promise:bounded-9][fault:files-6]") {
   std::string ones = "[1";
   std::string members = R"({"": 1)";

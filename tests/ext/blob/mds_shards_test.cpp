@@ -199,7 +199,7 @@ TEST_CASE("MDS shards without checksums report it", "[blob][fault:files-7]") {
   CHECK(ps::mds_shards{other.path()}.warnings().empty());
 }
 
-TEST_CASE("an MDS shard that is named twice is refused, or read as the option says",
+TEST_CASE("an MDS shard that is named twice is rejected, or read as the option specifies",
           "[blob][fault:files-6]") {
   const mds_folder dir{{{mds_sample("one", 1)}, {mds_sample("two", 2)}}};
   mds_entry first;
@@ -310,8 +310,7 @@ TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
       "(max_bytes)"));
 }
 
-TEST_CASE("an MDS shard of another length than its index says is refused",
-          "[blob][fault:files-6]") {
+TEST_CASE("an MDS shard whose length differs from its index is rejected", "[blob][fault:files-6]") {
   const mds_folder dir{{{mds_sample("one", 1)}}};
   dir.add("shard.0.mds", test::mds_shard({mds_sample("one more", 1)}));
   const auto longer = error_of<ps::length_mismatch>([&] { ps::mds_shards{dir.path()}; });

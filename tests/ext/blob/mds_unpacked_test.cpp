@@ -388,7 +388,7 @@ TEST_CASE("sums of MDS shards that are not compressed are compared too", "[blob]
         "zha1, zxh64");
 }
 
-TEST_CASE("an index says how shards are compressed and which sums they have",
+TEST_CASE("an index specifies the compression and the checksums of shards",
           "[blob][promise:exact-14]") {
   const zipped_folder dir{{"sha1", "xxh64"}};
   const std::string index = test::folder::read(dir.path("index.json"));

@@ -73,7 +73,7 @@ TEST_CASE("a path in a shard is a sample's key and an extension", "[blob]") {
   CHECK(split("") == "| hidden none");
 }
 
-TEST_CASE("an index lies beside its shard, under the name of wds2idx", "[blob]") {
+TEST_CASE("an index is next to its shard, with the name that wds2idx uses", "[blob]") {
   CHECK(shard_index_path("train-000.tar", "") == "train-000.idx");
   CHECK(shard_index_path("a.b/train-000.tar.old", "") == "a.b/train-000.idx");
   CHECK(shard_index_path("/d/train", "") == "/d/train.idx");

@@ -289,7 +289,7 @@ TEST_CASE("announced blobs are forwarded to the store until the source ends",
   CHECK(small.plan_capacity() == std::uint64_t{5} << 19U);
 }
 
-TEST_CASE("blobs that a cache has in memory are handed out where they lie", "[blob]") {
+TEST_CASE("blobs that a cache has in memory are delivered in place", "[blob]") {
   ten_each of{10};
   of.list.push_back({"x", 95});  // extends to the end of the object
   const ps::cached_store cache{of.store, {.block_bytes = 50, .memory_bytes = 50}};

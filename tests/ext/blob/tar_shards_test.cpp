@@ -355,7 +355,7 @@ TEST_CASE("a shard that can't be opened or read is named", "[blob]") {
       "gunzip"));
 }
 
-TEST_CASE("an index is kept beside the shard, and used again", "[blob]") {
+TEST_CASE("an index is stored next to the shard and reused", "[blob]") {
   const shard_folder dir;
   const ps::tar_shards first{dir.paths[0], {.index = ps::shard_index::keep}};
   CHECK(first.listed_from_index() == 0);
@@ -434,7 +434,7 @@ TEST_CASE("an index that was kept is older than a change of the archive", "[blob
   CHECK(ps::tar_shards{dir.paths[0]}.listed_from_index() == 0);
 }
 
-TEST_CASE("a wrong index gives an error, and never other bytes", "[blob][fault:files-5]") {
+TEST_CASE("a wrong index causes an error and never returns other bytes", "[blob][fault:files-5]") {
   const shard_folder dir;
   archive made;
   archive other;

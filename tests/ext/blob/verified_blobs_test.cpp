@@ -79,7 +79,7 @@ TEST_CASE("a checksum list that is invalid or lacks a blob is refused", "[blob][
                   ps::file_unwritable);
 }
 
-TEST_CASE("a source with sums takes the hints and plans of the source below", "[blob]") {
+TEST_CASE("a source with sums forwards hints and plans to the source below", "[blob]") {
   struct hinted {
     std::vector<std::uint64_t>* seen;
 

@@ -72,7 +72,7 @@ TEST_CASE("a file is read from start to end", "[files]") {
   CHECK(source.available() == 0);
 }
 
-TEST_CASE("read_file gives the whole content", "[files]") {
+TEST_CASE("read_file returns the whole content", "[files]") {
   const test::temp_dir dir;
   CHECK(ps::detail::read_file(dir.write("empty", {})).empty());
   const test::file_bytes content = long_content();

@@ -27,7 +27,7 @@ E idx_error_in(const test::file_bytes& bytes) {
 
 }  // namespace
 
-TEST_CASE("an IDX file gives its type, dimensions and elements", "[data]") {
+TEST_CASE("an IDX file provides its type, dimensions and elements", "[data]") {
   const test::temp_dir dir;
   const ps::detail::idx_file file{dir.write("file", idx_bytes(u8, {4, 2, 3}, counted(24)))};
   CHECK(file.type() == ps::detail::idx_type::u8);

@@ -69,7 +69,7 @@ TEST_CASE("a random crop of a resized image computes no more than itself", "[ima
   CHECK(plan.kept == ps::random_crop{32}.plan({80, 40}, other).crop);
 }
 
-TEST_CASE("random crops lie inside, for any size of the image", "[image]") {
+TEST_CASE("random crops lie inside the image for any size", "[image]") {
   const ps::random_crop crop{{5, 9}, {.padding = 4}};
   ps::sample_generator random = random_of(0);
   int refused = 0;

@@ -70,7 +70,7 @@ TEST_CASE("the shorter side is resized and the longer one cut to an integer", "[
         image_plan{{0, 0, {50, 50}}, {20, 20}, {0, 5, {20, 10}}, false, {5, 0, 5, 0}});
 }
 
-TEST_CASE("crops from the middle lie inside, for any size of the image", "[image]") {
+TEST_CASE("center crops lie inside the image for any size", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::center_crop crop{{100, 7}};
   const auto resized = ps::resize_shorter{40} | ps::center_crop{{32, 50}};

@@ -344,8 +344,7 @@ TEST_CASE("batches of images are the same bits for any workers", "[image][promis
   }
 }
 
-TEST_CASE("a source that takes hints for a run gets those after the first sample, once",
-          "[image]") {
+TEST_CASE("a source with chunk hints gets each hint after the first sample once", "[image]") {
   hinted_blobs blobs{toys(9), {}};
   const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
   (void)test::read_batch(data, {4, 2, 7, 1, 0, 3, 8});
@@ -357,7 +356,7 @@ TEST_CASE("a source that takes hints for a run gets those after the first sample
   CHECK(ps::prefetch_capacity_of(data) == ~std::uint64_t{0});
 }
 
-TEST_CASE("a source that takes hints one by one gets them four samples ahead, once", "[image]") {
+TEST_CASE("a source with single hints gets each hint once, four samples ahead", "[image]") {
   noted_blobs blobs{toys(9), {}};
   const auto data = blobs | ps::decode_images<toy_decoder>(test::some_crop{});
   (void)test::read_batch(data, {4, 2, 7, 1, 0, 3, 8});

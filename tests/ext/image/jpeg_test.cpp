@@ -48,7 +48,7 @@ encoded bytes_of_text(std::string_view letters) {
 
 }  // namespace
 
-TEST_CASE("a JPEG header gives size and channels", "[image]") {
+TEST_CASE("a JPEG header specifies size and channels", "[image]") {
   ps::jpeg_decoder decoder;
   CHECK(decoder.info(test::some_jpeg(31, 7), "a") == ps::image_info{{31, 7}, 3, 1});
   CHECK(decoder.info(test::some_jpeg(1, 9, {.components = 1}), "a").channels == 1);

@@ -98,7 +98,7 @@ concept is_pass = ps::detail::is_a_pass<Steps...>();
 
 }  // namespace
 
-TEST_CASE("one pass gives the bits of its steps one after the other", "[image][promise:exact-15]") {
+TEST_CASE("one pass gives the same bits as its separate steps", "[image][promise:exact-15]") {
   // A row of the fourth size is so wide that it has several stripes. The last size is smaller than
   // the crop.
   const ps::image_size in_sizes[] = {{31, 24}, {24, 33}, {40, 24}, {1100, 26}, {24, 20}};

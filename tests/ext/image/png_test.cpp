@@ -259,7 +259,7 @@ TEST_CASE("a long text in a PNG image is not damage", "[image]") {
   CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
 }
 
-TEST_CASE("an interlaced image takes memory for the rows of the box only", "[image]") {
+TEST_CASE("an interlaced image needs memory only for the rows of the box", "[image]") {
   const auto picture = test::some_png(400, 300, {6, 8, true});
   ps::png_decoder decoder;  // a new decoder allocates memory whose end a sanitizer knows
   const auto row = test::part_of(decoder, picture.bytes, {0, 7, {400, 1}});

@@ -69,8 +69,7 @@ TEST_CASE("random resized crops follow torchvision's rule", "[image][promise:exa
   }
 }
 
-TEST_CASE("random resized crops lie inside, for any size of the image",
-          "[image][promise:exact-15]") {
+TEST_CASE("random resized crops lie inside the image for any size", "[image][promise:exact-15]") {
   const ps::random_resized_crop usual{224};
   const ps::random_resized_crop odd{32, {.scale = {0.2, 3}, .ratio = {0.01, 0.02}}};
   ps::sample_generator random = random_of(0);

@@ -133,7 +133,7 @@ TEST_CASE("a feed copies only the values in use, and a kernel gets the true exte
   }
 }
 
-TEST_CASE("a slot takes several samples with ragged fields", "[intake][promise:exact-27]") {
+TEST_CASE("a slot holds several samples with ragged fields", "[intake][promise:exact-27]") {
   clouds in{ps::cpu_device{}, {{}, {.longest = 5}}, {.samples = 3}};
   auto slot = in.acquire();
   const auto room = ps::get<"points">(slot);
@@ -167,7 +167,7 @@ TEST_CASE("a commit with fewer samples than there is room for is a partial batch
   CHECK(device.copies() == 1);
 }
 
-TEST_CASE("a lease that ends without a commit returns its slot, and no batch comes",
+TEST_CASE("a lease that ends without a commit returns its slot and delivers no batch",
           "[intake][fault:producers-4]") {
   frames in{ps::cpu_device{}, {.slot_count = 1}};
   for (int turn = 0; turn < 3; ++turn) {
@@ -295,7 +295,7 @@ TEST_CASE("a producer waits for a slot until a consumer releases one", "[intake]
   CHECK(in.stats().waits.time > 0ns);
 }
 
-TEST_CASE("a producer that waits with drop_oldest takes the batch that another commits",
+TEST_CASE("a waiting producer with drop_oldest drops the batch that another producer commits",
           "[intake]") {
   frames in{ps::cpu_device{}, {.slot_count = 1, .when_full = ps::when_full::drop_oldest}};
   auto slot = in.acquire();
@@ -684,7 +684,7 @@ TEST_CASE("an intake uses memory of the caller", "[intake]") {
   device.deallocate(memory, bytes);
 }
 
-TEST_CASE("an intake takes its memory from a budget", "[intake]") {
+TEST_CASE("an intake reserves its memory in a budget", "[intake]") {
   const auto budget = ps::memory_budget::bytes(4 * 512);
   {
     std::optional<frames> in{std::in_place, ps::cpu_device{},

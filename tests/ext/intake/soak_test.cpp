@@ -237,7 +237,7 @@ void run_round(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("whatever is pushed arrives whole and once, in order, or counts as dropped",
+TEST_CASE("every pushed batch arrives complete, once and in order, or counts as dropped",
           "[intake][soak][promise:exact-27][promise:race-free-16][promise:honest-22]") {
   const std::uint64_t rounds = test::number_in_environment("PENSTOCK_ROUNDS", 700);
   for (std::uint64_t seed = 1; seed <= rounds; ++seed) run_round(seed);

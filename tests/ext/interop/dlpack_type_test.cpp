@@ -30,7 +30,7 @@ struct penstock::dlpack::type_of<half_told> {
 };
 static_assert(!dl::element<half_told>, "a word for 16 bits of a type that has 32");
 
-TEST_CASE("element types have the names that array libraries give them", "[interop]") {
+TEST_CASE("element types have the names that array libraries use", "[interop]") {
   CHECK(dl::to_string(dl::type_of<bool>::value) == "bool");
   CHECK(dl::to_string(dl::type_of<std::byte>::value) == "uint8");
   CHECK(dl::to_string(dl::type_of<std::int16_t>::value) == "int16");

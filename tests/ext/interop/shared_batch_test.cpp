@@ -139,8 +139,7 @@ TEST_CASE("a shared lease answers a repeated query while another thread holds it
   CHECK(slots->is_released(0));
 }
 
-TEST_CASE("a shared lease describes its batch, and gives its memory as its lease does",
-          "[interop]") {
+TEST_CASE("a shared lease describes its batch and provides views like its lease", "[interop]") {
   const auto slots = host_slots_of({}, 2);
   auto batch = ps::share(filled(slots, 7));
   static_assert(std::is_same_v<decltype(batch), shared_on_host>);

@@ -70,7 +70,7 @@ ps::tensor_dataset<points> ten_points(const std::shared_ptr<int>& freed = {}) {
 
 }  // namespace
 
-TEST_CASE("a tensor dataset gives the samples where they lie, strided ones too", "[interop]") {
+TEST_CASE("a tensor dataset provides samples in place, even with strides", "[interop]") {
   const auto data = ten_points();
   CHECK(data.size() == 10);
   CHECK(data.extents().at<0>()[0] == 2);
@@ -102,7 +102,7 @@ TEST_CASE("a loader over a tensor dataset owns the tensors, with every copy", "[
   CHECK(*freed == 2);
 }
 
-TEST_CASE("a batch that went out as tensors comes back as a dataset, in the same memory",
+TEST_CASE("a batch exported as tensors can be imported as a dataset in the same memory",
           "[interop]") {
   ps::loader loader{numbered{10}, ps::sequential{}, {.batch_size = 10, .workers = 0}};
   for (auto& lease : loader.epoch(0)) {

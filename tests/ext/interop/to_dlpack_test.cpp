@@ -69,7 +69,7 @@ std::vector<std::int64_t> lengths_of(const std::int64_t* first, const dl::tensor
 
 }  // namespace
 
-TEST_CASE("a field is exported as it lies: its memory, shape, strides and type", "[interop]") {
+TEST_CASE("a field is exported with its memory, shape, strides and type", "[interop]") {
   const auto ring = kinds_ring_of(1);
   const auto batch = ps::share(kinds_batch(ring));
   const auto made = ps::to_dlpack<"image">(batch);

@@ -82,7 +82,7 @@ TEST_CASE("nvImageCodec's JPEG pixels are libjpeg's, all of an image or a part",
   check_parts(decoder, jpeg, test::some_jpeg(34, 21, {.across = 1, .down = 1, .components = 4}), 1);
 }
 
-TEST_CASE("nvImageCodec's pixels lie as they are stored, whatever the orientation",
+TEST_CASE("nvImageCodec ignores the orientation and keeps pixels as stored",
           "[nvimgcodec][promise:exact-17]") {
   ps::nvimgcodec_decoder decoder;
   ps::jpeg_decoder turning{{.orientation = true}};
@@ -208,7 +208,7 @@ TEST_CASE("a damaged image for nvImageCodec is an error or an image",
   }
 }
 
-TEST_CASE("copies of a decoder by nvImageCodec work at the same time on threads of their own",
+TEST_CASE("copies of an nvImageCodec decoder work concurrently on their own threads",
           "[nvimgcodec]") {
   const ps::nvimgcodec_decoder first;
   std::vector<test::encoded> pictures;

@@ -173,7 +173,7 @@ TEST_CASE("a footer with offsets outside its file causes no requests there",
   CHECK(after.chunks(0, {0}).empty());
 }
 
-TEST_CASE("columns of a row group that lie near each other are one read", "[parquet]") {
+TEST_CASE("adjacent columns of a row group are read in one call", "[parquet]") {
   const test::temp_dir dir;
   const auto reads = [&](const std::string& path, std::uint64_t row) {
     const ps::parquet_dataset<labelled> data{path};

@@ -389,7 +389,7 @@ void insert(const std::string& path, std::size_t at, const std::string& more) {
 
 }  // namespace
 
-TEST_CASE("a dictionary that comes after the numbers of a Parquet file is not read over them",
+TEST_CASE("a dictionary after the values of a Parquet file does not overwrite them",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using row = ps::record<ps::field<"i", std::int32_t>>;

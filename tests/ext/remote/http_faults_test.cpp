@@ -584,7 +584,7 @@ TEST_CASE("a cache keeps no block of a replaced object",
   CHECK(first_of("x", 0) == content_of_faults.substr(0, 10));
 }
 
-TEST_CASE("a size that HEAD does not report comes from a request for the first byte",
+TEST_CASE("a size that HEAD does not report is found by requesting the first byte",
           "[remote][promise:honest-10]") {
   const auto head = GENERATE(400, 403, 405, 501, 200);
   CAPTURE(head);

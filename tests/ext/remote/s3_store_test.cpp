@@ -119,7 +119,7 @@ TEST_CASE("a bucket's place follows from options, environment and files",
   CHECK(option_of("b", {.http = {.attempts = 0}}) == "attempts");
 }
 
-TEST_CASE("credentials come from options, environment or files, in this order",
+TEST_CASE("credentials are taken from options, environment or files, in this order",
           "[remote][promise:honest-11][fault:stores-6]") {
   const test::temp_dir dir;
   const std::string credentials = dir.write(
@@ -358,7 +358,7 @@ TEST_CASE("a bucket is read with signatures that exclude the range",
   CHECK(server.requests().back().lines.count("x-amz-checksum-mode") == 0);
 }
 
-TEST_CASE("an S3 error gives advice and reveals no secret", "[remote][fault:stores-6]") {
+TEST_CASE("an S3 error contains advice and no secret", "[remote][fault:stores-6]") {
   const aws_variables none{{}};
   std::string body;
   int status = 403;

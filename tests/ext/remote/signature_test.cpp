@@ -23,7 +23,7 @@ std::string signature_in(const std::string& value) { return value.substr(value.r
 
 }  // namespace
 
-TEST_CASE("SHA-256 gives the published sums", "[remote][promise:honest-11]") {
+TEST_CASE("SHA-256 matches the published hashes", "[remote][promise:honest-11]") {
   CHECK(sum_text("") == ps::detail::sum_of_nothing);
   CHECK(sum_text("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(sum_text("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq") ==
@@ -42,7 +42,7 @@ TEST_CASE("SHA-256 gives the published sums", "[remote][promise:honest-11]") {
   }
 }
 
-TEST_CASE("HMAC with SHA-256 gives the values of RFC 4231", "[remote][promise:honest-11]") {
+TEST_CASE("HMAC with SHA-256 matches the values of RFC 4231", "[remote][promise:honest-11]") {
   const auto hmac = [](const std::string& key, const std::string& text) {
     return hex_digits(ps::detail::hmac_sha256(key, text));
   };

@@ -115,7 +115,7 @@ TEST_CASE("every block-shuffled order is equally frequent",
   CHECK(chance_of(counts) > false_alarm);
 }
 
-TEST_CASE("a sample comes to every place as often as in a fair draw of blocks",
+TEST_CASE("a sample reaches every position as often as in a fair draw of blocks",
           "[samplers][statistics]") {
   struct check {
     std::uint64_t n, block;

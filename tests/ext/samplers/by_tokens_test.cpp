@@ -241,7 +241,7 @@ TEST_CASE("an order by tokens is the same for any access pattern", "[samplers][p
   CHECK(std::all_of(expected.begin(), expected.end(), [](std::uint64_t i) { return i < 5003; }));
 }
 
-TEST_CASE("epochs and seeds give different batches by tokens in equal number",
+TEST_CASE("epochs and seeds give the same number of different token batches",
           "[samplers][promise:exact-22]") {
   const auto lengths = long_tailed(3000, 1500);
   const bool padded = GENERATE(false, true);
@@ -318,7 +318,7 @@ TEST_CASE("the ranks of any world share the batches of an order by tokens",
                   ps::option_error);
 }
 
-TEST_CASE("the fingerprint of an order by tokens knows every length and option", "[samplers]") {
+TEST_CASE("the fingerprint of token batches depends on every length and option", "[samplers]") {
   auto lengths = long_tailed(1000, 1500);
   const ps::by_tokens_options options{.seed = 3, .max_tokens = 4000};
   std::set<std::uint64_t> all{ps::by_tokens(lengths, options).fingerprint()};

@@ -41,7 +41,7 @@ TEST_CASE("options outside the space have no number", "[tune]") {
   CHECK_FALSE(grid.find({.workers = 1, .chunk = 4, .depth = 2}));
 }
 
-TEST_CASE("coordinates are logarithms, and 0 has a dimension of its own", "[tune]") {
+TEST_CASE("coordinates are logarithms, and 0 has a separate dimension", "[tune]") {
   const search_grid grid{{.workers = {0, 1, 2, 16}, .depth = {2, 8}}};
   CHECK(at(grid, {.workers = 1, .depth = 2}) == std::vector<double>{0, 0, 0});
   CHECK(at(grid, {.workers = 2, .depth = 8}) == std::vector<double>{0.25, 0, 1});

@@ -107,7 +107,7 @@ TEST_CASE("a sleeping consumer is woken for the first request and for a full bat
   CHECK(got == (is_full ? tag_list{1, 2} : tag_list{1}));
 }
 
-TEST_CASE("every consumer knows the deadline of the open batch", "[serve]") {
+TEST_CASE("every consumer observes the deadline of the open batch", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 1ms}};
   std::atomic<std::size_t> served{0};
   const auto serve_one = [&] { served += requests.next().size(); };
@@ -306,7 +306,7 @@ TEST_CASE("requests of varying length are batched with the lengths that they hav
   CHECK(requests.stats().failed == 199);
 }
 
-TEST_CASE("a batch without room for the values of the next request is handed out", "[serve]") {
+TEST_CASE("a batch without room for the values of the next request is delivered", "[serve]") {
   const auto length = [](std::uint64_t tag) { return tag; };
   // A batch has room for 10 letters, and a request has up to 6.
   ps::batcher<letter> requests{ps::cpu_device{},
@@ -406,7 +406,7 @@ TEST_CASE("no try fails while slots are free", "[serve]") {
   CHECK(failed == 0);
 }
 
-TEST_CASE("the end comes after the abandoned requests were returned", "[serve]") {
+TEST_CASE("the end is reported after the abandoned requests were returned", "[serve]") {
   ps::detail::waitable_counter called;
   ps::detail::waitable_counter gate;
   ps::batcher<request> requests{ps::cpu_device{},
@@ -424,7 +424,7 @@ TEST_CASE("the end comes after the abandoned requests were returned", "[serve]")
   CHECK(requests.at_end());
 }
 
-TEST_CASE("reserved slots take requests of high priority only", "[serve]") {
+TEST_CASE("reserved slots accept only requests of high priority", "[serve]") {
   const auto high = ps::request_priority::high;
   ps::batcher<request> requests{
       ps::cpu_device{}, {.max_batch_size = 1, .fill = never, .depth = 3, .reserved_slots = 1}};
@@ -444,7 +444,7 @@ TEST_CASE("reserved slots take requests of high priority only", "[serve]") {
   CHECK(tags_of(requests.next()) == tag_list{2});
 }
 
-TEST_CASE("the deadline of each priority is its own", "[serve]") {
+TEST_CASE("each priority has its own deadline", "[serve]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 1ms}};
   requests.submit({1, {}, ps::request_priority::high}, written(1));
   requests.submit(2, written(2));
@@ -456,7 +456,7 @@ TEST_CASE("the deadline of each priority is its own", "[serve]") {
   CHECK(got == tag_list{1, 2});
 }
 
-TEST_CASE("a batcher takes its memory from a budget", "[serve]") {
+TEST_CASE("a batcher reserves its memory in a budget", "[serve]") {
   const auto budget = ps::memory_budget::bytes(4 * 512);
   {
     ps::batcher<request> requests{ps::cpu_device{},

@@ -331,7 +331,7 @@ TEST_CASE("a device failure is thrown to the submitter that waits for it", "[ser
   CHECK(it == range.end());
 }
 
-TEST_CASE("every submitted request is served or returned, whatever fails",
+TEST_CASE("every submitted request is served or returned after any failure",
           "[serve][promise:honest-14]") {
   constexpr std::uint64_t each = 1500;
   constexpr std::uint64_t submitters = 3;

@@ -111,7 +111,7 @@ constexpr std::uint64_t file_bytes = 64 + 1 + 8 + 100;  // size of the cache fil
 
 }  // namespace
 
-TEST_CASE("a cache gives the bytes of the store below, for any range",
+TEST_CASE("a cache returns the bytes of the underlying store for any range",
           "[store][promise:bounded-10]") {
   const test::temp_dir dir;
   test::counting_store below;
@@ -495,7 +495,7 @@ TEST_CASE("a file that changed between two runs is not served from a cache", "[s
   }
 }
 
-TEST_CASE("stores that share a folder of a cache have blocks of their own", "[store]") {
+TEST_CASE("stores that share a cache folder have separate blocks", "[store]") {
   const test::temp_dir dir;
   const ps::cached_store_options options{
       .block_bytes = 100, .memory_bytes = 0, .folder = dir.path("cache")};

@@ -512,7 +512,7 @@ TEST_CASE("a forked child reads with its own threads and ends them", "[store][pr
 }
 #endif
 
-TEST_CASE("a store's threads take none of the program's signals", "[store][promise:honest-9]") {
+TEST_CASE("a store's threads receive no signals of the program", "[store][promise:honest-9]") {
   const local_files files;
   const ps::local_store store{files.path(),
                               {.engine = ps::read_engine::threads, .direct = true, .threads = 3}};

@@ -141,7 +141,7 @@ TEST_CASE("the last batch of a stream has the samples that were left", "[streame
   CHECK(sizes == std::vector<std::size_t>{3, 3, 1});
 }
 
-TEST_CASE("an empty stream gives no batch", "[streamed]") {
+TEST_CASE("an empty stream delivers no batch", "[streamed]") {
   ps::streamed<number> source{counted{0}, {.batch_size = 3, .workers = 2}};
   CHECK(read(source.epoch(0)).empty());
   CHECK(source.state() == ps::stream_state{});
@@ -248,7 +248,8 @@ TEST_CASE("batches of turns after an exception are dropped, and the stream can s
   CHECK(read(source.epoch(0)) == up_to(4));
 }
 
-TEST_CASE("a state has the token of its batch, and resume gives the token back", "[streamed]") {
+TEST_CASE("a state contains the token of its batch, and resume passes it to the stream",
+          "[streamed]") {
   const std::uint64_t left_at = GENERATE(1U, 2U, 33U);
   const bool is_copied = GENERATE(false, true);
   const auto options = [](const with_token& from) {
@@ -533,7 +534,7 @@ TEST_CASE("the errors of a device reach the consumer of a stream", "[streamed]")
       device_fault);
 }
 
-TEST_CASE("results of a stream's batches come back", "[streamed]") {
+TEST_CASE("results of a stream's batches are returned", "[streamed]") {
   const ps::cpu_device device;
   numbers squares;
   ps::streamed<number> source{counted{1003}, {.batch_size = 100}};

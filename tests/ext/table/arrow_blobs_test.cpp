@@ -42,7 +42,7 @@ std::string text_of(const ps::arrow_blobs& source, std::uint64_t index) {
 
 }  // namespace
 
-TEST_CASE("the strings of a column are blobs where they lie, with labels and keys",
+TEST_CASE("the strings of a column are blobs in place, with labels and keys",
           "[table][promise:race-free-9]") {
   for (const std::string format : {"z", "Z", "u", "U"}) {
     test::made_stream made{{photos(format, {"one", "", "three"}), photos(format, {"four"})}};

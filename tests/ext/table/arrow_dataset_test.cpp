@@ -123,7 +123,7 @@ TEST_CASE("elements of each type are read unchanged", "[table]") {
   same(std::int64_t{}, "tDs");
 }
 
-TEST_CASE("a type of the program's own takes half floats, or the bytes of a fixed_size_binary",
+TEST_CASE("a user-defined type can hold half floats or the bytes of a fixed_size_binary",
           "[table]") {
   struct half {
     std::uint16_t bits;
@@ -251,8 +251,7 @@ TEST_CASE("a table without a row is a dataset without a sample", "[table]") {
   CHECK(data.size() == 0);
 }
 
-TEST_CASE("nulls are refused with column and row, whatever null_count says",
-          "[table][fault:files-11]") {
+TEST_CASE("nulls are rejected with column and row for any null_count", "[table][fault:files-11]") {
   const auto row_of = [](const made_column& batch) {
     test::made_stream made{{pairs(100), batch}};
     const auto problem =

@@ -213,8 +213,7 @@ TEST_CASE("a row is the same wherever and however often it is read", "[text][pro
   }
 }
 
-TEST_CASE("another seed gives another packing, and documents come from all of the source",
-          "[text]") {
+TEST_CASE("another seed gives another packing, with documents from the whole source", "[text]") {
   const numbered_documents documents{test::mixed_lengths(1000)};
   ps::packing_options options{.length = 64, .window = 100};
   const auto first = ps::pack_documents<std::uint32_t>(documents, options);
