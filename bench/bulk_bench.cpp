@@ -10,7 +10,7 @@
 // ring is allocated before, as in a `bulk_copier`; `whole_upload` also allocates and frees it.
 // `sum` is the cost of a checkpoint's checksum on a single thread. `memcpy` and `non_temporal` copy
 // 256 MiB through rings of two pieces for each thread, from memory in pages of 4 KiB or 2 MiB
-// (`huge:1`); their time is the processor time of the slowest thread.
+// (`huge:1`), and report the processor time of the slowest thread.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
