@@ -66,6 +66,8 @@ inline constexpr check<S> checks[] = {
     {"a stream waits for the record of another", a_stream_waits_for_the_record_of_another<S>},
     {"a wait does not wait for what comes after the record",
      a_wait_does_not_wait_for_what_comes_behind_the_record<S>},
+    {"work given after an event is complete needs no wait",
+     work_given_after_an_event_is_complete_needs_no_wait<S>},
     {"work given before a wait does not wait", work_given_before_a_wait_does_not_wait<S>},
     {"a later record does not prolong a wait", a_later_record_does_not_prolong_a_wait<S>},
     {"a later record does not cut a wait short", a_later_record_does_not_cut_a_wait_short<S>},

@@ -277,7 +277,8 @@ TEST_CASE("without a copy a batch costs its stream one record and one query",
   CHECK(held["cudaEventRecord"] == 1);
   CHECK(held["cudaStreamIsCapturing"] == 1);
   CHECK(held["all"] == 2);
-  CHECK(copied["all"] == Approx(6).margin(0.1));
+  // A query of a copy, with two changes of the capture mode, replaces a wait for it.
+  CHECK(copied["all"] == Approx(6 + 2 * copied["cudaEventQuery"]).margin(0.1));
   CHECK(grouped["all"] >= 3.9);
 }
 

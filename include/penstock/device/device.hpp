@@ -74,7 +74,9 @@ enum class stream_priority {
 ///   recorded is complete. `record`, `wait` and `copy_async` do not block the calling thread, as
 ///   long as the device can queue them;
 /// - `synchronize` blocks the calling thread until an event, or all work of a stream, is complete.
-///   The argument of `make_event` specifies which side waits for the event, see `event_wait`;
+///   When `synchronize` has returned, or `is_complete` has returned true, work that is queued later
+///   on any stream sees the results of that work. The argument of `make_event` specifies which side
+///   waits for the event, see `event_wait`;
 /// - `require_usable` throws if the stream cannot order this device's work, in general or in its
 ///   current state. A device may also have `require_still_usable`, which is called once for each
 ///   batch and checks only what may have changed since;

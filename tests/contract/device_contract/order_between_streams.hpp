@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "contract/device_contract/held_work.hpp"
@@ -52,6 +53,22 @@ void a_wait_does_not_wait_for_what_comes_behind_the_record(const S& s) {
   device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   held.let_go();
+}
+
+template <subject S>
+void work_given_after_an_event_is_complete_needs_no_wait(const S& s) {
+  const auto device = s.device();
+  auto event = device.make_event();
+  auto first = device.make_stream();
+  auto second = device.make_stream();
+  int message = 0;  // not atomic: the query orders it
+  int seen = 0;
+  s.launch(first, [&message] { message = 42; });
+  device.record(event, first);
+  while (!device.is_complete(event)) std::this_thread::yield();
+  s.launch(second, [&] { seen = message; });
+  device.synchronize(typename S::device_type::stream_ref{second});
+  CHECK(seen == 42);
 }
 
 template <subject S>

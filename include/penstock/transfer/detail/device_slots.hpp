@@ -573,9 +573,14 @@ class device_slots {
   void wait_for_copy(std::size_t slot, stream_ref stream, point& known) const {
     slots_[slot].filled_by->wait(slots_[slot].filled_at, stream, known);
   }
-  /// Returns true if `stream` is the calling thread and `wait_for_copy` would block it.
-  [[nodiscard]] bool will_block(std::size_t slot, stream_ref stream) const {
-    return runs_inline(device_, stream) && !slots_[slot].filled_by->reached(slots_[slot].filled_at);
+  /// Returns true if no stream has to wait for the work that fills `slot`, because the host sees
+  /// that the work is done, or because the stream of `known` already waits for it. A stream's wait
+  /// costs more than this query: a CUDA graph that follows a wait starts microseconds late, even if
+  /// the copy is long complete. Queries at most one event. Throws what the device throws. Only the
+  /// thread that fills slots may call this.
+  [[nodiscard]] bool is_filled(std::size_t slot, point known) const {
+    const slot_type& filled = slots_[slot];
+    return filled.filled_at <= known || filled.filled_by->reached(filled.filled_at);
   }
   /// Returns the batch that the slot holds.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {

@@ -633,9 +633,9 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
       const std::size_t slot = oldest();
       if (slots_->holds_host()) {
         slots_->wait_for_copy(slot, stream_);
-      } else {
+      } else if (!slots_->is_filled(slot, knows_filled_)) {
         // Blocks until the copy is complete if the stream is the calling thread.
-        const auto timed = metrics_.for_copy(slots_->will_block(slot, stream_));
+        const auto timed = metrics_.for_copy(runs_inline(slots_->device(), stream_));
         slots_->wait_for_copy(slot, stream_, knows_filled_);
       }
       ++handed_out_;
