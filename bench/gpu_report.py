@@ -134,7 +134,7 @@ def steps_of(folder):
 
 def refused_rows(report):
     """What a program was refused, by step: its rows' group and name, and why."""
-    for step in ("transfer", "on_device", "narrowed"):
+    for step in ("transfer", "on_device", "narrowed", "graph_wait"):
         for row in (report.get(step) or {}).get("rows", []):
             if "refused" in row:
                 yield step, f"{row['group']}: {row['name']}", row["refused"]
@@ -336,7 +336,7 @@ def lines_of(report, table):
         yield f"{s['name']:20} {s['seconds']:4} {tests:>6}  {s['ended']}"
         if s["ended"] not in ACCEPTED and s["said"]:
             yield f"{'':33}{s['said'][:100]}"
-    for key in ("transfer", "on_device", "narrowed"):
+    for key in ("transfer", "on_device", "narrowed", "graph_wait"):
         if report[key]:
             yield ""
             yield (
@@ -392,6 +392,7 @@ def main(arguments):
         "transfer": results.get("transfer"),
         "on_device": results.get("on-device"),
         "narrowed": results.get("narrowed"),
+        "graph_wait": results.get("graph-wait"),
         "example": {
             s["name"]: text_of(os.path.join(folder, s["name"] + ".log")).splitlines()
             for s in steps

@@ -163,7 +163,8 @@ step() {
 # ---- programs ------------------------------------------------------------------------------------
 
 targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench penstock_mlp)
+  penstock_cuda_on_device_bench penstock_cuda_narrowed_bench penstock_mlp_bench penstock_mlp
+  penstock_cuda_graph_wait_bench)
 [[ $without == *" nccl "* ]] || targets+=(penstock_nccl_on_gpu)
 
 # program NAME: prints the path of the program or loadable library, or a nonexistent path if there
@@ -222,6 +223,7 @@ mlp_tests=$(program penstock_mlp_gpu_tests)
 transfer=$(program penstock_cuda_transfer_bench)
 on_device=$(program penstock_cuda_on_device_bench)
 narrowed=$(program penstock_cuda_narrowed_bench)
+graph_wait=$(program penstock_cuda_graph_wait_bench)
 nccl=$(program penstock_nccl_on_gpu)
 nvimgcodec=$(program penstock_nvimgcodec_gpu_tests)
 mlp=$(program penstock_mlp_bench)
@@ -265,8 +267,9 @@ fi
 # before minutes are spent.
 step smoke 8 json "$transfer" --quick --json "$steps/smoke.json"
 step transfer 32 json "$transfer" --json "$steps/transfer.json"
-step on-device 12 json "$on_device" --json "$steps/on-device.json"
+step on-device 4 json "$on_device" --json "$steps/on-device.json"
 step narrowed 4 json "$narrowed" --json "$steps/narrowed.json"
+step graph-wait 9 json "$graph_wait" --json "$steps/graph-wait.json"
 step example 8 example "$example" --device cuda --workers 8
 step example-augment 8 example "$example" --device cuda --workers 8 --augment
 

@@ -43,6 +43,7 @@
 #include "program.hpp"
 #include "ready_source.hpp"
 #include "rows.hpp"
+#include "spin.cuh"
 
 namespace {
 
@@ -52,18 +53,7 @@ using clock_type = std::chrono::steady_clock;
 using bench::must;
 
 /// Keeps the stream busy for about `nanoseconds`.
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
-__global__ void spin(std::uint64_t) {}
-#else
-__global__ void spin(std::uint64_t nanoseconds) {
-  std::uint64_t begin = 0;
-  std::uint64_t now = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-  do {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  } while (now - begin < nanoseconds);
-}
-#endif
+__global__ void spin(std::uint64_t nanoseconds) { bench::spin_for(nanoseconds); }
 
 /// Keeps the stream busy for about `nanoseconds`. Throws the error of the launch.
 void keep_busy(cudaStream_t stream, std::uint64_t nanoseconds) {

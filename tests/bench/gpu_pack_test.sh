@@ -19,7 +19,7 @@ mkdir -p "$folder"
 # The programs compute nothing here, so they need not be fast.
 export CMAKE_ARGS="-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DCMAKE_CUDA_FLAGS_RELEASE=-O0 ${CMAKE_ARGS:-}"
 programs=(penstock_cuda_transfer_bench penstock_cuda_on_device_bench penstock_cuda_narrowed_bench
-  penstock_gpu_torch)
+  penstock_cuda_graph_wait_bench penstock_gpu_torch)
 if bash "$root/bench/gpu_pack.sh" "$folder/none" --build "$folder/build" --only penstock_none \
   2>"$folder/log"; then
   fail "a program of no such name was packed"

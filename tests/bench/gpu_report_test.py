@@ -30,12 +30,14 @@ PROGRAMS = [
     "penstock_cuda_transfer_bench",
     "penstock_cuda_on_device_bench",
     "penstock_cuda_narrowed_bench",
+    "penstock_cuda_graph_wait_bench",
     "penstock_nccl_on_gpu",
     "penstock_nvimgcodec_gpu_tests",
     "penstock_mlp_bench",
     "penstock_mlp",
 ]
-STEPS = ["smoke", "transfer", "on-device", "narrowed", "example", "example-augment"]
+STEPS = ["smoke", "transfer", "on-device", "narrowed", "graph-wait"]
+STEPS += ["example", "example-augment"]
 STEPS += ["mlp-cublas", "mlp-modes", "mlp-seeds", "mlp-augment", "mlp-wide", "mlp-workers"]
 STEPS += ["mlp-no-graph", "mlp-precisions", "mlp-steps-table", "pytorch"]
 STEPS += ["tests", "torch", "mlp-tests", "nccl", "nvimgcodec"]
@@ -260,6 +262,7 @@ class Place:
             ("penstock_cuda_transfer_bench", transfer()),
             ("penstock_cuda_on_device_bench", transfer()),
             ("penstock_cuda_narrowed_bench", transfer()),
+            ("penstock_cuda_graph_wait_bench", transfer()),
             ("penstock_mlp_bench", mlp()),
             ("penstock_mlp_bench-host", mlp("host")),
             ("penstock_mlp_bench-table", [mlp()] * 6),
@@ -366,6 +369,18 @@ class Script(unittest.TestCase):
         # A sample has two additional numbers. Each field starts at a multiple of 256 bytes.
         self.assertEqual(travel["bytes, widened"], travel["float"] / 4 + 2 * 256)
         self.assertRegex(said, r"narrowed +bytes, widened +\d")
+
+    def test_it_is_green_with_graphs_behind_copies_on_the_double_of_the_runtime(self):
+        report, said = self.green_report_of(
+            "GRAPH_WAIT_BENCH_ON_DOUBLE", "penstock_cuda_graph_wait_bench"
+        )
+        rows = report["graph_wait"]["rows"]
+        refused = {row["name"].partition(",")[0] for row in rows if "refused" in row}
+        # The double changes no nodes of graphs, and its streams wait for no values.
+        self.assertEqual(
+            refused, {"the graph waits", "the graph copies", "the stream waits for a value"}
+        )
+        self.assertRegex(said, r"graph wait +penstock, depth 4 +\d")
 
     def test_it_is_green_with_transforms_on_the_double_of_the_runtime(self):
         report, _ = self.green_report_of(
@@ -474,14 +489,16 @@ class Script(unittest.TestCase):
         self.assertEqual(ended["example-augment"], "passed")
 
     def test_what_a_step_had_written_when_it_was_killed_is_kept(self):
-        kept = [s for s in STEPS[1:] if s in ("transfer", "on-device", "narrowed", "pytorch")
+        rows = ("transfer", "on-device", "narrowed", "graph-wait", "pytorch")
+        kept = [s for s in STEPS[1:] if s in rows
                 or s.startswith("mlp-") and s not in ("mlp-tests", "mlp-cublas")]
         status, report, said = self.place.report(" ".join(f"{step}:killed" for step in kept))
         self.assertEqual(status, 1)
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual({ended[name] for name in STEPS if name not in kept}, {"passed"}, said)
         self.assertIn(f", {len(kept)} partial, ", said)
-        names = {"on-device": "on_device", "mlp-steps-table": "mlp_steps"}
+        names = {"on-device": "on_device", "graph-wait": "graph_wait"}
+        names["mlp-steps-table"] = "mlp_steps"
         for step in kept:
             self.assertRegex(ended[step], "^partial: (time limit|status 137)$", step)
             if not step.startswith("mlp-") or step in names:
@@ -679,7 +696,8 @@ class RealPrograms(unittest.TestCase):
 
     def report_of(self, **found):
         empty = {"gpu": {}, "mlp": {}, "example": {}}
-        empty.update(transfer=None, on_device=None, narrowed=None, pytorch=None, machine=[])
+        empty.update(transfer=None, on_device=None, narrowed=None, graph_wait=None)
+        empty.update(pytorch=None, machine=[])
         made = {**empty, "steps": [], "date": "", "commit": "", "command": "", "pack": {}}
         made.update(found)
         made["passed"] = False
