@@ -386,7 +386,7 @@ measured feed(const rig& on, std::uint64_t count) {
 void run(const ps::cuda_device& device, std::size_t depth, bench::rows& out, bool quick) {
   const rig on{device, depth};
   const std::uint64_t count = quick ? 20 : 1000;
-  std::array<std::uint64_t, 2> waits{};  // of the ways that query, in all repetitions
+  std::array<std::uint64_t, 2> waits{};  // for each querying way, the waits in all repetitions
   const auto wait = [&on](std::uint64_t batch) {
     must(cudaStreamWaitEvent(on.steps(), on.copied(batch).get(), 0));
   };
