@@ -10,6 +10,7 @@
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
+#include <penstock/cuda/device_memory_ref.hpp>
 #include <penstock/cuda/step_graphs.hpp>
 
 /// 1 if the program links `penstock::compiled_cuda`, which has the shared parts of loaders and

@@ -18,6 +18,7 @@
 #include <penstock/cuda/cuda_pinned.hpp>
 #include <penstock/cuda/cuda_stream.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/cuda/device_memory_ref.hpp>
 #include <penstock/device/device.hpp>
 
 namespace penstock {
@@ -56,6 +57,14 @@ class precise_naps {
 /// A thread that works with a device other than 0 should first make it current (`make_current`, or
 /// `cudaSetDevice`). On a thread that never chose a device, each call sets and restores the device,
 /// which is estimated to cost a few microseconds per batch.
+///
+/// Device memory comes from `cudaMalloc`, or from a resource of the program:
+///
+///     ps::cuda_device device{0, pool};  // `pool` outlives all loaders, feeds and leases
+///
+/// Copies of a device refer to the same resource. Loaders, feeds and everything else that is made
+/// with the device allocate all of their device memory from it, at construction and, with
+/// `depth = automatic`, in the loop. A device that is made from a stream has no resource.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
@@ -66,9 +75,11 @@ class cuda_device {
   static constexpr std::int32_t dlpack_kind = 2;  ///< see `penstock_ext/interop/dlpack_abi.hpp`
   static constexpr std::int32_t dlpack_pinned_kind = 3;  ///< page-locked host memory
 
-  /// Refers to the device with this ordinal. Throws `no_cuda_driver`, `no_cuda_device` or
-  /// `invalid_device_ordinal`.
-  explicit cuda_device(int ordinal = 0) : ordinal_(ordinal) {
+  /// Refers to the device with this ordinal. Device memory comes from `memory`, or without it from
+  /// `cudaMalloc`. The resource must outlive all memory, see `device_memory_ref`. Throws
+  /// `no_cuda_driver`, `no_cuda_device` or `invalid_device_ordinal`.
+  explicit cuda_device(int ordinal = 0, std::optional<device_memory_ref> memory = std::nullopt)
+      : ordinal_(ordinal), memory_(memory) {
     const int devices = count();
     if (ordinal < 0 || ordinal >= devices) {
       throw invalid_device_ordinal(cudaErrorInvalidDevice, "cudaGetDeviceCount",
@@ -89,7 +100,10 @@ class cuda_device {
 
   /// Returns the device's CUDA ordinal.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
-  friend bool operator==(const cuda_device&, const cuda_device&) noexcept = default;
+  /// Returns true if both refer to the same GPU. Does not compare their memory resources.
+  friend bool operator==(const cuda_device& a, const cuda_device& b) noexcept {
+    return a.ordinal_ == b.ordinal_;
+  }
 
   /// Returns the host's NUMA node next to this device, as reported by the driver or, failing that,
   /// by sysfs. Returns `std::nullopt` if neither reports one. Throws `cuda_error`.
@@ -251,11 +265,13 @@ class cuda_device {
     copy_to_device(to, from, bytes, stream);
   }
 
-  /// Allocates uninitialized memory with `cudaMalloc`. Throws `out_of_memory`.
+  /// Allocates uninitialized memory with `cudaMalloc`, or from the program's resource. Throws
+  /// `out_of_memory`, and `unusable_device_memory` if the resource's memory is not usable.
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     if (bytes == 0) throw out_of_memory("device", bytes, "the size is 0");
     const detail::scoped_device current{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
+    if (memory_) return detail::allocate_from(*memory_, ordinal_, bytes);
     detail::require_nothing_pending("cudaMalloc");
     void* data = nullptr;
     const cudaError_t code = detail::cuda_try([&] { return cudaMalloc(&data, bytes); });
@@ -267,9 +283,11 @@ class cuda_device {
     if (code != cudaSuccess) detail::throw_cuda_error(code, "cudaMalloc");
     return data;
   }
-  /// Frees device memory. Waits for all work of the device, as `cudaFree` does.
-  void deallocate(void* data, std::size_t) const noexcept {
+  /// Frees device memory. `cudaFree` waits for all work of the device. A resource of the program
+  /// may not wait, so no work may still use the memory.
+  void deallocate(void* data, std::size_t bytes) const noexcept {
     if (data == nullptr) return;
+    if (memory_) return detail::deallocate_to(*memory_, ordinal_, data, bytes);
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     detail::cuda_release([&] { return cudaFree(data); });
@@ -352,6 +370,7 @@ class cuda_device {
   }
 
   int ordinal_;
+  std::optional<device_memory_ref> memory_;
 };
 
 static_assert(device<cuda_device>);

@@ -143,6 +143,9 @@ concept times_work = requires(const D& d, const typename D::event_type& event) {
 
 namespace detail {
 
+/// The alignment of all memory of a device in bytes.
+inline constexpr std::size_t device_alignment = 256;
+
 /// True if streams run host functions, which may access the device's memory, as the streams of the
 /// CPU device do.
 template <class StreamRef>

@@ -17,9 +17,6 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The alignment of all device memory in bytes. A larger alignment needs extra bytes.
-inline constexpr std::size_t device_alignment = 256;
-
 /// Allocates pinned memory with any alignment that is a power of two. If it exceeds
 /// `device_alignment`, allocates `alignment` more bytes and stores the address of the block in
 /// front of the returned address. Throws `out_of_memory`.

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <type_traits>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/cuda/detail/cuda_call.hpp>
+#include <penstock/device/device.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Thrown if the program's memory resource returns memory that device slots cannot use: memory that
+/// is not aligned to 256 bytes, or memory of another device. The memory has been returned to the
+/// resource.
+class [[gnu::visibility("default")]] unusable_device_memory : public error {
+ public:
+  using error::error;
+};
+
+namespace detail {
+
+/// A resource with the synchronous functions of `cuda::mr` in CCCL 3.1 and later.
+template <class R>
+concept allocates_sync = requires(R& from, void* data, std::size_t count) {
+  { from.allocate_sync(count, count) } -> std::same_as<void*>;
+  from.deallocate_sync(data, count, count);
+};
+
+/// A resource with the synchronous functions of `cuda::mr` in CCCL 3.0, which are also those of
+/// `std::pmr::memory_resource`.
+template <class R>
+concept allocates = requires(R& from, void* data, std::size_t count) {
+  { from.allocate(count, count) } -> std::same_as<void*>;
+  from.deallocate(data, count, count);
+};
+
+}  // namespace detail
+
+/// A reference to the program's resource of device memory, from which a `cuda_device` allocates
+/// instead of calling `cudaMalloc`. Converts from any object with the functions
+///
+/// - `void* allocate(std::size_t bytes, std::size_t alignment)`, and
+/// - `deallocate(void* data, std::size_t bytes, std::size_t alignment)`,
+///
+/// or with the same functions under the names `allocate_sync` and `deallocate_sync`, which are
+/// preferred. So it accepts the resources and references of CCCL's `cuda::mr`, the resources of
+/// RMM, and a class of the program.
+///
+/// The functions are synchronous: `allocate` returns memory that all streams may use at once, and
+/// `deallocate` gets memory that no stream uses any more. A resource whose memory is only valid in
+/// the order of a stream needs a wrapper that synchronizes the stream, see docs/existing_code.md.
+/// `allocate` reports a failure by an exception or by a null pointer. `deallocate` must not throw.
+/// While they run, the device is current on the calling thread. Any thread may call them, and the
+/// calls of several loops may overlap.
+///
+/// Non-owning: the resource must outlive all memory.
+class device_memory_ref {
+ public:
+  /// Refers to `resource`. A temporary object is not accepted.
+  template <class Resource>
+    requires(!std::same_as<std::remove_const_t<Resource>, device_memory_ref> &&
+             (detail::allocates_sync<Resource> || detail::allocates<Resource>))
+  device_memory_ref(Resource& resource) noexcept  // NOLINT: implicit, as a resource is passed
+      : resource_(const_cast<void*>(static_cast<const void*>(&resource))),
+        functions_(&functions_of<Resource>) {}
+
+  /// Allocates memory. Throws what the resource throws.
+  [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) const {
+    return functions_->allocate(resource_, bytes, alignment);
+  }
+  /// Deallocates memory. The arguments must be those of the allocation.
+  void deallocate(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
+    functions_->deallocate(resource_, data, bytes, alignment);
+  }
+
+ private:
+  struct functions {
+    void* (*allocate)(void* resource, std::size_t bytes, std::size_t alignment);
+    void (*deallocate)(void* resource, void* data, std::size_t bytes,
+                       std::size_t alignment) noexcept;
+  };
+
+  template <class Resource>
+  static constexpr functions functions_of{
+      [](void* resource, std::size_t bytes, std::size_t alignment) -> void* {
+        auto& from = *static_cast<Resource*>(resource);
+        if constexpr (detail::allocates_sync<Resource>) {
+          return from.allocate_sync(bytes, alignment);
+        } else {
+          return from.allocate(bytes, alignment);
+        }
+      },
+      [](void* resource, void* data, std::size_t bytes, std::size_t alignment) noexcept {
+        auto& to = *static_cast<Resource*>(resource);
+        if constexpr (detail::allocates_sync<Resource>) {
+          to.deallocate_sync(data, bytes, alignment);
+        } else {
+          to.deallocate(data, bytes, alignment);
+        }
+      }};
+
+  void* resource_;
+  const functions* functions_;
+};
+
+namespace detail {
+
+/// Clears the thread's last-error slot at the end of a scope. A scope begins without a pending
+/// error (`scoped_device`), so the error belongs to the resource, which reports it by its result.
+struct resource_error_scope {
+  resource_error_scope() = default;
+  resource_error_scope(resource_error_scope&&) = delete;
+  ~resource_error_scope() { static_cast<void>(cudaGetLastError()); }
+};
+
+/// Allocates memory of device `ordinal` from the program's resource, in a `scoped_device` of it.
+/// Throws `out_of_memory` if the resource fails, and `unusable_device_memory`.
+[[nodiscard]] inline void* allocate_from(const device_memory_ref& memory, int ordinal,
+                                         std::size_t bytes) {
+  const resource_error_scope scope;
+  void* data = nullptr;
+  try {
+    data = memory.allocate(bytes, device_alignment);
+  } catch (const error&) {
+    throw;
+  } catch (const std::exception& refusal) {
+    throw out_of_memory(
+        "device", bytes,
+        str_cat({"the program's memory resource threw \"", refusal.what(),
+                 "\": lower depth or batch_size, or give the resource more memory"}));
+  }
+  if (data == nullptr) {
+    throw out_of_memory("device", bytes,
+                        "the program's memory resource returned a null pointer: lower depth or "
+                        "batch_size, or give the resource more memory");
+  }
+  const auto past =
+      static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(data)) % device_alignment;
+  cudaPointerAttributes known{};
+  const bool is_known =
+      cuda_try([&] { return cudaPointerGetAttributes(&known, data); }) == cudaSuccess;
+  const bool is_elsewhere =
+      is_known && known.type == cudaMemoryTypeDevice && known.device != ordinal;
+  if (past == 0 && !is_elsewhere) return data;
+  memory.deallocate(data, bytes, device_alignment);
+  if (past != 0) {
+    throw unusable_device_memory(
+        str_cat({"the program's memory resource returned ", bytes, " bytes at an address ", past,
+                 " bytes past a multiple of ", device_alignment,
+                 ": return memory with the requested alignment"}));
+  }
+  throw unusable_device_memory(
+      str_cat({"the program's memory resource returned memory of device ", known.device,
+               ", but the slots are for device ", ordinal, ": use a resource of that device"}));
+}
+
+/// Returns memory to the program's resource, with the device `ordinal` current if possible.
+inline void deallocate_to(const device_memory_ref& memory, int ordinal, void* data,
+                          std::size_t bytes) noexcept {
+  context_push current;
+  try {
+    current.make_current_to_wait(ordinal);
+  } catch (...) {  // the context is lost, or the driver is being unloaded
+  }
+  const scoped_relaxed_capture relaxed;
+  memory.deallocate(data, bytes, device_alignment);
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
