@@ -39,7 +39,8 @@ class device_pool {
     deallocate_sync(data, bytes, alignment);
   }
   friend bool operator==(const device_pool&, const device_pool&) noexcept = default;
-  friend constexpr void get_property(const device_pool&, mr::device_accessible) noexcept {}
+  [[maybe_unused]] friend constexpr void get_property(const device_pool&,
+                                                      mr::device_accessible) noexcept {}
 
  private:
   test::device_arena* arena_;
