@@ -360,7 +360,7 @@ TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
     const clean_runtime runtime;
     fake_cuda::fail_call_of("cudaHostRegister", which, cudaErrorOperatingSystem);
     fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
-    const auto error = test::error_of<ps::out_of_memory>(
+    const auto error = test::error_of<ps::pinning_refused>(
         [&] { static_cast<void>(ps::detail::cuda_allocate_pinned(0, bytes, 256, tiny)); });
     CHECK(error.bytes() == bytes);
     for (const char* part :
@@ -453,7 +453,7 @@ TEST_CASE("a block that cannot be registered in one call is allocated by the dri
 TEST_CASE("a refusal of small memory is out of memory too", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
-  const auto error = test::error_of<ps::out_of_memory>(
+  const auto error = test::error_of<ps::pinning_refused>(
       [] { static_cast<void>(ps::cuda_device{}.allocate_pinned(1000)); });
   CHECK(error.bytes() == 1000);
   CHECK(test::has(error.what(), "ulimit -l"));

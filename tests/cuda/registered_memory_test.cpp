@@ -99,7 +99,7 @@ TEST_CASE("a refusal is out_of_memory with the limit to raise, and other errors 
     fake_cuda::fail_call_of("cudaHostRegister", 0, code);
     const registered locked{device, std::span{owner}};
   };
-  const auto error = test::error_of<ps::out_of_memory>([&] { lock(cudaErrorMemoryAllocation); });
+  const auto error = test::error_of<ps::pinning_refused>([&] { lock(cudaErrorMemoryAllocation); });
   CHECK(error.bytes() == 10'000);
   CHECK(test::has(error.what(), "ulimit -l"));
   CHECK_THROWS_AS(lock(cudaErrorNotSupported), ps::registration_unsupported);

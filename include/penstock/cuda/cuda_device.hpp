@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -299,10 +300,15 @@ class cuda_device {
   /// at most `unit` bytes at multiples of `unit`, no copy spans two pieces; 0 means that a copy may
   /// read the whole block. If the system refuses to register the memory, or if kernels would need
   /// another address than the host, uses `cudaHostAlloc` and sets `registration_refused`. Throws
-  /// `out_of_memory` if that fails too.
+  /// `pinning_refused` if that fails too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
     return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};
+  }
+  /// Returns the bytes of host memory that the library has page-locked for CUDA devices in this
+  /// process, including registered memory. Other threads may change the number at any time.
+  [[nodiscard]] static std::size_t page_locked_bytes() noexcept {
+    return detail::page_locked_bytes.load(std::memory_order_relaxed);
   }
   /// Frees pinned memory. Needs the `bytes` and `unit` of the allocation. No copy may still use the
   /// memory.
@@ -312,7 +318,7 @@ class cuda_device {
 
   /// Page-locks existing memory for all devices; `registered_memory` owns such a registration.
   /// Throws `memory_already_registered`, `registration_unsupported` if the memory is read-only or
-  /// larger than 2 GB and the system does not support that, and `out_of_memory` if the system
+  /// larger than 2 GB and the system does not support that, and `pinning_refused` if the system
   /// refuses. Blocks.
   void register_memory(void* data, std::size_t bytes, bool read_only, std::size_t unit = 0) const {
     detail::cuda_register(ordinal_, data, bytes, read_only, unit);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +24,7 @@
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/memory/support/lock_limits.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -134,6 +137,25 @@ inline constexpr std::size_t small_pinned_bytes = std::size_t{2} << 20;
 
 }  // namespace detail
 
+/// Thrown if the system refuses to page-lock memory for a CUDA device. The message contains the
+/// bytes requested, the bytes that the library has page-locked, the limits of the system, and the
+/// options that would help. The refused call leaves no error in the thread's last-error slot.
+class [[gnu::visibility("default")]] pinning_refused : public out_of_memory {
+ public:
+  pinning_refused(std::size_t bytes, std::string_view reason, std::size_t locked,
+                  std::string_view advice)
+      : out_of_memory("pinned", bytes,
+                      detail::str_cat({reason, "; the library has page-locked ", locked, " bytes, ",
+                                       detail::lock_limits(), ": ", advice})),
+        locked_(locked) {}
+  /// Returns the number of bytes that the library had page-locked for CUDA devices in this process.
+  /// The system allows at least this number, and less than `locked() + bytes()`.
+  [[nodiscard]] std::size_t locked() const noexcept { return locked_; }
+
+ private:
+  std::size_t locked_;
+};
+
 /// Thrown if any of the memory is already page-locked by the program, another library or another
 /// `registered_memory`.
 class [[gnu::visibility("default")]] memory_already_registered : public cuda_error {
@@ -219,6 +241,22 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 // ---- page-locking -------------------------------------------------------------------------------
 
+/// The bytes that the library has page-locked in this process, for messages. Orders nothing, so all
+/// operations on it are relaxed.
+inline std::atomic<std::size_t> page_locked_bytes{0};
+
+inline void record_locked(std::size_t bytes) noexcept {
+  page_locked_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+inline void record_unlocked(std::size_t bytes) noexcept {
+  page_locked_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+}
+[[noreturn, gnu::cold]] inline void throw_pinning_refused(std::size_t bytes,
+                                                          const std::string& reason,
+                                                          std::string_view advice) {
+  throw pinning_refused(bytes, reason, page_locked_bytes.load(std::memory_order_relaxed), advice);
+}
+
 /// Returns true if the system has refused to lock pages, in which case another method or a smaller
 /// size may work.
 [[nodiscard]] inline bool is_refusal(cudaError_t code) noexcept {
@@ -227,16 +265,16 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
          code == cudaErrorInvalidValue;  // some kernels return this code for valid pages
 }
 
-/// Throws `out_of_memory` if the system refused to lock the pages, otherwise the exception type
+/// Throws `pinning_refused` if the system refused to lock the pages, otherwise the exception type
 /// that matches `code`. `before` describes earlier attempts.
 [[noreturn]] inline void throw_not_pinned(cudaError_t code, std::size_t bytes,
                                           const cuda_site& site, const std::string& before = {}) {
   if (!is_refusal(code)) throw_cuda_error(code, site);
-  throw out_of_memory(
-      "pinned", bytes,
-      before + site.call + " gave " + cudaGetErrorName(code) +
-          ": raise the limits on locked memory (ulimit -l) and on the container's memory, lower "
-          "prefetch or batch_size, or continue without page-locking (memory.pageable_fallback)");
+  throw_pinning_refused(
+      bytes, before + site.call + " gave " + cudaGetErrorName(code),
+      "raise the limits on locked memory (ulimit -l) and on the container's memory, lower prefetch "
+      "or batch_size, or continue with fewer slots (memory.on_budget_exceeded) or without "
+      "page-locking (memory.pageable_fallback)");
 }
 
 /// Records whether a block was mapped and registered as planned, or allocated by `cudaHostAlloc`.
@@ -295,6 +333,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   const cudaError_t code =
       cuda_try([&] { return cudaHostAlloc(&data, bytes, cudaHostAllocPortable); });
   if (code != cudaSuccess) throw_not_pinned(code, requested, "cudaHostAlloc", before);
+  record_locked(requested);
   return data;
 }
 
@@ -332,6 +371,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
         plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (refused == cudaSuccess) {
       record_pinned(pages.data(), bytes, pinned_by::registration);
+      record_locked(bytes);
       return pages.release();
     }
     // If confidential computing, a sandbox or a limit forbids registration, the driver may still be
@@ -351,6 +391,7 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
   if (data == nullptr) return;
   const scoped_context context{ordinal};
   const scoped_relaxed_capture relaxed;
+  record_unlocked(bytes);
   const registration_plan plan = plan_pinned(bytes, unit, sizes);
   if (!plan.is_mapped() || !is_pinned_as_planned(data, bytes, unit, sizes)) {
     cuda_release([&] { return cudaFreeHost(data); });
@@ -386,7 +427,7 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
   const registration_plan plan = plan_registration(data, bytes, unit);
   std::size_t which = 0;
   const cudaError_t code = register_pieces(plan, static_cast<std::byte*>(data), flags, which);
-  if (code == cudaSuccess) return;
+  if (code == cudaSuccess) return record_locked(bytes);
   switch (code) {
     case cudaErrorInvalidValue:
       if (plan.bytes(which) <= max_registration) throw_cuda_error(code, "cudaHostRegister");
@@ -405,17 +446,16 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
     case cudaErrorMemoryAllocation:
     case cudaErrorOperatingSystem:
       if (plan.bytes(which) > doubtful_registration) {
-        throw out_of_memory(
-            "pinned", bytes,
+        throw_pinning_refused(
+            bytes,
             std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) +
-                " for more than 256 GiB in one call: specify the size of one copy (the unit of "
-                "registered_memory), so that the memory is locked in pieces, or raise the "
-                "limits on locked memory (ulimit -l)");
+                " for more than 256 GiB in one call",
+            "specify the size of one copy (the unit of registered_memory), so that the memory is "
+            "locked in pieces, or raise the limits on locked memory (ulimit -l)");
       }
-      throw out_of_memory("pinned", bytes,
-                          std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) +
-                              ": raise the limits on locked memory (ulimit -l) and on the "
-                              "container's memory, or register less");
+      throw_pinning_refused(bytes, std::string{"cudaHostRegister gave "} + cudaGetErrorName(code),
+                            "raise the limits on locked memory (ulimit -l) and on the container's "
+                            "memory, or register less");
     default:
       throw_cuda_error(code, "cudaHostRegister");
   }
@@ -426,6 +466,7 @@ inline void cuda_unregister(int ordinal, void* data, std::size_t bytes, std::siz
   const scoped_relaxed_capture relaxed;
   const registration_plan plan = plan_registration(data, bytes, unit);
   unregister_pieces(plan, static_cast<std::byte*>(data), plan.pieces());
+  record_unlocked(bytes);
 }
 
 }  // namespace detail

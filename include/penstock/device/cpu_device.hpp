@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +16,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/device/device.hpp>
+#include <penstock/memory/support/lock_limits.hpp>
 #include <penstock/threads/flush_to_zero.hpp>
 
 namespace penstock {
@@ -168,14 +168,9 @@ class cpu_device {
   void register_memory(void* data, std::size_t bytes, bool) const {
     if (::mlock(data, bytes) == 0) return;
     const std::string reason = std::strerror(errno);
-    ::rlimit limit{};
-    ::getrlimit(RLIMIT_MEMLOCK, &limit);
-    throw out_of_memory(
-        "pinned", bytes,
-        detail::str_cat({"mlock failed: ", reason, "; the process may lock ",
-                         limit.rlim_cur == RLIM_INFINITY ? detail::str_cat_arg{"any number of"}
-                                                         : detail::str_cat_arg{limit.rlim_cur},
-                         " bytes: raise the limit (ulimit -l) or register less"}));
+    throw out_of_memory("pinned", bytes,
+                        detail::str_cat({"mlock failed: ", reason, "; ", detail::lock_limits(),
+                                         ": raise the limit (ulimit -l) or register less"}));
   }
   void unregister_memory(void* data, std::size_t bytes) const noexcept { ::munlock(data, bytes); }
 

@@ -9,11 +9,13 @@
 
 #include <penstock/core/extents.hpp>
 #include <penstock/core/layout.hpp>
+#include <penstock/device/device.hpp>
 #include <penstock/faults/error_policy.hpp>
 #include <penstock/load/options.hpp>
 #include <penstock/load/support/plan.hpp>
 #include <penstock/load/support/ragged_batches.hpp>
 #include <penstock/memory/budget.hpp>
+#include <penstock/memory/support/slab.hpp>
 #include <penstock/threads/cpu_list.hpp>
 
 namespace penstock {
@@ -24,7 +26,8 @@ inline namespace PENSTOCK_ABI {
 struct loader_footprint {
   std::size_t slot_count = 0;  ///< host slots
   std::size_t slots_requested =
-      0;  ///< requested by the options; more than `slot_count` if the budget had no room
+      0;  ///< requested by the options; more than `slot_count` if the budget or the system had no
+          ///< room
   std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
   std::size_t bytes = 0;       ///< bytes of the slab of all slots, as requested from the device
   bool pinned = false;         ///< true if the slab is page-locked, or should be (in advance)
@@ -32,6 +35,10 @@ struct loader_footprint {
   /// containers and confidential computing refuse registration. Also true if a GPU would need other
   /// addresses than the host for registered memory.
   bool registration_refused = false;
+  /// The size of the smallest slab that the system has refused to page-lock, so that the loader has
+  /// fewer slots, see `budget_action::fewer_slots`. 0 if it has refused none. The system's budget
+  /// for the slab is at least `bytes`, if the slab is pinned, and less than this.
+  std::size_t refused_bytes = 0;
 
   /// The maximum number of bytes that the loader allocates in addition to the slab: 32 KiB, 1 KiB
   /// for each slot, 8 KiB for each worker, and 16 bytes for each sample of a worker's chunk. An
@@ -116,6 +123,33 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
       {.slot_count = requested, .min = may_be_fewer ? min : requested, .slot_bytes = slot_bytes});
 }
 
+/// Allocates the host slots that `granted` allows. If the system refuses to page-lock them, halves
+/// their number down to the minimum, and returns the other slots to the budget. If the options
+/// allow that, continues with all slots in ordinary memory after the last refusal. Throws
+/// `out_of_memory`, and what the device throws.
+template <device Device>
+[[nodiscard]] slab<Device> allocate_slots(const Device& device, std::size_t slot_bytes,
+                                          const loader_options& options,
+                                          memory_reservation& granted) {
+  const auto all = static_cast<std::size_t>(granted.slot_count());
+  const auto least = static_cast<std::size_t>(granted.min_slot_count());
+  if (!options.pinned || all == least) return {device, slot_memory(options), slot_bytes, all};
+  std::size_t refused = 0;
+  for (std::size_t count = all;; count = (std::max)(least, count / 2)) {
+    try {
+      slab<Device> memory{device, memory_kind::pinned, slot_bytes, count};
+      if (refused != 0) granted.shrink(count, refused);
+      return memory;
+    } catch (const out_of_memory&) {
+      refused = count;
+      if (count > least) continue;
+      if (!options.memory.pageable_fallback) throw;
+      granted.shrink(all, refused);
+      return {device, memory_kind::pageable, slot_bytes, all};
+    }
+  }
+}
+
 }  // namespace detail
 
 /// Returns the host memory that a loader of `Record` with these extents and options would allocate.
@@ -142,6 +176,8 @@ template <record_type Record>
   std::string text = detail::str_cat({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
   if (taken.slots_requested > taken.slot_count)
     text += detail::str_cat({" (", taken.slots_requested, " were requested)"});
+  if (taken.refused_bytes != 0)
+    text += detail::str_cat({" (the system refused to lock ", taken.refused_bytes, " bytes)"});
   text += detail::str_cat({", ", taken.bytes, " bytes ", taken.pinned ? "pinned" : "pageable",
                            taken.registration_refused ? " (registration was refused)" : "",
                            ", at most ", taken.bookkeeping, " bytes of bookkeeping; ",

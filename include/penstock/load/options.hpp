@@ -79,9 +79,10 @@ enum class last_batch {
   pad,   ///< pads the last batch with the epoch's first samples; `valid()` excludes the padding
 };
 
-/// Selects what a loader does if its host slots exceed the memory budget.
+/// Selects what a loader does if its host slots exceed the memory budget, or if the system refuses
+/// to page-lock them.
 enum class budget_action {
-  refuse,       ///< throws `pinned_budget_exceeded`
+  refuse,       ///< throws `pinned_budget_exceeded`, or `out_of_memory` for a refusal of the system
   fewer_slots,  ///< uses as many slots as fit, at least one; with one slot nothing is read ahead
 };
 
@@ -212,10 +213,15 @@ struct loader_memory_options {
   /// that the process may still use.
   std::optional<memory_budget> budget = {};
 
-  /// The action if the host slots exceed the budget. `footprint()` returns the number of slots.
+  /// The action if the host slots exceed the budget, or if the system refuses to page-lock them, as
+  /// WSL does beyond a limit. In the second case `fewer_slots` halves the number of slots until the
+  /// system locks them. `prefetch = automatic` always means `fewer_slots`. `footprint()` returns
+  /// the number of slots, and the size that the system has refused. Has no effect on the contents
+  /// or order of batches.
   budget_action on_budget_exceeded = budget_action::refuse;
 
-  /// The action if memory can't be page-locked. False throws `out_of_memory`. True continues with
+  /// The action if memory can't be page-locked, even for the smallest number of slots that
+  /// `on_budget_exceeded` allows. False throws `out_of_memory`. True continues with all slots in
   /// ordinary memory, which is slower, and sets `footprint().pinned` to false. The CPU device
   /// always continues.
   bool pageable_fallback = false;

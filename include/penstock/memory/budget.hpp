@@ -140,8 +140,25 @@ class memory_reservation {
   [[nodiscard]] std::uint64_t requested() const noexcept { return requested_; }
   /// Returns the number of slots granted.
   [[nodiscard]] std::uint64_t slot_count() const noexcept { return slots_; }
+  /// Returns the minimum number of slots.
+  [[nodiscard]] std::uint64_t min_slot_count() const noexcept { return min_; }
   /// Returns the number of bytes of the granted slots.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Returns the size of the smallest slab that the system has refused to page-lock, in bytes, or 0
+  /// if it has refused none.
+  [[nodiscard]] std::uint64_t refused_bytes() const noexcept { return refused_bytes_; }
+
+  /// Returns all slots except `slot_count` to the budget, because the system has refused to
+  /// page-lock `refused` slots.
+  void shrink(std::uint64_t slot_count, std::uint64_t refused) noexcept {
+    const std::uint64_t slot_bytes = bytes_ / slots_;
+    const std::uint64_t returned = (slots_ - slot_count) * slot_bytes;
+    refused_bytes_ = refused * slot_bytes;
+    slots_ = slot_count;
+    bytes_ -= returned;
+    const std::lock_guard lock{account_->mutex};
+    account_->used -= returned;
+  }
 
  private:
   friend class penstock::memory_budget;
@@ -150,13 +167,16 @@ class memory_reservation {
                      std::uint64_t slot_count) noexcept
       : account_(std::move(account)),
         requested_(demand.slot_count),
+        min_(demand.min),
         slots_(slot_count),
         bytes_(slot_count * demand.slot_bytes) {}
 
   std::shared_ptr<budget_account> account_;
   std::uint64_t requested_ = 0;
+  std::uint64_t min_ = 0;
   std::uint64_t slots_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint64_t refused_bytes_ = 0;
 };
 
 }  // namespace detail

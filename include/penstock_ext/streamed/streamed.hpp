@@ -100,9 +100,10 @@ class stream_loop {
                                                              const batch_layout<Record>& layout,
                                                              const loader_options& options) {
     memory_reservation granted = reserve_slots(layout.bytes(), options);
+    slab<Device> memory = allocate_slots(device, layout.bytes(), options, granted);
     const auto count = static_cast<std::size_t>(granted.slot_count());
     return shared_by_leases<ring_type, typename Device::stream_ref>(
-        device, slot_layout{layout}, count, slot_memory(options), std::move(granted));
+        device, slot_layout{layout}, std::move(memory), count, std::move(granted));
   }
 
   stream_core<Device> core_;
@@ -226,11 +227,12 @@ class streamed {
   [[nodiscard]] loader_footprint footprint() const {
     const auto& ring = *core().ring();
     return {.slot_count = ring.count(),
-            .slots_requested = ring.count(),
+            .slots_requested = ring.granted().requested(),
             .slot_bytes = ring.layout().bytes(),
             .bytes = ring.bytes(),
             .pinned = ring.pinned(),
-            .registration_refused = ring.registration_refused()};
+            .registration_refused = ring.registration_refused(),
+            .refused_bytes = ring.granted().refused_bytes()};
   }
 
   /// Returns the device that receives the batches.

@@ -623,9 +623,10 @@ std::shared_ptr<host_slots<Device>> loader_core<Device>::make_slots(const Device
                                                                     const slot_layout& layout,
                                                                     const loader_options& options) {
   memory_reservation granted = reserve_slots(layout.bytes(), options);
+  slab<Device> memory = allocate_slots(device, layout.bytes(), options, granted);
   const auto count = static_cast<std::size_t>(granted.slot_count());
-  return shared_by_leases<ring_type, typename Device::stream_ref>(
-      device, layout, count, slot_memory(options), std::move(granted));
+  return shared_by_leases<ring_type, typename Device::stream_ref>(device, layout, std::move(memory),
+                                                                  count, std::move(granted));
 }
 
 template <device Device>
@@ -746,6 +747,7 @@ loader_footprint loader_core<Device>::footprint() const {
   taken.bytes = slots_->bytes();
   taken.pinned = slots_->pinned();
   taken.registration_refused = slots_->registration_refused();
+  taken.refused_bytes = slots_->granted().refused_bytes();
   taken.workers = binding_.where();
   taken.warnings = source_->warnings();
   return taken;

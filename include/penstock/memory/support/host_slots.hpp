@@ -30,15 +30,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws `leases_exhausted` for a loader with `count` host slots, `lost` of them lost. The
-/// loader's budget granted `granted` of the `requested` slots.
-[[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count, std::uint64_t granted,
-                                                          std::uint64_t requested,
+/// Throws `leases_exhausted` for a loader with `count` host slots, `lost` of them lost, in the
+/// memory that `granted` describes.
+[[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count,
+                                                          const memory_reservation& granted,
                                                           std::size_t lost) {
-  const std::string remedy = granted < requested
-                                 ? str_cat({"raise memory.budget, which did not suffice for the ",
-                                            requested, " slots requested"})
-                                 : "raise prefetch";
+  const std::string remedy =
+      granted.slot_count() < granted.requested()
+          ? str_cat({granted.refused_bytes() == 0 ? "raise memory.budget, which did"
+                                                  : "raise the limits on locked memory (ulimit "
+                                                    "-l), which did",
+                     " not suffice for the ", granted.requested(), " slots requested"})
+          : "raise prefetch";
   if (lost != 0) {
     throw leases_exhausted(str_cat(
         {"loader: ", lost, " of ", count,
@@ -69,9 +72,13 @@ class host_slots final : public slot_ring<Device> {
  public:
   sample_lists lists;  ///< samples of the batch in each slot, if lists are requested
 
-  /// Makes `count` slots for batches of `layout`. Keeps `granted` as long as the memory. Throws
-  /// `out_of_memory`, and what the device throws.
-  host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
+  /// Makes `count` slots for batches of `layout`. Throws `out_of_memory`, and what the device
+  /// throws.
+  host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind)
+      : host_slots(device, layout, slab<Device>{device, kind, layout.bytes(), count}, count) {}
+  /// Makes `count` slots for batches of `layout` in `memory`, whose unit is a slot. Keeps `granted`
+  /// as long as the memory. Throws the device's errors.
+  host_slots(const Device& device, slot_layout layout, slab<Device> memory, std::size_t count,
              memory_reservation granted = {});
 
   /// Takes a slot to fill. Waits until a slot returns. Returns `std::nullopt` after `close`. Throws
@@ -139,8 +146,7 @@ class host_slots final : public slot_ring<Device> {
 
   /// Throws `leases_exhausted`, because the consumer requests a batch while leases hold every slot.
   [[noreturn]] void throw_exhausted() const {
-    throw_slots_exhausted(base::count(), base::granted().slot_count(), base::granted().requested(),
-                          base::lost());
+    throw_slots_exhausted(base::count(), base::granted(), base::lost());
   }
 
   /// Wakes all threads that wait for a slot. Later calls of `acquire` do not wait.
@@ -200,9 +206,9 @@ class host_slots final : public slot_ring<Device> {
 };
 
 template <device Device>
-host_slots<Device>::host_slots(const Device& device, slot_layout layout, std::size_t count,
-                               memory_kind kind, memory_reservation granted)
-    : base(device, std::move(layout), count, kind, std::move(granted)),
+host_slots<Device>::host_slots(const Device& device, slot_layout layout, slab<Device> memory,
+                               std::size_t count, memory_reservation granted)
+    : base(device, std::move(layout), std::move(memory), count, std::move(granted)),
       wake_at_(std::max<std::size_t>(1, count / 2)),
       returned_(count) {
   for (std::uint32_t slot = 0; slot < count; ++slot) push({slot, false});

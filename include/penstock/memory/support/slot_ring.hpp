@@ -43,11 +43,8 @@ class slot_ring {
   using timeline = fill_timeline<Device>;
   using point = typename timeline::point;
 
-  /// Allocates memory for `count` slots for batches of `layout`, and keeps `granted` as long as the
-  /// memory. Throws `out_of_memory`, and the device's errors.
-  slot_ring(const Device& device, slot_layout layout, std::size_t count, memory_kind kind,
-            memory_reservation granted = {});
-  /// Makes `count` slots in `memory`, whose unit is a slot. Throws the device's errors.
+  /// Makes `count` slots for batches of `layout` in `memory`, whose unit is a slot. Keeps `granted`
+  /// as long as the memory. Throws the device's errors.
   slot_ring(const Device& device, slot_layout layout, slab<Device> memory, std::size_t count,
             memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
@@ -62,6 +59,8 @@ class slot_ring {
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// Returns true if the memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
+  /// Returns the memory that was granted by a budget.
+  [[nodiscard]] const memory_reservation& granted() const noexcept { return granted_; }
   /// See `pinned_block`.
   [[nodiscard]] bool registration_refused() const noexcept {
     return memory_.registration_refused();
@@ -115,8 +114,6 @@ class slot_ring {
   /// Waits for the copies and frees the memory. If waiting fails, leaks the memory.
   virtual ~slot_ring();
 
-  /// Returns the memory that was granted by a budget.
-  [[nodiscard]] const memory_reservation& granted() const noexcept { return granted_; }
   /// Returns the number of slots that are lost.
   [[nodiscard]] std::size_t lost() const noexcept { return lost_.load(std::memory_order_acquire); }
 
@@ -157,12 +154,6 @@ class slot_ring {
   std::vector<copy_completion> ends_;  // indexed by slot
   std::atomic<std::size_t> lost_{0};   // number of slots that are never used again
 };
-
-template <device Device>
-slot_ring<Device>::slot_ring(const Device& device, slot_layout layout, std::size_t count,
-                             memory_kind kind, memory_reservation granted)
-    : slot_ring(device, layout, slab<Device>{device, kind, layout.bytes(), count}, count,
-                std::move(granted)) {}
 
 template <device Device>
 slot_ring<Device>::slot_ring(const Device& device, slot_layout layout, slab<Device> memory,
