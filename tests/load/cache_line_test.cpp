@@ -92,11 +92,8 @@ TEST_CASE("the failure flag of a delivery has its own cache line", "[load]") {
 }
 
 TEST_CASE("the counters of the host slots have a cache line each", "[load]") {
-  const slots one{{},
-                  ps::batch_layout<numbered::record_type>{{}, 16},
-                  2,
-                  ps::detail::memory_kind::pageable,
-                  {}};
+  const slots one{
+      {}, ps::batch_layout<numbered::record_type>{{}, 16}, 2, ps::detail::memory_kind::pageable};
   const auto [layout, memory, returned, free, leased, starving] = members_of(in_slots{});
   CHECK(neighbours(one.*free, one.*layout, one.*memory, one.*returned, one.*leased,
                    one.*starving) == 0);
