@@ -149,7 +149,8 @@ class [[gnu::visibility("default")]] pinning_refused : public out_of_memory {
                                        detail::lock_limits(), ": ", advice})),
         locked_(locked) {}
   /// Returns the number of bytes that the library had page-locked for CUDA devices in this process.
-  /// The system allows at least this number, and less than `locked() + bytes()`.
+  /// If nothing else page-locks memory, the system's budget is at least this number, and less than
+  /// `locked() + bytes()`.
   [[nodiscard]] std::size_t locked() const noexcept { return locked_; }
 
  private:
