@@ -57,6 +57,19 @@ class device_array {
 class cpu_backend {
  public:
   using device_type = penstock::cpu_device;
+  /// Stands in for `penstock::step_graphs`: calls every step.
+  struct step_graphs {
+    explicit step_graphs(const device_type&) {}
+    template <class Batch, class Step>
+    void launch(const Batch&, device_type::stream_ref stream, const Step& step) {
+      step(stream);
+    }
+    template <class Step>
+    void launch(std::size_t, std::size_t, device_type::stream_ref stream, const Step& step) {
+      step(stream);
+    }
+    void clear() {}
+  };
   /// The tile of a product: eight rows of sixteen columns fill the vector registers of AVX2 and
   /// AVX-512.
   static constexpr std::size_t tile_height = 8;

@@ -16,6 +16,7 @@
 #include <cub/device/device_reduce.cuh>
 
 #include <penstock/cuda/cuda_device.hpp>
+#include <penstock/cuda/step_graphs.hpp>
 
 #include "backend.hpp"
 
@@ -26,6 +27,7 @@ namespace example {
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
+  using step_graphs = penstock::step_graphs;
   /// The tile of a product: one element per thread, because such small matrices have few elements.
   static constexpr std::size_t tile_height = 1;
   static constexpr std::size_t tile_width = 1;

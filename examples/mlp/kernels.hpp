@@ -146,17 +146,47 @@ struct is_right {
   }
 };
 
-/// Adam (Kingma and Ba, 2015) for parameter i. `rate` and `epsilon` belong to the step and include
-/// the bias correction of the moments, as described at the end of section 2 of the paper.
-struct adam {
+/// The values that differ from step to step, in device memory, because a CUDA graph freezes the
+/// arguments of its kernels. Adam's `rate` and `epsilon` belong to the coming step and
+/// include the bias correction of the moments, as described at the end of section 2 of the paper.
+struct step_state {
   static constexpr float beta1 = 0.9F;
   static constexpr float beta2 = 0.999F;
+  int finished_steps;
+  float loss;
+  float rate;
+  float epsilon;
+
+  /// Returns the state after `steps` steps.
+  [[nodiscard]] EXAMPLE_KERNEL static step_state after(int steps) {
+    const auto next = static_cast<double>(steps + 1);
+    const double first = 1.0 - std::pow(static_cast<double>(beta1), next);
+    const double second = std::sqrt(1.0 - std::pow(static_cast<double>(beta2), next));
+    return {steps, 0.0F, static_cast<float>(1e-3 * second / first),
+            static_cast<float>(1e-8 * second)};
+  }
+};
+
+/// Appends the loss of the step to `losses`, unless that is null, and advances the state. Runs for
+/// a single index.
+struct finish_step {
+  step_state* state;
+  float* losses;
+  EXAMPLE_KERNEL void operator()(std::size_t) const {
+    if (losses != nullptr) losses[state->finished_steps] = state->loss;
+    *state = step_state::after(state->finished_steps + 1);
+  }
+};
+
+/// Adam (Kingma and Ba, 2015) for parameter i.
+struct adam {
+  static constexpr float beta1 = step_state::beta1;
+  static constexpr float beta2 = step_state::beta2;
+  const step_state* state;
   const float* gradients;
   float* parameters;
   float* first_moments;
   float* second_moments;
-  float rate;
-  float epsilon;
 
   EXAMPLE_KERNEL void operator()(std::size_t i) const {
     const float g = gradients[i];
@@ -164,7 +194,7 @@ struct adam {
     const float v = beta2 * second_moments[i] + (1.0F - beta2) * (g * g);
     first_moments[i] = m;
     second_moments[i] = v;
-    parameters[i] -= rate * m / (std::sqrt(v) + epsilon);
+    parameters[i] -= state->rate * m / (std::sqrt(v) + state->epsilon);
   }
 };
 

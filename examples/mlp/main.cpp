@@ -102,9 +102,10 @@ class test_digits {
     labels_.upload(digits.labels, stream_);
   }
 
-  /// Runs a step and discards its result, because a GPU loads its kernels on first use.
-  void warm_up(network<Backend>& net) const {
-    net.step(images_.data(), labels_.data(), std::min(batch_, labels_.size()), right_.data());
+  /// Runs a step on `count` digits and discards its result, because a GPU loads its kernels on
+  /// first use, which a capture need not allow.
+  void warm_up(const network<Backend>& net, std::size_t count) const {
+    net.step(images_.data(), labels_.data(), std::min(count, labels_.size()), nullptr);
   }
   /// Returns the fraction of correctly classified digits. Waits for the stream.
   [[nodiscard]] double accuracy(network<Backend>& net) const {
@@ -219,7 +220,10 @@ void experiment(const Backend& backend, const Data& data, const digit_set& test,
               backend.name().c_str(), cores, chosen.workers, chosen.workers == 1 ? "" : "s");
   training<Backend> trained{backend, chosen, data.size()};
   const test_digits<Backend> tested{backend, test, chosen.batch};
-  tested.warm_up(trained.net());
+  tested.warm_up(trained.net(), chosen.batch);
+  if (const std::size_t last = data.size() % chosen.batch; last != 0) {
+    tested.warm_up(trained.net(), last);
+  }
 
   std::vector<run> runs;
   const auto add = [&](const char* name, double seconds) {

@@ -69,7 +69,8 @@ class network {
         logits_(on_.device(), batch_size * layer3::outputs),
         slopes1_(on_.device(), batch_size * layer1::outputs),
         slopes2_(on_.device(), batch_size * layer2::outputs),
-        losses_(on_.device(), batch_size) {
+        losses_(on_.device(), batch_size),
+        state_(on_.device(), 1) {
     restart();
   }
 
@@ -79,7 +80,8 @@ class network {
     parameters_.upload(initial_, on_.stream());
     first_moments_.upload(zeros, on_.stream());
     second_moments_.upload(zeros, on_.stream());
-    steps_ = 0;
+    const auto start = kernel::step_state::after(0);
+    state_.upload({&start, 1}, on_.stream());
   }
   /// Returns a copy of the parameters. Waits for the stream.
   [[nodiscard]] std::vector<float> parameters() const {
@@ -88,23 +90,26 @@ class network {
     return copy;
   }
 
-  /// Runs one step on `count` images and their labels. Writes the mean loss before the step to
-  /// `*loss` in device memory, because a loop that read the loss on the host would wait for the GPU
-  /// in every step.
+  /// Runs one step on `count` images and their labels. Writes the mean loss before step n after
+  /// `restart` to `losses[n]` in device memory, because a loop that read the loss on the host would
+  /// wait for the GPU in every step. `losses` may be null. The step can be captured as a CUDA graph:
+  /// a replay takes n and the values that depend on it from device memory.
   void step(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
-            float* loss) {
+            float* losses) const {
     const float share = 1.0F / static_cast<float>(count);
     forward(images, count);
     each(count,
          kernel::cross_entropy<layer3::outputs>{labels, logits_.data(), losses_.data(), share});
-    on_.sum(count, kernel::loss_share{losses_.data(), share}, loss);
+    on_.sum(count, kernel::loss_share{losses_.data(), share}, &state_.data()->loss);
 
     differentiate<layer3>(hidden2_, logits_, count);
     propagate<layer3>(logits_, hidden2_, slopes2_, count);
     differentiate<layer2>(hidden1_, slopes2_, count);
     propagate<layer2>(slopes2_, hidden1_, slopes1_, count);
     differentiate<layer1>(pixels_, slopes1_, count);
-    update();
+    each(layer3::end, kernel::adam{state_.data(), gradients_.data(), parameters_.data(),
+                                   first_moments_.data(), second_moments_.data()});
+    each(1, kernel::finish_step{state_.data(), losses});
   }
 
   /// Writes to `*right` how many of the `count` images are classified correctly.
@@ -175,17 +180,6 @@ class network {
                       to.data(), kernel::relu_slope{});
   }
 
-  void update() {
-    ++steps_;
-    const double first = 1.0 - std::pow(static_cast<double>(kernel::adam::beta1), steps_);
-    const double second =
-        std::sqrt(1.0 - std::pow(static_cast<double>(kernel::adam::beta2), steps_));
-    each(layer3::end,
-         kernel::adam{gradients_.data(), parameters_.data(), first_moments_.data(),
-                      second_moments_.data(), static_cast<float>(1e-3 * second / first),
-                      static_cast<float>(1e-8 * second)});
-  }
-
   template <class Layer>
   [[nodiscard]] kernel::matrix<Layer::outputs> weights() const {
     return {parameters_.data() + Layer::weights};
@@ -193,7 +187,6 @@ class network {
 
   const Backend& on_;
   std::vector<float> initial_;
-  int steps_ = 0;
   array parameters_;
   array gradients_;
   array first_moments_;
@@ -206,6 +199,7 @@ class network {
   array slopes1_;  // slopes of the input of hidden1_
   array slopes2_;
   array losses_;  // one per sample of the batch
+  device_array<kernel::step_state, typename Backend::device_type> state_;
 };
 
 }  // namespace example

@@ -34,17 +34,27 @@ class training {
       : device(backend.device()),
         stream(backend.stream()),
         network_(backend, how.batch, how.seed),
+        graphs_(device),
         losses_(device, how.epochs * ((samples + how.batch - 1) / how.batch)) {}
 
-  /// Enqueues a step on a batch in device memory.
+  /// Enqueues a step on a batch of a feed. On a GPU the step is captured for each slot and size of
+  /// a batch, and replayed with a single launch.
   template <class Batch>
   void step(const Batch& batch) {
-    network_.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size(),
-                  losses_.data() + steps_++);
+    graphs_.launch(batch, stream, [&](auto) { compute(batch); });
+    ++steps_;
   }
-  /// Restores the initial parameters. Waits for the stream.
+  /// Enqueues a step on a batch in the only buffer of a loop. On a GPU the step is captured for
+  /// each size of a batch.
+  template <class Record>
+  void step(const ps::const_batch_view<Record>& batch) {
+    graphs_.launch(0, batch.size(), stream, [&](auto) { compute(batch); });
+    ++steps_;
+  }
+  /// Restores the initial parameters. Waits for the stream. The next loop may use other buffers.
   void restart() {
     network_.restart();
+    graphs_.clear();
     steps_ = 0;
   }
 
@@ -60,7 +70,14 @@ class training {
   const typename device_type::stream_ref stream;
 
  private:
+  template <class Batch>
+  void compute(const Batch& batch) const {
+    network_.step(ps::get<"image">(batch).data(), ps::get<"label">(batch).data(), batch.size(),
+                  losses_.data());
+  }
+
   network<Backend> network_;
+  typename Backend::step_graphs graphs_;
   device_array<float, device_type> losses_;
   std::size_t steps_ = 0;
 };

@@ -68,12 +68,59 @@ TEST_CASE("a step on a GPU waits for nothing and allocates nothing", "[example]"
     const auto digits = example::random_digits(32, 0);
     const example::test_digits<example::cuda_backend> on_gpu{gpu, digits, 32};
     example::network<example::cuda_backend> net{gpu, 32, 1};
-    on_gpu.warm_up(net);
+    on_gpu.warm_up(net, 32);
     const auto calls = fake_cuda::calls();
-    on_gpu.warm_up(net);
+    on_gpu.warm_up(net, 32);
     // A step only launches kernels. On the double, a launch is not a call of the runtime.
     CHECK(fake_cuda::calls() == calls);
     CHECK_FALSE(gpu.stream().is_complete());
+    gpu.device().synchronize(gpu.stream());
+  }
+  CHECK(fake_cuda::expect_clean());
+}
+
+TEST_CASE("a replayed step on a GPU is one launch and trains the bits of separate launches",
+          "[example]") {
+  fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = 5});
+  {
+    const example::cuda_backend gpu;
+    const auto digits = example::random_digits(80, 0);  // the last batch has 16 digits
+    const auto data = digits.samples();
+    const example::loop_options how{.epochs = 3, .batch = 32, .workers = 1, .seed = 6};
+
+    example::training<example::cuda_backend> replayed{gpu, how, data.size()};
+    std::string diagnosis;
+    (void)example::train_overlapped(data, replayed, how, nullptr, diagnosis);
+    CHECK(fake_cuda::calls_of("cudaGraphLaunch") == 9);
+    const auto captures = fake_cuda::calls_of("cudaStreamBeginCapture");
+    CHECK(captures < 9);
+
+    // A loop with one buffer captures a step for each of the two sizes.
+    example::stage_clock stages;
+    const auto losses = replayed.losses();
+    const auto parameters = replayed.net().parameters();
+    (void)example::train_serially(data, replayed, how, stages);
+    CHECK(fake_cuda::calls_of("cudaGraphLaunch") == 18);
+    CHECK(fake_cuda::calls_of("cudaStreamBeginCapture") == captures + 2);
+    CHECK(replayed.losses() == losses);
+    CHECK(replayed.net().parameters() == parameters);
+
+    const example::network<example::cuda_backend> plain{gpu, how.batch, how.seed};
+    example::device_array<float, penstock::cuda_device> plain_losses{gpu.device(), 9};
+    penstock::loader loader{data,
+                            penstock::shuffled{.seed = how.seed},
+                            gpu.device(),
+                            {.batch_size = how.batch, .workers = 1, .seed = how.seed}};
+    penstock::transfer feed{loader, gpu.stream()};
+    for (auto& batch : feed.epochs(0, how.epochs)) {
+      plain.step(penstock::get<"image">(batch).data(), penstock::get<"label">(batch).data(),
+                 batch.size(), plain_losses.data());
+    }
+    std::vector<float> found(9);
+    plain_losses.download(found, gpu.stream());
+    CHECK(found == losses);
+    CHECK(plain.parameters() == parameters);
+    CHECK(fake_cuda::calls_of("cudaGraphLaunch") == 18);
   }
   CHECK(fake_cuda::expect_clean());
 }
