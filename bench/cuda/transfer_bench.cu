@@ -127,11 +127,11 @@ using slab = ps::detail::slab<ps::cuda_device>;
 void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t max = std::size_t{quick ? 1U : 256U} << 20;
-  for (std::size_t bytes = 4096; bytes <= max; bytes *= 4) {
+  for (std::size_t bytes = 4096; bytes <= max; bytes *= quick ? 256 : 4) {
     const std::size_t ring = padded(bytes) * slots;
     // About 20 ms at 50 GB/s, and enough copies to reach a steady state.
     std::uint64_t count = std::max<std::uint64_t>(6, (std::uint64_t{1} << 30) / bytes);
-    count = std::min<std::uint64_t>(count, quick ? 30 : 4000);
+    count = std::min<std::uint64_t>(count, quick ? 10 : 4000);
     const slab there{device, ring, ps::detail::memory_kind::device};
 
     const auto loop = [&](const std::byte* from) {
@@ -204,7 +204,7 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
 using result_bytes = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
 
 /// Measures transfers to the host: plain copies in both directions, and `results` whose consumer
-/// does nothing.
+/// does nothing, with different numbers of results in flight.
 void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   for (const std::size_t bytes :
@@ -225,43 +225,54 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
         return bench::seconds_since(begin);
       }};
     };
+    const auto returned = [&](const ps::results_options& options) {
+      const ps::batch_layout<result_bytes> layout{{{bytes}}, 1};
+      auto way = std::make_shared<ps::results<result_bytes, ps::cuda_device>>(
+          device, stream, layout, [](const auto&) {}, options);
+      return std::function<double()>{[&, way] {
+        const auto begin = clock_type::now();
+        for (int i = 0; i < count; ++i) {
+          const auto number = static_cast<std::uint64_t>(i);
+          way->acquire(ps::batch_info{.batch = number, .size = 1, .valid_size = 1}).send();
+        }
+        way->finish();
+        return bench::seconds_since(begin);
+      }};
+    };
+    std::vector<bench::way> ways{
+        {"device to host",
+         [&] { return copies(here.data(), there.data(), cudaMemcpyDeviceToHost); }},
+        {"host to device",
+         [&] { return copies(there.data(), here.data(), cudaMemcpyHostToDevice); }},
+        {"results", [&] { return returned({}); }}};
+    for (const std::size_t depth : {1U, 2U, 4U, 8U}) {
+      ways.push_back({"results, depth " + std::to_string(depth),
+                      [&returned, depth] { return returned({.depth = depth}); }});
+    }
     out.compare(
-        "download", static_cast<double>(bytes), quick ? 1 : 9, "GB/s",
-        {{"host to device",
-          [&] { return copies(there.data(), here.data(), cudaMemcpyHostToDevice); }},
-         {"device to host",
-          [&] { return copies(here.data(), there.data(), cudaMemcpyDeviceToHost); }},
-         {"results",
-          [&] {
-            const ps::batch_layout<result_bytes> layout{{{bytes}}, 1};
-            auto way = std::make_shared<ps::results<result_bytes, ps::cuda_device>>(
-                device, stream, layout, [](const auto&) {});
-            return std::function<double()>{[&, way] {
-              const auto begin = clock_type::now();
-              for (int i = 0; i < count; ++i) {
-                const auto number = static_cast<std::uint64_t>(i);
-                way->acquire(ps::batch_info{.batch = number, .size = 1, .valid_size = 1}).send();
-              }
-              way->finish();
-              return bench::seconds_since(begin);
-            }};
-          }}},
+        "download", static_cast<double>(bytes), quick ? 1 : 9, "GB/s", ways,
         [&](double seconds) { return static_cast<double>(bytes) * count * 1e-9 / seconds; });
   }
 }
 
-/// A source that only copies with `std::memcpy`.
-struct memcpy_source {
-  ps::memory_source memory;
-  [[nodiscard]] std::uint64_t size() const { return memory.size(); }
-  void read(std::uint64_t offset, std::span<std::byte> out) const { memory.read(offset, out); }
+/// A bulk source that calls `std::memcpy`, however `ps::memory_source` copies.
+class memcpy_source {
+ public:
+  explicit memcpy_source(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
+  [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size(); }
+  void read(std::uint64_t offset, std::span<std::byte> out) const noexcept {
+    std::memcpy(out.data(), bytes_.data() + offset, out.size());
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
 };
 
 /// Measures weights that pass from ordinary memory through the ring of a bulk transfer, and back,
 /// compared with a single copy. `memory_source` writes the ring with non-temporal stores.
 void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
-  const std::size_t bytes = std::size_t{quick ? 8U : 512U} << 20;
+  const std::size_t bytes = std::size_t{quick ? 1U : 512U} << 20;
   const slab there{device, bytes, ps::detail::memory_kind::device};
   std::vector<std::byte> here(bytes, std::byte{1});
   const auto copied = [&](const std::byte* from, const std::shared_ptr<plain_pinned>& memory) {
@@ -271,34 +282,42 @@ void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
       return bench::seconds_since(begin);
     }};
   };
-  enum class move { upload, memcpy_upload, download };
-  const auto moved = [&](std::size_t workers, move how) {
-    auto copier = std::make_shared<ps::bulk_copier<ps::cuda_device>>(
-        device, ps::bulk_options{.workers = workers});
-    return std::function<double()>{[&, copier, how] {
-      const std::span<std::byte> weights{there.data(), bytes};
-      const ps::memory_source source{here};
+  const std::span<std::byte> weights{there.data(), bytes};
+  using copier = ps::bulk_copier<ps::cuda_device>;
+  const auto moved = [&](std::size_t workers, const auto& begin_on) {
+    ps::bulk_options how{.workers = workers};
+    if (quick) how.piece_bytes = 64 << 10;
+    auto by = std::make_shared<copier>(device, how);
+    return std::function<double()>{[by, begin_on] {
       const auto begin = clock_type::now();
-      auto on_its_way = how == move::upload ? copier->upload(stream, weights, source)
-                        : how == move::memcpy_upload
-                            ? copier->upload(stream, weights, memcpy_source{source})
-                            : copier->download(stream, ps::memory_sink{here}, weights);
-      on_its_way.wait();
+      begin_on(*by).wait();
       return bench::seconds_since(begin);
     }};
   };
-  out.compare("bulk", static_cast<double>(bytes), quick ? 1 : 3, "GB/s",
-              {{"one pinned cudaMemcpy",
-                [&] {
-                  auto memory = std::make_shared<plain_pinned>(bytes);
-                  return copied(memory->data, memory);
-                }},
-               {"one pageable cudaMemcpy", [&] { return copied(here.data(), nullptr); }},
-               {"upload, 2 workers", [&] { return moved(2, move::upload); }},
-               {"upload, 4 workers", [&] { return moved(4, move::upload); }},
-               {"upload, 8 workers", [&] { return moved(8, move::upload); }},
-               {"upload by memcpy, 8 workers", [&] { return moved(8, move::memcpy_upload); }},
-               {"download, 4 workers", [&] { return moved(4, move::download); }}},
+  const auto upload = [&](copier& by) {
+    return by.upload(stream, weights, ps::memory_source{here});
+  };
+  const auto upload_by_memcpy = [&](copier& by) {
+    return by.upload(stream, weights, memcpy_source{here});
+  };
+  const auto download = [&](copier& by) {
+    return by.download(stream, ps::memory_sink{here}, weights);
+  };
+  std::vector<bench::way> ways{
+      {"one pinned cudaMemcpy",
+       [&] {
+         auto memory = std::make_shared<plain_pinned>(bytes);
+         return copied(memory->data, memory);
+       }},
+      {"one pageable cudaMemcpy", [&] { return copied(here.data(), nullptr); }}};
+  for (const std::size_t workers : {2U, 4U, 8U}) {
+    const std::string with = std::to_string(workers) + " workers";
+    ways.push_back({"upload, " + with, [&, workers] { return moved(workers, upload); }});
+    ways.push_back(
+        {"upload by memcpy, " + with, [&, workers] { return moved(workers, upload_by_memcpy); }});
+  }
+  ways.push_back({"download, 4 workers", [&] { return moved(4, download); }});
+  out.compare("bulk", static_cast<double>(bytes), quick ? 1 : 3, "GB/s", ways,
               [&](double seconds) { return static_cast<double>(bytes) * 1e-9 / seconds; });
 }
 
@@ -426,11 +445,13 @@ double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, st
 struct small_digits {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
-  [[nodiscard]] std::uint64_t size() const { return 60'000; }
+  [[nodiscard]] std::uint64_t size() const { return count; }
   void read(std::uint64_t index, ps::sample<record_type> out) const {
     std::memset(ps::get<"image">(out).data(), static_cast<int>(index), 784);
     ps::get<"label">(out) = static_cast<std::uint8_t>(index);
   }
+
+  std::uint64_t count = 60'000;
 };
 using ready_digits = bench::ready_source<small_digits::record_type>;
 
@@ -472,7 +493,7 @@ void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
 /// Measures the cost of a transfer's options, with batches ready, until the copies end.
 void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
-  constexpr std::uint64_t burst = 100;
+  const std::uint64_t burst = quick ? 20 : 100;
   const std::vector<std::pair<const char*, ps::transfer_options>> all{
       {"as it is", {}},
       {"depth 2, each batch alone", {.depth = 2}},
@@ -489,7 +510,7 @@ void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
                       }});
     }
     out.compare("options", static_cast<double>(bytes), quick ? 1 : 21, "us/batch", ways,
-                [](double seconds) { return seconds / burst * 1e6; });
+                [&](double seconds) { return seconds / static_cast<double>(burst) * 1e6; });
   }
 }
 
@@ -634,8 +655,10 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   constexpr double bytes = 64 * 785;
   for (const std::size_t workers : {std::size_t{1}, std::size_t{8}, std::size_t{16}}) {
-    ps::loader loader{
-        small_digits{}, ps::shuffled{.seed = 1}, device, {.batch_size = 64, .workers = workers}};
+    ps::loader loader{small_digits{quick ? 1'280U : 60'000U},
+                      ps::shuffled{.seed = 1},
+                      device,
+                      {.batch_size = 64, .workers = workers}};
     ps::transfer feed{loader, stream, {.depth = slots}};
     std::vector<double> cpu;
     std::vector<double> wall;
@@ -749,7 +772,7 @@ void launches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto busy = device.make_stream();
   auto event = device.make_event(ps::event_wait::by_host);
-  constexpr int count = 400;  // the queues never fill
+  const int count = quick ? 20 : 400;  // the queues never fill
   const auto beside = [&](int threads, const auto& work) {
     return std::function<double()>{[&, threads, work] {
       keep_busy(busy.get(), 30'000'000);
