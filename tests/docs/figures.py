@@ -77,10 +77,6 @@ class Run:
             if goal["name"] == name and goal["floor"].split("/workers")[0] == floor
         )
 
-    def missed(self, program):
-        goals = self.programs[program]["goals"]
-        return [goal["ratio"] for goal in goals if goal.get("met") is False]
-
     def instructions(self, name):
         goals = self.programs["instructions"]["goals"]
         return next(goal["difference"] for goal in goals if goal["name"] == name)
@@ -147,15 +143,17 @@ def readme_texts(run):
     )
 
 
+# Programs of the run whose subjects have been replaced since: newer runs or none have their rows.
+REPLACED = ("batch_queue_bench", "worker_pool_bench", "compile_cost")
+
+
 def benchmark_texts(run):
     programs = programs_of(run.report)
     counts = re.findall(r"\d+", summary(run.report, programs))
     yield f"{counts[0]} of {counts[1]} targets were met; {counts[3]} of the verdicts are *noisy*"
     for name, found in programs.items():
         for goal in found.get("goals") or []:
-            # The page combines the results of two programs that miss goals, so these two have no
-            # rows.
-            if goal.get("met") is False and name not in ("batch_queue_bench", "worker_pool_bench"):
+            if goal.get("met") is False and name not in REPLACED:
                 yield f" | {goal['ratio']:.3f} | "
     yield loop_row(run, "serial", "serial")
     yield loop_row(run, "workers, blocking copy", "workers")
@@ -207,12 +205,6 @@ def benchmark_texts(run):
         inline = run.ratio("loader_bench", f"loader/{kind}/workers:0", f"floor_inline/{kind}")
         worker = run.ratio("loader_bench", f"loader/{kind}/workers:1", f"floor_hand_off/{kind}")
         yield f"| {inline:.2f}; {worker:.2f} | >= 0.90 |"
-    shapes = [
-        goal["ratio"]
-        for goal in run.programs["batch_queue_bench"]["goals"]
-        if goal["name"].startswith("batch_queue") and goal["floor"].startswith("boost_queue")
-    ]
-    yield f"| {min(shapes):.2f} to {max(shapes):.1f} | >= 1, missed in two |"
     for program, name, floor, form in (
         ("batch_queue_bench", "wake/batch_queue", "wake/atomic", ".2f"),
         ("growth_bench", "idle/workers:64", "idle", ".1f"),
@@ -221,31 +213,9 @@ def benchmark_texts(run):
         yield f" | {run.ratio(program, name, floor):{form}} | "
     yield f"one worker | {run.instructions('worker/batch:64'):.0f} |"
     yield f"stop token | {run.instructions('guarded/batch:64'):.0f} |"
-    yield f"-O0 | {run.missed('compile_cost')[0]:.2f} s |"
-    missed = run.missed("batch_queue_bench")
-    yield f"of the queue | {min(missed):.2f} to {max(missed):.2f} |"
-    missed = run.missed("worker_pool_bench")
-    yield f" / TBB | {'; '.join(f'{ratio:.1f}' for ratio in missed)} |"
 
 
 def tuning_texts(run):
-    seconds = {
-        (program, name): f"{run.loop(program, name)['seconds_per_epoch']:.3f} s"
-        for program in ("mlp", "mlp_augment")
-        for name in ("serial", "overlapped", "resident")
-    }
-    yield (
-        f"takes {run.microseconds('mlp', 'load'):.0f} us to read beside a step of "
-        f"{run.microseconds('mlp', 'compute'):.0f} us: serial {seconds['mlp', 'serial']} an epoch, "
-        f"overlapped {seconds['mlp', 'overlapped']}, resident {seconds['mlp', 'resident']}."
-    )
-    bound = run.microseconds("mlp_augment", "bound") * 1e-6
-    bound *= run.programs["mlp_augment"]["batches_per_epoch"]
-    yield (
-        f"reading takes {run.microseconds('mlp_augment', 'load'):.0f} us: serial "
-        f"{seconds['mlp_augment', 'serial']} an epoch, overlapped "
-        f"{seconds['mlp_augment', 'overlapped']}, against a bound of {bound:.3f} s"
-    )
     millions = [run.row(f"penstock/workers:{workers}") / 1e6 for workers in (0, 1, 2)]
     yield f"{millions[0]:.1f} with none, {millions[1]:.1f} with one, {millions[2]:.1f} with two"
 
