@@ -72,6 +72,9 @@
 #ifdef PENSTOCK_PAGES_PNG
 #include <penstock_ext/image/png/png.hpp>
 #endif
+#ifdef PENSTOCK_PAGES_HTTP
+#include <penstock_ext/store/http/http_store.hpp>
+#endif
 #ifdef PENSTOCK_PAGES_PARQUET
 #include <arrow/builder.h>
 #include <arrow/io/file.h>
