@@ -51,6 +51,7 @@ class policy_value {
 
   /// Converts to the value.
   constexpr operator const T&() const noexcept { return value_; }  // NOLINT: implicit
+  /// Returns the value.
   [[nodiscard]] constexpr const T& value() const noexcept { return value_; }
 
   /// @cond internal

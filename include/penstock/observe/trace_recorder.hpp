@@ -26,9 +26,9 @@ inline namespace PENSTOCK_ABI {
 
 /// A finished stage. All times are steady clock times (CLOCK_MONOTONIC).
 struct trace_event {
-  trace_stage stage = trace_stage::read;
-  std::chrono::nanoseconds begin{0};  ///< start time since the epoch of the steady clock
-  std::chrono::nanoseconds end{0};    ///< end time, not before `begin`
+  trace_stage stage = trace_stage::read;  ///< the stage
+  std::chrono::nanoseconds begin{0};      ///< start time since the epoch of the steady clock
+  std::chrono::nanoseconds end{0};        ///< end time, not before `begin`
   /// The batch. For a wait, the batch that the thread waited for, or `std::nullopt` if no batch
   /// followed.
   std::optional<batch_position> batch = {};

@@ -230,6 +230,7 @@ double draw_normal(Generator& gen) {
 struct random_key {
   /// Seed of all random bits in a training run.
   std::uint64_t seed = 0;
+  /// Epoch of the sample.
   std::uint64_t epoch = 0;
   /// Index of the random stage in the pipeline.
   std::uint32_t stage = 0;

@@ -72,6 +72,7 @@ concept sampler = std::copyable<Sampler> &&
 /// A position in a training run: step `step` of epoch `epoch`, both counted from 0. A step is a
 /// batch over all ranks. The position {e, number of steps in an epoch} equals {e + 1, 0}.
 struct training_position {
+  /// Epoch of the training.
   std::uint64_t epoch = 0;
   /// Step in the epoch.
   std::uint64_t step = 0;

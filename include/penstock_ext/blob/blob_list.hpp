@@ -19,8 +19,8 @@ inline namespace PENSTOCK_ABI {
 
 /// A file and its label.
 struct blob_entry {
-  std::string path;
-  std::int64_t label = 0;
+  std::string path;        ///< path of the file
+  std::int64_t label = 0;  ///< class of the sample
 };
 
 /// Options of a `blob_list`.

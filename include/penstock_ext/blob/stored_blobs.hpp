@@ -44,8 +44,8 @@ struct stored_blob {
   std::string object;             ///< Object name in the store.
   std::uint64_t offset = 0;       ///< Offset of the first byte in the object.
   std::uint64_t length = to_end;  ///< Length in bytes.
-  std::int64_t label = 0;
-  std::string key = {};  ///< Name for messages. If empty, the object name is used.
+  std::int64_t label = 0;         ///< Class of the sample.
+  std::string key = {};           ///< Name for messages. If empty, the object name is used.
 };
 
 /// Options of `stored_blobs`.

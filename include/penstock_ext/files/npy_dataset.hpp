@@ -470,7 +470,7 @@ class zip_directory {
 
 /// A file written by `numpy.savez`, which contains several uncompressed arrays.
 struct npz {
-  std::string path;
+  std::string path;  ///< path of the file
   /// If true, the constructor reads all arrays in use and verifies their CRC-32. If false, a
   /// flipped bit silently changes an element.
   bool verify = false;

@@ -20,8 +20,8 @@ inline namespace PENSTOCK_ABI {
 
 /// A closed range of values.
 struct crop_range {
-  double low = 0;
-  double high = 0;
+  double low = 0;   ///< the smallest value
+  double high = 0;  ///< the largest value
 };
 
 /// Options of `random_resized_crop`. The defaults are torchvision's.

@@ -14,8 +14,8 @@ inline namespace PENSTOCK_ABI {
 
 /// Width and height of an image, in pixels.
 struct image_size {
-  std::size_t width = 0;
-  std::size_t height = 0;
+  std::size_t width = 0;   ///< number of columns
+  std::size_t height = 0;  ///< number of rows
 
   friend constexpr bool operator==(const image_size&, const image_size&) = default;
 };
@@ -24,7 +24,7 @@ struct image_size {
 struct image_box {
   std::size_t left = 0;  ///< the first column
   std::size_t top = 0;   ///< the first row
-  image_size size;
+  image_size size;       ///< the numbers of columns and rows
 
   friend constexpr bool operator==(const image_box&, const image_box&) = default;
 };
@@ -56,8 +56,8 @@ namespace detail {
 /// read-only images.
 template <class Value>
 struct basic_pixels {
-  Value* data = nullptr;  ///< the first value of the first row
-  image_size size;
+  Value* data = nullptr;     ///< the first value of the first row
+  image_size size;           ///< the numbers of columns and rows
   std::size_t channels = 3;  ///< values per pixel: 3 for RGB, 1 for gray
   std::size_t pitch = 0;     ///< distance between the starts of two rows, in values
 

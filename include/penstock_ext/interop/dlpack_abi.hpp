@@ -13,7 +13,8 @@
 
 #include <penstock/core/version.hpp>
 
-/// @file The structures of DLPack 1 (https://dmlc.github.io/dlpack/latest/). Array libraries such
+/// @file
+/// The structures of DLPack 1 (https://dmlc.github.io/dlpack/latest/). Array libraries such
 /// as NumPy, PyTorch, JAX, CuPy, ONNX Runtime and TVM use them to exchange tensors without copying.
 /// The structures are declared here, so that the DLPack header is not required. The layout is the
 /// same, so a pointer to a `dlpack::managed_tensor` can be converted through `void*` to a pointer
@@ -117,7 +118,7 @@ struct managed_tensor {
   void* context;                     ///< private data of the producer
   void (*deleter)(managed_tensor*);  ///< frees the tensor and this structure; may be null
   std::uint64_t flags;               ///< `flag_read_only` and others
-  tensor array;
+  tensor array;                      ///< the tensor
 };
 /// A bit in `managed_tensor::flags`: the consumer must not write.
 inline constexpr std::uint64_t flag_read_only = 1;
@@ -127,7 +128,7 @@ inline constexpr std::uint64_t flag_copied = 2;
 /// The structure before version 1, without version and flags. Many consumers support only this
 /// structure.
 struct unversioned_tensor {
-  tensor array;
+  tensor array;                          ///< the tensor
   void* context;                         ///< private data of the producer
   void (*deleter)(unversioned_tensor*);  ///< frees the tensor and this structure; may be null
 };

@@ -37,8 +37,8 @@ enum class bottleneck {
 
 /// The diagnosis of a loop (see `diagnose`). Shares are fractions of the loop time.
 struct diagnosis {
-  bottleneck limit = bottleneck::nothing;
-  double waiting = 0;  ///< share of time in which the loop waits
+  bottleneck limit = bottleneck::nothing;  ///< the part that limits the speed
+  double waiting = 0;                      ///< share of time in which the loop waits
   /// Share spent waiting for a batch, or reading it without workers.
   double for_batches = 0;
   double for_copies = 0;           ///< share spent waiting for copies

@@ -60,7 +60,7 @@ struct mixture_options {
 
 /// Samples that a mixture has drawn from a part since the start of training.
 struct part_progress {
-  std::uint64_t samples = 0;
+  std::uint64_t samples = 0;  ///< number of drawn samples
   /// Epoch of the part's next sample, which is the number of times that all its samples were drawn.
   /// For an exhausted part that waits for the mixture's next epoch, the epoch of its last sample.
   std::uint64_t epoch = 0;

@@ -396,8 +396,8 @@ struct search_options {
 
 /// Options that were tried, and the cost of a loop with these options.
 struct trial {
-  tuned_options options;
-  double cost = 0;  ///< positive; lower is better
+  tuned_options options;  ///< the options that were tried
+  double cost = 0;        ///< positive; lower is better
 
   friend bool operator==(const trial&, const trial&) = default;
 };

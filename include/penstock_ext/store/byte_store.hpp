@@ -51,7 +51,7 @@ concept byte_store = requires(const S& store, std::string_view object, const byt
 
 /// Metadata of an object, available without reading the object.
 struct object_state {
-  std::uint64_t size = 0;
+  std::uint64_t size = 0;    ///< Size in bytes.
   std::string version = {};  ///< Changes when the object changes. Empty if unknown.
 };
 

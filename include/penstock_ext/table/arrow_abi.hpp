@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
-/// @file The structures of Arrow's C data interface and C stream interface
+/// @file
+/// The structures of Arrow's C data interface and C stream interface
 /// (https://arrow.apache.org/docs/format/CDataInterface.html). Libraries such as pyarrow, DuckDB,
 /// polars, nanoarrow and arrow-rs use them to exchange columns without copying. The structures are
 /// declared here, so that penstock does not require an Arrow library. The declarations are in the

@@ -260,7 +260,7 @@ enum class affine_filter {
 
 /// Sampling options for transformed images. As in Pillow, shrinking does not antialias.
 struct affine_options {
-  affine_filter filter = affine_filter::nearest;
+  affine_filter filter = affine_filter::nearest;  ///< interpolation of input pixels
   /// Value of pixels outside the image, for each channel.
   std::array<std::uint8_t, 4> fill{};
 };
@@ -356,14 +356,14 @@ inline void affine(const const_pixels& in, const affine_change& change, const pi
 /// Parameter ranges of `random_affine`. A value of 0 disables a transformation, and a scale of 1
 /// disables scaling.
 struct random_affine_options {
-  double degrees = 0;      ///< rotation by -degrees to degrees
-  double translate_x = 0;  ///< maximum horizontal translation, as a fraction of the width
-  double translate_y = 0;  ///< maximum vertical translation, as a fraction of the height
-  double scale_low = 1;    ///< minimum scale
-  double scale_high = 1;   ///< maximum scale
-  double shear_x = 0;      ///< horizontal shear by -shear_x to shear_x degrees
-  double shear_y = 0;      ///< vertical shear by -shear_y to shear_y degrees
-  affine_options sampling = {};
+  double degrees = 0;            ///< rotation by -degrees to degrees
+  double translate_x = 0;        ///< maximum horizontal translation, as a fraction of the width
+  double translate_y = 0;        ///< maximum vertical translation, as a fraction of the height
+  double scale_low = 1;          ///< minimum scale
+  double scale_high = 1;         ///< maximum scale
+  double shear_x = 0;            ///< horizontal shear by -shear_x to shear_x degrees
+  double shear_y = 0;            ///< vertical shear by -shear_y to shear_y degrees
+  affine_options sampling = {};  ///< filter, and value of pixels outside the image
 };
 
 /// Applies a random rotation, translation, scale and shear, like torchvision's `RandomAffine`. The

@@ -243,14 +243,14 @@ enum class color_property {
 
 /// A change of one color property.
 struct color_change {
-  color_property of = color_property::brightness;
-  double by = 1;  ///< factor, or hue rotation in turns
+  color_property of = color_property::brightness;  ///< the changed property
+  double by = 1;                                   ///< factor, or hue rotation in turns
 };
 
 /// A sequence of color changes, at most one for each property.
 struct color_changes {
   std::array<color_change, 4> each{};  ///< only the first `count` elements are used
-  std::size_t count = 0;
+  std::size_t count = 0;               ///< number of changes
 };
 
 /// Parameter ranges of `color_jitter`. A value of 0 disables a property.

@@ -225,6 +225,7 @@ class one_pass {
   static constexpr bool makes_planes = (std::same_as<Steps, to_chw> || ...);
 
  public:
+  /// Takes the steps in the order in which they are applied.
   explicit one_pass(Steps... steps) : steps_(std::move(steps)...) {}
 
   /// Applies the steps to `in` and writes the result to `out`, which must not overlap `in`. Throws

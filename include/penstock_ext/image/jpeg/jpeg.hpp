@@ -510,6 +510,7 @@ struct jpeg_options {
 /// never uses the tables of an earlier image.
 class jpeg_decoder {
  public:
+  /// Creates a decoder with these options.
   explicit jpeg_decoder(const jpeg_options& options = {}) : options_(options) {}
   /// Copies only the options.
   jpeg_decoder(const jpeg_decoder& other) : options_(other.options_) {}

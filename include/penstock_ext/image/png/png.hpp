@@ -194,6 +194,7 @@ struct png_options {
 /// Not thread-safe. Each image is decoded with new libpng objects.
 class png_decoder {
  public:
+  /// Creates a decoder with these options.
   explicit png_decoder(const png_options& options = {}) : options_(options) {}
   /// Copies only the options.
   png_decoder(const png_decoder& other) : options_(other.options_) {}

@@ -14,7 +14,8 @@
 #include <penstock/core/record.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
-/// @file libtorch tensors that reference batches in host memory. For GPU tensors, include
+/// @file
+/// libtorch tensors that reference batches in host memory. For GPU tensors, include
 /// `penstock_ext/interop/torch/torch_cuda.hpp`. Requires libtorch 1.13 or newer (CMake target
 /// `penstock::torch`).
 

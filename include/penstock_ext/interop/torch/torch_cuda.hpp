@@ -5,7 +5,8 @@
 
 #include <penstock_ext/interop/torch/torch.hpp>
 
-/// @file libtorch tensors that reference batches in GPU memory (`torch_tensors`, `torch_tensor`).
+/// @file
+/// libtorch tensors that reference batches in GPU memory (`torch_tensors`, `torch_tensor`).
 /// Requires libtorch with CUDA. In CMake, call `find_package(Torch)` before finding penstock.
 
 namespace penstock {

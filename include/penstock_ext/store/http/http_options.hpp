@@ -172,8 +172,8 @@ struct s3_options {
 
 /// An object found by `s3_store::list`.
 struct s3_object {
-  std::string key;  ///< object name in the store
-  std::uint64_t size = 0;
+  std::string key;         ///< object name in the store
+  std::uint64_t size = 0;  ///< size in bytes
 };
 
 }  // namespace PENSTOCK_ABI
