@@ -5,9 +5,10 @@ preprocess it and to compile it with -O0, and its lines and headers.
 
 Compares with an empty file, the standard headers that penstock includes, Boost.Lockfree's queue,
 the CUDA umbrella header, and a small program, all in the same run. With -O2, the text size in bytes
-is also measured: for this program; for the program with a second dataset, record, loader and
-transfer; for both with penstock::compiled; for all of these with other versions of penstock; and
-for the program on a CUDA device, with and without penstock::compiled_cuda.
+is also measured: for this program; for the same loop written by hand, with a thread and a queue under a
+mutex; for the program with a second dataset, record, loader and transfer; for both with
+penstock::compiled; for all of these with other versions of penstock; and for the program on a CUDA
+device, with and without penstock::compiled_cuda.
 
   python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
                                 [--beside DIR]...
@@ -32,6 +33,50 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET_SECONDS = 1.5
 # User seconds of nvcc on an idle machine, by source name.
 NVCC_TARGETS = {"cuda.hpp": 3, "cuda_batch.cpp-O2": 10, "cuda_batch.cpp-O2-compiled": 4}
+# The loop of examples/01_first_batch.cpp by hand: one thread, no reuse of memory, no errors.
+BY_HAND = """#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <iostream>
+#include <mutex>
+#include <numeric>
+#include <queue>
+#include <random>
+#include <thread>
+#include <vector>
+
+int main() {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::queue<std::vector<std::uint64_t>> ready;
+  std::thread reader{[&] {
+    std::vector<std::uint64_t> order(1000);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937_64{1});
+    for (std::size_t begin = 0; begin < order.size(); begin += 64) {
+      std::vector<std::uint64_t> batch;
+      for (auto i = begin; i < std::min(begin + 64, order.size()); ++i)
+        batch.push_back(order[i] * order[i]);
+      std::unique_lock lock{mutex};
+      changed.wait(lock, [&] { return ready.size() < 3; });
+      ready.push(std::move(batch));
+      changed.notify_all();
+    }
+  }};
+  std::uint64_t sum = 0;
+  for (int batches = 0; batches < 16; ++batches) {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [&] { return !ready.empty(); });
+    const auto batch = std::move(ready.front());
+    ready.pop();
+    lock.unlock();
+    changed.notify_all();
+    for (const auto value : batch) sum += value;
+  }
+  reader.join();
+  std::cout << "sum of all squares: " << sum << '\\n';
+}
+"""
 
 
 def spread(values):
@@ -168,6 +213,7 @@ def sources(beside):
             ours,
             "a whole program: examples/01_first_batch.cpp",
         ),
+        ("by_hand.cpp-O2", BY_HAND, ["-O2"], "the same loop by hand, with -O2"),
         *optimised(ROOT, "", [], "with -O2"),
         *optimised(ROOT, "-compiled", ["-DPENSTOCK_COMPILED=1"], "with penstock::compiled"),
         *(
@@ -344,12 +390,13 @@ def machine(compilers):
 
 
 def print_nvcc_times(repeat):
-    """Prints nvcc's user seconds for an empty source and for the sources that have a target."""
+    """Prints nvcc's user seconds for an empty source, the loop by hand, and the sources that have a
+    target."""
     taken = {}
     with tempfile.TemporaryDirectory() as folder:
         commands = {}
         for name, text, extra, _ in sources([]):
-            if name != "nothing" and name not in NVCC_TARGETS:
+            if name not in ("nothing", "by_hand.cpp-O2", *NVCC_TARGETS):
                 continue
             file = Path(folder) / f"{name.replace('.', '_')}.cu"
             file.write_text(text)
