@@ -3,7 +3,7 @@
 """Converts the results of bench/run.sh to a Markdown table and pictures.
 
   python3 bench/report.py FILE.json                 writes FILE.md, and draws FILE.pictures/*.svg
-  python3 bench/report.py --readme FILE.json OUT    README's picture: six loaders of --compare
+  python3 bench/report.py --loaders FILE.json OUT   draws docs/images/loaders.svg: six loaders
   python3 bench/report.py --merge FOLDER OUT        for bench/run.sh: merges all results to one file
 
 Needs Python 3.9. Pictures need matplotlib (Debian: python3-matplotlib); tables do not. A picture is
@@ -62,11 +62,11 @@ def write_report(file):
             print(f"no picture {name}: its rows were not measured in this run")
 
 
-def draw_readme(file, out):
+def draw_loaders(file, out):
     if pictures is None:
         raise ValueError("a picture needs matplotlib (Debian: python3-matplotlib)")
     report = result_of(file)
-    pictures.save(pictures.readme(report), out, f"{place_of(report)}: bench/run.sh --compare")
+    pictures.save(pictures.fastest(report), out, f"{place_of(report)}: bench/run.sh --compare")
 
 
 def main(arguments):
@@ -76,8 +76,8 @@ def main(arguments):
     try:
         if len(arguments) == 3 and arguments[0] == "--merge":
             merge(Path(arguments[1]), Path(arguments[2]))
-        elif len(arguments) == 3 and arguments[0] == "--readme":
-            draw_readme(Path(arguments[1]), Path(arguments[2]))
+        elif len(arguments) == 3 and arguments[0] == "--loaders":
+            draw_loaders(Path(arguments[1]), Path(arguments[2]))
         elif len(arguments) == 1 and arguments[0].endswith(".json"):
             write_report(Path(arguments[0]))
         else:

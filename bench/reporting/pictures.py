@@ -65,8 +65,8 @@ def bars(panel, labels, lengths, colours, said):
         panel.annotate(text, (length, place), (6, 0), textcoords="offset points", va="center")
 
 
-def readme(report):
-    """Returns README's picture of six loaders."""
+def fastest(report):
+    """Returns the picture of six loaders in docs/benchmarks.md."""
     figure, (panel,) = new_figure(
         "Samples per second",
         f"MNIST to normalised float32 in shuffled batches of 64; {report['machine']['cores']} CPU "

@@ -222,12 +222,12 @@ class Pictures(unittest.TestCase):
         self.assertIn("met, noisy", self.said_by(self.ratios_of(goals)))
         self.assertLess(self.ratios_of(goals).axes[0].patches[0].get_alpha(), 1)
 
-    def test_the_readme_shows_what_it_would_be_drawn_from(self):
+    def test_the_page_shows_what_it_would_be_drawn_from(self):
         page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
-        file, picture = re.search(r"--readme (\S+\.json) (?:\\\s+)?(\S+\.svg)", page).groups()
+        file, picture = re.search(r"--loaders (\S+\.json) (?:\\\s+)?(\S+\.svg)", page).groups()
         with tempfile.TemporaryDirectory() as folder:
             again = Path(folder) / "again.svg"
-            self.assertEqual(report.main(["--readme", str(ROOT / file), str(again)]), 0)
+            self.assertEqual(report.main(["--loaders", str(ROOT / file), str(again)]), 0)
             texts = [
                 re.findall(r"<text[^>]*>([^<]+)<", one.read_text(encoding="utf-8"))
                 for one in (again, ROOT / picture)
@@ -244,7 +244,7 @@ class WithoutMatplotlib(unittest.TestCase):
         self.assertIn("| overlapped | resident | time |", written.table)
         with mock.patch.object(report, "pictures", None):
             with contextlib.redirect_stderr(io.StringIO()) as said:
-                self.assertEqual(report.main(["--readme", "some.json", "some.svg"]), 1)
+                self.assertEqual(report.main(["--loaders", "some.json", "some.svg"]), 1)
             self.assertIn("needs matplotlib", said.getvalue())
 
 

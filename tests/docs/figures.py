@@ -7,7 +7,7 @@ A figure is a number with a unit in prose, or any number in a table outside of t
 of the columns `aim` and `why`. Its sources are the files of bench/results that its paragraph, list
 item or table row links to. Without such a link, its sources are the files that the section has
 linked to so far. Without these, its source is the source of the page: docs/benchmarks.md for the
-README, and for that page the report from which the README's picture is drawn. A page without a
+README, and for that page the report from which its picture of loaders is drawn. A page without a
 source has no figures. A link may end with lines, #L20-L28. Then the figure must be in these lines.
 
 The source must have a number with the same unit or without a unit that rounds to the shown digits.
@@ -119,28 +119,14 @@ def example_texts():
     )
 
 
-def readme_texts(run):
-    ours = run.speed("penstock")
-    trained = run.speed("train_penstock_overlapped")
-    peers = [run.speed(f"train_{name}") for name in ("DataLoader", "DataLoader_batched")]
-    resident = run.speed("train_PyTorch_resident")
+def loader_texts(run):
     single, batched = run.speed("DataLoader"), run.speed("DataLoader_batched")
-    yield from example_texts()
     yield (
-        f"a plain C++ loop {short(run.speed('plain_loop'))}, penstock {short(ours)}, libtorch "
-        f"batched {short(run.speed('libtorch_batched'))}"
+        f"a plain C++ loop {short(run.speed('plain_loop'))}, penstock "
+        f"{short(run.speed('penstock'))}, libtorch batched {short(run.speed('libtorch_batched'))}"
     )
     yield f"DataLoader {short(batched)} batched and {short(single)} per sample"
     yield f"DALI on the CPU {short(run.speed('DALI_cpu'))}"
-    yield (
-        f"| {short(single)}; {short(batched)} | **{short(ours)}** "
-        f"| {ours / single:.0f}x per sample, {ours / batched:.0f}x batched |"
-    )
-    yield (
-        f"| {thousands(peers[0])}; {thousands(peers[1])} | **{thousands(trained)}** "
-        f"| {trained / peers[0]:.1f}x, {trained / peers[1]:.1f}x; "
-        f"with resident data {trained / resident:.1f}x |"
-    )
 
 
 # Programs of the run whose subjects have been replaced since: newer runs or none have their rows.
@@ -148,6 +134,7 @@ REPLACED = ("batch_queue_bench", "worker_pool_bench", "compile_cost")
 
 
 def benchmark_texts(run):
+    yield from loader_texts(run)
     programs = programs_of(run.report)
     counts = re.findall(r"\d+", summary(run.report, programs))
     yield f"{counts[0]} of {counts[1]} targets were met; {counts[3]} of the verdicts are *noisy*"
@@ -221,7 +208,7 @@ def tuning_texts(run):
 
 
 TEXTS = {
-    "README.md": readme_texts,
+    "README.md": lambda _: example_texts(),
     "docs/benchmarks.md": benchmark_texts,
     "docs/tuning.md": tuning_texts,
 }

@@ -29,7 +29,7 @@ FOLDERS = "bench|cmake|docs|examples|include|packaging|tests"
 PATH = re.compile(rf"(?<![\w./$-])(?:{FOLDERS})/[\w./-]*\w")
 HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PICTURE_OF = re.compile(r"bench/report\.py --readme (\S+\.json)\s+(?:\\\s+)?(\S+\.svg)")
+PICTURE_OF = re.compile(r"bench/report\.py --loaders (\S+\.json)\s+(?:\\\s+)?(\S+\.svg)")
 SAID = re.compile(r"^- (?:thrown|compiler): `([^`]+)`", re.MULTILINE)
 
 

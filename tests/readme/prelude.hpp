@@ -104,6 +104,8 @@ struct digit_images {
 
 inline const digit_images digits;
 
+using camera_frame = ps::record<ps::field<"image", std::uint8_t, 48, 64>>;
+
 /// A dataset of 256 samples of floats.
 struct spectrum_files {
   using record_type = ps::record<ps::field<"x", float, 64>, ps::field<"label", std::uint8_t>>;
@@ -169,6 +171,14 @@ template <class Images>
 void show(const Images&, ps::cuda_stream_ref) {}
 template <class Images>
 void render(const Images&, ps::cuda_stream_ref) {}
+
+/// Writes a frame of a camera. Returns false after three frames.
+template <class Slot>
+bool grab(Slot& slot) {
+  static int frames = 0;
+  std::ranges::fill(ps::get<"image">(slot).flat(), std::uint8_t{1});
+  return ++frames <= 3;
+}
 
 }  // namespace on_cuda
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-# The test readme/ways: runs the commands of "Try it" in README.md and compares their output with
-# the page. Also runs the installation commands in README.md and docs/install.md verbatim, with the
-# same program.
+# The test readme/ways: pastes the program of "Try it" in README.md, runs the commands of that
+# section, and compares their output with the page. Also runs the installation commands in README.md
+# and docs/install.md verbatim, with the same program.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
 #   folder> -Dcompiler=... -P ways.cmake
 cmake_policy(VERSION 3.25)
@@ -41,14 +41,15 @@ function(run folder)
   set(output "${out}" PARENT_SCOPE)
 endfunction()
 
+take_block(readme cpp program)
 take_block(readme sh try)
 take_block(readme cmake fetched)
 take_block(install_page cmake subdirectory)
 take_block(install_page cmake installed)
 take_block(install_page sh install)
 take_block(install_page sh plain)
-file(COPY "${root}/examples/01_first_batch.cpp" DESTINATION "${work}")
-file(RENAME "${work}/01_first_batch.cpp" "${work}/my_program.cpp")
+file(WRITE "${work}/my_program.cpp" "${program}\n")
+file(WRITE "${work}/first.cpp" "${program}\n")
 
 set(ENV{PREFIX} "${work}/prefix")
 set(ENV{CMAKE_GENERATOR} "${generator}")
@@ -98,7 +99,7 @@ run("${work}" ./my_program)
 list(APPEND results "${output}")
 
 # "Try it" consists of a clone command, other commands, and their output after "# ".
-string(REGEX REPLACE "^git clone [^\n]* && cd penstock\n" "" commands "${try}")
+string(REGEX REPLACE "^git clone [^\n]*\n" "" commands "${try}")
 if(commands STREQUAL try)
   message(FATAL_ERROR "README.md: the first command of the first block is no git clone: ${try}")
 endif()
@@ -107,7 +108,7 @@ list(JOIN expected "" expected)
 string(REGEX REPLACE "\n# ([^\n]*)" "\\1\n" expected "${expected}")
 string(REGEX REPLACE "\n# [^\n]*" "" commands "${commands}")
 as_here("${commands}" commands)
-run("${work}/penstock" sh -c "${commands}")
+run("${work}" sh -c "${commands}")
 if(NOT output STREQUAL expected)
   message(FATAL_ERROR "README.md says that its commands print\n${expected}they print\n${output}")
 endif()
