@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <penstock/cuda.hpp>
+#include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock_ext/results/results.hpp>
 
 #include "cuda/clean_double.hpp"
@@ -118,6 +119,53 @@ TEST_CASE("returning results costs the loop one record and one query per batch",
   const std::uint64_t all = fake_cuda::calls() - all_before;
   INFO("all threads: " << all);
   CHECK(all <= 800);
+}
+
+TEST_CASE("results that wait together share a query, an event record and a wait",
+          "[cuda][results][promise:bounded-14]") {
+  struct cost {
+    std::size_t depth;
+    std::uint64_t marks;
+  };
+  const cost of = GENERATE(cost{16, 1}, cost{8, 2});  // half of the slots share a mark
+  CAPTURE(of.depth);
+  fake_cuda::reset({.policy = fake_cuda::policy::early});
+  const ps::cuda_device device{0};
+  const auto stream = device.make_stream();
+  ps::detail::waitable_counter is_consuming;
+  ps::detail::waitable_counter is_open;
+  std::vector<std::uint64_t> order;
+  sums_of out{device,
+              stream,
+              16,
+              [&](const auto& done) {
+                order.push_back(done.number());
+                if (done.number() != 0) return;
+                is_consuming.advance();
+                is_open.wait([](std::uint32_t now) { return now != 0; });
+              },
+              {.depth = of.depth}};
+  const auto batch = [&](std::uint64_t number) {
+    out.acquire({.batch = number, .size = 16, .valid_size = 16}).send();
+  };
+  batch(0);
+  is_consuming.wait([](std::uint32_t now) { return now != 0; });
+  for (std::uint64_t i = 1; i <= 8; ++i) batch(i);
+  const auto calls_of = [](const char* name) {
+    return
+        [name, before = fake_cuda::calls_of(name)] { return fake_cuda::calls_of(name) - before; };
+  };
+  const auto copies = calls_of("cudaMemcpyAsync");
+  const auto records = calls_of("cudaEventRecord");
+  const auto waits = calls_of("cudaStreamWaitEvent");
+  const auto queries = calls_of("cudaEventQuery");
+  is_open.advance();
+  out.finish();
+  CHECK(copies() == 8);
+  CHECK(records() == of.marks);
+  CHECK(waits() == 0);               // all steps have ended
+  CHECK(queries() == 1 + of.marks);  // the last step, and the marks
+  CHECK(order == std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8});
 }
 
 TEST_CASE("results are sent after a capture, and not within one",

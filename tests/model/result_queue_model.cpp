@@ -17,8 +17,8 @@ struct way_back {
   model::plain<int> host_memory[HostSlots];
   model::plain<int> last;    // number of the last consumed batch
   model::plain<int> copied;  // models the order of the copy stream
+  model::plain<int> marks;   // ends of copies on the copy stream
   model::plain<int> by_worker[2];
-  model::plain<int> stopped_at;  // the step at which `keep` stopped
 
   /// Acquires and submits a slot. Returns false if the queue is closed.
   bool step(int number) {
@@ -27,6 +27,23 @@ struct way_back {
     device_memory[got.slot].set(number);
     return turns.submit(got.slot);
   }
+  void queue_copies() {
+    for (const turns_type::job& queued : turns.copying()) {
+      const int number = device_memory[queued.device_slot].get();
+      model::require(number == copied.get() + 1, "copies are queued one at a time, in order");
+      copied.set(number);
+      host_memory[queued.host_slot].set(number);
+    }
+    mark_copies();
+  }
+  /// Gives all copies that are queued together the same end.
+  void mark_copies() {
+    marks.set(marks.get() + 1);
+    for (turns_type::job& queued : turns.copying()) {
+      queued.end = static_cast<std::uint64_t>(marks.get());
+    }
+    turns.record_copies();
+  }
   /// Copies and consumes batches until the end or until `fails_after` batches are consumed.
   void work(int worker, bool in_order, int fails_after = -1) {
     for (;;) {
@@ -34,41 +51,37 @@ struct way_back {
       if (next.what == turns_type::step::end) return;
       model::require(next.what != turns_type::step::stuck, "no lease is kept");
       if (next.what == turns_type::step::copy) {
-        const int number = device_memory[next.device_slot].get();
-        model::require(number == copied.get() + 1, "copies are queued one at a time, in order");
-        copied.set(number);
-        host_memory[next.host_slot].set(number);
-        turns.record_copy(next);
+        queue_copies();
         continue;
       }
-      const int number = host_memory[next.host_slot].get();
-      turns.record_arrival(next.device_slot);
-      if (fails_after == by_worker[worker].get()) {
-        turns.fail();
-        return;
-      }
-      if (in_order) {
-        model::require(number == last.get() + 1, "one worker consumes in order");
-        last.set(number);
-      }
-      by_worker[worker].set(by_worker[worker].get() + 1);
-      host_memory[next.host_slot].set(0);
-      turns.on_release(next.host_slot);
-      turns.record_consumed();
+      if (fails_after == by_worker[worker].get()) return turns.fail();
+      consume(next, worker, in_order);
     }
   }
-  /// Copies batches and calls `delivered`, which may release or keep the lease.
+  void consume(const turns_type::job& next, int worker, bool in_order) {
+    const int number = host_memory[next.host_slot].get();
+    turns.record_arrival(next);
+    if (in_order) {
+      model::require(number == last.get() + 1, "one worker consumes in order");
+      last.set(number);
+    }
+    by_worker[worker].set(by_worker[worker].get() + 1);
+    host_memory[next.host_slot].set(0);
+    turns.on_release(next.host_slot);
+    turns.record_consumed();
+  }
+  /// Copies batches and calls `delivered`, which may release or keep the lease. Returns the last
+  /// task.
   template <class Delivered>
-  void keep(const Delivered& delivered) {
+  turns_type::step keep(const Delivered& delivered) {
     for (;;) {
       const auto next = turns.next();
       if (next.what == turns_type::step::copy) {
-        turns.record_copy(next);
+        mark_copies();
         continue;
       }
-      if (next.what != turns_type::step::deliver)
-        return stopped_at.set(static_cast<int>(next.what));
-      turns.record_arrival(next.device_slot);
+      if (next.what != turns_type::step::deliver) return next.what;
+      turns.record_arrival(next);
       delivered(next);
       turns.record_consumed();
     }
@@ -114,6 +127,74 @@ struct taken_meanwhile : model::scenario<taken_meanwhile, 2>, way_back<2, 1, 2> 
       turns.on_release(delivered.host_slot);
     });
   }
+};
+
+/// Two copies end together, so their slots are free while the consumer of the first still runs.
+struct copied_together : model::scenario<copied_together, 2>, way_back<2, 2, 2> {
+  penstock::detail::waitable_counter are_sent;
+  penstock::detail::waitable_counter are_taken;
+
+  void thread(unsigned index) {
+    const auto is_set = [](std::uint32_t now) { return now != 0; };
+    if (index == 0) {
+      model::require(step(1) && step(2), "taken");
+      are_sent.advance();
+      const auto take = [&] { return turns.acquire([] { return false; }, true); };
+      const auto first = take();
+      const auto second = take();
+      model::require(first.slot != second.slot, "two slots are free");
+      are_taken.advance();
+      turns.close();
+      return;
+    }
+    are_sent.wait(is_set);
+    keep([&](const turns_type::job& delivered) {
+      are_taken.wait(is_set);
+      turns.on_release(delivered.host_slot);
+    });
+  }
+};
+
+/// Two batches are consumed at the same time, even if their copies are queued together.
+struct consumed_together : model::scenario<consumed_together, 3>, way_back<2, 2, 2> {
+  penstock::detail::waitable_counter begun;
+
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(step(1) && step(2), "taken");
+      turns.close();
+      return;
+    }
+    keep([&](const turns_type::job& delivered) {
+      begun.advance();
+      begun.wait([](std::uint32_t now) { return now == 2; });
+      turns.on_release(delivered.host_slot);
+    });
+  }
+};
+
+/// A worker that waits for a copy queues the copies of later batches. A second worker may work at
+/// the same time.
+template <int Workers>
+struct napping : model::scenario<napping<Workers>, 1 + Workers>, way_back<2, 2, 2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      model::require(step(1) && step(2), "taken");
+      turns.close();
+      return;
+    }
+    for (;;) {
+      const auto next = turns.next();
+      if (next.what == turns_type::step::end) return;
+      if (next.what == turns_type::step::copy) {
+        queue_copies();
+        continue;
+      }
+      if (turns.wait_for_copies(std::chrono::microseconds{1})) queue_copies();
+      consume(next, static_cast<int>(index) - 1, Workers == 1);
+    }
+  }
+  void after() { require_all(); }
 };
 
 /// The loop waits for the last batch before it continues.
@@ -174,10 +255,10 @@ struct held : model::scenario<held, 2>, way_back<2, 1, 1> {
       return;
     }
     bool is_first = true;
-    keep([&](const turns_type::job&) {
+    const auto last_task = keep([&](const turns_type::job&) {
       model::require(std::exchange(is_first, false), "one batch is delivered");
     });
-    model::require(stopped_at.get() == static_cast<int>(turns_type::step::stuck), "stuck is told");
+    model::require(last_task == turns_type::step::stuck, "stuck is told");
   }
 };
 
@@ -244,6 +325,10 @@ int main(int argc, char** argv) {
       {model::with_interruptions<one_worker>("one worker", 2),
        model::with_interruptions<two_workers>("two workers", 1),
        model::with_interruptions<taken_meanwhile>("taken meanwhile", 2),
+       model::with_interruptions<copied_together>("copied together", 2),
+       model::with_interruptions<consumed_together>("consumed together", 1),
+       model::with_interruptions<napping<1>>("napping", 2),
+       model::at_random<napping<2>>("napping beside another"),
        model::with_interruptions<finished>("finished", 2),
        model::with_interruptions<failing>("failing", 1), model::with_interruptions<kept>("kept", 1),
        model::with_interruptions<held>("held", 2), model::with_interruptions<stopped>("stopped", 3),

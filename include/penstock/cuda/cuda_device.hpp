@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -182,10 +183,16 @@ class cuda_device {
   /// polls and sleeps 10 to 100 us between polls. Interrupts would be slower: with one per record,
   /// a batch of 1 KiB took 22 us instead of 4 us on an H100. For other events, the thread spins.
   void synchronize(const event_type& event) const {
+    synchronize(event, [](std::chrono::microseconds nap) { std::this_thread::sleep_for(nap); });
+  }
+  /// Blocks until the event is complete, and calls `nap(time)` between polls instead of sleeping.
+  /// `nap` may return early.
+  template <std::invocable<std::chrono::microseconds> Nap>
+  void synchronize(const event_type& event, const Nap& nap) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
     // Polling would overwrite a pending error of the program.
-    if (event.is_polled() && detail::pending_error() == cudaSuccess) return poll(event);
+    if (event.is_polled() && detail::pending_error() == cudaSuccess) return poll(event, nap);
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
 
@@ -353,14 +360,15 @@ class cuda_device {
   }
 
   /// Polls until the event is complete: just once if it already is.
-  static void poll(const event_type& event) {
+  template <class Nap>
+  static void poll(const event_type& event, const Nap& nap) {
     constexpr std::chrono::microseconds longest{100};
-    std::chrono::microseconds nap{10};
+    std::chrono::microseconds time{10};
     std::optional<detail::precise_naps> precise;
     while (!detail::cuda_query("cudaEventQuery", [&] { return cudaEventQuery(event.get()); })) {
       if (!precise) precise.emplace();
-      std::this_thread::sleep_for(nap);
-      nap = (std::min)(2 * nap, longest);
+      nap(time);
+      time = (std::min)(2 * time, longest);
     }
   }
 

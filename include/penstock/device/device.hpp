@@ -89,6 +89,8 @@ enum class stream_priority {
 ///
 /// - `copy_to_device(to, from, bytes, stream)`: a `copy_async` from host memory;
 /// - `synchronize()`: waits for all work of the device; used if a stream cannot be waited for;
+/// - `synchronize(event, nap)`, for a device that polls: calls `nap(time)` instead of sleeping for
+///   that time between two polls. `nap` may return early and may throw;
 /// - `is_dead_after(refusal)`, noexcept: returns true if `refusal`, the exception that ended a
 ///   wait, means that no work runs any more, so that memory may be freed. Without this member,
 ///   memory is leaked if its work cannot be waited for;

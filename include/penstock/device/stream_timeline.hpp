@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <bit>
+#include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -161,6 +163,19 @@ class stream_timeline {
     if (is_known(at)) return;
     device_.synchronize(event_of(at));
     record_reached(at);
+  }
+
+  /// Blocks the calling thread until the stream has reached `at`. A device that polls calls
+  /// `nap(time)` instead of sleeping for that time. Throws what the device and `nap` throw.
+  template <std::invocable<std::chrono::microseconds> Nap>
+  void wait(point at, const Nap& nap) const {
+    if constexpr (requires { device_.synchronize(event_of(at), nap); }) {
+      if (is_known(at)) return;
+      device_.synchronize(event_of(at), nap);
+      record_reached(at);
+    } else {
+      wait(at);
+    }
   }
 
   /// Makes later work of `other` wait until this stream has reached `at`. Makes at most one call to

@@ -47,7 +47,7 @@ struct results_options {
   /// Device slots: one for the batch whose results the step computes, and the others for batches
   /// whose results are on their way to the host. At least 1, in which case nothing overlaps. There
   /// are `depth` + `workers` page-locked host slots. Use a larger depth if consumers keep leases
-  /// after they return.
+  /// after they return, and 8 or more if a result takes only microseconds to copy.
   std::size_t depth = 3;
   /// Number of threads that consume. A single thread consumes the batches in the order of the loop.
   /// Several threads consume batches concurrently, as they arrive.
@@ -116,8 +116,7 @@ class result_ring {
     batch_info info;
     std::vector<std::uint64_t> tags;     // one for each sample, or none
     std::vector<std::uint64_t> indices;  // one for each sample, or none
-    // In a device slot, the end of the step. In a host slot, the end of the copy into the slot.
-    typename timeline::point end = 0;
+    typename timeline::point end = 0;    // in a device slot, the end of the step
   };
   /// The slots of one side.
   struct side {
@@ -230,6 +229,15 @@ class result_ring {
     return end;
   }
 
+  /// Returns the number of jobs at the front of `jobs` whose steps have ended. Steps end in order,
+  /// so if the last step has ended, the number costs one query. Throws what the device throws.
+  [[nodiscard]] std::size_t count_computed(std::span<const result_queue::job> jobs) const {
+    const auto is_computed = [&](const result_queue::job& what) {
+      return steps_.reached(on_device.entries[what.device_slot].end);
+    };
+    if (is_computed(jobs.back())) return jobs.size();
+    return static_cast<std::size_t>(std::ranges::find_if_not(jobs, is_computed) - jobs.begin());
+  }
   /// Queues the copy of `what`, ordered after the step. Throws what the device throws.
   void queue_copy(const result_queue::job& what) {
     entry& from = on_device.entries[what.device_slot];
@@ -238,16 +246,21 @@ class result_ring {
     steps_.wait(from.end, copies_);
     device_.copy_async(on_host.data(what.host_slot), on_device.data(what.device_slot),
                        layout_.used_bytes(from.info.size), copies_);
-    const auto end = copied_.mark(capture_check::done);  // the stream belongs to the library
-    end.rethrow_refusal();
-    to.end = end.at;
     to.info = from.info;
     to.tags.swap(from.tags);
     to.indices.swap(from.indices);
   }
-  /// Waits for the copy of `what`. Throws what the device throws.
-  void wait_for_copy(const result_queue::job& what) {
-    copied_.wait(on_host.entries[what.host_slot].end);
+  /// Marks the end of these queued copies. Throws what the device throws.
+  void mark_copies(std::span<result_queue::job> queued) {
+    const auto end = copied_.mark(capture_check::done);  // the stream belongs to the library
+    end.rethrow_refusal();
+    for (result_queue::job& one : queued) one.end = end.at;
+  }
+  /// Waits for the copy of `what`. A device that polls calls `nap(time)` instead of sleeping. Throws
+  /// what the device and `nap` throw.
+  template <class Nap>
+  void wait_for_copy(const result_queue::job& what, const Nap& nap) {
+    copied_.wait(what.end, nap);
   }
   /// Throws `std::logic_error` in a child made by fork(), in which the threads do not exist.
   void require_threads() const {
@@ -645,26 +658,53 @@ class result_flow {
         at = batch_position{entry.info.epoch, entry.info.batch};
         if (next.what == result_queue::step::stuck) throw_held();
         if (next.what == result_queue::step::copy) {
-          {
-            const work_probe probe{trace_stage::copy, trace, entry.info, entry.info.size};
-            ring.queue_copy(next);
-          }
-          ring.turns.record_copy(next);
+          copy(at, trace);
         } else {
-          deliver(next, trace);
+          deliver(next, at, trace);
         }
       }
     } catch (...) {
       fail(at);
     }
   }
-  void deliver(const job& next, trace_sink* trace) {
+  /// Queues the copies of all results that wait. Stores the batch of each copy in `at`. Small
+  /// copies share a mark, because a mark and a wait cost as much as such a copy. At most half of
+  /// the slots share a mark, so that the loop refills one half while the other half is copied. A
+  /// copy whose step still runs has its own mark, so that no other result waits for that step.
+  void copy(std::optional<batch_position>& at, trace_sink* trace) {
+    ring_type& ring = *ring_;
+    const std::span<job> jobs = ring.turns.copying();
+    const std::size_t computed = jobs.size() == 1 ? 1 : ring.count_computed(jobs);
+    std::size_t unmarked = 0;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      const batch_info& info = ring.on_device.entries[jobs[i].device_slot].info;
+      at = batch_position{info.epoch, info.batch};
+      {
+        const work_probe probe{trace_stage::copy, trace, info, info.size};
+        ring.queue_copy(jobs[i]);
+      }
+      ++unmarked;
+      const bool is_small = (unmarked + 1) * ring.layout().bytes() <= shared_mark_bytes;
+      if (is_small && i + 1 < computed && 2 * unmarked < options_.depth) continue;
+      ring.mark_copies(jobs.subspan(i + 1 - unmarked, unmarked));
+      unmarked = 0;
+    }
+    ring.turns.record_copies();
+  }
+  /// Waits for the copy of `next`, and calls the consumer. If the device polls, queues the copies of
+  /// later results between the polls, so that the bus is not idle. Stores the batch in `at`.
+  void deliver(const job& next, std::optional<batch_position>& at, trace_sink* trace) {
     ring_type& ring = *ring_;
     const batch_info info = ring.on_host.entries[next.host_slot].info;
     const auto begun = std::chrono::steady_clock::now();
     const std::uint64_t begin = trace != nullptr ? trace->now() : 0;
-    ring.wait_for_copy(next);
-    ring.turns.record_arrival(next.device_slot);
+    const auto queue_others = [&](std::chrono::microseconds time) {
+      if (!ring.turns.wait_for_copies(time)) return;
+      copy(at, trace);
+      at = batch_position{info.epoch, info.batch};
+    };
+    ring.wait_for_copy(next, queue_others);
+    ring.turns.record_arrival(next);
     const auto arrived = std::chrono::steady_clock::now();
     if (trace != nullptr) trace->record_wait(trace_stage::wait_for_copy, begin, trace->now());
     {
@@ -686,6 +726,10 @@ class result_flow {
                   std::chrono::steady_clock::duration time) noexcept {
     to.fetch_add(std::chrono::nanoseconds{time}.count(), std::memory_order_relaxed);
   }
+
+  // A copy of this size takes about 10 us, and a worker notices its end 10 us later. So sharing a
+  // mark at most doubles the delay of a result.
+  static constexpr std::size_t shared_mark_bytes = std::size_t{256} << 10;
 
   struct last_taken {
     batch_position at;
@@ -734,10 +778,10 @@ class result_flow {
 /// Use the stream that was passed to the feed. For `transfer feed{loader}` on the CPU device, the
 /// loop's body is the step and no stream is passed: `results<scores> out{device, 256, consume}`.
 ///
-/// In the loop, a batch costs one event record on its stream. A worker makes the copy stream wait
-/// for the event, queues the copy, records its end, and sleeps until the copy has ended. No thread
-/// synchronizes with the loop's stream. `acquire` waits while all `depth` slots are in flight or
-/// the consumers are behind.
+/// In the loop, a batch costs one event record on its stream. A worker queues the copies of all
+/// results that wait, each after its step, and sleeps until they have ended. Small copies share an
+/// event. No thread synchronizes with the loop's stream. `acquire` waits while all `depth` slots
+/// are in flight or the consumers are behind.
 ///
 /// A worker calls `consume(result_batch<Record, Device>&)` once for each batch that was sent. A
 /// single worker consumes batches in the order of `send`. Several workers consume them

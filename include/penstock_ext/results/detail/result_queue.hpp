@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/version.hpp>
@@ -15,23 +17,26 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The monitor of `results`, which assigns slots to the loop and the workers. The loop takes a free
-/// device slot and submits it. A worker queues the copy of the slot into a free host slot. A worker
-/// waits for the copy, frees the device slot, and calls the consumer. The end of the lease frees
-/// the host slot. Each batch takes the single lock a few times, for a few stores each. A thread
-/// that holds the lock calls neither the device nor the program.
+/// device slot and submits it. A worker queues the copies of all submitted slots into free host
+/// slots. A worker waits for the end of a copy, frees the device slots of all copies that have
+/// ended by then, and calls the consumer. The end of the lease frees the host slot. Each batch
+/// takes the single lock a few times, for a few stores each. A thread that holds the lock calls
+/// neither the device nor the program.
 ///
-/// Invariant: each device slot is in exactly one state: free, taken by the loop, submitted, being
-/// copied, or in `arriving_` with its host slot until a worker has waited for the copy. Each host
-/// slot is free, being copied to, in `arriving_`, or leased. A single worker at a time queues
-/// copies, in the order of `submit`. Deliveries begin in that order.
+/// Invariant: each device slot is in exactly one state: free, taken by the loop, submitted, in
+/// `copying_`, or with its host slot in `arriving_` or at a worker until the copy is known to have
+/// ended. Each host slot is free, in `copying_`, in `arriving_`, or leased. A single worker at a
+/// time queues copies, in the order of `submit`. Deliveries begin in that order.
 class result_queue {
  public:
   enum class step { copy, deliver, stuck, end };
-  /// The next task of a worker, and its slots.
+  /// The next task of a worker, and its slots. A task to copy has the first slot of `copying`.
   struct job {
     step what = step::end;
     std::uint32_t device_slot = 0;
     std::uint32_t host_slot = 0;
+    std::uint64_t end = 0;     // a point of the copy stream, which ends the copy
+    bool has_arrived = false;  // the copy has ended, and the device slot is not the job's any more
   };
   enum class outcome { slot, failed, closed, stopped, all_taken, held };
   /// The result of `acquire`.
@@ -46,7 +51,8 @@ class result_queue {
     fill(free_, device_slots);
     fill(free_host_, host_slots);
     handed_.reserve(device_slots);
-    arriving_.reserve(device_slots);
+    copying_.reserve(device_slots);
+    arriving_.reserve(host_slots);
   }
   result_queue(result_queue&&) = delete;
 
@@ -95,6 +101,7 @@ class result_queue {
     }
     handed_.push_back(slot);
     workers_.notify_one();
+    nappers_.notify_one();
     return true;
   }
   /// Frees a taken slot without results.
@@ -145,10 +152,7 @@ class result_queue {
     std::unique_lock lock{mutex_};
     for (;;) {
       if (has_failed_) return {};
-      if (!is_copying_ && !handed_.empty() && !free_host_.empty()) {
-        is_copying_ = true;
-        return {step::copy, pop(handed_), pop(free_host_)};
-      }
+      if (can_copy()) return begin_copies();
       if (!arriving_.empty()) {
         const job first = arriving_.front();
         arriving_.erase(arriving_.begin());
@@ -160,19 +164,37 @@ class result_queue {
       workers_.wait(lock);
     }
   }
-  /// Records that the copy of `queued` is queued.
-  void record_copy(job queued) noexcept {
-    const std::lock_guard lock{mutex_};
-    is_copying_ = false;
-    queued.what = step::deliver;
-    arriving_.push_back(queued);
-    // There may be two tasks now, a copy and a delivery, but this thread takes only one of them.
-    workers_.notify_one();
+  /// Waits for `limit` at most, until there are copies to queue. Returns true if the worker must
+  /// queue the copies of `copying`. A worker calls this while it waits for a copy.
+  [[nodiscard]] bool wait_for_copies(std::chrono::microseconds limit) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    std::unique_lock lock{mutex_};
+    // A missed notification costs no more than `limit`.
+    if (!can_copy()) nappers_.wait_until(lock, end);
+    if (!can_copy()) return false;
+    begin_copies();
+    return true;
   }
-  /// Records that the copy out of a device slot is complete, and frees the slot.
-  void record_arrival(std::uint32_t slot) noexcept {
+  /// Returns the copies to queue. The worker sets the end of each copy. Only the worker that got
+  /// `copy` may call this, until `record_copies`.
+  [[nodiscard]] std::span<job> copying() noexcept { return copying_; }
+  /// Records that the copies of `copying` are queued. The ends of the copies ascend.
+  void record_copies() noexcept {
     const std::lock_guard lock{mutex_};
-    free_.push_back(slot);
+    arriving_.insert(arriving_.end(), copying_.begin(), copying_.end());  // has room
+    copying_.clear();
+    workers_.notify_all();
+  }
+  /// Records that the copy stream has reached the end of this copy, and frees the device slots of
+  /// all copies up to there.
+  void record_arrival(const job& arrived) noexcept {
+    if (arrived.has_arrived) return;
+    const std::lock_guard lock{mutex_};
+    free_.push_back(arrived.device_slot);
+    for (job& other : arriving_) {
+      if (other.end > arrived.end) break;
+      if (!std::exchange(other.has_arrived, true)) free_.push_back(other.device_slot);
+    }
     loop_.notify_all();
   }
   /// Records that the consumer has returned.
@@ -202,13 +224,22 @@ class result_queue {
     list.erase(list.begin());
     return first;
   }
+  [[nodiscard]] bool can_copy() const noexcept {
+    return !has_failed_ && copying_.empty() && !handed_.empty() && !free_host_.empty();
+  }
+  job begin_copies() noexcept {
+    while (!handed_.empty() && !free_host_.empty()) {
+      copying_.push_back({step::deliver, pop(handed_), pop(free_host_)});
+    }
+    return {step::copy, copying_.front().device_slot};
+  }
   [[nodiscard]] bool is_idle_but_consuming() const noexcept {
-    return handed_.empty() && arriving_.empty() && !is_copying_;
+    return handed_.empty() && arriving_.empty() && copying_.empty();
   }
   [[nodiscard]] bool is_idle() const noexcept { return is_idle_but_consuming() && consuming_ == 0; }
   /// Returns true if progress needs the end of a lease that a consumer has kept.
   [[nodiscard]] bool is_stuck() const noexcept {
-    return !handed_.empty() && free_host_.empty() && arriving_.empty() && !is_copying_ &&
+    return !handed_.empty() && free_host_.empty() && arriving_.empty() && copying_.empty() &&
            consuming_ == 0;
   }
   void wake_all() noexcept {
@@ -220,13 +251,14 @@ class result_queue {
   std::mutex mutex_;  // guards all members below
   std::condition_variable loop_;
   std::condition_variable workers_;
+  std::condition_variable nappers_;       // workers in `wait_for_copies`
   std::size_t taken_ = 0;                 // device slots that the loop holds, or that are lost
   std::vector<std::uint32_t> free_;       // device slots
   std::vector<std::uint32_t> free_host_;  // host slots
   std::vector<std::uint32_t> handed_;     // device slots whose copy is not queued
+  std::vector<job> copying_;              // slots whose copy is being queued, see `copying`
   std::vector<job> arriving_;             // slots whose copy is queued
   std::size_t consuming_ = 0;             // workers that deliver
-  bool is_copying_ = false;               // a worker queues a copy
   bool is_closed_ = false;
   bool has_failed_ = false;
 };
