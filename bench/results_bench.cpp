@@ -8,6 +8,10 @@
 // The stages sleep instead of using a core, as in overlap_bench: the copy on the CPU device's
 // modeled bus, step and consumer with timed waits that correct late returns. `thrown_away` is the
 // loop without results; `wait_alone` is only the waits of the slowest stage.
+//
+// `returned` is a loop of results of 64 KiB whose steps and consumers take no time, with a number
+// of device slots. The floor is the same copies back to back. In `returned_by_gpu` the calls of the
+// device take time, and a worker notices the end of a copy late, as on a GPU.
 #include <benchmark/benchmark.h>
 #include <sys/prctl.h>
 
@@ -36,6 +40,9 @@ using record = ps::record<ps::field<"embedding", float, 64>>;
 
 constexpr std::size_t batch_size = 64;
 constexpr std::size_t batch_bytes = batch_size * 64 * sizeof(float);
+using small_record = ps::record<ps::field<"embedding", float, 256>>;
+constexpr std::size_t small_bytes = batch_size * 256 * sizeof(float);  // 64 KiB
+constexpr int small_results = 200;
 constexpr microseconds unit{400};
 constexpr microseconds latency{10};  // part of the cost of a copy and of a step
 constexpr int batches = 60;
@@ -109,6 +116,78 @@ void with_results(benchmark::State& state, const point& at) {
   }
 }
 
+/// An H100 and its host, 100 times slower, so that the wake-ups of threads do not count. The times
+/// of the copy (3 us) and of a nap (8 us) are measured, and the times of the calls are estimates.
+struct slow_gpu : ps::cpu_device {
+  slow_gpu() : cpu_device{{.copy_bytes_per_second = small_bytes / 300e-6}} {}
+  static void take(microseconds cost) {
+    thread_local steady_wait waits;
+    waits(cost);
+  }
+  void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
+    take(microseconds{150});
+    cpu_device::copy_async(to, from, bytes, stream);
+  }
+  void record(event_type& event, stream_ref stream) const {
+    take(microseconds{70});
+    cpu_device::record(event, stream);
+  }
+  void wait(stream_ref stream, const event_type& event) const {
+    take(microseconds{60});
+    cpu_device::wait(stream, event);
+  }
+  [[nodiscard]] bool is_complete(const event_type& event) const {
+    take(microseconds{50});
+    return cpu_device::is_complete(event);
+  }
+  using cpu_device::synchronize;
+  void synchronize(const event_type& event) const { synchronize(event, take); }
+  template <class Nap>
+  void synchronize(const event_type& event, const Nap& nap) const {
+    while (!is_complete(event)) nap(microseconds{800});
+  }
+};
+
+/// A bus on which a copy takes 50 us. The calls of the device take almost no time.
+struct fast_calls : ps::cpu_device {
+  fast_calls() : cpu_device{{.copy_bytes_per_second = small_bytes / 50e-6}} {}
+};
+
+template <class Device>
+void returned(benchmark::State& state, std::size_t in_flight) {
+  const Device device;
+  const auto stream = device.make_stream();
+  ps::results<small_record, Device> out{
+      device, stream, batch_size, [](const auto&) {}, {.depth = in_flight}};
+  for (auto _ : state) {
+    const auto begin = clock_type::now();
+    for (std::uint64_t number = 0; number < small_results; ++number) {
+      out.acquire({.batch = number, .size = batch_size, .valid_size = batch_size}).send();
+    }
+    out.finish();
+    const std::chrono::duration<double> span = clock_type::now() - begin;
+    state.SetIterationTime(span.count() / small_results);
+  }
+}
+
+/// Measures copies that are queued at once, at the speed of the device's bus.
+template <class Device>
+void back_to_back(benchmark::State& state) {
+  const ps::cpu_device bus = Device{};
+  const auto stream = bus.make_stream();
+  std::vector<std::byte> from(small_bytes);
+  std::vector<std::byte> to(small_bytes);
+  for (auto _ : state) {
+    const auto begin = clock_type::now();
+    for (int i = 0; i < small_results; ++i) {
+      bus.copy_async(to.data(), from.data(), small_bytes, stream);
+    }
+    stream.synchronize();
+    const std::chrono::duration<double> span = clock_type::now() - begin;
+    state.SetIterationTime(span.count() / small_results);
+  }
+}
+
 void thrown_away(benchmark::State& state, std::int64_t step) {
   const ps::cpu_device device{{.launch_latency = latency}};
   for (auto _ : state) {
@@ -159,6 +238,18 @@ int main(int argc, char** argv) {
                                       thrown_away, cost));
     once(benchmark::RegisterBenchmark(bench::named("wait_alone", {{"units", cost}}).c_str(),
                                       wait_alone, cost));
+  }
+  once(benchmark::RegisterBenchmark("back_to_back", back_to_back<fast_calls>));
+  once(benchmark::RegisterBenchmark("back_to_back_by_gpu", back_to_back<slow_gpu>));
+  for (const std::int64_t in_flight : {1, 2, 4, 8, 16}) {
+    const auto slots_of = static_cast<std::size_t>(in_flight);
+    const auto add = [&](const std::string& name, auto* function, const char* floor) {
+      once(benchmark::RegisterBenchmark(name.c_str(), function, slots_of));
+      goals.push_back({name, floor, bench::goal::kind::time_at_most, 1 / 0.95});
+    };
+    add(bench::named("returned", {{"in_flight", in_flight}}), returned<fast_calls>, "back_to_back");
+    add(bench::named("returned_by_gpu", {{"in_flight", in_flight}}), returned<slow_gpu>,
+        "back_to_back_by_gpu");
   }
   // Sets a default before the caller's options, because the grid is large.
   std::vector<char*> words{argv, argv + argc};
