@@ -48,6 +48,8 @@ class slot_ring {
   slot_ring(const Device& device, slot_layout layout, slab<Device> memory, std::size_t count,
             memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
+  /// Waits for the copies and frees the memory. If waiting fails, leaks the memory.
+  virtual ~slot_ring();
 
   /// Returns the device that the memory is for.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
@@ -111,9 +113,6 @@ class slot_ring {
   virtual void wait_until_written(slot_number, stream_ref) const {}
 
  protected:
-  /// Waits for the copies and frees the memory. If waiting fails, leaks the memory.
-  virtual ~slot_ring();
-
   /// Returns the number of slots that are lost.
   [[nodiscard]] std::size_t lost() const noexcept { return lost_.load(std::memory_order_acquire); }
 
