@@ -44,6 +44,7 @@
 #include <penstock_ext/files/state_file.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
+#include <penstock_ext/indexed.hpp>
 #include <penstock_ext/intake.hpp>
 #include <penstock_ext/interop.hpp>
 #include <penstock_ext/narrow/narrowed.hpp>

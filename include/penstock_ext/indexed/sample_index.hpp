@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/error.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock_ext/blob/support/parallel_for.hpp>
+#include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/system_file.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// Reaction to an index file that is damaged or was built from other data.
+enum class stale_index {
+  rebuild,  ///< builds the index again
+  refuse,   ///< throws an error with the expected and the found value
+};
+
+/// Progress of building the index of a file.
+struct index_progress {
+  std::string_view path;          ///< data file
+  std::uint64_t done_bytes = 0;   ///< bytes scanned so far
+  std::uint64_t total_bytes = 0;  ///< size of the data file
+};
+
+/// Options of datasets that keep an index of each data file.
+struct index_options {
+  /// Folder of the index files. If it is empty, each index is next to its data file, with the
+  /// suffix ".index". Set it if the folder of the data is read-only.
+  std::string folder = {};
+  /// Number of threads that build indexes, including the calling thread. At least 1.
+  std::size_t workers = 8;
+  /// Reaction to an index that is damaged, or whose data file has another size, modification time
+  /// or content.
+  stale_index on_stale = stale_index::rebuild;
+  /// Called while an index is built, by one thread at a time. An exception ends the construction.
+  std::function<void(const index_progress&)> progress = {};
+};
+
+namespace detail {
+
+/// Header of an index file, followed by the 8-byte positions of some samples in the data file, in
+/// native byte order. A machine with a different byte order finds a wrong checksum.
+struct index_header {
+  char magic[8] = {'p', 's', 'I', 'N', 'D', 'E', 'X', '1'};
+  std::uint64_t sum = 0;         ///< checksum of all following bytes
+  std::uint64_t format = 0;      ///< identifies the format and its description
+  std::uint64_t data_bytes = 0;  ///< size of the data file
+  std::int64_t modified = 0;     ///< modification time of the data file in nanoseconds
+  std::uint64_t data_sum = 0;    ///< checksum of some bytes of the data file
+  std::uint64_t count = 0;       ///< number of samples
+  std::uint64_t longest = 0;     ///< size of the longest sample in bytes
+};
+static_assert(sizeof(index_header) == 64);
+
+/// Samples that a format has found in a data file.
+struct found_samples {
+  std::uint64_t count = 0;                ///< number of samples
+  std::uint64_t longest = 0;              ///< size of the longest sample in bytes
+  std::vector<std::uint64_t> marks = {};  ///< positions of samples 0, step, 2 * step, ...
+};
+
+/// Returns the checksum of an index file.
+[[nodiscard]] inline std::uint64_t sum_of_index(std::span<const std::byte> file) noexcept {
+  crc64nvme_sum sum;
+  sum.add(file.subspan(offsetof(index_header, format)));
+  return sum.value();
+}
+
+/// Returns a checksum of 16 evenly distributed pieces of `data`, including its start and end.
+[[nodiscard]] inline std::uint64_t sampled_sum(std::span<const std::byte> data) noexcept {
+  constexpr std::size_t gaps = 15;
+  const std::size_t piece = (std::min)(data.size(), std::size_t{256});
+  const std::size_t last = data.size() - piece;
+  crc64nvme_sum sum;
+  for (std::size_t i = 0; i <= gaps; ++i) {
+    sum.add(data.subspan(last / gaps * i + last % gaps * i / gaps, piece));
+  }
+  return sum.value();
+}
+
+/// The positions of samples in a data file, in a memory-mapped index file. Movable. Reading is
+/// thread-safe.
+class sample_index {
+ public:
+  /// Opens an index with the position of every `step`-th sample. Throws `file_format_error` if the
+  /// file is not an index, or if the format or the data file differs from `expected`. Throws
+  /// `file_truncated`, and `file_corrupt` if the checksum differs.
+  sample_index(mapped_file file, std::uint64_t step, const index_header& expected)
+      : file_(std::move(file)), step_(step) {
+    require_magic(file_);
+    const auto bytes = file_.bytes();
+    std::memcpy(&head_, bytes.data(), (std::min)(bytes.size(), sizeof head_));
+    if (bytes.size() < sizeof head_ ||
+        (bytes.size() - sizeof head_) / sizeof(std::uint64_t) < positions()) {
+      throw file_truncated(
+          file_.path(), bytes.size(),
+          "a header of 64 bytes and the positions of " + std::to_string(head_.count) + " samples",
+          "the end of the file: remove it");
+    }
+    if (sum_of_index(bytes) != head_.sum) {
+      throw file_corrupt(file_.path(), offsetof(index_header, sum), "the checksum of the index",
+                         "a different checksum: the file is damaged: remove it");
+    }
+    require<&index_header::format>("format", expected);
+    require<&index_header::data_bytes>("size of the data", expected);
+    require<&index_header::modified>("modification time of the data in nanoseconds", expected);
+    require<&index_header::data_sum>("checksum of some bytes of the data", expected);
+  }
+
+  /// Throws `file_format_error` if the file is not an index.
+  static void require_magic(const mapped_file& file) {
+    const index_header head;
+    const auto bytes = file.bytes();
+    if (bytes.size() >= sizeof head.magic &&
+        std::memcmp(bytes.data(), head.magic, sizeof head.magic) == 0) {
+      return;
+    }
+    throw file_format_error(file.path(), 0, "an index, which starts with psINDEX1",
+                            "other bytes: set .folder to another folder for index files");
+  }
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return head_.count; }
+  [[nodiscard]] std::uint64_t longest() const noexcept { return head_.longest; }
+  [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
+  /// Returns position `number`, or `end` if the number is that of the position after the last.
+  [[nodiscard]] std::uint64_t mark(std::uint64_t number, std::uint64_t end) const noexcept {
+    if (number >= positions()) return end;
+    std::uint64_t at = 0;
+    std::memcpy(&at, file_.bytes().data() + sizeof head_ + number * sizeof at, sizeof at);
+    return at;
+  }
+
+ private:
+  [[nodiscard]] std::uint64_t positions() const noexcept {
+    return head_.count / step_ + (head_.count % step_ == 0 ? 0 : 1);
+  }
+  template <auto Member>
+  void require(const char* what, const index_header& expected) const {
+    if (head_.*Member == expected.*Member) return;
+    const auto offset =
+        reinterpret_cast<const char*>(&(head_.*Member)) - reinterpret_cast<const char*>(&head_);
+    throw file_format_error(
+        file_.path(), static_cast<std::uint64_t>(offset),
+        str_cat({expected.*Member, " as the ", what}),
+        str_cat({head_.*Member, ": remove the index, or set .on_stale = rebuild"}));
+  }
+
+  mapped_file file_;
+  std::uint64_t step_;
+  index_header head_ = {};
+};
+
+/// The options and threads for building the index of one file.
+struct index_build {
+  const index_options& options;
+  std::size_t workers;
+  std::mutex& guard;  ///< held while the progress function is called
+
+  void report(const std::string& path, std::uint64_t done, std::uint64_t total) const {
+    if (!options.progress) return;
+    const std::lock_guard lock{guard};
+    options.progress({path, done, total});
+  }
+};
+
+/// Returns the path of the index of `path`. In a folder for all index files, the name contains a
+/// checksum of the whole path.
+[[nodiscard]] inline std::string index_path(const std::string& path, const std::string& folder) {
+  if (folder.empty()) return path + ".index";
+  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+  crc64nvme_sum sum;
+  sum.add(std::as_bytes(std::span{whole.native()}));
+  return folder + '/' + whole.filename().string() + '-' + hex_digits(sum.sum()) + ".index";
+}
+
+/// Returns the stamp of the file `path`. Throws `file_unreadable`.
+[[nodiscard]] inline file_stamp stamp_of_data(const std::string& path) {
+  struct ::stat status {};
+  if (::stat(path.c_str(), &status) == 0) return file_stamp_of(status);
+  throw file_unreadable(path, 0, "a readable file", system_reason());
+}
+
+/// Opens the index of `data`, or builds it with `format.scan(data, workers, report)`, which returns
+/// `found_samples` and calls `report(done_bytes)`. Throws the same errors as `text_lines`.
+template <class Format>
+[[nodiscard]] sample_index opened_index(const mapped_file& data, const Format& format,
+                                        const index_build& build) {
+  const std::string path = index_path(data.path(), build.options.folder);
+  const file_stamp stamp = stamp_of_data(data.path());
+  index_header head{.format = format.number(),
+                    .data_bytes = data.bytes().size(),
+                    .modified = stamp.seconds * 1'000'000'000 + stamp.nanoseconds,
+                    .data_sum = sampled_sum(data.bytes())};
+  const auto fail_to_write = [&](int wrong) {
+    throw file_unwritable(
+        path, 0, "an index file that can be written",
+        std::system_category().message(wrong) + ": set .folder to a folder for index files");
+  };
+  if (::access(path.c_str(), F_OK) == 0) {
+    mapped_file file{path};
+    sample_index::require_magic(file);
+    try {
+      return {std::move(file), Format::step, head};
+    } catch (const file_error&) {
+      if (build.options.on_stale == stale_index::refuse) throw;
+    }
+  }
+  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" means the current folder
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) fail_to_write(errno);
+  const auto report = [&](std::uint64_t done) { build.report(data.path(), done, head.data_bytes); };
+  const found_samples found = format.scan(data, build.workers, report);
+  if (const file_stamp now = stamp_of_data(data.path()); now != stamp) {
+    throw file_changed(data.path(), 0, "the same file until its index is built",
+                       "another size or modification time");
+  }
+  head.count = found.count;
+  head.longest = found.longest;
+  std::string bytes(sizeof head, '\0');
+  bytes.append(reinterpret_cast<const char*>(found.marks.data()),
+               found.marks.size() * sizeof(std::uint64_t));
+  std::memcpy(bytes.data(), &head, sizeof head);
+  head.sum = sum_of_index(std::as_bytes(std::span{bytes}));
+  std::memcpy(bytes.data(), &head, sizeof head);
+  if (const int wrong = write_whole_file(path, bytes)) fail_to_write(wrong);
+  return {mapped_file{path}, Format::step, head};
+}
+
+/// A memory-mapped data file with its index. A base class of the parts of datasets. Movable.
+/// Reading is thread-safe.
+template <class Format>
+class indexed_file {
+ public:
+  static constexpr bool looks_ahead = true;
+
+  indexed_file(mapped_file data, sample_index index)
+      : data_(std::move(data)), index_(std::move(index)) {}
+
+  [[nodiscard]] std::uint64_t size() const noexcept { return index_.size(); }
+  /// Starts background reads of samples that are not in memory.
+  void prefetch_hint(std::span<const std::uint64_t> indices) const {
+    read_soon pages;
+    for (const std::uint64_t index : indices) {
+      if (index >= size()) continue;
+      const auto bytes = group(index);
+      pages.add(bytes.data(), bytes.size());
+    }
+  }
+  /// Returns the mean size of the samples around `index` in the file, in bytes.
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return index < size() ? group(index).size() / Format::step + 1 : 0;
+  }
+
+ protected:
+  [[nodiscard]] const mapped_file& data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t longest() const noexcept { return index_.longest(); }
+
+  /// Returns the bytes of the `step` samples around `index`, which must be less than size(). Throws
+  /// `file_corrupt` if the index contradicts the file.
+  [[nodiscard]] std::span<const std::byte> group(std::uint64_t index) const {
+    const auto all = data_.bytes();
+    const std::uint64_t number = index / Format::step;
+    const std::uint64_t begin = index_.mark(number, all.size());
+    const std::uint64_t end = index_.mark(number + 1, all.size());
+    if (begin >= end || end > all.size()) fail_to_find(index);  // no sample has 0 bytes
+    return all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  }
+  [[noreturn]] void fail_to_find(std::uint64_t index) const {
+    throw file_corrupt(data_.path(), data_.bytes().size(), "sample " + std::to_string(index),
+                       "no such sample: the file was written to, or its index is damaged: remove " +
+                           index_.path());
+  }
+
+ private:
+  mapped_file data_;
+  sample_index index_;
+};
+
+/// Opens the files `paths` and their indexes in parallel. Returns a list of `Part{data, index,
+/// args...}`. Throws the same errors as `text_lines`.
+template <class Part, class Format, class... Args>
+[[nodiscard]] part_list<Part> opened_parts(const std::vector<std::string>& paths,
+                                           const index_options& options, const Format& format,
+                                           const Args&... args) {
+  if (paths.empty()) refuse_option("paths", {"expected at least one file, found none"});
+  if (options.workers == 0) refuse_option("workers", {"must be at least 1, but is 0"});
+  std::mutex guard;
+  const index_build build{options, (std::max)(options.workers / paths.size(), std::size_t{1}),
+                          guard};
+  return part_list<Part>{open_in_parallel(paths.size(), options.workers, [&](std::size_t i) {
+    mapped_file data{paths[i]};
+    sample_index index = opened_index(data, format, build);
+    return Part{std::move(data), std::move(index), args...};
+  })};
+}
+
+}  // namespace detail
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <penstock/core/batch.hpp>
+#include <penstock/core/record.hpp>
+#include <penstock/core/version.hpp>
+#include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/dataset.hpp>
+#include <penstock_ext/blob/support/parallel_for.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/indexed/sample_index.hpp>
+
+namespace penstock {
+inline namespace PENSTOCK_ABI {
+
+/// A line of a text file, without its end.
+using text_line = record<field<"text", std::uint8_t, ragged>>;
+
+namespace detail {
+
+/// Returns `line` without a carriage return at its end.
+[[nodiscard]] inline std::string_view without_return(std::string_view line) noexcept {
+  return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
+}
+
+/// The lines of a file as samples. The index has the position of every 16th line.
+struct line_format {
+  static constexpr std::uint64_t step = 16;
+
+  [[nodiscard]] static std::uint64_t number() noexcept { return 1; }
+
+  /// Finds the lines of `data` with `workers` threads, each of which scans `chunk` bytes at a time.
+  template <class Report>
+  [[nodiscard]] static found_samples scan(const mapped_file& data, std::size_t workers,
+                                          const Report& report,
+                                          std::size_t chunk = std::size_t{4} << 20) {
+    struct piece {
+      std::string_view text = {};
+      std::uint64_t lines = 0;  // line ends in the piece
+      std::uint64_t line = 0;   // number and position of the line that contains its start
+      std::size_t begin = 0;
+      std::size_t longest = 0;
+    };
+    const std::string_view all{reinterpret_cast<const char*>(data.bytes().data()),
+                               data.bytes().size()};
+    found_samples found{.marks = {0}};
+    std::size_t begin = 0;  // start of the first line whose end is not found yet
+    std::vector<piece> pieces(workers);
+    for (std::size_t at = 0; at < all.size();) {
+      for (piece& one : pieces) {
+        one.text = all.substr(at, chunk);
+        at += one.text.size();
+      }
+      parallel_for(workers, workers, [&](std::size_t i) {
+        piece& one = pieces[i];
+        one.lines = static_cast<std::uint64_t>(std::count(one.text.begin(), one.text.end(), '\n'));
+      });
+      for (piece& one : pieces) {
+        one.line = found.count;
+        one.begin = begin;
+        found.count += one.lines;
+        if (one.lines == 0) continue;
+        begin = static_cast<std::size_t>(one.text.data() - all.data()) + one.text.rfind('\n') + 1;
+      }
+      found.marks.resize(static_cast<std::size_t>(found.count / step) + 1);
+      parallel_for(workers, workers, [&](std::size_t i) {
+        piece& one = pieces[i];
+        one.longest = 0;
+        for (std::uint64_t left = one.lines; left > 0; --left) {
+          const std::size_t end = all.find('\n', one.begin);
+          const auto line = without_return(all.substr(one.begin, end - one.begin));
+          one.longest = (std::max)(one.longest, line.size());
+          one.begin = end + 1;
+          if (++one.line % step == 0) {
+            found.marks[static_cast<std::size_t>(one.line / step)] = one.begin;
+          }
+        }
+      });
+      for (const piece& one : pieces) {
+        found.longest = std::max<std::uint64_t>(found.longest, one.longest);
+      }
+      report(at);
+    }
+    if (begin < all.size()) {  // a last line without an end
+      ++found.count;
+      found.longest =
+          std::max<std::uint64_t>(found.longest, without_return(all.substr(begin)).size());
+    }
+    found.marks.resize(static_cast<std::size_t>((found.count + step - 1) / step));
+    return found;
+  }
+};
+
+/// The lines of one file of `text_lines`. Reading is thread-safe.
+class lines_file : public indexed_file<line_format> {
+ public:
+  using record_type = text_line;
+
+  lines_file(mapped_file data, sample_index index)
+      : indexed_file<line_format>(std::move(data), std::move(index)),
+        extents_{{.longest = static_cast<std::size_t>(std::max<std::uint64_t>(longest(), 1))}} {}
+
+  [[nodiscard]] const record_extents<text_line>& extents() const noexcept { return extents_; }
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return line(index).size(); }
+  void read(std::uint64_t index, sample<text_line> out) const {
+    const std::string_view text = line(index);
+    const auto copy = get<"text">(out).flat();
+    if (text.size() != copy.size()) fail_to_find(index);
+    std::copy(text.begin(), text.end(), copy.begin());
+  }
+  [[nodiscard]] const_sample<text_line> view(std::uint64_t index) const {
+    const std::string_view text = line(index);
+    return {{reinterpret_cast<const std::byte*>(text.data())}, extents_, {text.size()}};
+  }
+
+ private:
+  // Returns line `index`, which must be less than size().
+  [[nodiscard]] std::string_view line(std::uint64_t index) const {
+    const auto bytes = group(index);
+    std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    for (std::uint64_t before = index % line_format::step; before > 0; --before) {
+      text.remove_prefix((std::min)(text.find('\n'), text.size() - 1) + 1);
+      if (text.empty()) fail_to_find(index);
+    }
+    return without_return(text.substr(0, text.find('\n')));
+  }
+
+  record_extents<text_line> extents_;
+};
+
+}  // namespace detail
+
+/// A dataset of the lines of text files, without their ends ("\n" or "\r\n"). The end of the last
+/// line may be missing. An empty line is a sample without bytes.
+///
+///     const ps::text_lines lines{ps::glob("texts/*.txt")};
+///     ps::loader loader{lines, ps::shuffled{.seed = 1}, {.batch_size = 64, .workers = 4}};
+///     for (auto& batch : loader.epoch(0)) use(ps::get<"text">(batch));     // ragged bytes
+///
+/// The first use of a file scans it once with several threads, and keeps an index of 8 bytes for 16
+/// lines in a file (see `index_options`). Later uses map the index and compare it with the size,
+/// modification time and some bytes of the data file. Several processes may build the same index
+/// concurrently.
+///
+/// Data files are memory-mapped and must not change while they are open. Truncating an open file
+/// kills the process. The sample origin (`origin_of`) contains the file and the line, counted from
+/// 0. Movable, not copyable. Reading is thread-safe.
+class text_lines : public detail::concat_dataset<detail::part_list<detail::lines_file>> {
+ public:
+  /// Opens the files `paths`, and builds missing and stale indexes. Throws
+  ///
+  /// - `file_unreadable`;
+  /// - `file_unwritable` if an index cannot be written. If its folder is not writable, throws before
+  ///   the scan;
+  /// - `file_changed` if a file changes while its index is built;
+  /// - `file_format_error` if the file in the place of an index is not an index;
+  /// - with `stale_index::refuse`, `file_format_error` for the index of other data, and
+  ///   `file_truncated` or `file_corrupt` for a damaged index;
+  /// - `option_error` for an empty list or 0 workers.
+  explicit text_lines(const std::vector<std::string>& paths, const index_options& options = {})
+      : detail::concat_dataset<detail::part_list<detail::lines_file>>(
+            detail::opened_parts<detail::lines_file>(paths, options, detail::line_format{}),
+            "text_lines") {}
+
+  /// Returns line `index` in the mapped file, valid until the dataset is destroyed. Throws
+  /// `index_error`, and `file_corrupt` if the file has changed and lacks the line.
+  [[nodiscard]] std::string_view line(std::uint64_t index) const {
+    const auto text = get<"text">(view(index)).flat();
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+  }
+};
+
+static_assert(dataset<text_lines>);
+
+}  // namespace PENSTOCK_ABI
+}  // namespace penstock
