@@ -5,3 +5,4 @@
 
 #include <penstock_ext/indexed/sample_index.hpp>
 #include <penstock_ext/indexed/text_lines.hpp>
+#include <penstock_ext/indexed/tf_examples.hpp>

@@ -70,7 +70,7 @@ std::string random_text(std::mt19937& bits, std::size_t count, std::size_t longe
   return text;
 }
 
-lines read_all(const std::vector<std::string>& paths, std::size_t workers) {
+lines read_lines(const std::vector<std::string>& paths, std::size_t workers) {
   const ps::text_lines data{paths, {.workers = workers}};
   ps::loader loader{data, ps::sequential{}, {.batch_size = 7, .workers = 2}};
   lines all;
@@ -110,8 +110,8 @@ TEST_CASE("lines of any files come in order, without their ends", "[indexed]") {
     expected.insert(expected.end(), split_text.begin(), split_text.end());
     paths.push_back(text_file(folder, "random" + std::to_string(i), text));
   }
-  CHECK(read_all(paths, 3) == expected);
-  CHECK(read_all(paths, 1) == expected);  // from the kept indexes
+  CHECK(read_lines(paths, 3) == expected);
+  CHECK(read_lines(paths, 1) == expected);  // from the kept indexes
   const ps::text_lines data{paths};
   CHECK(all_of(data) == expected);
   CHECK(ps::origin_of(data, 2).part == 3);
