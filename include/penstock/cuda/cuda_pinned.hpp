@@ -142,6 +142,7 @@ inline constexpr std::size_t small_pinned_bytes = std::size_t{2} << 20;
 /// options that would help. The refused call leaves no error in the thread's last-error slot.
 class [[gnu::visibility("default")]] pinning_refused : public out_of_memory {
  public:
+  /// Creates the error for a request of `bytes` bytes, when `locked` bytes were page-locked.
   pinning_refused(std::size_t bytes, std::string_view reason, std::size_t locked,
                   std::string_view advice)
       : out_of_memory("pinned", bytes,
