@@ -21,10 +21,10 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/support/lock_limits.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 #include <penstock/cuda/detail/cuda_call.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/support/lock_limits.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {

@@ -14,9 +14,9 @@
 #include <string>
 
 #include <penstock/core/error.hpp>
+#include <penstock/core/support/lock_limits.hpp>
 #include <penstock/device/cpu_stream.hpp>
 #include <penstock/device/device.hpp>
-#include <penstock/memory/support/lock_limits.hpp>
 #include <penstock/threads/flush_to_zero.hpp>
 
 namespace penstock {
