@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSL-1.0
 """Makes one C++ source from all code in README.md and docs/, for the test readme/code.
 
-    code_blocks.py <the repository> <source to write>
+    code_blocks.py <the repository> <source to write> [<page>...]
+
+Checks all pages. If pages are named, only their code is in the source.
 
 The words after the language of the fence mean:
 
@@ -110,10 +112,11 @@ def function_of(at, words, lines):
     return name, where, launched, name
 
 
-def source_of(root):
-    parts, calls = ['#include "prelude.hpp"'], []
+def source_of(root, only):
+    parts, calls, found = ['#include "prelude.hpp"'], [], 0
     for page in pages_of(root):
         short = page.relative_to(root).as_posix()
+        is_compiled = not only or short in only
         for number, language, words, lines in blocks_of(page):
             at = f"{short}:{number}"
             if language == "python":
@@ -127,6 +130,9 @@ def source_of(root):
                 require_excerpt(root, at, words, lines)
                 continue
             name, where, text, called = function_of(at, words, lines)
+            found += 1
+            if not is_compiled:
+                continue
             begin = f'#line {number} "{page}"\n{text}\n'
             body = begin if where == "whole" else f"void {name}() {{\n{begin}}}\n"
             if where == "whole":
@@ -140,6 +146,9 @@ def source_of(root):
             parts.append(f"{begin}namespace {space} {{\n{body}}}{end}")
             calls.append(begin + f'{{"{at}", {space}::{name}, {str(where == "on_cuda").lower()}}},' + end)
         for number, kind, rows in tables_of(page):
+            found += 1
+            if not is_compiled:
+                continue
             name = f"options_{len(calls)}"
             written = ", ".join(f"{option} = {{}}" for option, _ in rows)
             names = ", ".join(f"m{i}" for i in range(len(rows)))
@@ -155,15 +164,15 @@ def source_of(root):
                 f"  const {kind} usual{{}};\n{checks}}}"
             )
             calls.append(f'{{"{short}:{number}", {name}, false}},')
-    if len(calls) < 16:
-        raise Problem(f"expected 16 blocks and tables or more, found {len(calls)}")
+    if found < 16:
+        raise Problem(f"expected 16 blocks and tables or more, found {found}")
     return "\n".join([*parts, "int main() { return run_all({", *calls, "}); }"]) + "\n"
 
 
 def main():
     root, out = Path(sys.argv[1]), Path(sys.argv[2])
     try:
-        text = source_of(root)
+        text = source_of(root, sys.argv[3:])
     except Problem as problem:
         print(problem)
         return 1
