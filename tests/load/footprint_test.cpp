@@ -22,6 +22,7 @@
 #include <penstock_ext/adaptors/zip.hpp>
 
 #include "support/catch.hpp"
+#include "support/gated_device.hpp"
 #include "support/ledger_device.hpp"
 #include "support/numbered.hpp"
 
@@ -238,15 +239,12 @@ TEST_CASE("without a shared budget each loader has its own", "[load]") {
 }
 
 TEST_CASE("slots that the device cannot allocate are returned to the budget", "[load]") {
-  struct never_pins : ledger_device {
-    [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
-      throw ps::out_of_memory("pinned", bytes, "not on this machine");
-    }
-  };
+  const gated_device device;
+  device.refuse_pinned();
   const auto budget = ps::memory_budget::bytes(1 << 20);
   CHECK_THROWS_AS((ps::loader{numbered{100},
                               ps::sequential{},
-                              never_pins{},
+                              device,
                               {.batch_size = 10, .memory = {.budget = budget}}}),
                   ps::out_of_memory);
   CHECK(budget.used() == 0);

@@ -162,20 +162,16 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout size", "[load][prom
 
 TEST_CASE("memory that can't be page-locked throws, or is visibly pageable where allowed",
           "[load][promise:honest-8][fault:memory-3]") {
-  struct never_pins : gated_device {
-    [[nodiscard]] ps::pinned_block allocate_pinned(std::size_t bytes) const {
-      throw ps::out_of_memory("pinned", bytes, "not on this machine");
-    }
-  };
+  const gated_device device;
+  device.refuse_pinned();
   CHECK_THROWS_MATCHES(
-      (ps::loader{
-          numbered{100}, ps::sequential{}, never_pins{}, {.batch_size = 10, .prefetch = 9}}),
+      (ps::loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10, .prefetch = 9}}),
       ps::out_of_memory,
       Catch::Matchers::Message(
           "pinned memory: 7680 bytes could not be allocated: not on this machine"));
   ps::loader loader{numbered{100},
                     ps::sequential{},
-                    never_pins{},
+                    device,
                     {.batch_size = 10, .prefetch = 9, .memory = {.pageable_fallback = true}}};
   CHECK_FALSE(loader.footprint().pinned);
   CHECK(loader.footprint().bytes == 7680);
@@ -391,10 +387,12 @@ TEST_CASE("the end of a failed range does not end a later transfer", "[load]") {
 
 namespace {
 
-/// A device that throws when a worker selects it as the current device.
-struct unusable_device : ps::cpu_device {
-  void make_current() const { throw device_fault("no thread may use this device"); }
-};
+/// Returns a device that throws when a worker makes it current.
+gated_device unusable_device() {
+  gated_device device;
+  device.refuse_threads();
+  return device;
+}
 
 }  // namespace
 
@@ -402,7 +400,7 @@ TEST_CASE("workers that fail while others still start end the first step",
           "[load][fault:devices-3]") {
   for (int turn = 0; turn < 20; ++turn) {
     ps::loader loader{
-        numbered{100}, ps::sequential{}, unusable_device{}, {.batch_size = 10, .workers = 8}};
+        numbered{100}, ps::sequential{}, unusable_device(), {.batch_size = 10, .workers = 8}};
     CHECK_THROWS_AS(loader.epoch(0).begin(), device_fault);
   }
 }
@@ -413,7 +411,7 @@ TEST_CASE("an exception of a worker that the consumer received is not printed",
     const std::string said = last_words([asks] {
       {
         ps::loader loader{
-            numbered{100}, ps::sequential{}, unusable_device{}, {.batch_size = 10, .workers = 1}};
+            numbered{100}, ps::sequential{}, unusable_device(), {.batch_size = 10, .workers = 1}};
         try {
           if (asks) static_cast<void>(loader.epoch(0).begin());
         } catch (const device_fault&) {

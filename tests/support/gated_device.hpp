@@ -9,6 +9,8 @@
 #include <stdexcept>
 
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/load/any_loader.hpp>
+#include <penstock/transfer/transfer.hpp>
 
 /// An error that a test injects into a device.
 class device_fault : public std::runtime_error {
@@ -39,6 +41,10 @@ class gated_device {
   void fail_copy(std::uint64_t k) const { state_->copy_fails.store(k); }
   /// Makes the k-th `query` call on an event fail.
   void fail_query(std::uint64_t k) const { state_->query_fails.store(k); }
+  /// Makes each later allocation of pinned memory throw `out_of_memory`.
+  void refuse_pinned() const { state_->refuses_pinned.store(true); }
+  /// Makes each later `make_current` throw `device_fault`.
+  void refuse_threads() const { state_->refuses_threads.store(true); }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
   [[nodiscard]] event_type make_event(
@@ -77,12 +83,17 @@ class gated_device {
   [[nodiscard]] void* allocate(std::size_t bytes) const { return host_.allocate(bytes); }
   void deallocate(void* data, std::size_t bytes) const noexcept { host_.deallocate(data, bytes); }
   [[nodiscard]] penstock::pinned_block allocate_pinned(std::size_t bytes) const {
+    if (state_->refuses_pinned.load())
+      throw penstock::out_of_memory("pinned", bytes, "not on this machine");
     return host_.allocate_pinned(bytes);
   }
   void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
     host_.deallocate_pinned(data, bytes);
   }
-  void make_current() const { host_.make_current(); }
+  void make_current() const {
+    if (state_->refuses_threads.load()) throw device_fault("no thread may use this device");
+    host_.make_current();
+  }
 
  private:
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
@@ -96,6 +107,8 @@ class gated_device {
     std::atomic<std::uint64_t> stream_synchronize_fails{never};
     std::atomic<std::uint64_t> copy_fails{never};
     std::atomic<std::uint64_t> query_fails{never};
+    std::atomic<bool> refuses_pinned{false};
+    std::atomic<bool> refuses_threads{false};
   };
 
   static void count_down(std::atomic<std::uint64_t>& left, const char* call) {
@@ -111,3 +124,8 @@ class gated_device {
 };
 
 static_assert(penstock::device<gated_device>);
+
+#if PENSTOCK_TEST_DEVICES  // support/devices.cpp is linked
+PENSTOCK_LOADERS_ON(extern template, gated_device)
+PENSTOCK_TRANSFERS_ON(extern template, gated_device)
+#endif

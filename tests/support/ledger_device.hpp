@@ -9,6 +9,8 @@
 #include <utility>
 
 #include <penstock/device/cpu_device.hpp>
+#include <penstock/load/any_loader.hpp>
+#include <penstock/transfer/transfer.hpp>
 
 /// A CPU device that records the size and kind of each memory block, and detects incorrect frees.
 /// Copies of the object share one ledger.
@@ -103,3 +105,8 @@ class ledger_device {
 };
 
 static_assert(penstock::device<ledger_device>);
+
+#if PENSTOCK_TEST_DEVICES  // support/devices.cpp is linked
+PENSTOCK_LOADERS_ON(extern template, ledger_device)
+PENSTOCK_TRANSFERS_ON(extern template, ledger_device)
+#endif

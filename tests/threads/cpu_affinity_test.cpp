@@ -11,7 +11,10 @@
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-using namespace penstock::detail;
+using ps::detail::affinity_of_this_thread;
+using ps::detail::bind_this_thread;
+using ps::detail::cpu_bits;
+using ps::detail::cpus_of_node;
 
 namespace {
 

@@ -18,10 +18,6 @@
 #include "support/numbered.hpp"
 #include "transfer/ten_each.hpp"
 
-// transfer_test.cpp contains these explicit instantiations.
-PENSTOCK_LOADERS_ON(extern template, gated_device)
-PENSTOCK_TRANSFERS_ON(extern template, gated_device)
-
 namespace ps = penstock;
 using std::chrono::nanoseconds;
 

@@ -69,7 +69,7 @@ TEST_CASE("every batch arrives complete, in order, in one copy of its used bytes
 
 TEST_CASE("batches that share calls arrive complete if leases end on other threads", "[transfer]") {
   const auto depth = GENERATE(std::size_t{2}, std::size_t{3}, std::size_t{6});
-  const grouping<ps::cpu_device> device;
+  const grouping<gated_device> device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{400}, ps::sequential{}, device, ten_each(2)};
   device.grouped_bytes = 3 * loader.layout().bytes();
@@ -582,7 +582,3 @@ TEST_CASE("a range that outlives its transfer and its loader uses neither", "[tr
   loader.reset();
   CHECK_THROWS_AS((void)range.begin(), std::logic_error);
 }
-
-// Explicit instantiations that replay_test.cpp declares extern.
-PENSTOCK_LOADERS_ON(template, gated_device)
-PENSTOCK_TRANSFERS_ON(template, gated_device)

@@ -19,8 +19,8 @@ using test::error_of;
 
 namespace {
 
-struct photos : test::folder {
-  photos() {
+struct summed_photos : test::folder {
+  summed_photos() {
     add("cat/a photo.jpg", "one picture");
     add("dog/2.jpg", "another");
     add("dog/3.jpg", "");
@@ -32,7 +32,7 @@ struct photos : test::folder {
 }  // namespace
 
 TEST_CASE("a blob with any flipped bit is refused by its sum", "[blob][fault:files-26]") {
-  const photos dir;
+  const summed_photos dir;
   // The CRC-32C check value for "123456789", with the generator polynomial of RFC 3720.
   CHECK(ps::detail::crc32c_of(std::as_bytes(std::span{"123456789", 9})) == 0xe3069283U);
   const ps::verified_blobs checked{ps::image_folder{dir.path()}, dir.sums};
@@ -58,7 +58,7 @@ TEST_CASE("a blob with any flipped bit is refused by its sum", "[blob][fault:fil
 }
 
 TEST_CASE("a checksum list that is invalid or lacks a blob is refused", "[blob][fault:files-26]") {
-  const photos dir;
+  const summed_photos dir;
   const auto refused = [&](const std::string& list) {
     test::folder::write(dir.sums, list);
     return error_of<ps::file_format_error>(
@@ -95,7 +95,7 @@ TEST_CASE("a source with sums forwards hints and plans to the source below", "[b
     [[nodiscard]] std::uint64_t storage_size(std::uint64_t) const { return 7; }
     [[nodiscard]] std::vector<std::string> warnings() const { return {"a warning"}; }
   };
-  const photos dir;
+  const summed_photos dir;
   std::vector<std::uint64_t> seen;
   const hinted source{&seen};
   const ps::verified_blobs checked{source, dir.sums};

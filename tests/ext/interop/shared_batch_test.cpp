@@ -27,13 +27,13 @@ namespace ps = penstock;
 
 namespace {
 
-using numbers = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
-const ps::batch_layout<numbers> ten{{{}, {}}, 10};
+using number_pair = ps::record<ps::field<"a", std::uint8_t, 3>, ps::field<"b", std::uint32_t>>;
+const ps::batch_layout<number_pair> ten{{{}, {}}, 10};
 
 using host_ring = ps::detail::host_slots<freeing_device>;
-using host_lease = ps::host_batch<numbers, freeing_device>;
+using host_lease = ps::host_batch<number_pair, freeing_device>;
 using device_ring = ps::detail::device_slots<freeing_device>;
-using device_lease = ps::device_batch<numbers, freeing_device>;
+using device_lease = ps::device_batch<number_pair, freeing_device>;
 
 using shared_on_host = ps::shared_batch<host_lease>;
 using shared_on_device = ps::shared_batch<device_lease>;
@@ -62,13 +62,13 @@ std::shared_ptr<device_ring> device_slots_of(const freeing_device& device, std::
 /// A lease of a user-defined batch in pageable memory. The lease has no views, and all its values
 /// equal `value`.
 struct plain_lease {
-  using record_type = numbers;
+  using record_type = number_pair;
 
   plain_lease() = default;
   plain_lease(plain_lease&&) = default;
   plain_lease& operator=(plain_lease&&) = default;
   explicit plain_lease(std::uint32_t value) : bytes(std::make_shared<std::byte[]>(ten.bytes())) {
-    const ps::batch_view<numbers> all{bytes.get(), ten, 0, 10};
+    const ps::batch_view<number_pair> all{bytes.get(), ten, 0, 10};
     for (auto& number : ps::get<"b">(all).flat()) number = value;
     shape = {.epoch = 4, .batch = value, .size = 10, .valid_size = 10};
   }
@@ -121,7 +121,7 @@ TEST_CASE("a shared lease answers a repeated query while another thread holds it
   slots->wait_for_copy(0, device.inline_stream());
   auto stream = device.make_stream();
   auto batch =
-      ps::share(ps::device_batch<numbers, asking_device>{slots, 0, device.inline_stream()});
+      ps::share(ps::device_batch<number_pair, asking_device>{slots, 0, device.inline_stream()});
   bool is_same = false;
   *device.meanwhile = [&] {
     std::thread other{[&, own = batch]() mutable {
@@ -159,7 +159,7 @@ TEST_CASE("a shared lease describes its batch and provides views like its lease"
   CHECK(constant.data() == batch.data());
   static_assert(std::is_same_v<decltype(ps::get<"b">(batch).data()), std::uint32_t*>);
   static_assert(std::is_same_v<decltype(ps::get<"b">(constant).data()), const std::uint32_t*>);
-  static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<numbers>>);
+  static_assert(std::is_same_v<decltype(constant.view()), ps::const_batch_view<number_pair>>);
 }
 
 TEST_CASE("the last copy of a shared lease releases its slot once",
@@ -185,7 +185,7 @@ TEST_CASE("a producer's own lease, which has no views, is shared by its memory",
   const auto copy = batch;
   CHECK(copy.number() == 5);
   CHECK(copy.data() == batch.data());
-  const ps::const_batch_view<numbers> all{copy.data(), ten, 0, copy.size()};
+  const ps::const_batch_view<number_pair> all{copy.data(), ten, 0, copy.size()};
   CHECK(ps::get<"b">(all)(9) == 5);
 }
 
