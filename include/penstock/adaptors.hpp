@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// The adaptors of datasets in the core, and the base class for your own adaptors. More adaptors
-/// are in `penstock_ext/adaptors.hpp`.
+/// The dataset adaptors of the core, and the base class for custom adaptors. More adaptors are in
+/// `penstock_ext/adaptors.hpp`.
 
 #include <penstock/data/adaptors/adaptor.hpp>
 #include <penstock/data/adaptors/concat.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// The umbrella with the CUDA device. Needs `cuda_runtime_api.h` and the runtime library
-/// (`penstock::cuda`), but no nvcc. For code compiled by nvcc there is also `cuda/on_device.cuh`.
+/// The CUDA umbrella header. Requires `cuda_runtime_api.h` and the runtime library
+/// (`penstock::cuda`), but not nvcc. Code compiled by nvcc can also include `cuda/on_device.cuh`.
 
 #include <penstock/penstock.hpp>
 
@@ -13,9 +13,9 @@
 #include <penstock/cuda/device_memory_ref.hpp>
 #include <penstock/cuda/step_graphs.hpp>
 
-/// 1 if the program links `penstock::compiled_cuda`, which has the shared parts of loaders and
-/// transfers on CUDA devices. The CMake target defines it. A program may have sources with it and
-/// sources without it.
+/// 1 if the program links `penstock::compiled_cuda`, which contains the shared parts of loaders and
+/// transfers on CUDA devices. The CMake target defines this macro. A program may combine sources
+/// with and without it.
 #ifndef PENSTOCK_COMPILED_CUDA
 #define PENSTOCK_COMPILED_CUDA 0
 #endif

@@ -8,17 +8,17 @@
 ///                              +--- drained: free host slot ----+      released ----------+
 ///                                                                      (free device slot)
 ///
-/// The headers for a first program, in the order of the flow. The only dependency is the thread
-/// library. `cuda.hpp` adds the CUDA device. `adaptors.hpp`, `threads.hpp`, `memory.hpp` and
-/// `observe.hpp` have the remaining parts of the core. Everything else is an extension in
-/// `penstock_ext`: more samplers and adaptors, results, files, images, shards, stores, tables,
-/// text, tensors of other libraries.
+/// Includes the headers for a first program, in the order of the data flow. The only dependency is
+/// the thread library. `cuda.hpp` adds the CUDA device. `adaptors.hpp`, `threads.hpp`, `memory.hpp`
+/// and `observe.hpp` contain the remaining parts of the core. Extensions are in `penstock_ext`:
+/// more samplers and adaptors, results, files, images, shards, stores, tables, text, and tensors of
+/// other libraries.
 ///
-/// Folders named `detail` are private to their room. Folders named `support` are for other rooms of
-/// the library and for its extensions. Programs must not use either.
+/// Folders named `detail` are private to their parent folder. Folders named `support` are for other
+/// folders of the library and for its extensions. Programs must not use either.
 
-// clang-format off: the flow, not the alphabet
-// core: names, records, the layout of a batch, views, errors
+// clang-format off: in the order of the data flow, not of the alphabet
+// core: names, records, batch layouts, views, errors
 #include <penstock/core/batch.hpp>
 #include <penstock/core/batch_info.hpp>
 #include <penstock/core/error.hpp>
@@ -37,7 +37,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock/data/memory_dataset.hpp>
 
-// order: which sample comes k-th, and its random bits
+// order: the order of samples, and their random bits
 #include <penstock/order/random.hpp>
 #include <penstock/order/sampler.hpp>
 #include <penstock/order/sharded.hpp>
@@ -59,7 +59,7 @@
 // resume: the state of a training loop
 #include <penstock/resume/loader_state.hpp>
 
-// transfer: copies overlapped with the consumer's work
+// transfer: copies that overlap with the work of the consumer
 #include <penstock/transfer/device_batch.hpp>
 #include <penstock/transfer/options.hpp>
 #include <penstock/transfer/transfer.hpp>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Bulk transfers between the host and the device for data other than batches: weights, tables,
-/// checkpoints of any size. Named tensors are in `bulk/safetensors/safetensors.hpp`
+/// Bulk transfers of data other than batches between the host and the device, such as weights,
+/// tables and checkpoints of any size. Named tensors are in `bulk/safetensors/safetensors.hpp`
 /// (`penstock::safetensors`).
 
 #include <penstock_ext/bulk/bulk_copier.hpp>

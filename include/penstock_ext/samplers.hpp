@@ -2,7 +2,7 @@
 #pragma once
 
 /// Additional samplers: block shuffling, batches of similar lengths or with a token budget,
-/// weighted mixtures, and draws by changing weights.
+/// weighted mixtures, and draws with changing weights.
 
 #include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/samplers/bucketed.hpp>

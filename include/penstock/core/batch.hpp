@@ -36,15 +36,15 @@ template <std::size_t Index, record_type Record>
   }
 }
 
-/// One number for each ragged field of a record; empty for a record without ragged fields.
+/// One integer for each ragged field of a record. Empty if no field is ragged.
 template <std::size_t Count>
 struct ragged_lengths {
-  std::array<std::uint64_t, Count> of{};  ///< the number of values of a sample
+  std::array<std::uint64_t, Count> of{};  ///< lengths of a sample in values
 };
 template <>
 struct ragged_lengths<0> {};
 
-/// Returns the lengths of the ragged fields of the sample at `position` of the batch in `slab`.
+/// Returns the lengths of the ragged fields for the sample at `position` in the batch in `slab`.
 template <record_type Record>
 [[nodiscard]] constexpr ragged_lengths<Record::ragged_fields> lengths_in(
     [[maybe_unused]] const std::byte* slab, [[maybe_unused]] const batch_layout<Record>& layout,
@@ -60,8 +60,8 @@ template <record_type Record>
   return values;
 }
 
-/// Maps a list of extents to view types: `sample_view` for one sample, and `batch_view` with the
-/// samples as outermost dimension.
+/// Maps a list of extents to view types: `sample_view` for one sample, and `batch_view` for a
+/// batch, whose outermost dimension counts the samples.
 template <class T, class List>
 struct views_of;
 
@@ -82,30 +82,31 @@ struct views_of<T, extents<Extents...>> {
 
 }  // namespace detail
 
-/// A non-owning view of a ragged field of a batch. The field stores the values of all samples one
-/// sample after the other, without gaps, and the offset of each sample's first value. Varlen
-/// attention calls the offsets `cu_seqlens`. Arrow calls such a field a list array.
+/// A non-owning view of a ragged batch field. A ragged field stores the values of all samples back
+/// to back, and an offset to the first value of each sample. In variable-length attention, these
+/// offsets are called `cu_seqlens`. Arrow calls such a field a list array.
 ///
 ///     const auto tokens = get<"tokens">(batch);
 ///     for (std::size_t i = 0; i < tokens.size(); ++i) use(tokens[i].flat());
 ///
-/// The view is cheap to copy and usable in kernels. Constness is that of `T`. `size`, `data` and
-/// `offsets` read no memory. All other members read the offsets: call them on the host for a host
-/// batch, and in a kernel for a batch on a GPU.
+/// The view is cheap to copy and usable in kernels. A view of `const T` is read-only. `size`,
+/// `data` and `offsets` do not read memory. All other members read the offsets, so call them on the
+/// host for a host batch, and in a kernel for a batch on a GPU.
 template <class T>
 class ragged_view : detail::lease_tag {
  public:
-  /// The type of a value. In a read-only view it is `const`.
+  /// The value type, which is `const` in a read-only view.
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
 
-  /// Views `size` samples. `offsets` has `size + 1` entries, which count values starting at `data`.
-  /// `lease` identifies the lease that the view belongs to, if any, see `core/checked.hpp`.
+  /// Creates a view of `size` samples. `offsets` has `size + 1` elements, which are relative to
+  /// `data` and counted in values. `lease` identifies the lease that the view belongs to, if any
+  /// (see `core/checked.hpp`).
   PENSTOCK_HOST_DEVICE constexpr ragged_view(T* data, const std::int32_t* offsets, std::size_t size,
                                              detail::lease_tag lease = {}) noexcept
       : lease_tag(lease), data_(data), offsets_(offsets), size_(size) {}
 
-  /// Converts a view of T to a view of const T.
+  /// Converts a `T` view to a `const T` view.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr ragged_view(  // NOLINT: implicit, as with std::span
@@ -114,26 +115,26 @@ class ragged_view : detail::lease_tag {
 
   /// Returns the number of samples.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return size_; }
-  /// Returns a pointer to the first value of the batch. The offsets are relative to it.
+  /// Returns a pointer to the first value of the batch. The offsets are relative to this pointer.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     tag().record_address();
     return data_;
   }
   /// Returns the `size() + 1` non-decreasing offsets into `data()`. Sample i starts at offset i,
-  /// and the final sample ends at the final offset. The first offset is 0, unless the view covers
+  /// and the last sample ends at the last offset. The first offset is 0, unless the view covers
   /// only part of a batch.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<const std::int32_t, dyn> offsets()
       const noexcept {
     return {offsets_, extents<dyn>{size_ + 1}, tag()};
   }
 
-  /// Returns the values of sample `index`. Indices are checked by `assert`.
+  /// Returns the values of sample `index`. An `assert` checks the index.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> operator[](
       std::size_t index) const noexcept {
     assert(index < size_);
     return part(index, index + 1);
   }
-  /// Returns the number of values of sample `index`.
+  /// Returns the length of sample `index` in values.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t length(
       std::size_t index) const noexcept {
     assert(index < size_);
@@ -143,7 +144,7 @@ class ragged_view : detail::lease_tag {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr tensor_view<T, dyn> values() const noexcept {
     return part(0, size_);
   }
-  /// Returns the number of values of the longest sample, or 0 for an empty view. Reads all offsets.
+  /// Returns the length of the longest sample in values, or 0 for an empty view. Reads all offsets.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t max_length() const noexcept {
     std::size_t max = 0;
     for (std::size_t i = 0; i < size_; ++i) max = length(i) > max ? length(i) : max;
@@ -184,38 +185,36 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
 }  // namespace detail
 
-/// A reference to one sample, wherever it is stored. A dataset writes to a sample in a batch's
-/// slab. A `map` function reads a `const_sample`, which is in a slab or in the dataset's own
-/// arrays.
+/// A reference to one sample, wherever it is stored. A dataset writes samples into the slab of a
+/// batch. A `map` function reads a `const_sample` from a slab or from arrays of the dataset.
 ///
-/// `get<"name">()` returns a `tensor_view` of the field's extents. For a field without extents it
-/// returns a plain reference: `get<"label">(out) = 3`. The view of a ragged field has this sample's
-/// length: `get<"tokens">(out).size()` values, all of which must be written. A sample owns nothing.
-/// It holds a pointer to each field and a pointer to the extents, and must not outlive the fields
-/// or the extents.
+/// `get<"name">()` returns a `tensor_view` with the extents of the field, or a reference if the
+/// field is a scalar: `get<"label">(out) = 3`. The view of a ragged field has the length of the
+/// sample. All `get<"tokens">(out).size()` values must be written. A sample is non-owning, and must
+/// not outlive its fields and extents.
 template <record_type Record, class Byte>
 class basic_sample {
  public:
   using record_type = Record;
 
-  /// Makes a sample whose fields need not be adjacent in memory. `fields` holds the address of each
-  /// field, in the record's order. Each address must be aligned for the field's type.
+  /// Creates a sample whose fields need not be adjacent in memory. `fields` contains the address of
+  /// each field, in field order. Each address must be aligned for the field type.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths) noexcept
     requires(Record::ragged_fields == 0)
       : fields_(fields), lengths_(&lengths) {}
 
-  /// Makes a sample whose fields need not be adjacent in memory and whose ragged fields have the
-  /// lengths `values`.
+  /// Creates a sample whose fields need not be adjacent in memory. `values` contains the lengths of
+  /// the ragged fields.
   constexpr basic_sample(const std::array<Byte*, Record::size>& fields,
                          const record_extents<Record>& lengths,
                          const sample_lengths<Record>& values) noexcept
     requires(Record::ragged_fields > 0)
       : fields_(fields), lengths_(&lengths), values_{values} {}
 
-  /// Makes a reference to the sample at `position` of a slab. `lease` identifies the lease that the
-  /// sample belongs to, if any, see `core/checked.hpp`. If the record has ragged fields, the
-  /// constructor reads the offsets in the slab, so the caller must be able to read that memory.
+  /// Creates a reference to the sample at `position` of a slab. `lease` identifies the lease that
+  /// the sample belongs to, if any (see `core/checked.hpp`). If the record has ragged fields, the
+  /// constructor reads the offsets in the slab, which must be accessible to the caller.
   constexpr basic_sample(Byte* slab, const batch_layout<Record>& layout, std::size_t position,
                          detail::lease_tag lease = {}) noexcept
       : fields_(addresses(slab, layout, position, std::make_index_sequence<Record::size>{})),
@@ -231,7 +230,7 @@ class basic_sample {
     for (std::size_t i = 0; i < Record::size; ++i) fields_[i] = other.address(i);
   }
 
-  /// Returns the field called `Name`: a reference if the field is a scalar, otherwise a
+  /// Returns the field named `Name`, as a reference if the field is a scalar, and otherwise as a
   /// `tensor_view`.
   template <name Name>
   [[nodiscard]] decltype(auto) get() const noexcept {
@@ -239,7 +238,7 @@ class basic_sample {
     if constexpr (Record::template has_field<Name>) return at<Record::template index_of<Name>()>();
   }
 
-  /// Returns the field at index `Index` of the record.
+  /// Returns the field at index `Index` in the record.
   template <std::size_t Index>
   [[nodiscard]] decltype(auto) at() const noexcept {
     using field = typename Record::template field_at<Index>;
@@ -257,12 +256,12 @@ class basic_sample {
     }
   }
 
-  /// Returns the first byte of the field at index `index` of the record.
+  /// Returns the address of the field at index `index` in the record.
   [[nodiscard]] constexpr Byte* address(std::size_t index) const noexcept {
     lease_.require_alive();
     return fields_[index];
   }
-  /// Returns the extents of a sample's fields.
+  /// Returns the sample extents.
   [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
     return *lengths_;
   }
@@ -286,32 +285,32 @@ class basic_sample {
   [[no_unique_address]] detail::lease_tag lease_;
 };
 
-/// A sample to write into.
+/// A writable sample.
 template <record_type Record>
 using sample = basic_sample<Record, std::byte>;
-/// A sample to read.
+/// A read-only sample.
 template <record_type Record>
 using const_sample = basic_sample<Record, const std::byte>;
 
-/// A view of a batch, or of consecutive samples of a batch: `size()` samples starting at position
-/// `first()`.
+/// A view of a batch or of consecutive samples in a batch. Covers `size()` samples starting at
+/// position `first()`.
 ///
-/// `get<"name">()` returns a `tensor_view` whose outermost dimension counts the samples. For a
-/// ragged field it returns a `ragged_view`. `b[i]` returns the i-th sample. The view owns nothing.
+/// `get<"name">()` returns a `tensor_view` whose outermost dimension counts the samples, or a
+/// `ragged_view` if the field is ragged. `b[i]` returns the i-th sample. The view is non-owning.
 /// The memory may be on the host or on the device.
 template <record_type Record, class Byte>
 class basic_batch_view {
  public:
   using record_type = Record;
 
-  /// Views `size` samples of the batch in `slab`, starting at position `first`. `slab` and `layout`
-  /// must outlive the view. `lease` identifies the lease that the view belongs to, if any, see
-  /// `core/checked.hpp`.
+  /// Creates a view of `size` samples of the batch in `slab`, starting at position `first`. `slab`
+  /// and `layout` must outlive the view. `lease` identifies the lease that the view belongs to, if
+  /// any (see `core/checked.hpp`).
   constexpr basic_batch_view(Byte* slab, const batch_layout<Record>& layout, std::size_t first,
                              std::size_t size, detail::lease_tag lease = {}) noexcept
       : slab_(slab), layout_(&layout), first_(first), size_(size), lease_(lease) {}
 
-  /// Converts a view for writing to a view for reading.
+  /// Converts a writable view to a read-only view.
   template <class Other>
     requires(std::is_same_v<const Other, Byte> && !std::is_same_v<Other, Byte>)
   constexpr basic_batch_view(  // NOLINT: implicit, as with sample
@@ -322,15 +321,15 @@ class basic_batch_view {
         size_(other.size()),
         lease_(other.lease_) {}
 
-  /// Returns a `tensor_view` of the field called `Name`, with the samples as outermost dimension.
-  /// For a ragged field it returns a `ragged_view`.
+  /// Returns the field named `Name`, as a `ragged_view` if the field is ragged, and otherwise as a
+  /// `tensor_view` whose outermost dimension counts the samples.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     detail::require_field<Record, Name>();
     if constexpr (Record::template has_field<Name>) return at<Record::template index_of<Name>()>();
   }
 
-  /// Returns the field at index `Index` of the record.
+  /// Returns the field at index `Index` in the record.
   template <std::size_t Index>
   [[nodiscard]] auto at() const noexcept {
     using field = typename Record::template field_at<Index>;
@@ -348,12 +347,12 @@ class basic_batch_view {
     }
   }
 
-  /// Returns sample `i` of this view.
+  /// Returns the i-th sample of the view.
   [[nodiscard]] constexpr basic_sample<Record, Byte> operator[](std::size_t i) const noexcept {
     return {slab(), *layout_, first_ + i, lease_};
   }
 
-  /// Returns a view of `count` samples of this view, starting at its sample `begin`.
+  /// Returns a view of `count` samples, starting at sample `begin` of this view.
   [[nodiscard]] constexpr basic_batch_view subchunk(std::size_t begin,
                                                     std::size_t count) const noexcept {
     return {slab_, *layout_, first_ + begin, count, lease_};
@@ -361,9 +360,9 @@ class basic_batch_view {
 
   /// Returns the number of samples.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
-  /// Returns the position of the view's first sample within the batch.
+  /// Returns the batch position of the first sample in the view.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
-  /// Returns the first byte of the batch, not of the view.
+  /// Returns the address of the batch. The view may start at a later sample.
   [[nodiscard]] constexpr Byte* slab() const noexcept {
     lease_.require_alive();
     return slab_;
@@ -382,18 +381,19 @@ class basic_batch_view {
   [[no_unique_address]] detail::lease_tag lease_;
 };
 
-/// A batch view for writing.
+/// A writable batch view.
 template <record_type Record>
 using batch_view = basic_batch_view<Record, std::byte>;
-/// A batch view for reading.
+/// A read-only batch view.
 template <record_type Record>
 using const_batch_view = basic_batch_view<Record, const std::byte>;
 
-/// Reserves `lengths` values in each ragged field for the sample at `position`, directly after the
-/// previous sample. Intended for code that fills batches, such as a loader or your own
-/// `batch_source`. First place all samples in order, starting at position 0. Then write them, in
-/// any order and from any threads. Returns `Record::size` on success. If the values do not fit, the
-/// function places nothing and returns the index of the ragged field that is too small.
+/// Reserves `lengths` values in the ragged fields for the sample at `position`, directly after the
+/// previous sample. Intended for code that fills batches, such as a loader or a custom
+/// `batch_source`. All samples must be placed in order, starting at position 0, before any sample
+/// is written. Afterwards, samples may be written in any order from any thread. Returns
+/// `Record::size` on success. If the values do not fit, the function places nothing and returns the
+/// index of the ragged field that is too small.
 template <record_type Record>
   requires(Record::ragged_fields > 0)
 [[nodiscard]] constexpr std::size_t place_sample(const batch_view<Record>& whole,
@@ -422,9 +422,9 @@ template <record_type Record>
   return refused;
 }
 
-/// Returns the field called `Name` of a sample, a batch view or a lease: `get<"image">(batch)`.
-/// Equivalent to `batch.get<"image">()`, but generic code does not need the keyword `template`. A
-/// const lease returns const views.
+/// Returns the field named `Name` of a sample, a batch view or a lease, as in
+/// `get<"image">(batch)`. Equivalent to `batch.get<"image">()`, which requires the keyword
+/// `template` in generic code. A const lease returns read-only views.
 template <name Name, class Batch>
   requires requires { typename std::remove_cvref_t<Batch>::record_type; }
 [[nodiscard]] decltype(auto) get(Batch&& batch) noexcept {

@@ -34,16 +34,16 @@
 
 #include <penstock/core/support/host_device_begin.hpp>
 
-/// @file
-/// The checked build, which `-DPENSTOCK_CHECKED=1` enables for the whole program. The CMake target
-/// defines the macro in Debug builds. Views grow by two words, and each access through a view
-/// checks its lease. docs/checked.md lists the misuse that a checked build reports. In other builds
-/// the same names exist but are empty: views and leases do not grow, and calls compile to nothing.
+/// @file The checked build, which `-DPENSTOCK_CHECKED=1` enables for the whole program. The CMake
+/// target defines the macro in Debug builds. Views grow by two words, and each access through a
+/// view checks the lease. docs/checked.md lists the errors that a checked build reports. In other
+/// builds, the same names exist but are empty, so views and leases do not grow, and calls compile
+/// to nothing.
 
 #if PENSTOCK_CHECKED
-/// Returns true if the calling thread is running a kernel. Only programs that run kernels on the
-/// host define this function, such as the tests with the fake runtime in tests/fake_cuda. In all
-/// other programs its address is null.
+/// Returns true if the calling thread is running a kernel. Defined only by programs that run
+/// kernels on the host, such as the tests with the fake CUDA runtime in tests/fake_cuda. In all
+/// other programs the address of this function is null.
 extern "C" [[gnu::weak, gnu::visibility("default")]] bool penstock_runs_device_code() noexcept;
 #endif
 
@@ -51,14 +51,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The message for a lease that holds no batch.
+/// The message about the use of a lease that does not hold a batch.
 inline constexpr const char* lease_without_batch =
     "a lease was used that holds no batch: it was moved from, released by release_after, never "
     "held a batch, or was captured by reference in work that ran after the loop body. Capture the "
     "view, "
     "`x = ps::get<\"x\">(batch)`";
 
-/// Prints a one-line message and aborts, before the program uses memory that it does not hold.
+/// Prints a one-line message and aborts, before the program uses memory that it does not own.
 /// Active in every build.
 [[noreturn, gnu::cold, gnu::noinline]] inline void wrong_use(const char* message) noexcept {
   std::fprintf(stderr, "penstock: %s\n", message);
@@ -66,7 +66,7 @@ inline constexpr const char* lease_without_batch =
   std::abort();
 }
 
-/// Reports the use of a lease that holds no batch, by `wrong_use`.
+/// Reports the use of a lease that does not hold a batch.
 [[noreturn, gnu::cold, gnu::noinline]] inline void no_batch() noexcept {
   wrong_use(lease_without_batch);
 }
@@ -75,8 +75,8 @@ inline constexpr const char* lease_without_batch =
 
 #if PENSTOCK_CHECKED
 
-/// Reports a misuse that a checked build has found: writes one line to stderr and aborts. Debuggers
-/// can set a breakpoint here.
+/// Reports an error that a checked build has detected: writes one line to stderr and aborts.
+/// Debuggers can set a breakpoint on this function.
 [[noreturn, gnu::noinline]] inline void checked_failure(const char* message) noexcept {
   std::fprintf(stderr, "penstock, checked build: %s\n", message);
   std::fflush(stderr);
@@ -87,7 +87,7 @@ namespace detail {
 
 inline constexpr bool checked = true;
 
-/// Returns the flag of the calling thread that is true if the thread belongs to a CPU stream.
+/// Returns the thread-local flag that is true on threads of CPU streams.
 [[nodiscard, gnu::visibility("default")]] inline bool& runs_a_stream() noexcept {
   thread_local bool runs = false;
   return runs;
@@ -95,21 +95,20 @@ inline constexpr bool checked = true;
 /// Marks the calling thread as a thread of a CPU stream.
 inline void mark_stream_thread() noexcept { runs_a_stream() = true; }
 
-/// Returns the number of the calling thread, unique in the process and never 0. The symbol is
-/// visible, so that shared libraries with hidden symbols share one counter.
+/// Returns the ID of the calling thread, unique in the process and never 0. The symbol is visible,
+/// so that shared libraries with hidden symbols share one counter.
 [[nodiscard, gnu::visibility("default")]] inline std::uint64_t this_thread() noexcept {
   static std::atomic<std::uint64_t> threads{0};
   thread_local const std::uint64_t number = threads.fetch_add(1, std::memory_order_relaxed) + 1;
   return number;
 }
 
-/// The state of a lease, which its views check. Records are never freed, only reused for other
-/// leases, because a stale view may read a record at any time. For the same reason all members are
-/// atomic.
+/// The state of a lease, which views check. Records are reused for other leases but never freed,
+/// because a stale view may read a record at any time. For the same reason, all members are atomic.
 class lease_record {
  public:
-  /// Begins the lease `serial` of batch `index` of `epoch`. No earlier lease of the process may
-  /// have this serial number.
+  /// Begins the lease `serial` for batch `index` of `epoch`. The serial number must be unique in
+  /// the process.
   void begin(std::uint64_t serial, std::uint64_t epoch, std::uint64_t index) noexcept {
     named_.store(0, std::memory_order_relaxed);
     epoch_.store(epoch, std::memory_order_relaxed);
@@ -121,8 +120,8 @@ class lease_record {
     alive_.store(serial, std::memory_order_release);
   }
 
-  /// Marks the data of lease `serial` as complete. The caller does this immediately, or when the
-  /// copy has finished. A late call for an earlier lease has no effect.
+  /// Marks the data of lease `serial` as complete, either immediately or when the copy has
+  /// finished. A late call for an earlier lease has no effect.
   void arrive(std::uint64_t serial) noexcept {
     std::uint64_t last = arrived_.load(std::memory_order_relaxed);
     while (last < serial && !arrived_.compare_exchange_weak(last, serial, std::memory_order_release,
@@ -135,7 +134,7 @@ class lease_record {
     return seen_in_body_.load(std::memory_order_relaxed);
   }
 
-  /// Checks that lease `serial` is held. A view calls this when it is used.
+  /// Checks that lease `serial` is held. Called when a view is used.
   void require_alive(std::uint64_t serial) const noexcept {
     if (alive_.load(std::memory_order_acquire) == serial &&
         ended_by_.load(std::memory_order_relaxed) != this_thread()) {
@@ -152,7 +151,7 @@ class lease_record {
                "used (move it out of the loop), or copy the data out");
   }
 
-  /// Checks that the copy of lease `serial` is complete. A view calls this when an element is
+  /// Checks that the copy of lease `serial` is complete. Called when an element of a view is
   /// accessed.
   void require_data(std::uint64_t serial) const noexcept {
     record_address(serial);
@@ -163,8 +162,8 @@ class lease_record {
          "feed{loader}) if the loop's body is the step");
   }
 
-  /// Checks that lease `serial` is held, and records that its data was accessed. A view calls this
-  /// when the address of the data is taken, perhaps for work on a stream.
+  /// Checks that lease `serial` is held, and records the access to the data. Called when the data
+  /// address of a view is taken, which may be for work on a stream.
   void record_address(std::uint64_t serial) const noexcept {
     require_alive(serial);
     if (!runs_a_stream() && !was_seen_in_body()) {
@@ -172,7 +171,7 @@ class lease_record {
     }
   }
 
-  /// Checks that only one thread uses the lease. The lease calls this when it is used.
+  /// Checks that only one thread uses the lease. Called when the lease is used.
   void require_one_user(std::uint64_t serial) noexcept {
     std::uint64_t user = 0;
     if (user_.compare_exchange_strong(user, this_thread(), std::memory_order_relaxed) ||
@@ -185,29 +184,29 @@ class lease_record {
          "the thread that continues with it");
   }
 
-  /// Lets another thread use the lease. Called when the lease is moved: the next thread that uses
-  /// the lease becomes its user.
+  /// Transfers the lease to another thread. Called when the lease is moved. The next thread that
+  /// uses the lease becomes the user.
   void pass_on() noexcept { user_.store(0, std::memory_order_relaxed); }
 
-  /// Ends the lease. The views must no longer be used.
+  /// Ends the lease, which invalidates the views.
   void end() noexcept { alive_.store(0, std::memory_order_release); }
 
-  /// Ends the lease on the host while work queued on `streams` streams may still use its views. If
-  /// the calling thread belongs to a stream, that thread may also still use the views, because its
-  /// work may have been queued before the lease ended.
+  /// Ends the lease on the host while work queued on `streams` streams may still use the views. If
+  /// the calling thread belongs to a stream, that thread may also use the views, because its work
+  /// may have been queued before the lease ended.
   void end_behind(std::size_t streams) noexcept {
     streams_.store(streams, std::memory_order_relaxed);
     if (!runs_a_stream()) ended_by_.store(this_thread(), std::memory_order_relaxed);
   }
-  /// Records that a stream has passed the end of the lease. Returns true for the last stream, which
-  /// then sees the effects of all streams' work.
+  /// Records that a stream has reached the end of the lease. Returns true for the last stream,
+  /// which then sees the effects of the work on all streams.
   [[nodiscard]] bool is_behind_last_stream() noexcept {
     return streams_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
-  /// Reports a misuse of lease `serial`.
+  /// Reports an error in the use of lease `serial`.
   [[noreturn]] void fail(std::uint64_t serial, const char* what) const noexcept {
-    // Acquire: `named_` must be read after the two numbers that belong to it.
+    // Acquire: `named_` must be read after `epoch_` and `index_`, which it identifies.
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
     const std::uint64_t index = index_.load(std::memory_order_acquire);
     const bool is_named = named_.load(std::memory_order_relaxed) == serial;
@@ -217,34 +216,40 @@ class lease_record {
   }
 
  private:
-  std::atomic<std::uint64_t> alive_{0};  // number of the lease whose views may be used; 0: none
-  std::atomic<std::uint64_t> named_{0};  // number of the lease that epoch_ and index_ belong to
+  std::atomic<std::uint64_t> alive_{0};  // serial number of the lease whose views may be used, or 0
+  // Serial number of the lease that epoch_ and index_ describe.
+  std::atomic<std::uint64_t> named_{0};
   std::atomic<std::uint64_t> epoch_{0};
   std::atomic<std::uint64_t> index_{0};
-  std::atomic<std::uint64_t> user_{0};  // the thread that uses the lease; 0: not used yet, or moved
-  std::atomic<std::uint64_t> ended_by_{0};  // non-stream thread that ended a device lease; 0: none
-  std::atomic<std::uint64_t> arrived_{0};   // number of the newest lease whose data is complete
-  mutable std::atomic<bool> seen_in_body_{false};  // accessed by a thread outside all streams
-  std::atomic<std::size_t> streams_{0};  // streams whose work may still use an ended lease
+  // ID of the thread that uses the lease, or 0 if the lease is unused or was moved.
+  std::atomic<std::uint64_t> user_{0};
+  // ID of the non-stream thread that ended a device lease, or 0.
+  std::atomic<std::uint64_t> ended_by_{0};
+  // Serial number of the newest lease whose data is complete.
+  std::atomic<std::uint64_t> arrived_{0};
+  // True if a thread outside all streams has accessed the data.
+  mutable std::atomic<bool> seen_in_body_{false};
+  // Number of streams whose work may still use an ended lease.
+  std::atomic<std::size_t> streams_{0};
 
   friend class lease_records;
-  lease_record* next_at_rest_ = nullptr;  // links the list of `lease_records`, guarded by its mutex
+  // Next element in the list of `lease_records`, guarded by the list mutex.
+  lease_record* next_at_rest_ = nullptr;
 };
 
-/// All records of the process. A record rests for at least a thousand other leases before it is
-/// reused, so a stale view can still report which batch it belonged to.
+/// All records of the process. A record stays idle for at least a thousand other leases before it
+/// is reused, so a stale view can still report its batch.
 class lease_records {
  public:
-  /// Returns the records, which all libraries of the program share like the counter of
-  /// `this_thread`. The records are never destroyed, since views may be used until the process
-  /// ends.
+  /// Returns the records of the process, which all shared libraries share. The records are never
+  /// destroyed, because views may be used until the process ends.
   [[nodiscard, gnu::visibility("default")]] static lease_records& all() {
     static auto* const records = new lease_records;
     return *records;
   }
 
-  /// Begins a lease of batch `index` of `epoch`. Returns its record and its serial number. May
-  /// throw std::bad_alloc. `release` never allocates.
+  /// Begins a lease for batch `index` of `epoch`. Returns the record and the serial number of the
+  /// lease. May throw std::bad_alloc. `release` never allocates.
   [[nodiscard]] std::pair<lease_record*, std::uint64_t> take(std::uint64_t epoch,
                                                              std::uint64_t index) {
     const std::lock_guard lock{mutex_};
@@ -259,7 +264,7 @@ class lease_records {
     return {record, serial_};
   }
 
-  /// Returns the record of an ended lease for reuse.
+  /// Makes the record of an ended lease available for reuse.
   void release(lease_record* record) noexcept {
     const std::lock_guard lock{mutex_};
     record->next_at_rest_ = nullptr;
@@ -272,39 +277,40 @@ class lease_records {
 
   std::mutex mutex_;  // guards all other members
   std::deque<lease_record> records_;
-  lease_record* first_ = nullptr;  // idle records: the longest idle,
-  lease_record* last_ = nullptr;   // and the most recent; unspecified while the list is empty
+  lease_record* first_ = nullptr;  // longest idle record
+  // Most recently released record; unspecified while the list is empty.
+  lease_record* last_ = nullptr;
   std::size_t resting_ = 0;
   std::uint64_t serial_ = 0;
 };
 
-/// Returns true if the calling thread is running device code, in which nothing is checked.
+/// Returns true if the calling thread is running device code, which is not checked.
 [[nodiscard]] inline bool runs_device_code() noexcept {
   return penstock_runs_device_code != nullptr && penstock_runs_device_code();
 }
 
-/// A view's reference to its lease; empty if the view does not come from a lease.
+/// A reference from a view to its lease. Empty if the view does not belong to a lease.
 class lease_tag {
  public:
   lease_tag() = default;
   lease_tag(const lease_record* record, std::uint64_t serial) noexcept
       : record_(record), serial_(serial) {}
 
-  /// Checks that the lease is still held. Called when the view is used on the host.
+  /// Checks that the lease is held. Called when the view is used on the host.
   PENSTOCK_HOST_DEVICE constexpr void require_alive() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->require_alive(serial_);
 #endif
   }
-  /// Checks that the lease is still held and that its copy is complete. Called when an element is
+  /// Checks that the lease is held and that the copy is complete. Called when an element is
   /// accessed.
   PENSTOCK_HOST_DEVICE constexpr void require_data() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->require_data(serial_);
 #endif
   }
-  /// Checks that the lease is still held, and records that its data was accessed. Called when the
-  /// address of the data is taken.
+  /// Checks that the lease is held, and records the access to the data. Called when the data
+  /// address is taken.
   PENSTOCK_HOST_DEVICE constexpr void record_address() const noexcept {
 #if !defined(__CUDA_ARCH__)
     if (is_watched()) record_->record_address(serial_);
@@ -324,11 +330,11 @@ class lease_tag {
   std::uint64_t serial_ = 0;
 };
 
-/// Fills free memory with a pattern that a reader recognizes as invalid data.
+/// Fills free memory with a pattern that users recognize as invalid data.
 inline void poison(void* data, std::size_t bytes) noexcept { std::memset(data, 0xFF, bytes); }
 
 #if defined(PENSTOCK_ADDRESS_SANITIZER)
-inline constexpr bool forbids_memory = true;  // `forbid` has an effect
+inline constexpr bool forbids_memory = true;  // true because `forbid` has an effect in this build
 #else
 inline constexpr bool forbids_memory = false;
 #endif
@@ -351,9 +357,9 @@ class ended_lease {
  public:
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
 
-  /// Queues the end of the lease on `stream`. The caller calls this once per stream. The last
-  /// stream to reach the end calls `then`. If a stream can't run host functions, such as a CUDA
-  /// stream, nothing is queued on it and `then` is not called: device code is not checked.
+  /// Queues the end of the lease on `stream`. Must be called once per stream. The last stream to
+  /// reach the end calls `then`. Does nothing on streams that cannot run host functions, such as
+  /// CUDA streams, because device code is not checked.
   template <class Stream, class Then>
   void behind(Stream stream, const Then& then) const {
     const auto end = [record = record_, then]() noexcept {
@@ -362,7 +368,8 @@ class ended_lease {
       then();
       lease_records::all().release(record);
     };
-    // Do not wait for room in the queue: making room may depend on what the caller does next.
+    // Does not wait for room in the queue, because making room may depend on the caller's next
+    // actions.
     if constexpr (requires { stream.launch_without_wait(end); }) {
       stream.launch_without_wait(end);
     } else if constexpr (requires { stream.launch(end); }) {
@@ -376,19 +383,19 @@ class ended_lease {
   lease_record* record_;
 };
 
-/// The data that a checked build keeps with each lease. Moves with the lease.
+/// The data that a checked build stores with each lease. Moves with the lease.
 class lease_guard {
  public:
   lease_guard() = default;
-  /// Begins a lease of batch `index` of `epoch`, whose data is complete. May throw std::bad_alloc,
-  /// so construct the guard before the lease, while the error can still be reported.
+  /// Begins a lease with complete data for batch `index` of `epoch`. May throw std::bad_alloc, so
+  /// construct the guard before the lease, while the error can still be reported.
   lease_guard(std::uint64_t epoch, std::uint64_t index) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
     record_->arrive(serial_);
   }
-  /// Begins a lease of batch `index` of `epoch`, whose data is complete once the work queued on
-  /// `copies` so far has finished. Call this before the copy's event is recorded. Copies on streams
-  /// that can't run host functions are not tracked: their data counts as complete immediately.
+  /// Begins a lease for batch `index` of `epoch`, whose data is complete once the work queued on
+  /// `copies` so far has finished. Must be called before the copy event is recorded. Streams that
+  /// cannot run host functions are not tracked, so their data counts as complete immediately.
   template <class Stream>
   lease_guard(std::uint64_t epoch, std::uint64_t index, Stream copies) {
     std::tie(record_, serial_) = lease_records::all().take(epoch, index);
@@ -418,23 +425,23 @@ class lease_guard {
     record_->require_one_user(serial_);
   }
 
-  /// Returns the tag that the lease's views carry.
+  /// Returns the tag for views of the lease.
   [[nodiscard]] lease_tag tag() const noexcept { return {record_, serial_}; }
 
   /// Returns true if a thread that does not belong to a stream has accessed the data.
   [[nodiscard]] bool was_seen_in_body() const noexcept { return record_->was_seen_in_body(); }
 
-  /// Reports a misuse and ends the program.
+  /// Reports an error and aborts.
   [[noreturn]] void fail(const char* what) const noexcept { record_->fail(serial_, what); }
 
-  /// Ends the lease, if there is one, and invalidates its views.
+  /// Ends the lease, if any, and invalidates its views.
   void end() noexcept {
     if (record_ == nullptr) return;
     record_->end();
     lease_records::all().release(std::exchange(record_, nullptr));
   }
 
-  /// Ends the lease for the host now. The lease also ends on each of `streams` streams when the
+  /// Ends the lease on the host immediately. On each of `streams` streams, the lease ends when the
   /// stream reaches the end that the caller queues through the returned object.
   [[nodiscard]] ended_lease end_behind(std::size_t streams) noexcept {
     record_->end_behind(streams);
@@ -446,10 +453,10 @@ class lease_guard {
   std::uint64_t serial_ = 0;
 };
 
-/// Checks that only one thread at a time is inside the gate. Copies of a gate share this check.
+/// Checks that at most one thread at a time is inside the gate. Copies of a gate share this check.
 class call_gate {
  public:
-  /// Makes an empty gate, which may only be assigned to or destroyed.
+  /// Creates an empty gate, which supports only assignment and destruction.
   call_gate() = default;
   explicit call_gate(std::in_place_t) : busy_(std::make_shared<std::atomic<bool>>(false)) {}
 
@@ -468,7 +475,7 @@ class call_gate {
     std::shared_ptr<std::atomic<bool>> busy_;
   };
 
-  /// Enters the gate. The calling thread is inside for the lifetime of the returned object.
+  /// Enters the gate. The calling thread remains inside for the lifetime of the returned object.
   [[nodiscard]] inside enter() const noexcept { return inside{busy_}; }
 
  private:

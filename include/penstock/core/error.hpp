@@ -22,7 +22,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A piece of a message: an integer in decimal, or a string. The string must outlive the piece.
+/// A piece of a message, which is an integer in decimal or a string. The string must outlive the
+/// piece.
 class str_cat_arg {
  public:
   str_cat_arg(const char* text) noexcept : str_cat_arg(std::string_view{text}) {}
@@ -37,8 +38,8 @@ class str_cat_arg {
                          : static_cast<std::uint64_t>(whole)),
         kind_(whole < 0 ? kind::negative : kind::number) {}
   str_cat_arg(bool) = delete;
-  str_cat_arg(char) = delete;    // would convert to a number
-  str_cat_arg(double) = delete;  // the caller must choose the rounding
+  str_cat_arg(char) = delete;    // would convert to an integer
+  str_cat_arg(double) = delete;  // would need a rounding mode
 
   void append_to(std::string& all) const {
     if (kind_ == kind::text) {
@@ -53,7 +54,7 @@ class str_cat_arg {
   enum class kind : unsigned char { text, number, negative };
 
   const char* text_ = nullptr;
-  std::uint64_t value_;  // the number without its sign, or the length of the text
+  std::uint64_t value_;  // absolute value of the integer, or length of the text
   kind kind_ = kind::number;
 };
 
@@ -72,28 +73,28 @@ extern template std::string str_cat<void>(std::initializer_list<str_cat_arg>);
 
 }  // namespace detail
 
-/// Base class of penstock's exceptions. Standard types are thrown where they fit:
-/// `std::logic_error` for a call that is not allowed, `std::invalid_argument` for an argument that
-/// is out of range, `std::system_error` for a thread that can't be started. An exception from a
-/// dataset or a `map` function is not wrapped: it reaches the consumer as thrown, see `failure`.
+/// Base class of penstock exceptions. Standard exceptions are thrown in other cases:
+/// `std::logic_error` for a call that is not allowed, `std::invalid_argument` for an argument out
+/// of range, and `std::system_error` for a thread that cannot be started. Exceptions from a dataset
+/// or a `map` function reach the consumer unchanged (see `failure`).
 class [[gnu::visibility("default")]] error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Thrown if a loop or another wait for work ended early: a stop was requested, an object that it
-/// needs was destroyed, or `exit()` ends the process.
+/// Thrown if a loop or another wait ended early because a stop was requested, a required object was
+/// destroyed, or `exit()` ends the process.
 class [[gnu::visibility("default")]] cancelled : public error {
  public:
   using error::error;
 };
 
-/// Thrown if an option has an invalid value. `option()` returns the option's name.
+/// Thrown if an option has an invalid value. `option()` returns the option name.
 class [[gnu::visibility("default")]] option_error : public error {
  public:
   [[gnu::cold]] option_error(std::string_view option, const std::string& problem)
       : error(detail::str_cat({option, ": ", problem})), option_(option) {}
-  /// Returns the option's name.
+  /// Returns the option name.
   [[nodiscard]] const std::string& option() const noexcept { return option_; }
 
  private:
@@ -102,8 +103,8 @@ class [[gnu::visibility("default")]] option_error : public error {
 
 namespace detail {
 
-/// Throws `option_error` with a problem concatenated from pieces. The function is a template so
-/// that `penstock::compiled` can contain it.
+/// Throws `option_error` with a message concatenated from pieces. A template so that
+/// `penstock::compiled` can contain it.
 template <class = void>
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_option(
     std::string_view option, std::initializer_list<str_cat_arg> problem) {
@@ -113,8 +114,8 @@ template <class = void>
 extern template void refuse_option<void>(std::string_view, std::initializer_list<str_cat_arg>);
 #endif
 
-/// Prints `error`, which nobody has retrieved and which can no longer be thrown. `whose` names its
-/// source. Prints nothing for `cancelled`.
+/// Prints the unhandled exception `error`, which can no longer be thrown. `whose` names the source.
+/// Prints nothing for `cancelled`.
 [[gnu::cold]] inline void print_unhandled(const char* whose,
                                           const std::exception_ptr& error) noexcept {
   const auto line = [whose](const char* what) noexcept {
@@ -132,21 +133,21 @@ extern template void refuse_option<void>(std::string_view, std::initializer_list
 
 }  // namespace detail
 
-/// Thrown if a dataset, or the part of it that a sampler draws from, has no samples.
+/// Thrown if a dataset, or the part that a sampler draws from, has no samples.
 class [[gnu::visibility("default")]] empty_dataset : public error {
  public:
   using error::error;
 };
 
-/// Thrown if a batch layout is impossible: an extent is 0, or the batch has more bytes than
-/// `std::size_t` can count.
+/// Thrown if a batch layout is impossible, because an extent is 0 or the size exceeds the range of
+/// `std::size_t`.
 class [[gnu::visibility("default")]] layout_error : public error {
  public:
   using error::error;
 };
 
-/// Thrown if the size or the extents of a dataset have changed since its loader was made. Epochs
-/// and states depend on the size at construction. The memory of batches depends on the extents.
+/// Thrown if the size or the extents of a dataset have changed since the loader was created. Epochs
+/// and states depend on the size, and the memory of batches depends on the extents.
 class [[gnu::visibility("default")]] dataset_changed : public error {
  public:
   [[gnu::cold]] dataset_changed(std::uint64_t planned, std::uint64_t found, std::uint64_t epoch)
@@ -157,8 +158,8 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
                                 "loader for new data")})),
         planned_(planned),
         found_(found) {}
-  /// Reports changed extents of a dataset of `size` samples. `planned` and `found` describe the
-  /// extents as text.
+  /// Reports that the extents of a dataset of `size` samples have changed. `planned` and `found`
+  /// are the extents as text.
   [[gnu::cold]] dataset_changed(const std::string& planned, const std::string& found,
                                 std::uint64_t size, std::uint64_t epoch)
       : error(detail::str_cat({"dataset_changed: the dataset's extents were (", planned,
@@ -168,9 +169,9 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
                                 "loader for new data")})),
         planned_(size),
         found_(size) {}
-  /// Returns the number of samples when the loader was made.
+  /// Returns the number of samples when the loader was created.
   [[nodiscard]] std::uint64_t planned() const noexcept { return planned_; }
-  /// Returns the number of samples now.
+  /// Returns the current number of samples.
   [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
 
  private:
@@ -178,7 +179,7 @@ class [[gnu::visibility("default")]] dataset_changed : public error {
   std::uint64_t found_;
 };
 
-/// Thrown if a sample index is not less than the size of its dataset.
+/// Thrown if a sample index is not less than the dataset size.
 class [[gnu::visibility("default")]] index_error : public error {
  public:
   [[gnu::cold]] index_error(std::string_view where, std::uint64_t index, std::uint64_t size)
@@ -186,12 +187,12 @@ class [[gnu::visibility("default")]] index_error : public error {
             detail::str_cat({where, ": sample index ", index, " is out of range for size ", size})),
         index_(index),
         size_(size) {}
-  /// Makes an index error with the caller's message.
+  /// Creates an error for `index` in a dataset of `size` samples, with a custom message.
   index_error(std::uint64_t index, std::uint64_t size, const std::string& message)
       : error(message), index_(index), size_(size) {}
-  /// Returns the index.
+  /// Returns the sample index.
   [[nodiscard]] std::uint64_t index() const noexcept { return index_; }
-  /// Returns the size.
+  /// Returns the dataset size.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
  private:
@@ -199,13 +200,13 @@ class [[gnu::visibility("default")]] index_error : public error {
   std::uint64_t size_;
 };
 
-/// Thrown if the samples of a batch have more values of a ragged field than the batch has capacity
-/// for, or if a sample is longer than the maximum length that the dataset has announced. The loader
-/// detects this from the lengths, before it reads any sample of the batch.
+/// Thrown if the samples of a batch exceed the batch capacity of a ragged field, or if a sample
+/// exceeds the maximum length that the dataset declares. The loader detects this from the lengths,
+/// before it reads any sample of the batch.
 class [[gnu::visibility("default")]] ragged_overflow : public error {
  public:
-  /// Reports `field` of batch `at`: the sample with index `sample`, at `position` of the batch,
-  /// needs `needed` values, but the capacity is `capacity`. `problem` is the message.
+  /// Reports that `field` of batch `at` is too small. The sample with index `sample`, at `position`
+  /// in the batch, needs `needed` values, but the capacity is `capacity`. `problem` is the message.
   [[gnu::cold]] ragged_overflow(std::string field, const batch_position& at, std::uint64_t position,
                                 std::uint64_t sample, std::uint64_t needed, std::uint64_t capacity,
                                 const std::string& problem)
@@ -219,16 +220,16 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
         needed_(needed),
         capacity_(capacity) {}
 
-  /// Returns the name of the field.
+  /// Returns the field name.
   [[nodiscard]] const std::string& field() const noexcept { return field_; }
-  /// Returns the batch.
+  /// Returns the position of the batch.
   [[nodiscard]] const batch_position& at() const noexcept { return at_; }
   /// Returns the position in the batch of the first sample that does not fit.
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
-  /// Returns the index, in the loader's dataset, of the first sample that does not fit.
+  /// Returns the dataset index of the first sample that does not fit.
   [[nodiscard]] std::uint64_t sample() const noexcept { return sample_; }
-  /// Returns the number of values that the batch needs up to and including the first sample that
-  /// does not fit. If that sample alone is too long, returns only the number of its values.
+  /// Returns the number of values needed by the batch up to and including the first sample that
+  /// does not fit. If that sample alone is too long, returns the length of the sample.
   [[nodiscard]] std::uint64_t needed() const noexcept { return needed_; }
   /// Returns the capacity in values.
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
@@ -242,18 +243,18 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   std::uint64_t capacity_;
 };
 
-/// Thrown if the consumer requests a batch while leases hold every slot. The wait might never end.
-/// A program whose other threads end leases can set `exhausted_action::wait` to wait instead.
+/// Thrown if the consumer requests a batch while leases hold every slot, because the wait might
+/// never end. A program that ends leases on other threads can set `exhausted_action::wait`.
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;
 };
 
-/// Thrown if a text cannot be parsed. The message gives the byte offset, the expected text and the
-/// text found.
+/// Thrown if a text cannot be parsed. The message contains the byte offset, the expected text and
+/// the actual text.
 class [[gnu::visibility("default")]] text_error : public error {
  public:
-  /// Reports a problem at byte `offset`. `what` names the kind of text: "loader_state".
+  /// Reports a problem at byte `offset`. `what` names the kind of text, such as "loader_state".
   text_error(const std::string& what, std::size_t offset, const std::string& expected,
              const std::string& found)
       : error(detail::str_cat(
@@ -266,30 +267,29 @@ class [[gnu::visibility("default")]] text_error : public error {
   std::size_t offset_;
 };
 
-/// The origin of a sample: its source dataset, which is the dataset that `subset`, `map`, `concat`
-/// and other adaptors wrap, and the sample's index in it.
+/// The origin of a sample: its source dataset and the sample index there. Source datasets are the
+/// datasets that adaptors such as `subset`, `map` and `concat` wrap.
 struct sample_origin {
   /// The index in the source dataset.
   std::uint64_t index = 0;
-  /// The number of the source dataset among the datasets that `concat` joins, counting from 0.
+  /// The index of the source dataset among the datasets that `concat` joins.
   std::uint64_t part = 0;
   friend bool operator==(const sample_origin&, const sample_origin&) = default;
 };
 
-/// A limit of an `error_policy` that was exceeded, which is why an exception was thrown despite the
-/// policy.
+/// An exceeded limit of an `error_policy`, which caused an exception despite the policy.
 struct limit_exceeded {
-  /// The option: "faults.on_error.max_failures" or "faults.on_error.max_failure_rate".
+  /// The option name, "faults.on_error.max_failures" or "faults.on_error.max_failure_rate".
   std::string_view option;
-  /// The value of the option.
+  /// The option value.
   double value = 0;
   /// The number of samples lost so far, including this batch.
   std::uint64_t lost = 0;
   /// The number of samples requested so far.
   std::uint64_t requested = 0;
 
-  /// Formats the limit: "8 of 112 samples could not be read, faults.on_error.max_failure_rate is
-  /// 0.05".
+  /// Formats the limit, as in "8 of 112 samples could not be read, faults.on_error.max_failure_rate
+  /// is 0.05".
   [[nodiscard, gnu::cold]] std::string str() const {
     std::array<char, 32> number{};
     std::snprintf(number.data(), number.size(), "%.15g", value);
@@ -298,39 +298,38 @@ struct limit_exceeded {
   }
 };
 
-/// The origin of an exception that reached the consumer. Numbers count from 0.
+/// The origin of an exception that the consumer received. Epochs, batches and samples are numbered
+/// from 0.
 struct failure {
-  /// The stage that failed:
+  /// The stage that failed. Only the first two stages can name a sample.
   /// - "read": the dataset with its adaptors.
   /// - "length": the length of a ragged sample, or the capacity for it.
-  /// - "order": the sampler's order of the epoch, or the dataset's size. In this stage and the
-  ///   following stages, the failure belongs to no single sample.
-  /// - "lengths": a request for the lengths of a batch that has not returned.
+  /// - "order": the sampler, or the size of the dataset.
+  /// - "lengths": a request for batch lengths that has not returned.
   /// - "batch": a `map_batch` function.
   /// - "transfer": the copy to the device.
-  /// - "results": the copy of the results to the host, or the consumer of the results.
+  /// - "results": the copy of the results to the host, or the result consumer.
   std::string_view stage;
   /// The epoch.
   std::uint64_t epoch = 0;
-  /// The batch's number in its epoch.
+  /// The batch index within the epoch.
   std::uint64_t batch = 0;
-  /// The sample's position within its batch.
+  /// The sample position within the batch.
   std::uint64_t position = 0;
-  /// The sample's index in the loader's dataset.
+  /// The sample index in the dataset of the loader.
   std::uint64_t sample = 0;
-  /// False if only the chunk is known. `position` and `sample` are then those of the chunk's first
+  /// False if only the chunk is known, in which case `position` and `sample` describe its first
   /// sample.
   bool exact = true;
-  /// The sample in its source dataset; `std::nullopt` in stages other than "read".
+  /// The sample in its source dataset. `std::nullopt` in stages other than "read".
   std::optional<sample_origin> origin = std::nullopt;
-  /// The limit that kept the policy from skipping or replacing the sample. `std::nullopt` if no
-  /// limit was exceeded.
+  /// The limit that prevented the policy from skipping or replacing the sample, if any.
   std::optional<limit_exceeded> reason = std::nullopt;
 
   /// Formats one line for a log: "stage read, epoch 1, batch 7, sample 4711 (position 3 of the
-  /// batch)". If the index in the source dataset differs, that index follows: ", 14711 in the
-  /// dataset below" or ", 711 in part 1 below". If a limit was exceeded, the limit follows: ";
-  /// passed on: 8 of 112 samples could not be read, ...".
+  /// batch)". Appends the index in the source dataset if it differs: ", 14711 in the dataset below"
+  /// or ", 711 in part 1 below". Appends the limit if it was exceeded: "; passed on: 8 of 112
+  /// samples could not be read, ...".
   [[nodiscard, gnu::cold]] std::string str() const {
     using detail::str_cat;
     std::string text = str_cat({"stage ", stage, ", epoch ", epoch, ", batch ", batch});
@@ -351,12 +350,11 @@ static_assert(std::is_trivially_copyable_v<failure>, "copied where nothing may t
 
 namespace detail {
 
-/// The exception that takes the place of a batch, and its origin. The library catches it where the
-/// dataset throws it and stores it with the batch. The consumer gets the exception once, when the
-/// batch is due.
+/// The exception that replaces a batch, and its origin. The library stores the exceptions of a
+/// dataset with the batch. The consumer receives the exception once, when the batch is due.
 struct failed_batch {
-  std::exception_ptr error;           ///< null if there is no exception
-  std::optional<failure> place = {};  ///< empty if the exception belongs to no batch
+  std::exception_ptr error;           ///< null without an exception
+  std::optional<failure> place = {};  ///< empty if the exception does not belong to a batch
 
   /// Returns true if there is an exception.
   [[nodiscard]] explicit operator bool() const noexcept { return error != nullptr; }

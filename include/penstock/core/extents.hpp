@@ -14,7 +14,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// An extent that is known only at run time: `field<"image", float, 3, dyn, dyn>`.
+/// An extent known only at run time, as in `field<"image", float, 3, dyn, dyn>`.
 inline constexpr std::size_t dyn = (std::numeric_limits<std::size_t>::max)();
 
 namespace detail {
@@ -36,12 +36,12 @@ inline constexpr std::size_t dynamic_count = (std::size_t{0} + ... + (Extents ==
 
 }  // namespace detail
 
-/// The lengths of an array's dimensions, outermost first. Each is fixed at compile time or `dyn`.
-/// Only the dynamic extents are stored. Usable in kernels.
+/// The lengths of the array dimensions, outermost first. Each extent is fixed at compile time or
+/// `dyn`. Only dynamic extents are stored. Usable in kernels.
 template <std::size_t... Extents>
 class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
-  // Base classes are used here and in views, because nvcc 13.0 gives a type with
-  // [[no_unique_address]] members a different size on the device than on the host.
+  // Base classes are used here and in views, because nvcc 13.0 lays out types with
+  // [[no_unique_address]] members differently on the device and on the host.
   using stored = detail::dynamic_extents<detail::dynamic_count<Extents...>>;
 
  public:
@@ -50,18 +50,19 @@ class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
   /// The number of dynamic dimensions.
   static constexpr std::size_t dynamic_rank = detail::dynamic_count<Extents...>;
 
-  constexpr extents() noexcept  // defaulted: callable in kernels without an annotation
+  // Defaulted, and therefore callable in kernels without an annotation.
+  constexpr extents() noexcept
     requires(dynamic_rank == 0)
   = default;
 
-  /// Sets the dynamic extents, in order: `extents<3, dyn, dyn>{224, 224}`.
+  /// Sets the dynamic extents in order, as in `extents<3, dyn, dyn>{224, 224}`.
   template <std::convertible_to<std::size_t>... Sizes>
     requires(dynamic_rank > 0 && sizeof...(Sizes) == dynamic_rank)
   PENSTOCK_HOST_DEVICE constexpr extents(Sizes... sizes) noexcept  // NOLINT: implicit by intent
       : stored{{static_cast<std::size_t>(sizes)...}} {}
 
-  /// Returns the length of dimension `dimension` (0 is the outermost), or 1 for `dimension >=
-  /// rank`.
+  /// Returns the length of dimension `dimension`, where 0 is the outermost. Returns 1 if `dimension
+  /// >= rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
       std::size_t dimension) const noexcept {
     if constexpr (rank == 0) {
@@ -80,8 +81,8 @@ class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
     }
   }
 
-  /// Returns the number of elements: the product of the extents, or 1 for rank 0. Does not check
-  /// for overflow; `batch_layout` checks.
+  /// Returns the number of elements, which is the product of the extents, or 1 for rank 0. Does not
+  /// check for overflow, unlike `batch_layout`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
     std::size_t product = 1;
     for (std::size_t d = 0; d != rank; ++d) product *= (*this)[d];
@@ -93,7 +94,7 @@ class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
 
 namespace detail {
 
-/// Returns the d-th extent in the type `Lengths`: a length or `dyn`.
+/// Returns the d-th extent in the type `Lengths`, which is a length or `dyn`.
 template <class Lengths>
 [[nodiscard]] constexpr std::size_t fixed_extent(std::size_t d) noexcept {
   return [d]<std::size_t... Extents>(std::type_identity<penstock::extents<Extents...>>) {
@@ -102,8 +103,8 @@ template <class Lengths>
   }(std::type_identity<Lengths>{});
 }
 
-/// Returns extents of type `Lengths`. The dynamic extents are copied from `found`, which has all
-/// dimensions.
+/// Returns extents of type `Lengths`. The dynamic extents are copied from `found`, which contains
+/// all dimensions.
 template <class Lengths, class Found>
 [[nodiscard]] constexpr Lengths extents_in(const Found& found) noexcept {
   if constexpr (Lengths::dynamic_rank == 0) {

@@ -16,11 +16,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The positions of the ragged fields in a slab, one entry per field.
+/// The positions of the ragged fields in a slab, with one element per ragged field.
 template <std::size_t Count>
 struct ragged_places {
-  std::array<std::size_t, Count> offsets_at{};  ///< the offset of each field's offsets in the slab
-  std::array<std::size_t, Count> capacity{};    ///< the capacity of each field in values
+  std::array<std::size_t, Count> offsets_at{};  ///< position in the slab of each offset array
+  std::array<std::size_t, Count> capacity{};    ///< capacity of each field in values
   friend constexpr bool operator==(const ragged_places&, const ragged_places&) = default;
 };
 template <>
@@ -32,21 +32,21 @@ struct ragged_places<0> {
 
 /// The layout of a batch in its slab.
 ///
-/// A contiguous slab holds the whole batch, field after field in the record's order. Each field
-/// stores its samples contiguously and starts at a multiple of 256 bytes (the alignment of
-/// `cudaMalloc`, enough for any vector load). A shorter batch has the same layout.
+/// A contiguous slab contains all fields of the batch in field order. Each field stores its samples
+/// contiguously and starts at a multiple of 256 bytes, which is the alignment of `cudaMalloc` and
+/// sufficient for any vector load. A shorter batch has the same layout.
 ///
-/// A ragged field has two parts. The offsets, `batch_size() + 1` 32-bit numbers, are at the field's
-/// position in the record's order. The values come after all fields, so that unused capacity is at
-/// the end of the slab and need not be copied. The values start at a multiple of 4,096 bytes, a
-/// page, because reads that bypass the page cache may begin there.
+/// A ragged field has two parts. The `batch_size() + 1` offsets are 32-bit integers, and are stored
+/// at the position of the field. The values are stored after all fields, so that unused capacity is
+/// at the end of the slab and need not be copied. The values are aligned to the page size, 4,096
+/// bytes, because reads that bypass the page cache require it.
 template <record_type Record>
 class batch_layout {
  public:
   using record_type = Record;
-  /// Each field starts at a multiple of this many bytes.
+  /// The alignment of each field in bytes.
   static constexpr std::size_t alignment = 256;
-  /// The values of each ragged field start at a multiple of this many bytes.
+  /// The alignment of ragged values in bytes, for each field.
   static constexpr std::size_t page = 4096;
   /// The number of fields.
   static constexpr std::size_t field_count = Record::size;
@@ -60,13 +60,12 @@ class batch_layout {
   /// Returns the capacity of the slab in samples.
   [[nodiscard]] constexpr std::size_t batch_size() const noexcept { return batch_size_; }
 
-  /// Returns the size of the slab in bytes: a multiple of 256, or of 4,096 if the record has ragged
+  /// Returns the slab size in bytes, which is a multiple of 256, or 4,096 if the record has ragged
   /// fields.
   [[nodiscard]] constexpr std::size_t bytes() const noexcept { return bytes_; }
 
-  /// Returns the number of bytes that a copy of `samples` samples has to move: from the start of
-  /// the slab to the end of the last field. If the record has ragged fields, this is always the
-  /// whole slab, regardless of the lengths.
+  /// Returns the number of bytes to copy for `samples` samples, up to the end of the last field. If
+  /// the record has ragged fields, this number is always the slab size, regardless of the lengths.
   [[nodiscard]] constexpr std::size_t used_bytes(std::size_t samples) const noexcept {
     if constexpr (Record::ragged_fields > 0) {
       return bytes_;
@@ -75,9 +74,9 @@ class batch_layout {
     }
   }
 
-  /// Returns the number of bytes that a copy of the `samples` samples in `slab` has to move: up to
-  /// the end of the last value. The caller must be able to read `slab`. The result is never more
-  /// than `bytes()`, even if the offsets in the slab are wrong.
+  /// Returns the number of bytes to copy for the `samples` samples in `slab`, up to the end of the
+  /// last value. `slab` must be accessible to the caller. The result never exceeds `bytes()`, even
+  /// if the offsets in the slab are wrong.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept
     requires(Record::ragged_fields > 0)
   {
@@ -88,15 +87,15 @@ class batch_layout {
     return end < bytes_ ? end : bytes_;
   }
 
-  /// Returns the number of bytes of all fields of a sample, without padding. A ragged field counts
-  /// with its maximum length.
+  /// Returns the sample size in bytes, without padding. Ragged fields count with their maximum
+  /// length.
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     std::size_t sum = 0;
     for (const std::size_t count : sample_bytes_) sum += count;
     return sum;
   }
 
-  /// Returns the extents of one sample's fields.
+  /// Returns the sample extents.
   [[nodiscard]] constexpr const record_extents<Record>& extents() const noexcept {
     return lengths_;
   }
@@ -108,21 +107,21 @@ class batch_layout {
     return offsets_[Index];
   }
 
-  /// Returns the number of bytes of field `Index` in one sample. For a ragged field, this is the
-  /// size in the longest sample.
+  /// Returns the size in bytes of field `Index` in one sample. For a ragged field, this is the
+  /// maximum size.
   template <std::size_t Index>
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     using field = typename Record::template field_at<Index>;
     if constexpr (field::extents_type::dynamic_rank == 0) {
-      // A constant, so that copying a sample with fixed extents compiles to straight-line code.
+      // Computes a constant, so that copying a sample with fixed extents compiles to straight-line
+      // code.
       return typename field::extents_type{}.size() * sizeof(typename field::value_type);
     } else {
       return sample_bytes_[Index];
     }
   }
 
-  /// Returns the position in the slab, in bytes, of the array of offsets of the ragged field
-  /// `Index`.
+  /// Returns the slab position in bytes of the offset array for the ragged field `Index`.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
   [[nodiscard]] constexpr std::size_t offsets_at() const noexcept {
@@ -134,7 +133,7 @@ class batch_layout {
   [[nodiscard]] constexpr std::size_t capacity() const noexcept {
     return ragged_.capacity[Record::template ragged_index<Index>()];
   }
-  /// Returns the offset, in values, of the first value of the sample at `position` of the batch in
+  /// Returns the offset, in values, to the first value of the sample at `position` in the batch in
   /// `slab`. `position` may be one past the last sample.
   template <std::size_t Index>
     requires(Record::template field_at<Index>::is_ragged)
@@ -146,7 +145,7 @@ class batch_layout {
   friend constexpr bool operator==(const batch_layout&, const batch_layout&) = default;
 
  private:
-  // Returns a * b, or more than `limit` if the product is more than that. b must not be 0.
+  // Returns a * b, or a value greater than `limit` if the product exceeds `limit`. b must not be 0.
   static constexpr std::size_t multiply(std::size_t a, std::size_t b) noexcept {
     return a > limit / b ? limit + 1 : a * b;
   }
@@ -180,7 +179,7 @@ class batch_layout {
     bytes_ = end;
   }
 
-  /// Places a field, or the offsets of a ragged field.
+  /// Places a field, or the offset array of a ragged field.
   template <std::size_t Index>
   constexpr void place_head(std::size_t& end) {
     if constexpr (Record::template field_at<Index>::is_ragged) {
@@ -233,16 +232,16 @@ class batch_layout {
     pass<Index>(end, multiply(bytes, batch_size_));
   }
 
-  /// Moves `end` past `used` bytes of the field `Index`, up to a multiple of `next`. Throws
-  /// `layout_error` if the slab gets too large.
+  /// Advances `end` by the `used` bytes of field `Index`, rounded up to a multiple of `next`.
+  /// Throws `layout_error` if the slab becomes too large.
   template <std::size_t Index>
   constexpr void pass(std::size_t& end, std::size_t used, std::size_t next = alignment) const {
     if (used > limit - end) refuse_size<Index>(end);
     end = (end + used + next - 1) / next * next;
   }
 
-  // About half the range, so that sums of two checked terms can't wrap, and a multiple of the
-  // alignment, so that rounding up does not pass it.
+  // About half the range, so that the sum of two checked terms does not wrap. A multiple of the
+  // alignment, so that rounding up does not exceed the limit.
   static constexpr std::size_t limit = (std::numeric_limits<std::size_t>::max)() / 2 / page * page;
 
   record_extents<Record> lengths_;
@@ -255,7 +254,7 @@ class batch_layout {
 
 namespace detail {
 
-/// Formats the extents of a sample's fields for messages: "x: 3 x 32, label: 1, tokens: up to 512".
+/// Formats sample extents for messages, as in "x: 3 x 32, label: 1, tokens: up to 512".
 template <record_type Record>
 [[nodiscard, gnu::cold]] std::string shape_text(const record_extents<Record>& lengths) {
   std::string text;

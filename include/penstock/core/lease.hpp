@@ -19,11 +19,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Deletes an object after the last lease that shared it. The object holds slots, and its
-/// destructor waits for streams. If work on such a stream ended the last lease, the stream would
-/// wait for itself. In that case the deletion is queued on the stream, after all work that is
-/// already queued. No event of the slots can be recorded later, because no lease is left. An object
-/// that must not be destroyed in a child made by fork() has a member `is_in_child()`, which returns
+/// Deletes an object after the last lease that shared it. The destructor of the object waits for
+/// the streams that use its slots. If work on such a stream ended the last lease, the stream would
+/// wait for itself. In that case, the deletion is queued on the stream, after all work that is
+/// already queued. No slot event can be recorded later, because no lease is left. An object that
+/// must not be destroyed in a child created by fork() has a member `is_in_child()`, which returns
 /// true there.
 template <class StreamRef>
 struct delete_outside_of_work {
@@ -43,7 +43,8 @@ void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) n
     if (const auto stream = StreamRef::running()) {
       try {
         stream->launch([=]() noexcept { destroy(last); });
-      } catch (...) {  // no memory for the launch: the object leaks, since work may still use it
+      } catch (...) {
+        // If the launch cannot be allocated, the object leaks, because work may still use it.
       }
       return;
     }
@@ -51,15 +52,15 @@ void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) n
   destroy(last);
 }
 
-/// Makes an object on the heap that leases share. The object's destructor may wait for work on
-/// streams of `StreamRef`.
+/// Creates an object on the heap that leases share. The object's destructor may wait for work on
+/// streams of type `StreamRef`.
 template <class T, class StreamRef, class... Args>
 [[nodiscard]] std::shared_ptr<T> shared_by_leases(Args&&... args) {
   return std::shared_ptr<T>{new T(std::forward<Args>(args)...),
                             delete_outside_of_work<StreamRef>{}};
 }
 
-/// Fails to compile, with a message about the copy of a lease.
+/// Rejects the copy of a lease at compile time, with a message.
 template <class Lease>
 constexpr void refuse_copy_of_lease() noexcept {
   static_assert(sizeof(Lease) == 0,
@@ -69,29 +70,29 @@ constexpr void refuse_copy_of_lease() noexcept {
 
 }  // namespace detail
 
-/// A lease of a slot of `Ring`, independent of the record of the batch in the slot. A lease can be
-/// moved, but not copied. When a lease ends, it returns the slot to the ring, which lives at least
-/// as long as the lease. Only one thread at a time may use a lease. A lease may end on any thread.
-/// Derived classes add access to other information that a ring has about a batch.
+/// A lease of a slot in `Ring`, without the record type of the batch. A lease is movable but not
+/// copyable, and shares ownership of the ring. When a lease ends, it returns the slot to the ring.
+/// Only one thread at a time may use a lease. A lease may end on any thread. Derived classes
+/// provide access to additional batch information.
 ///
 /// A ring has these members:
 ///
-/// - `slot_number`, the type of a slot's number;
+/// - `slot_number`, the type of a slot index;
 /// - `data(slot)`, and `layout()`, or `layout_of(slot)` if the slots differ;
-/// - `close_lease(slot, info, guard)`: the host does not use the slot any more;
-/// - `release(slot)`: the slot may get another batch, after all work that may still use it;
+/// - `close_lease(slot, info, guard)`, called when the host no longer uses the slot;
+/// - `release(slot)`, which allows the slot to be refilled after all work that may still use it;
 /// - optionally `begin_lease(slot)`; and, if leases are handed to streams, `info(slot)` and
 ///   `hand_out(slot, stream)`, which returns the guard.
 template <class Ring>
 class slot_lease {
  public:
-  /// The type of a slot's number.
+  /// The type of a slot index.
   using slot_number = typename Ring::slot_number;
 
-  /// Makes an empty lease.
+  /// Creates an empty lease.
   slot_lease() = default;
-  /// Makes a lease of `slot`, which holds the batch `info`. `guard` tracks the lease in a checked
-  /// build.
+  /// Creates a lease of `slot`, which contains the batch `info`. `guard` tracks the lease in a
+  /// checked build.
   slot_lease(std::shared_ptr<Ring> ring, slot_number slot, const batch_info& info,
              detail::lease_guard guard) noexcept
       : slots_(std::move(ring)),
@@ -100,13 +101,13 @@ class slot_lease {
         guard_(std::move(guard)) {  // NOLINT: trivial, except in a checked build
     if constexpr (requires { slots_->begin_lease(slot); }) slots_->begin_lease(slot);
   }
-  /// Makes a lease of `slot`, which holds the batch `info`. A checked build may throw
-  /// std::bad_alloc. The caller then still owns the slot.
+  /// Creates a lease of `slot`, which contains the batch `info`. A checked build may throw
+  /// std::bad_alloc, in which case the caller still owns the slot.
   slot_lease(std::shared_ptr<Ring> ring, slot_number slot,
              const batch_info& info) noexcept(!detail::checked)
       : slot_lease(std::move(ring), slot, info, detail::lease_guard{info.epoch, info.batch}) {}
-  /// Makes a lease of `slot`, whose end is ordered after the work on `stream`. The ring provides
-  /// the `batch_info`.
+  /// Creates a lease of `slot`, which ends in the order of `stream`. The ring provides the
+  /// `batch_info`.
   template <class Stream>
     requires requires(Ring& ring, slot_number slot, Stream& stream) { ring.hand_out(slot, stream); }
   slot_lease(std::shared_ptr<Ring> ring, slot_number slot, Stream&& stream) noexcept
@@ -115,7 +116,7 @@ class slot_lease {
         info_(slots_->info(slot)),
         guard_(slots_->hand_out(slot, stream)) {}
   slot_lease(slot_lease&&) noexcept = default;
-  /// Takes over the lease of a ring that is derived from `Ring`.
+  /// Converts the lease of a ring derived from `Ring`.
   template <std::derived_from<Ring> Derived>
   explicit slot_lease(slot_lease<Derived>&& other) noexcept
       : slots_(std::move(other.slots_)),
@@ -134,45 +135,43 @@ class slot_lease {
   }
   ~slot_lease() { release(); }
 
-  /// Returns true if the lease holds a batch. An empty lease may be assigned to or destroyed, and
-  /// still returns the numbers of the batch that it held last. Any use that needs a batch ends the
-  /// program with a message.
+  /// Returns true if the lease holds a batch. An empty lease supports assignment, destruction, and
+  /// access to the information of the last batch. Any other use aborts with a message.
   [[nodiscard]] explicit operator bool() const noexcept { return slots_ != nullptr; }
 
-  /// Returns the number of samples: `batch_size`, or fewer in the last batch of an epoch or if
-  /// unreadable samples are skipped (`error_action::skip`).
+  /// Returns the number of samples. The last batch of an epoch may have fewer than `batch_size`
+  /// samples, as may a batch with skipped samples (`error_action::skip`).
   [[nodiscard]] std::size_t size() const noexcept { return info_.size; }
   /// Returns the number of samples without padding (`last_batch::pad`).
   [[nodiscard]] std::size_t valid() const noexcept { return info_.valid_size; }
-  /// Returns the batch's epoch.
+  /// Returns the epoch of the batch.
   [[nodiscard]] std::uint64_t epoch() const noexcept { return info_.epoch; }
-  /// Returns the batch's number within its epoch.
+  /// Returns the batch index within the epoch.
   [[nodiscard]] std::uint64_t number() const noexcept { return info_.batch; }
-  /// Returns the batch's position in the sequence of all batches. A loop that starts from
+  /// Returns the batch position in the sequence of all batches. A loop that starts from
   /// `feed.state_at(batch.position())` resumes with this batch.
   [[nodiscard]] batch_position position() const noexcept { return {info_.epoch, info_.batch}; }
-  /// Returns the tag that the batch's source has set; 0 by default.
+  /// Returns the tag set by the batch source, 0 by default.
   [[nodiscard]] std::uint64_t tag() const noexcept { return info_.tag; }
-  /// Returns the number of batches that were dropped immediately before this batch, because the
-  /// consumer was too slow for them: 0 unless the source may drop batches, as an `intake` may. The
-  /// samples that a loader could not read are counted in `info().skipped`.
+  /// Returns the number of batches that were dropped immediately before this batch because the
+  /// consumer was too slow. Always 0 unless the source may drop batches, such as an `intake`.
+  /// Samples that a loader could not read are counted in `info().skipped`.
   [[nodiscard]] std::uint64_t skipped() const noexcept { return info_.dropped; }
-  /// Sets the tag, which travels with the batch. Intended for a source that passes on the batches
+  /// Sets the tag, which is copied with the batch. Intended for a source that forwards the batches
   /// of a loader.
   void set_tag(std::uint64_t word) noexcept { info_.tag = word; }
-  /// Identifies the batch.
+  /// Returns the description of the batch.
   [[nodiscard]] const batch_info& info() const noexcept { return info_; }
-  /// Returns the slot that holds the batch, in [0, number of slots). A slot's addresses never
-  /// change.
+  /// Returns the index of the slot that holds the batch. The addresses of a slot never change.
   [[nodiscard]] std::size_t slot() const noexcept { return slot_; }
 
-  /// Returns the memory of all fields of the batch, see `batch_layout`: on the host for a
-  /// `host_batch`, on the device for a `device_batch`.
+  /// Returns the memory of the batch with all fields (see `batch_layout`), on the host for a
+  /// `host_batch`, and on the device for a `device_batch`.
   [[nodiscard]] std::byte* data() noexcept {
     use();
     return slots_->data(slot_);
   }
-  /// Returns the memory of the batch, for reading.
+  /// Returns the memory of the batch, read-only.
   [[nodiscard]] const std::byte* data() const noexcept {
     use();
     return slots_->data(slot_);
@@ -183,44 +182,45 @@ class slot_lease {
   template <class>
   friend class slot_lease;
 
-  /// Checks that the lease holds a batch. Aborts with a message if it does not.
+  /// Aborts with a message unless the lease holds a batch.
   void use() const noexcept {
     guard_.use();
     if (slots_ == nullptr) detail::no_batch();
   }
-  /// Ends the lease, if it holds a batch.
+  /// Ends the lease, if any.
   void release() noexcept {
     if (slots_ != nullptr) leave()->release(slot_);
   }
-  /// Ends the host's use of the slot and empties the lease. The caller returns the slot to the
+  /// Ends the use of the slot on the host and empties the lease. The caller returns the slot to the
   /// ring.
   [[nodiscard]] std::shared_ptr<Ring> leave() noexcept {
     slots_->close_lease(slot_, info_, guard_);
     return std::move(slots_);
   }
 
-  std::shared_ptr<Ring> slots_;  // null: an empty lease
+  std::shared_ptr<Ring> slots_;  // null if the lease is empty
   slot_number slot_ = 0;
   batch_info info_;
   [[no_unique_address]] detail::lease_guard guard_;
   /// @endcond
 };
 
-/// A lease of a batch of `Record`. Adds views of the fields to `Base`, which is a `slot_lease` or a
-/// class derived from it.
+/// A lease of a batch of `Record`. Adds field views to `Base`, which is a `slot_lease` or a derived
+/// class.
 template <record_type Record, class Base>
 class lease : public Base {
  public:
   using record_type = Record;
 
   using Base::Base;
-  /// Makes an empty lease.
+  /// Creates an empty lease.
   lease() = default;
-  /// Makes a typed lease from `untyped`, which holds a batch of `Record`. Intended for the library.
+  /// Creates a typed lease from `untyped`, which contains a batch of `Record`. Intended for the
+  /// library.
   template <std::same_as<Base> Untyped>
   explicit lease(Untyped untyped) noexcept : Base(std::move(untyped)) {}
   lease(lease&&) noexcept = default;
-  /// Rejects a copy, such as `auto batch` in a loop, with a compile-time message.
+  /// Rejects copies, such as `auto batch` in a loop, with a compile-time message.
   template <std::same_as<lease> Lease>
   lease(Lease&) {  // NOLINT: implicit, as a copy is
     detail::refuse_copy_of_lease<Lease>();
@@ -228,47 +228,46 @@ class lease : public Base {
   lease& operator=(lease&&) noexcept = default;
   ~lease() = default;
 
-  /// Returns a view of all samples of the batch.
+  /// Returns a view of all samples.
   [[nodiscard]] batch_view<Record> view() noexcept {
     return {this->data(), layout(), 0, this->size(), this->guard_.tag()};
   }
-  /// Returns a view of all samples of the batch, for reading.
+  /// Returns a read-only view of all samples.
   [[nodiscard]] const_batch_view<Record> view() const noexcept {
     return {this->data(), layout(), 0, this->size(), this->guard_.tag()};
   }
 
-  /// Returns a view of a field, with the samples as outermost dimension: a `tensor_view`, or a
-  /// `ragged_view` for a ragged field.
+  /// Returns a view of a field, as a `ragged_view` if the field is ragged, and otherwise as a
+  /// `tensor_view` whose outermost dimension counts the samples.
   template <name Name>
   [[nodiscard]] auto get() noexcept {
     return view().template get<Name>();
   }
-  /// Returns a view of a field, for reading.
+  /// Returns a read-only view of a field.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     return view().template get<Name>();
   }
 
-  /// Returns a view of the batch in host memory, for reading on the host while the device works on
-  /// its copy. Requires `transfer_options::keep_host`. `Source` is the record of the transfer's
-  /// source. Specify it if a transform changes the record: `batch.host<digit>()`. The view is valid
-  /// until the lease ends. The end of the lease does not wait for work on streams that reads the
+  /// Returns a read-only view of the batch in host memory, which the host can read while the device
+  /// uses its copy. Requires `transfer_options::keep_host`. `Source` is the record of the transfer
+  /// source. Specify it if a transform changes the record, as in `batch.host<digit>()`. The view is
+  /// valid until the lease ends. The end of the lease does not wait for stream work that reads the
   /// view. If batches are not copied (`zero_copy`), the view refers to the memory that the step
   /// uses.
   ///
   /// Throws `option_error` if `keep_host` is not set, and `std::logic_error` if `Source` is not the
-  /// record of the transfer's source.
+  /// record of the transfer source.
   template <penstock::record_type Source = Record>
     requires requires(const Base& batch) { batch.template host_view<Source>(); }
   [[nodiscard]] const_batch_view<Source> host() const {
     return this->template host_view<Source>();
   }
 
-  /// Declares that work on `stream` uses the batch, which is in device memory:
-  /// `get<"x">(batch.used_on(stream))`. A checked build reports a stream that is not the lease's
-  /// own stream and was not passed to `also_used_on`. Nothing orders work on such a stream after
-  /// the copy, and nothing orders the slot's reuse after that work. In other builds the function
-  /// does nothing.
+  /// Declares that work on `stream` uses the batch in device memory, as in
+  /// `get<"x">(batch.used_on(stream))`. A checked build reports a stream other than the lease's own
+  /// stream if it was not passed to `also_used_on`. Work on such a stream is not ordered after the
+  /// copy, and the reuse of the slot is not ordered after that work. Does nothing in other builds.
   template <class Stream>
     requires requires(const Base& batch, Stream& stream) { batch.require_ordered(stream); }
   lease& used_on(Stream&& stream) noexcept {

@@ -18,22 +18,22 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The name of a field, usable as a template argument: `field<"image", float>`, `get<"image">(b)`.
+/// A field name, usable as a template argument, as in `field<"image", float>` and
+/// `get<"image">(b)`.
 ///
-/// Holds a string literal of up to 32 characters, packed into four 64-bit words. The class is a
-/// plain structural type and not the usual `fixed_string<N>` over a char array. nvcc 13.0 rejects
-/// the latter in a kernel's signature, as a kernel's template argument and in an extended lambda's
-/// capture.
+/// Stores a string literal of up to 32 characters, packed into four 64-bit words. The usual
+/// `fixed_string<N>` with a char array is not used, because nvcc 13.0 rejects it in kernel
+/// signatures, in template arguments of kernels, and in captures of extended lambdas.
 struct name {
   /// The maximum number of characters.
   static constexpr std::size_t max_size = 32;
 
-  std::uint64_t word0 = 0;  ///< characters 0 to 7, the first in the lowest byte
+  std::uint64_t word0 = 0;  ///< characters 0 to 7, starting at the lowest byte
   std::uint64_t word1 = 0;  ///< characters 8 to 15
   std::uint64_t word2 = 0;  ///< characters 16 to 23
   std::uint64_t word3 = 0;  ///< characters 24 to 31
 
-  /// Makes a name from a literal of 1 to `max_size` characters.
+  /// Creates a name from a literal of 1 to `max_size` characters.
   template <std::size_t Size>
   consteval name(const char (&text)[Size]) {  // NOLINT: implicit, so that a literal is a name
     static_assert(Size >= 2, "penstock::name: a field's name must not be empty");
@@ -50,12 +50,12 @@ struct name {
     word3 = words[3];
   }
 
-  /// Makes a name from the packed words. nvcc passes a template argument to the host compiler in
+  /// Creates a name from the packed words. nvcc passes template arguments to the host compiler in
   /// this form.
   constexpr name(std::uint64_t w0, std::uint64_t w1, std::uint64_t w2, std::uint64_t w3) noexcept
       : word0(w0), word1(w1), word2(w2), word3(w3) {}
 
-  /// Returns the i-th character, or 0 past the end.
+  /// Returns the i-th character, or 0 beyond the end.
   [[nodiscard]] constexpr char operator[](std::size_t i) const noexcept {
     const std::uint64_t words[4] = {word0, word1, word2, word3};
     return static_cast<char>(static_cast<unsigned char>((words[i / 8] >> (8 * (i % 8))) & 0xffU));
@@ -68,7 +68,7 @@ struct name {
     return count;
   }
 
-  /// Returns the characters as a string, for messages.
+  /// Returns the characters as a string for messages.
   [[nodiscard]] std::string str() const {
     std::string text(size(), '\0');
     for (std::size_t i = 0; i < text.size(); ++i) text[i] = (*this)[i];
@@ -78,13 +78,13 @@ struct name {
   friend constexpr bool operator==(const name&, const name&) = default;
 };
 
-/// The extent of a field whose length differs between samples:
-/// `field<"tokens", std::uint16_t, ragged>`. A batch stores the values of its samples back to back,
-/// see `ragged_view`.
+/// The extent of a field whose length differs between samples, as in `field<"tokens",
+/// std::uint16_t, ragged>`. A batch stores the values of its samples back to back (see
+/// `ragged_view`).
 inline constexpr std::size_t ragged = dyn - 1;
 
-/// The bounds of a ragged field, which a dataset returns once: the length of the longest sample,
-/// and the capacity of a batch in values.
+/// The bounds of a ragged field: the maximum sample length, and the capacity of a batch in values.
+/// A dataset returns the bounds once:
 ///
 ///     record_extents<R> extents() const { return {{.longest = 2048}, {}}; }
 ///     record_extents<R> extents() const {
@@ -98,22 +98,22 @@ class extents<ragged> {
   /// The number of dimensions that are known only at run time.
   static constexpr std::size_t dynamic_rank = 1;
 
-  /// The length of the longest sample, at least 1. A longer sample is an error.
+  /// The maximum length of a sample, at least 1. A longer sample is an error.
   std::size_t longest = 0;
-  /// The capacity of a batch in values, at least `longest` and less than 2^31. If it is 0, the
-  /// capacity is `longest` times the batch size. See `loader_options::memory.max_values_per_batch`.
+  /// The capacity of a batch in values, at least `longest` and less than 2^31. 0 means `longest`
+  /// times the batch size (see `loader_options::memory.max_values_per_batch`).
   std::size_t max_values_per_batch = 0;
 
-  /// Returns `longest` for dimension 0, or 1 for `dimension >= rank`.
+  /// Returns `longest` for dimension 0, and 1 if `dimension >= rank`.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t operator[](
       std::size_t dimension) const noexcept {
     return dimension == 0 ? longest : 1;
   }
-  /// Returns the maximum number of values of a sample.
+  /// Returns the maximum number of values in a sample.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept { return longest; }
 
-  /// Returns the capacity of a batch of `samples` samples, or the largest `std::size_t` if that
-  /// overflows.
+  /// Returns the capacity for a batch of `samples` samples in values, or the maximum `std::size_t`
+  /// on overflow.
   [[nodiscard]] constexpr std::size_t size_of_batch(std::size_t samples) const noexcept {
     constexpr std::size_t max = (std::numeric_limits<std::size_t>::max)();
     const bool wraps = longest != 0 && samples > max / longest;
@@ -124,9 +124,9 @@ class extents<ragged> {
   friend constexpr bool operator==(const extents&, const extents&) = default;
 };
 
-/// A named array of a sample: an element type and the extents of one sample's array, outermost
-/// first. A field without extents is a scalar. Each extent is fixed or `dyn`. With `ragged` as the
-/// only extent, each sample may have a different length.
+/// A named array in each sample, with an element type and extents, outermost first. A field without
+/// extents is a scalar. Each extent is fixed or `dyn`. With `ragged` as the only extent, the length
+/// may differ between samples.
 ///
 ///     field<"image", std::uint8_t, 28, 28>
 ///     field<"label", std::uint8_t>
@@ -142,11 +142,11 @@ struct field {
                 "penstock::field: a ragged field must have exactly one dimension: "
                 "field<\"tokens\", T, ragged>");
 
-  /// The field's name.
+  /// The field name.
   static constexpr name key = Name;
   using value_type = T;
   using extents_type = extents<Extents...>;
-  /// True if the field's length differs between samples.
+  /// True if the length of the field differs between samples.
   static constexpr bool is_ragged = sizeof...(Extents) == 1 && ((Extents == ragged) && ...);
 };
 
@@ -168,19 +168,19 @@ consteval bool names_differ() {
   return true;
 }
 
-/// The type of `Field` with its element type replaced by T.
+/// The type of `Field` with the element type T.
 template <class Field, class T, class Lengths = typename Field::extents_type>
 struct retyped_field;
 template <class Field, class T, std::size_t... Extents>
 struct retyped_field<Field, T, extents<Extents...>> {
-  // The name is rebuilt because nvcc 13.0 does not recognize a name taken from a type.
+  // Recreates the name, because nvcc 13.0 does not recognize a name taken from a type.
   using type = field<name{Field::key.word0, Field::key.word1, Field::key.word2, Field::key.word3},
                      T, Extents...>;
 };
 
 }  // namespace detail
 
-/// The type of a sample: a list of fields with distinct names.
+/// A sample type, which is a list of fields with distinct names.
 template <class... Fields>
 struct record {
   static_assert(sizeof...(Fields) > 0, "penstock::record: a record needs at least one field");
@@ -200,7 +200,7 @@ struct record {
   template <std::size_t Index>
   using field_at = std::tuple_element_t<Index, std::tuple<Fields...>>;
 
-  /// Returns the index of the field called `Name`, or `size` if no field has this name.
+  /// Returns the index of the field named `Name`, or `size` if no field has this name.
   template <name Name>
   static consteval std::size_t index_of() {
     constexpr name keys[] = {Fields::key...};
@@ -210,8 +210,8 @@ struct record {
     return size;
   }
 
-  /// Returns the number of ragged fields before index `Index`. For a ragged field this is its index
-  /// among the ragged fields.
+  /// Returns the number of ragged fields before index `Index`. If field `Index` is ragged, this
+  /// number is its index among the ragged fields.
   template <std::size_t Index>
   static consteval std::size_t ragged_index() {
     constexpr bool is_ragged[] = {Fields::is_ragged...};
@@ -228,7 +228,7 @@ struct record {
     return last;
   }
 
-  /// True if there is a field called `Name`.
+  /// True if the record has a field named `Name`.
   template <name Name>
   static constexpr bool has_field = index_of<Name>() < size;
 };
@@ -248,7 +248,7 @@ concept record_type = detail::is_record<T>;
 
 namespace detail {
 
-/// Calls `each` with the index of every ragged field of the record, as a template argument.
+/// Calls `each` with the index of every ragged field in the record, as a template argument.
 template <record_type Record, class Each>
 constexpr void for_each_ragged([[maybe_unused]] const Each& each) {
   const auto call = [&]<std::size_t Index>() {
@@ -261,12 +261,12 @@ constexpr void for_each_ragged([[maybe_unused]] const Each& each) {
 
 }  // namespace detail
 
-/// The lengths of one sample's ragged fields, in the record's order.
+/// The lengths of ragged fields in one sample, in field order.
 template <record_type Record>
 using sample_lengths = std::array<std::uint64_t, Record::ragged_fields>;
 
-/// The extents of all fields of a record, in the record's order. A dataset with dynamic extents
-/// returns them from `extents()`:
+/// The extents of all record fields, in field order. A dataset with dynamic extents returns them
+/// from `extents()`:
 ///
 ///     using R = record<field<"image", float, 3, dyn, dyn>, field<"label", int>>;
 ///     record_extents<R> extents() const { return {{height_, width_}, {}}; }
@@ -281,7 +281,7 @@ class record_extents<record<Fields...>> {
     requires(!record<Fields...>::has_dynamic_extents)
   = default;
 
-  /// Takes one `extents` for each field.
+  /// Creates the list from one `extents` per field.
   constexpr record_extents(  // NOLINT: implicit, so that braces suffice
       typename Fields::extents_type... lengths) noexcept
       : lengths_(lengths...) {}

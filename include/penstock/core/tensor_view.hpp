@@ -23,51 +23,51 @@ class tensor_view;
 namespace detail {
 
 template <class T, class List, std::size_t... Extents>
-struct inner_view;  // the view of an element of the outermost dimension
+struct inner_view;  // view of an element in the outermost dimension
 
 template <class T, std::size_t First, std::size_t... Rest>
 struct inner_view<T, extents<First, Rest...>> {
   using type = tensor_view<T, Rest...>;
 };
 
-/// The parts of a view except its pointer. The type is an aggregate, because nvcc initializes two
-/// base classes of a class in an order other than that of their declaration.
+/// The members of a view except its pointer. An aggregate, because nvcc does not initialize two
+/// base classes in their declaration order.
 template <class Extents>
 struct view_parts : Extents, lease_tag {};
 
 }  // namespace detail
 
-/// A non-owning view of a dense row-major array: a pointer and the extents.
+/// A non-owning view of a dense row-major array, which consists of a pointer and extents.
 ///
 /// The view is cheap to copy and usable in kernels, except for `flat()`, `shape()` and `strides()`.
-/// Constness is that of `T`, as with `std::span`. In a view of a batch, the outermost dimension is
-/// dynamic and counts the samples.
+/// A view of `const T` is read-only, as with `std::span`. In a view of a batch, the outermost
+/// dimension is dynamic and counts the samples.
 template <class T, std::size_t... Extents>
 class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
   using parts = detail::view_parts<penstock::extents<Extents...>>;
 
  public:
-  /// The type of an element. In a read-only view it is `const`.
+  /// The element type, which is `const` in a read-only view.
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
   using extents_type = penstock::extents<Extents...>;
   /// The number of dimensions.
   static constexpr std::size_t rank = sizeof...(Extents);
 
-  /// Views the elements starting at `data`, in row-major order. `lease` identifies the lease that
-  /// the view belongs to, if any, see `core/checked.hpp`.
+  /// Creates a view of the elements starting at `data`, in row-major order. `lease` identifies the
+  /// lease that the view belongs to, if any (see `core/checked.hpp`).
   PENSTOCK_HOST_DEVICE constexpr tensor_view(T* data, extents_type lengths,
                                              detail::lease_tag lease = {}) noexcept
       : parts{lengths, lease}, data_(data) {}
 
-  /// Converts a view of T to a view of const T.
+  /// Converts a `T` view to a `const T` view.
   template <class U>
     requires(std::same_as<const U, T> && !std::same_as<U, T>)
   PENSTOCK_HOST_DEVICE constexpr tensor_view(  // NOLINT: implicit, as with std::span
       const tensor_view<U, Extents...>& other) noexcept
       : parts{other.stored(), other.tag()}, data_(other.data_) {}
 
-  /// Returns the first element, in host or device memory, depending on the owner.
+  /// Returns a pointer to the first element, in host or device memory.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T* data() const noexcept {
     tag().record_address();
     return data_;
@@ -76,7 +76,7 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t size() const noexcept {
     return stored().size();
   }
-  /// Returns the length of dimension `dimension`; 0 is the outermost.
+  /// Returns the length of dimension `dimension`, where 0 is the outermost.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr std::size_t extent(
       std::size_t dimension) const noexcept {
     return stored()[dimension];
@@ -86,8 +86,8 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     return stored();
   }
 
-  /// Returns the element at the given position, one index per dimension. Indices are checked by
-  /// `assert`.
+  /// Returns the element at the given position, with one index per dimension. An `assert` checks
+  /// the indices.
   template <std::convertible_to<std::size_t>... Indices>
     requires(sizeof...(Indices) == rank)
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr T& operator()(Indices... indices) const noexcept {
@@ -103,8 +103,8 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     return data_[offset];
   }
 
-  /// Returns the `index`-th element of the outermost dimension: a reference if the rank is 1,
-  /// otherwise a view of rank - 1. The index is checked by `assert`.
+  /// Returns the `index`-th element of the outermost dimension, as a reference if the rank is 1,
+  /// and otherwise as a view of rank - 1. An `assert` checks the index.
   [[nodiscard]] PENSTOCK_HOST_DEVICE constexpr decltype(auto) operator[](
       std::size_t index) const noexcept
     requires(rank > 0)
@@ -121,15 +121,15 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
     }
   }
 
-  /// Returns the lengths of all dimensions, in the form in which array libraries expect a shape.
-  /// Not callable in kernels.
+  /// Returns the lengths of all dimensions as signed integers, as array libraries expect. Not
+  /// callable in kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> shape() const noexcept {
     std::array<std::int64_t, rank> lengths{};
     for (std::size_t d = 0; d != rank; ++d) lengths[d] = static_cast<std::int64_t>(stored()[d]);
     return lengths;
   }
-  /// Returns the distance, in elements, between neighbors along each dimension: 1 for the
-  /// innermost. Not callable in kernels.
+  /// Returns the distance in elements between neighbors along each dimension, which is 1 for the
+  /// innermost dimension. Not callable in kernels.
   [[nodiscard]] constexpr std::array<std::int64_t, rank> strides() const noexcept {
     std::array<std::int64_t, rank> steps{};
     std::int64_t step = 1;
@@ -143,8 +143,8 @@ class tensor_view : detail::view_parts<penstock::extents<Extents...>> {
   /// Returns all elements as a span. Only for host memory.
   [[nodiscard]] constexpr std::span<T> flat() const noexcept { return {data(), size()}; }
 
-  /// Converts to `cuda::std::mdspan`, `std::mdspan` and similar types: any type of the same rank
-  /// and element type that is constructible from a pointer and one length per dimension.
+  /// Converts to `cuda::std::mdspan`, `std::mdspan`, and any similar type with the same rank and
+  /// element type that is constructible from a pointer and one length per dimension.
   template <class Mdspan>
     requires requires {
       typename Mdspan::extents_type;

@@ -11,13 +11,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 
 /// Thrown if a call to the CUDA runtime fails. The message contains the call, its source location
-/// and CUDA's name for the error. The derived types are the failures that a program may want to
-/// handle.
+/// and the CUDA error name. Derived types are errors that a program may want to handle.
 class [[gnu::visibility("default")]] cuda_error : public error {
  public:
   cuda_error(cudaError_t code, const char* call, const std::string& message)
       : error(message), code_(code), call_(call) {}
-  /// Returns the runtime's error code.
+  /// Returns the error code of the runtime.
   [[nodiscard]] cudaError_t code() const noexcept { return code_; }
   /// Returns the name of the runtime function.
   [[nodiscard]] const char* call() const noexcept { return call_; }
@@ -33,7 +32,7 @@ class [[gnu::visibility("default")]] no_cuda_driver : public cuda_error {
   using cuda_error::cuda_error;
 };
 
-/// Thrown if there is a driver, but no device.
+/// Thrown if a driver is installed, but no device is available.
 class [[gnu::visibility("default")]] no_cuda_device : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -45,35 +44,35 @@ class [[gnu::visibility("default")]] invalid_device_ordinal : public cuda_error 
   using cuda_error::cuda_error;
 };
 
-/// Thrown for a stream whose work cannot be ordered with a feed.
+/// Thrown for a stream whose work cannot be ordered with the work of a feed.
 class [[gnu::visibility("default")]] unusable_stream : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// Thrown for a stream of another device than the device that it is used with.
+/// Thrown for a stream that belongs to another device.
 class [[gnu::visibility("default")]] stream_of_another_device : public unusable_stream {
  public:
   using unusable_stream::unusable_stream;
 };
 
-/// Thrown if the stream is being captured into a CUDA graph although its work has to run now, or if
+/// Thrown if the stream is being captured into a CUDA graph although its work must run now, or if
 /// the call is not allowed during a capture.
 class [[gnu::visibility("default")]] capture_in_progress : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// Thrown if the device's context is lost, because a kernel has faulted or the hardware has failed.
-/// All further calls fail. Recovery needs a new process, or `cudaDeviceReset` after all CUDA
+/// Thrown if the device context is lost, because a kernel has faulted or the hardware has failed.
+/// All further calls fail. Recovery requires a new process, or `cudaDeviceReset` after all CUDA
 /// objects are destroyed.
 class [[gnu::visibility("default")]] cuda_context_lost : public cuda_error {
  public:
   using cuda_error::cuda_error;
 };
 
-/// Thrown if the thread's last-error slot holds an error from a CUDA call that the program made
-/// earlier. The library has not made its own call, because that call would have hidden the error.
+/// Thrown if the thread's last-error slot contains an error from an earlier CUDA call of the
+/// program. The library did not make its own call, because that call would have hidden the error.
 /// The error stays in the slot.
 class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
  public:
@@ -82,8 +81,8 @@ class [[gnu::visibility("default")]] pending_cuda_error : public cuda_error {
 
 namespace detail {
 
-/// The name and source location of a call. Converts implicitly from a name, and captures the
-/// caller's location.
+/// The name and source location of a call. Implicitly convertible from a name, in which case it
+/// captures the caller's location.
 struct cuda_site {
   const char* call;
   const char* file;
@@ -95,10 +94,10 @@ struct cuda_site {
 };
 
 /// Returns true if an error persists for the lifetime of the context or the process. Source: the
-/// enumerators of cudaError in `driver_types.h` after which "the process must be terminated".
+/// cudaError enumerators in `driver_types.h` after which "the process must be terminated".
 [[nodiscard]] inline bool is_sticky(cudaError_t code) noexcept {
-  constexpr int contained = 226;           // some toolkits lack the enumerator
-  constexpr int tensor_memory_leak = 721;  // some toolkits lack the enumerator
+  constexpr int contained = 226;           // missing in some toolkits
+  constexpr int tensor_memory_leak = 721;  // missing in some toolkits
   if (static_cast<int>(code) == contained || static_cast<int>(code) == tensor_memory_leak) {
     return true;
   }
@@ -136,7 +135,7 @@ template <class Error>
   throw Error(code, site.call, described(code, site, what, advice));
 }
 
-/// Throws the exception type that matches `code`, which must be an error.
+/// Throws the exception type for `code`, which must be an error.
 [[noreturn]] inline void throw_cuda_error(cudaError_t code, const cuda_site& site) {
   if (is_sticky(code)) {
     throw_as<cuda_context_lost>(code, site, "the CUDA context is lost",
@@ -188,10 +187,10 @@ template <class Error>
   }
 }
 
-/// Throws the program's error `pending`, which the thread's last-error slot holds.
+/// Throws the pending error of the program from the thread's last-error slot.
 [[noreturn]] inline void throw_pending(cudaError_t pending, const cuda_site& site) {
   switch (pending) {
-    case cudaErrorInsufficientDriver:  // a runtime that cannot start returns this from every call
+    case cudaErrorInsufficientDriver:  // returned from every call if the runtime cannot start
     case cudaErrorStubLibrary:
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:

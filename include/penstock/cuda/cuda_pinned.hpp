@@ -31,9 +31,10 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Makes allocations of the calling thread, and of threads that it starts, prefer the NUMA node
-/// `node` while this object lives. Best effort: has no effect if `node` is negative, if the program
-/// has a memory policy (numactl), or if the system calls are forbidden, as in many containers.
+/// Prefers the NUMA node `node` for allocations by the calling thread and threads that it starts,
+/// for the lifetime of this object. Best effort. Has no effect if `node` is negative, if the
+/// program sets a memory policy (numactl), or if the system calls are forbidden, as in many
+/// containers.
 class scoped_node {
  public:
   explicit scoped_node(int node) noexcept {
@@ -53,7 +54,7 @@ class scoped_node {
   }
 
  private:
-  static constexpr unsigned long bits = 1024;  // the kernel's own limit
+  static constexpr unsigned long bits = 1024;  // maximum supported by the kernel
   static constexpr int none = 0;               // MPOL_DEFAULT
   static constexpr int preferred = 1;          // MPOL_PREFERRED
 
@@ -70,7 +71,7 @@ class scoped_node {
 }
 
 /// Writes to every page, on `threads` threads including the calling thread. Otherwise the driver
-/// would fault in the pages one by one, on a single thread, when it registers them.
+/// would fault in the pages one by one on a single thread when it registers them.
 inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
                         std::size_t threads) noexcept {
   const std::size_t pages = length / page;
@@ -84,21 +85,21 @@ inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
   try {
     helpers.reserve(threads - 1);
     for (; next < threads; ++next) helpers.emplace_back(touch, next);
-  } catch (...) {  // no thread could be started: the calling thread touches the rest
+  } catch (...) {  // No thread could be started, so the calling thread touches the rest.
   }
   touch(0);
   for (; next < threads; ++next) touch(next);
   for (auto& helper : helpers) helper.join();
 }
 
-/// Owns an anonymous mapping that is aligned to 2 MiB and untouched, in huge pages if available.
+/// Owns an untouched anonymous mapping that is aligned to 2 MiB, in huge pages if available.
 class page_mapping {
  public:
-  /// Maps `length` bytes. Throws `out_of_memory`, whose message reports `requested` bytes.
+  /// Maps `length` bytes. Throws `out_of_memory` with a message about `requested` bytes.
   page_mapping(std::size_t length, std::size_t requested) : length_(length) {
     constexpr std::size_t huge = std::size_t{2} << 20;
-    // Leaves room for alignment. If the sum overflows, `length` alone exceeds any address space, so
-    // the call fails anyway.
+    // Reserves room for the alignment. If the sum overflows, `length` alone exceeds any address
+    // space, so the call fails anyway.
     const std::size_t room = (std::max)(length, length + huge);
     void* const mapped =
         ::mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -113,8 +114,8 @@ class page_mapping {
     if (before != 0) ::munmap(begin, before);
     ::munmap(data_ + length, huge - before);
     ::madvise(data_, length, MADV_HUGEPAGE);
-    // A forked child must not share pages that a device reads: after a write, copy-on-write would
-    // give this process another page than the device reads.
+    // A forked child must not share pages that a device reads. Otherwise copy-on-write could give
+    // this process a different page than the device reads.
     ::madvise(data_, length, MADV_DONTFORK);
   }
   page_mapping(page_mapping&&) = delete;
@@ -130,16 +131,16 @@ class page_mapping {
   std::byte* data_ = nullptr;
 };
 
-/// The size of the largest block that is allocated by `cudaHostAlloc`, which is the size of a huge
-/// page. Larger blocks are mapped in huge pages, touched (by several threads from 32 MiB) and
-/// registered. On the host of an H100, this was 2.3 to 7.7 times as fast for 4 MiB to 1 GiB.
+/// The maximum size of a block allocated by `cudaHostAlloc`, which is the size of a huge page.
+/// Larger blocks are mapped in huge pages, touched (by several threads from 32 MiB) and registered.
+/// On the host of an H100, this was 2.3 to 7.7 times as fast for 4 MiB to 1 GiB.
 inline constexpr std::size_t small_pinned_bytes = std::size_t{2} << 20;
 
 }  // namespace detail
 
-/// Thrown if the system refuses to page-lock memory for a CUDA device. The message contains the
-/// bytes requested, the bytes that the library has page-locked, the limits of the system, and the
-/// options that would help. The refused call leaves no error in the thread's last-error slot.
+/// Thrown if the system cannot page-lock memory for a CUDA device. The message contains the bytes
+/// requested, the bytes that the library has page-locked, the limits of the system, and the options
+/// that would help. The thread's last-error slot does not contain the error.
 class [[gnu::visibility("default")]] pinning_refused : public out_of_memory {
  public:
   /// Creates the error for a request of `bytes` bytes, when `locked` bytes were page-locked.
@@ -150,7 +151,7 @@ class [[gnu::visibility("default")]] pinning_refused : public out_of_memory {
                                        detail::lock_limits(), ": ", advice})),
         locked_(locked) {}
   /// Returns the number of bytes that the library had page-locked for CUDA devices in this process.
-  /// If nothing else page-locks memory, the system's budget is at least this number, and less than
+  /// If no other code page-locks memory, the system limit is at least this number, and less than
   /// `locked() + bytes()`.
   [[nodiscard]] std::size_t locked() const noexcept { return locked_; }
 
@@ -158,7 +159,7 @@ class [[gnu::visibility("default")]] pinning_refused : public out_of_memory {
   std::size_t locked_;
 };
 
-/// Thrown if any of the memory is already page-locked by the program, another library or another
+/// Thrown if part of the memory is already page-locked by the program, another library or another
 /// `registered_memory`.
 class [[gnu::visibility("default")]] memory_already_registered : public cuda_error {
  public:
@@ -173,18 +174,18 @@ class [[gnu::visibility("default")]] registration_unsupported : public cuda_erro
 
 namespace detail {
 
-/// The parameters of a plan. Only tests use values other than these.
+/// The parameters of a plan. Only tests change the defaults.
 struct pinned_sizes {
   std::size_t mapped_above = small_pinned_bytes;
-  /// The approximate size of a registration. Large enough that the call is cheap relative to its
-  /// work, and small enough that the system's locks are released in between.
+  /// The approximate size of a registration. Large enough to amortize the call, and small enough
+  /// that the kernel releases its locks in between.
   std::size_t chunk = std::size_t{256} << 20;
   std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));  // 4 or 64 KiB
 };
 
-/// The plan for registering memory: pieces of `chunk` bytes, except that the first and the last may
-/// be shorter. Depends only on the arguments, so the code that ends the registrations computes the
-/// plan again instead of storing it.
+/// The plan for registering memory, in pieces of `chunk` bytes. The first and the last piece may be
+/// shorter. The plan depends only on the arguments, so the code that ends the registrations
+/// computes the plan again instead of storing it.
 struct registration_plan {
   std::size_t length = 0;  ///< in bytes; whole pages if memory is mapped; 0 for `cudaHostAlloc`
   std::size_t first = 0;   ///< size of the first piece in bytes
@@ -202,8 +203,8 @@ struct registration_plan {
   }
 };
 
-/// Returns the plan for `bytes` bytes if copies read `unit` bytes at multiples of `unit`; if `unit`
-/// is 0, a copy may read the whole block. CUDA refuses a copy that spans two registrations, so
+/// Returns the plan for `bytes` bytes if copies read `unit` bytes at multiples of `unit`. If `unit`
+/// is 0, a copy may read the whole block. CUDA rejects a copy that spans two registrations, so
 /// boundaries are multiples of both the unit and the page size.
 [[nodiscard]] inline registration_plan plan_pinned(std::size_t bytes, std::size_t unit,
                                                    const pinned_sizes& sizes) noexcept {
@@ -216,11 +217,12 @@ struct registration_plan {
   return {length, chunk, chunk};
 }
 
-/// The maximum size of a registration if the memory can be divided. Some machines refuse 2 or 4 GB.
+/// The maximum size of a registration if the memory is divisible. Some machines cannot register 2
+/// or 4 GB.
 inline constexpr std::size_t max_registration = std::size_t{1} << 30;
 
-/// The system may refuse a registration above this size because of its size alone, and reports a
-/// lack of memory.
+/// The registration size above which the system may report a lack of memory merely because of the
+/// size.
 inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 /// Returns the plan for `bytes` bytes at `address` if copies read at most `unit` bytes at multiples
@@ -243,8 +245,8 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 // ---- page-locking -------------------------------------------------------------------------------
 
-/// The bytes that the library has page-locked in this process, for messages. Orders nothing, so all
-/// operations on it are relaxed.
+/// The number of bytes that the library has page-locked in this process, for messages. Relaxed,
+/// because no other data depends on this count.
 inline std::atomic<std::size_t> page_locked_bytes{0};
 
 inline void record_locked(std::size_t bytes) noexcept {
@@ -259,16 +261,16 @@ inline void record_unlocked(std::size_t bytes) noexcept {
   throw pinning_refused(bytes, reason, page_locked_bytes.load(std::memory_order_relaxed), advice);
 }
 
-/// Returns true if the system has refused to lock pages, in which case another method or a smaller
-/// size may work.
+/// Returns true if the system could not lock the pages, in which case another method or a smaller
+/// size may succeed.
 [[nodiscard]] inline bool is_refusal(cudaError_t code) noexcept {
   return code == cudaErrorMemoryAllocation || code == cudaErrorOperatingSystem ||
          code == cudaErrorNotSupported || code == cudaErrorNotPermitted ||
-         code == cudaErrorInvalidValue;  // some kernels return this code for valid pages
+         code == cudaErrorInvalidValue;  // returned by some kernels for valid pages
 }
 
-/// Throws `pinning_refused` if the system refused to lock the pages, otherwise the exception type
-/// that matches `code`. `before` describes earlier attempts.
+/// Throws `pinning_refused` if the system could not lock the pages, and otherwise the exception
+/// type for `code`. `before` describes earlier attempts.
 [[noreturn]] inline void throw_not_pinned(cudaError_t code, std::size_t bytes,
                                           const cuda_site& site, const std::string& before = {}) {
   if (!is_refusal(code)) throw_cuda_error(code, site);
@@ -279,8 +281,8 @@ inline void record_unlocked(std::size_t bytes) noexcept {
       "page-locking (memory.pageable_fallback)");
 }
 
-/// Records whether a block was mapped and registered as planned, or allocated by `cudaHostAlloc`.
-/// Stored after the block's last byte.
+/// Specifies whether a block was mapped and registered as planned, or allocated by `cudaHostAlloc`.
+/// Stored after the last byte of the block.
 enum class pinned_by : std::uint64_t {
   registration = 0x7265676973746572U,
   allocation = 0x616c6c6f63617465U,
@@ -295,7 +297,7 @@ inline void record_pinned(void* data, std::size_t bytes, pinned_by how) noexcept
   std::memcpy(static_cast<std::byte*>(data) + bytes, &how, sizeof how);
 }
 
-/// Returns true if a block was allocated as planned, and false if registration was refused.
+/// Returns true if a block was allocated as planned, and false if the registration failed.
 [[nodiscard]] inline bool is_pinned_as_planned(const void* data, std::size_t bytes,
                                                std::size_t unit,
                                                const pinned_sizes& sizes = {}) noexcept {
@@ -305,7 +307,7 @@ inline void record_pinned(void* data, std::size_t bytes, pinned_by how) noexcept
   return how == pinned_by::registration;
 }
 
-/// Ends each of the first `pieces` registrations of a plan once. Ignores errors.
+/// Ends the first `pieces` registrations of a plan. Ignores errors.
 inline void unregister_pieces(const registration_plan& plan, std::byte* data,
                               std::size_t pieces) noexcept {
   for (std::size_t which = 0; which < pieces; ++which) {
@@ -327,8 +329,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return cudaSuccess;
 }
 
-/// Allocates memory with `cudaHostAlloc`, pinned for all devices. `before` describes failed
-/// attempts, for the error message.
+/// Allocates memory pinned for all devices with `cudaHostAlloc`. `before` describes failed attempts
+/// for the error message.
 [[nodiscard]] inline void* cuda_host_alloc(std::size_t requested, std::size_t bytes,
                                            const std::string& before = {}) {
   void* data = nullptr;
@@ -339,8 +341,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return data;
 }
 
-/// Returns the mapped length for a block. The `pinned_by` word uses spare room in the last page, if
-/// there is any, and may lie outside the registration.
+/// Returns the mapped length of a block. The `pinned_by` word is stored in the unused part of the
+/// last page, if any, and may lie outside the registration.
 [[nodiscard]] inline std::size_t mapped_length(std::size_t bytes,
                                                const pinned_sizes& sizes) noexcept {
   return (with_note(bytes) + sizes.page - 1) / sizes.page * sizes.page;
@@ -352,7 +354,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return device_attribute(ordinal, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
 }
 
-/// Allocates pinned host memory for the device `ordinal`: see `cuda_device::allocate_pinned`.
+/// Allocates pinned host memory for the device `ordinal` (see `cuda_device::allocate_pinned`).
 [[nodiscard]] inline void* cuda_allocate_pinned(int ordinal, std::size_t bytes, std::size_t unit,
                                                 const pinned_sizes& sizes = {}) {
   if (bytes == 0 || bytes > (std::numeric_limits<std::size_t>::max)() - 2 * sizes.page) {
@@ -361,14 +363,16 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   const registration_plan plan = plan_pinned(bytes, unit, sizes);
   const scoped_device current{ordinal};
   const scoped_relaxed_capture relaxed;
-  const scoped_node policy{nearest_node(ordinal)};  // also for pages that the driver allocates
+  // Also applies to pages that the driver allocates.
+  const scoped_node policy{nearest_node(ordinal)};
   if (!plan.is_mapped()) return cuda_host_alloc(bytes, bytes);
   std::string before;
   if (reaches_registered(ordinal)) {
     page_mapping pages{mapped_length(bytes, sizes), bytes};
     touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
     std::size_t which = 0;
-    // Registers one by one: threads only help with page faults, and the pages are present already.
+    // Registers the pieces one by one, because threads only help with page faults, and the pages
+    // are already present.
     const cudaError_t refused = register_pieces(
         plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (refused == cudaSuccess) {
@@ -377,7 +381,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
       return pages.release();
     }
     // If confidential computing, a sandbox or a limit forbids registration, the driver may still be
-    // able to allocate pinned memory itself.
+    // able to allocate pinned memory.
     if (!is_refusal(refused)) throw_cuda_error(refused, "cudaHostRegister");
     before = std::string{"cudaHostRegister gave "} + cudaGetErrorName(refused) + " and ";
   }
@@ -386,8 +390,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   return data;
 }
 
-/// Frees pinned memory. The arguments must be those of the allocation. No copy may still use the
-/// memory.
+/// Frees pinned memory. The arguments must equal those of the allocation. All copies from or to the
+/// memory must have finished.
 inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, std::size_t unit,
                                    const pinned_sizes& sizes = {}) noexcept {
   if (data == nullptr) return;
@@ -410,7 +414,7 @@ inline void cuda_deallocate_pinned(int ordinal, void* data, std::size_t bytes, s
                            max_registration);
 }
 
-/// Page-locks existing memory: see `cuda_device::register_memory`.
+/// Page-locks existing memory (see `cuda_device::register_memory`).
 inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_only,
                           std::size_t unit = 0) {
   const scoped_device current{ordinal};

@@ -15,21 +15,21 @@ inline namespace PENSTOCK_ABI {
 
 class cuda_device;
 
-/// A non-owning reference to a CUDA stream, which must outlive its use. Converts implicitly from
-/// `cudaStream_t` and from objects whose `get()` returns a stream. Does not convert from a number
-/// or `nullptr`, which would silently mean the default stream. Name the default stream explicitly:
-/// `cudaStreamLegacy` or `cudaStreamPerThread`. A null handle becomes `cudaStreamLegacy` or
-/// `cudaStreamPerThread`, as the translation unit is compiled for.
+/// A non-owning reference to a CUDA stream, which must outlive this object. Implicitly convertible
+/// from `cudaStream_t` and from objects whose `get()` returns a stream. Not convertible from an
+/// integer or `nullptr`, which would silently mean the default stream. Use `cudaStreamLegacy` or
+/// `cudaStreamPerThread` for a default stream. A null handle becomes one of these handles,
+/// depending on how the translation unit is compiled.
 class cuda_stream_ref {
  public:
   cuda_stream_ref() = delete;
   cuda_stream_ref(int) = delete;
   cuda_stream_ref(std::nullptr_t) = delete;
-  /// Refers to a stream.
+  /// References a stream.
   template <bool NullIsPerThread = detail::null_is_per_thread>
   cuda_stream_ref(cudaStream_t handle) noexcept  // NOLINT: implicit
       : handle_(detail::named_stream<NullIsPerThread>(handle)) {}
-  /// Refers to the stream of an object whose `get()` returns it.
+  /// References the stream returned by `get()` of an object.
   template <class Owner, bool NullIsPerThread = detail::null_is_per_thread>
     requires(!std::same_as<std::remove_cvref_t<Owner>, cuda_stream_ref> &&
              requires(const Owner& owner) {
@@ -40,13 +40,13 @@ class cuda_stream_ref {
 
   /// Returns the native handle, never null.
   [[nodiscard]] cudaStream_t get() const noexcept { return handle_; }
-  /// Returns the stream's device, or the calling thread's device for a default stream. Needs
-  /// `cuda_device.hpp`. Throws `cuda_error` or a derived type, such as `capture_in_progress` if the
-  /// stream is being captured. The capture stays valid.
+  /// Returns the device of the stream, or the device of the calling thread for a default stream.
+  /// Requires `cuda_device.hpp`. Throws `cuda_error` or a derived type, such as
+  /// `capture_in_progress` if the stream is being captured. The capture remains valid.
   [[nodiscard]] cuda_device device() const;
 
   /// Blocks until all work queued on the stream is done. Throws `cuda_context_lost` if a kernel has
-  /// faulted, and `capture_in_progress` if the stream is being captured. The capture stays valid.
+  /// faulted, and `capture_in_progress` if the stream is being captured. The capture remains valid.
   void synchronize() const {
     const detail::stream_scope current{handle_};
     detail::require_not_captured(handle_);
@@ -82,29 +82,29 @@ struct stream_handle {
 
 }  // namespace detail
 
-/// Owns a CUDA stream that does not wait for the default stream (`cudaStreamNonBlocking`).
-/// Move-only. The destructor waits for the stream's work, so memory that the work uses may be freed
-/// right after it.
+/// Owns a CUDA stream that does not synchronize with the default stream (`cudaStreamNonBlocking`).
+/// Move-only. The destructor waits for the work on the stream, so memory that the work uses may be
+/// freed afterwards.
 class cuda_stream : public detail::unique_handle<detail::stream_handle> {
  public:
-  /// Creates a stream of the device. If it has the highest priority, blocks of its kernels are
+  /// Creates a stream of the device `ordinal`. Kernel blocks of a high-priority stream are
   /// scheduled before waiting blocks of other streams. Throws `cuda_error` or a derived type.
   explicit cuda_stream(int ordinal, stream_priority how = stream_priority::normal)
       : unique_handle(made(ordinal, how), ordinal) {}
 
-  /// Takes ownership of an existing stream of the thread's current device.
+  /// Takes ownership of an existing stream on the current device.
   [[nodiscard]] static cuda_stream from_native_handle(cudaStream_t handle) noexcept {
     return cuda_stream{handle, detail::current_ordinal()};
   }
   static cuda_stream from_native_handle(int) = delete;
   static cuda_stream from_native_handle(std::nullptr_t) = delete;
 
-  /// Returns the device of the stream. For an adopted handle, this is the device that was current
-  /// when it was adopted. Can be called while the stream is being captured.
+  /// Returns the device of the stream. For an adopted handle, returns the device that was current
+  /// at the adoption. Can be called while the stream is being captured.
   [[nodiscard]] cuda_device device() const;
-  /// Waits for all work on the stream, see `cuda_stream_ref::synchronize`.
+  /// Waits for all work on the stream (see `cuda_stream_ref::synchronize`).
   void synchronize() const { cuda_stream_ref{*this}.synchronize(); }
-  /// Returns true if all work on the stream is done, see `cuda_stream_ref::is_complete`. Does not
+  /// Returns true if all work on the stream is done (see `cuda_stream_ref::is_complete`). Does not
   /// block.
   [[nodiscard]] bool is_complete() const { return cuda_stream_ref{*this}.is_complete(); }
 
@@ -142,19 +142,19 @@ struct event_handle {
 
 }  // namespace detail
 
-/// Owns a CUDA event, without timing unless requested. Move-only. May be destroyed while waits or
-/// records are pending.
+/// Owns a CUDA event. Events record times only if requested. Move-only. May be destroyed while
+/// waits or records are pending.
 class cuda_event : public detail::unique_handle<detail::event_handle> {
  public:
-  /// Has no event; may only be assigned to.
+  /// Creates an empty object, which supports only assignment and destruction.
   cuda_event() = default;
-  /// Creates an event of this device. `cuda_device::synchronize` waits for it by polling and
-  /// sleeping, or by spinning if the event is for streams only. Events never use interrupts
-  /// (`cudaEventBlockingSync`). Throws `cuda_error` or a derived type.
+  /// Creates an event of the device `ordinal`. `cuda_device::synchronize` waits for the event by
+  /// polling and sleeping, or by spinning if the event is for streams only. Events never use
+  /// interrupts (`cudaEventBlockingSync`). Throws `cuda_error` or a derived type.
   explicit cuda_event(int ordinal, event_wait waits = event_wait::by_host)
       : unique_handle(made(ordinal, waits), ordinal), is_polled_(waits == event_wait::by_host) {}
 
-  /// Takes ownership of an existing event of the thread's current device.
+  /// Takes ownership of an existing event on the current device.
   [[nodiscard]] static cuda_event from_native_handle(cudaEvent_t handle) noexcept {
     return cuda_event{handle, detail::current_ordinal()};
   }

@@ -17,8 +17,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown if the program's memory resource returns memory that device slots cannot use: memory that
-/// is not aligned to 256 bytes, or memory of another device. The memory has been returned to the
+/// Thrown if a user-provided memory resource returns memory that device slots cannot use, because
+/// it is not aligned to 256 bytes or belongs to another device. The memory has been returned to the
 /// resource.
 class [[gnu::visibility("default")]] unusable_device_memory : public error {
  public:
@@ -34,7 +34,7 @@ concept allocates_sync = requires(R& from, void* data, std::size_t count) {
   from.deallocate_sync(data, count, count);
 };
 
-/// A resource with the synchronous functions of `cuda::mr` in CCCL 3.0, which are also those of
+/// A resource with the synchronous functions of `cuda::mr` in CCCL 3.0, which match
 /// `std::pmr::memory_resource`.
 template <class R>
 concept allocates = requires(R& from, void* data, std::size_t count) {
@@ -44,27 +44,26 @@ concept allocates = requires(R& from, void* data, std::size_t count) {
 
 }  // namespace detail
 
-/// A reference to the program's resource of device memory, from which a `cuda_device` allocates
-/// instead of calling `cudaMalloc`. Converts from any object with the functions
+/// A reference to a user-provided device memory resource, from which a `cuda_device` allocates
+/// instead of calling `cudaMalloc`. Implicitly convertible from any object with the functions
 ///
 /// - `void* allocate(std::size_t bytes, std::size_t alignment)`, and
 /// - `deallocate(void* data, std::size_t bytes, std::size_t alignment)`,
 ///
 /// or with the same functions under the names `allocate_sync` and `deallocate_sync`, which are
-/// preferred. So it accepts the resources and references of CCCL's `cuda::mr`, the resources of
-/// RMM, and a class of the program.
+/// preferred. Examples are the resources and references of CCCL's `cuda::mr`, RMM resources, and
+/// custom classes.
 ///
-/// The functions are synchronous: `allocate` returns memory that all streams may use at once, and
-/// `deallocate` gets memory that no stream uses any more. A resource whose memory is only valid in
-/// the order of a stream needs a wrapper that synchronizes the stream, see docs/existing_code.md.
-/// `allocate` reports a failure by an exception or by a null pointer. `deallocate` must not throw.
-/// While they run, the device is current on the calling thread. Any thread may call them, and the
-/// calls of several loops may overlap.
+/// The functions are synchronous. All streams may use memory from `allocate` immediately, and no
+/// stream uses memory passed to `deallocate`. A stream-ordered resource needs a wrapper that
+/// synchronizes the stream (see docs/existing_code.md). `allocate` reports an error by an exception
+/// or a null pointer. `deallocate` must not throw. During both functions, the device is current on
+/// the calling thread. Any thread may call them, and calls from several loops may overlap.
 ///
-/// Non-owning: the resource must outlive all memory.
+/// Non-owning. The resource must outlive all allocated memory.
 class device_memory_ref {
  public:
-  /// Refers to `resource`. A temporary object is not accepted.
+  /// References `resource`, which cannot be a temporary object.
   template <class Resource>
     requires(!std::same_as<std::remove_const_t<Resource>, device_memory_ref> &&
              (detail::allocates_sync<Resource> || detail::allocates<Resource>))
@@ -72,11 +71,11 @@ class device_memory_ref {
       : resource_(const_cast<void*>(static_cast<const void*>(&resource))),
         functions_(&functions_of<Resource>) {}
 
-  /// Allocates memory. Throws what the resource throws.
+  /// Allocates memory. Propagates errors from the resource.
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) const {
     return functions_->allocate(resource_, bytes, alignment);
   }
-  /// Deallocates memory. The arguments must be those of the allocation.
+  /// Deallocates memory. The arguments must equal those of the allocation.
   void deallocate(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
     functions_->deallocate(resource_, data, bytes, alignment);
   }
@@ -113,16 +112,16 @@ class device_memory_ref {
 
 namespace detail {
 
-/// Clears the thread's last-error slot at the end of a scope. A scope begins without a pending
-/// error (`scoped_device`), so the error belongs to the resource, which reports it by its result.
+/// Clears the thread's last-error slot at the end of a scope. No error is pending when the scope
+/// begins (`scoped_device`), so the error belongs to the resource, which reports it by its result.
 struct resource_error_scope {
   resource_error_scope() = default;
   resource_error_scope(resource_error_scope&&) = delete;
   ~resource_error_scope() { static_cast<void>(cudaGetLastError()); }
 };
 
-/// Allocates memory of device `ordinal` from the program's resource, in a `scoped_device` of it.
-/// Throws `out_of_memory` if the resource fails, and `unusable_device_memory`.
+/// Allocates memory of device `ordinal` from `memory`. Throws `out_of_memory` if the resource
+/// fails, and `unusable_device_memory`.
 [[nodiscard]] inline void* allocate_from(const device_memory_ref& memory, int ordinal,
                                          std::size_t bytes) {
   const resource_error_scope scope;
@@ -162,13 +161,13 @@ struct resource_error_scope {
                ", but the slots are for device ", ordinal, ": use a resource of that device"}));
 }
 
-/// Returns memory to the program's resource, with the device `ordinal` current if possible.
+/// Returns memory to the resource `memory`, with the device `ordinal` current if possible.
 inline void deallocate_to(const device_memory_ref& memory, int ordinal, void* data,
                           std::size_t bytes) noexcept {
   context_push current;
   try {
     current.make_current_to_wait(ordinal);
-  } catch (...) {  // the context is lost, or the driver is being unloaded
+  } catch (...) {  // The context is lost, or the driver is being unloaded.
   }
   const scoped_relaxed_capture relaxed;
   memory.deallocate(data, bytes, device_alignment);

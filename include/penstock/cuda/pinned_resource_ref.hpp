@@ -33,48 +33,48 @@ inline namespace PENSTOCK_ABI {
 ///     ps::pinned_resource_ref memory{pinned};
 ///     cuda::mr::resource_ref<cuda::mr::host_accessible, cuda::mr::device_accessible> any = memory;
 ///
-/// The memory is `host_accessible`. With `cuda_device` it is also `device_accessible`: kernels of
-/// every GPU can access it over the bus, at its host address.
+/// The memory is `host_accessible`. With `cuda_device` it is also `device_accessible`, because
+/// kernels on every GPU can access it over the bus at the host address.
 ///
-/// Non-owning: all copies refer to the same resource, which must outlive them and all memory, and
-/// must not be moved. CCCL's references store the address of this object, which must outlive them
-/// as well. Two objects are equal if they refer to the same resource. Thread-safe.
+/// Non-owning. All copies reference the same resource, which must outlive them and all allocated
+/// memory, and must not be moved. CCCL references store the address of this object, which must also
+/// outlive them. Two objects are equal if they reference the same resource. Thread-safe.
 ///
-/// Not stream-ordered: no kernel or copy may still use memory that is deallocated. Each allocation
-/// takes whole pages from the system, so use it as the upstream resource of a pool.
+/// Not stream-ordered. All kernels and copies that use the memory must have finished before it is
+/// deallocated. Each allocation is a system call for whole pages, so use the object as the upstream
+/// resource of a pool.
 template <device Device = cuda_device>
 class pinned_resource_ref {
  public:
   /// True if kernels can access the memory.
   static constexpr bool is_device_accessible = std::same_as<Device, cuda_device>;
 
-  /// Refers to `resource`, which must outlive this object.
+  /// References `resource`, which must outlive this object.
   explicit pinned_resource_ref(pinned_resource<Device>& resource) noexcept
       : resource_(std::addressof(resource)) {}
 
   /// Returns the resource.
   [[nodiscard]] pinned_resource<Device>& resource() const noexcept { return *resource_; }
 
-  /// Allocates uninitialized memory with any alignment that is a power of two. Throws
-  /// `out_of_memory`.
+  /// Allocates uninitialized memory with any power-of-two alignment. Throws `out_of_memory`.
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
     return resource_->allocate(bytes, alignment);
   }
-  /// Deallocates memory. The arguments must be those of the allocation.
+  /// Deallocates memory. The arguments must equal those of the allocation.
   void deallocate_sync(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
     resource_->deallocate(data, bytes, alignment);
   }
 
-  /// Calls `allocate_sync`. CCCL 3.0 uses this name.
+  /// Calls `allocate_sync`. Required by CCCL 3.0.
   [[nodiscard]] void* allocate(std::size_t bytes, std::size_t alignment) const {
     return allocate_sync(bytes, alignment);
   }
-  /// Calls `deallocate_sync`. CCCL 3.0 uses this name.
+  /// Calls `deallocate_sync`. Required by CCCL 3.0.
   void deallocate(void* data, std::size_t bytes, std::size_t alignment) const noexcept {
     deallocate_sync(data, bytes, alignment);
   }
 
-  /// Returns true if both refer to the same resource.
+  /// Returns true if both objects reference the same resource.
   friend bool operator==(const pinned_resource_ref&, const pinned_resource_ref&) noexcept = default;
 
   /// Declares that the memory is host-accessible.

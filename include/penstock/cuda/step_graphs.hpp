@@ -39,13 +39,13 @@ struct graph_exec_handle {
   }
 };
 
-/// Owns a CUDA graph, which is not yet executable. Move-only.
+/// Owns a CUDA graph that is not instantiated. Move-only.
 class cuda_graph : public unique_handle<graph_handle> {
  public:
-  /// Has no graph; may only be assigned to.
+  /// Creates an empty object, which supports only assignment and destruction.
   cuda_graph() = default;
 
-  /// Takes ownership of an existing graph, for the thread's current device.
+  /// Takes ownership of an existing graph on the current device.
   [[nodiscard]] static cuda_graph from_native_handle(cudaGraph_t handle) noexcept {
     return cuda_graph{handle, current_ordinal()};
   }
@@ -60,14 +60,14 @@ class cuda_graph : public unique_handle<graph_handle> {
 /// different streams.
 class cuda_graph_exec : public unique_handle<graph_exec_handle> {
  public:
-  /// Has no graph; may only be assigned to.
+  /// Creates an empty object, which supports only assignment and destruction.
   cuda_graph_exec() = default;
-  /// Instantiates `graph` on its device; `graph` is not needed afterwards. Slow: allocates. Throws
-  /// `cuda_error` or a derived type.
+  /// Instantiates `graph` on its device. `graph` is not needed afterwards. Slow, because it
+  /// allocates. Throws `cuda_error` or a derived type.
   explicit cuda_graph_exec(const cuda_graph& graph) : unique_handle(made(graph), graph.ordinal()) {}
 
-  /// Queues the graph's work on `stream`. A default stream means the default stream of the graph's
-  /// device. Does not block. Throws `cuda_error` or a derived type.
+  /// Queues the graph on `stream`. A default stream means the default stream of the graph's device.
+  /// Does not block. Throws `cuda_error` or a derived type.
   void launch(cuda_stream_ref stream) const {
     const stream_scope current{ordinal(), stream.get()};
     cuda_call("cudaGraphLaunch", [&] { return cudaGraphLaunch(get(), stream.get()); });
@@ -84,7 +84,7 @@ class cuda_graph_exec : public unique_handle<graph_exec_handle> {
   }
 };
 
-/// A lease, a view or a span, whose memory has an address.
+/// A lease, view or span with a memory address.
 template <class T>
 concept has_address = requires(const T& memory) {
   { memory.data() } -> std::convertible_to<const void*>;
@@ -94,15 +94,16 @@ concept has_address = requires(const T& memory) {
 
 /// The options of `step_graphs`.
 struct step_graphs_options {
-  /// Keeps a graph for each number of valid samples. If false, batches of one size share a graph,
-  /// however many of their samples are padding (`batcher_options::allowed_batch_sizes`). The step
-  /// must then compute the padding too, or read the number of valid samples from device memory.
+  /// Stores a graph for each number of valid samples. If false, batches of the same size share a
+  /// graph, regardless of the number of padding samples (`batcher_options::allowed_batch_sizes`).
+  /// The step must then also compute the padding, or read the number of valid samples from device
+  /// memory.
   bool per_valid_count = true;
 };
 
-/// Replays a step as a CUDA graph: a single launch instead of many. Replay is possible because a
-/// feed's device slots have fixed addresses. Keeps a graph for each combination of slot, batch
-/// size, number of valid samples, and result slots that were acquired for the batch.
+/// Replays a step as a CUDA graph, which needs a single launch instead of many. Replay is possible
+/// because the device slots of a feed have fixed addresses. Stores a graph for each combination of
+/// slot, batch size, number of valid samples, and result slots acquired for the batch.
 ///
 ///     ps::step_graphs graphs{device};
 ///     for (auto& batch : feed.epochs(0, 5)) {
@@ -112,43 +113,43 @@ struct step_graphs_options {
 ///     }
 ///
 /// The first launch of each combination calls the step to queue its work on a capturing stream.
-/// That launch and all later launches replay the capture, without calling the step again. Therefore
-/// all values that the step passes are frozen: addresses, sizes, scalars. Kernels must read values
-/// that change from step to step from device memory: a counter, a learning rate, the position in a
-/// list of losses. If a step also uses another batch, such as a batch of a second feed, pass that
-/// batch as a last argument of `launch`. The step must not synchronize or allocate. The step may
-/// use another stream only if it forks that stream from the given stream and joins it again. Give
-/// cuBLAS and similar libraries a workspace beforehand. Use kernels and library handles that load
-/// code or allocate at first use once before the loop: rehearse the step on another stream, with
-/// other memory.
+/// That launch and all later launches replay the capture without calling the step. Therefore all
+/// values that the step passes to kernels are frozen, such as addresses, sizes and scalars. Kernels
+/// must read values that change between steps from device memory, such as a learning rate or an
+/// index in a list of losses. If a step also uses another batch, such as a batch of a second feed,
+/// pass that batch as a last argument of `launch`. The step must not synchronize or allocate. The
+/// step may use another stream only if it forks that stream from the passed stream and joins it
+/// again. Set the workspace of cuBLAS and similar libraries before the loop. Kernels and library
+/// handles may load code or allocate at first use, so run the step once before the loop, on another
+/// stream and other memory.
 ///
-/// The consumer's own stream captures, so that library handles bound to it are captured too. The
-/// default stream cannot capture. If the consumer uses the default stream, a stream that waits for
-/// it captures instead, and CUDA refuses work for the default stream during the capture
-/// (`capture_in_progress`). No lease may end on another thread during the first launch of a
-/// combination.
+/// The step is captured on the consumer stream, so that library handles bound to this stream are
+/// captured too. The default stream does not support capture. If the consumer uses the default
+/// stream, the step is captured on a stream that waits for it, and CUDA rejects work on the default
+/// stream during the capture (`capture_in_progress`). No lease may end on another thread during the
+/// first launch of a combination.
 ///
 /// Use one object per feed and step, on one thread at a time. The number of graphs is at most slots
-/// x sizes x result slots; there are two sizes if the last batch is short or padded. Replays of the
-/// same graph run in order. Synchronize with the replays before you free their memory or destroy
-/// this object.
+/// x sizes x result slots, with two sizes if the last batch is short or padded. Replays of the same
+/// graph run in order. Synchronize with the replays before freeing their memory or destroying this
+/// object.
 class step_graphs {
  public:
-  /// Creates graphs for steps of this device.
+  /// Creates an empty cache of graphs for steps on `device`.
   explicit step_graphs(const cuda_device& device, const step_graphs_options& options = {})
       : device_(device), options_(options) {}
 
-  /// Runs `step` for the batch on `stream`. Replays the step if it was captured before. Blocks only
-  /// the first time. If the program is capturing `stream`, calls the step to queue its work in that
-  /// capture and keeps no graph, because a graph cannot be launched there. Throws what the step
-  /// throws. Throws `capture_in_progress` if the step does something that cannot be captured.
-  /// Throws `std::logic_error` if the step queued no work on its stream, if the batch's address
-  /// differs from the captured address (another feed), if the batch is on another device, or if its
-  /// lease does not wait for `stream`. After an exception, no graph is kept, and no error is left
-  /// in the last-error slot.
+  /// Runs `step` for the batch on `stream`, or replays the step if it was captured before. Blocks
+  /// only during the first launch. If the program is capturing `stream`, calls the step to queue
+  /// its work in that capture and does not store a graph, because graphs cannot be launched during
+  /// a capture. Throws the exceptions of the step. Throws `capture_in_progress` if the step does
+  /// something that cannot be captured. Throws `std::logic_error` if the step did not queue work on
+  /// its stream, if the batch address differs from the captured address (another feed), if the
+  /// batch is on another device, or if its lease does not wait for `stream`. After an exception, no
+  /// graph is stored, and no error is left in the last-error slot.
   ///
-  /// `others` are further leases, views or spans whose `data()` the step uses. The addresses of
-  /// `others` are frozen too, so other addresses need another graph.
+  /// `others` are other leases, views or spans whose `data()` the step uses. The addresses of
+  /// `others` are frozen too, so other addresses require another graph.
   template <class Batch, class Step, detail::has_address... Others>
     requires requires(const Batch& batch) {
       { batch.data() } -> std::convertible_to<const void*>;
@@ -173,7 +174,7 @@ class step_graphs {
     launch_at(at, stream, step);
   }
 
-  /// Runs a step without a lease. The caller must ensure that a pair of `slot` and `size` always
+  /// Runs a step without a lease. The caller must ensure that each pair of `slot` and `size` always
   /// means the same addresses, including the addresses of results.
   template <class Step>
   void launch(std::size_t slot, std::size_t size, cuda_stream_ref stream, Step&& step) {
@@ -187,7 +188,7 @@ class step_graphs {
 
  private:
   using result = std::pair<const void*, const void*>;  // owner and address
-  /// The values that a captured step depends on.
+  /// The values that identify a captured step.
   struct key {
     const void* address;
     std::size_t slot;
@@ -244,7 +245,7 @@ class step_graphs {
       return;
     }
     const detail::scoped_device current{device_.ordinal()};
-    // Adds the entry to the list only after the launch, so that a failure leaves no entry behind.
+    // Adds the entry only after the launch, so that a failure does not leave an entry.
     entries_.reserve(entries_.size() + 1);
     entry made{at.address,
                at.slot,
@@ -257,7 +258,7 @@ class step_graphs {
     entries_.push_back(std::move(made));
   }
 
-  /// Returns true if a handle means the legacy default stream, which cannot be captured.
+  /// Returns true if a handle means the legacy default stream, which does not support capture.
   [[nodiscard]] static bool is_legacy(cuda_stream_ref stream) noexcept {
     return detail::is_default(stream.get()) && !detail::is_per_thread(stream.get());
   }
@@ -272,13 +273,13 @@ class step_graphs {
     return status != cudaStreamCaptureStatusNone;
   }
 
-  /// Returns the stream that captures the work for `stream`: `stream` itself, unless it is the
+  /// Returns the stream that captures work for `stream`, which is `stream` itself unless it is the
   /// legacy default stream.
   [[nodiscard]] cuda_stream_ref capturing_for(cuda_stream_ref stream) {
     if (!is_legacy(stream)) return stream;
     if (!apart_) {
-      // Not cudaStreamNonBlocking, so that CUDA refuses work for the default stream during the
-      // capture instead of running it just once.
+      // Not cudaStreamNonBlocking, so that CUDA rejects work on the default stream during the
+      // capture instead of running it only once.
       cudaStream_t made = nullptr;
       const detail::scoped_relaxed_capture relaxed;
       detail::cuda_call("cudaStreamCreateWithFlags",
@@ -297,7 +298,7 @@ class step_graphs {
     try {
       step(on);
     } catch (...) {
-      // Ignores the error of the capture, because the step's exception is reported.
+      // Ignores the capture error, because the exception of the step is reported.
       static_cast<void>(end_capture(on));
       static_cast<void>(cudaGetLastError());
       throw;
@@ -318,7 +319,7 @@ class step_graphs {
     cudaError_t code;
   };
 
-  /// Ends a capture, even if it was invalidated. Afterwards the stream can capture again.
+  /// Ends a capture, even if it was invalidated, so that the stream can capture again.
   [[nodiscard]] static ended_capture end_capture(cuda_stream_ref on) noexcept {
     cudaGraph_t graph = nullptr;
     const cudaError_t code =
@@ -339,8 +340,8 @@ class step_graphs {
     }
   }
 
-  /// Throws if the graph is empty: the step used another stream, so its work has run once, and a
-  /// replay would do nothing.
+  /// Throws if the graph is empty. In that case, the step used another stream, so its work has run
+  /// once, and a replay would do nothing.
   static void require_work(const detail::cuda_graph& graph) {
     std::size_t nodes = 0;
     detail::cuda_call("cudaGraphGetNodes",

@@ -22,27 +22,27 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A device made of ordinary memory and threads, with the interface and ordering rules of a GPU,
-/// for machines without one. Streams are threads, copies are memcpy, events are counters.
+/// A device of host memory and threads, with the interface and ordering rules of a GPU, for
+/// machines without a GPU. Streams are threads, copies use memcpy, and events are counters.
 ///
-/// With `cpu_device_options` it models a copy bandwidth and a launch latency. A modelled operation
-/// starts when everything that it waits for has ended in modelled time, even if a thread wakes up
-/// late.
+/// `cpu_device_options` can specify a modelled copy bandwidth and launch latency. A modelled
+/// operation starts when all operations that it waits for have ended in modelled time, even if a
+/// thread wakes up late.
 class cpu_device {
  public:
   using stream_type = cpu_stream;
   using stream_ref = cpu_stream_ref;
   using event_type = cpu_event;
-  /// The DLPack name of the device's memory, see `penstock_ext/interop/dlpack_abi.hpp`.
+  /// The DLPack device type of the memory (see `penstock_ext/interop/dlpack_abi.hpp`).
   static constexpr std::int32_t dlpack_kind = 1;
 
   cpu_device() = default;
-  /// Makes a device with these options.
+  /// Creates a device with these options.
   explicit cpu_device(const cpu_device_options& options) noexcept : options_(options) {}
 
   [[nodiscard]] stream_type make_stream() const { return cpu_stream{options_}; }
-  /// Makes an event. Only `timed` makes a difference, because a thread that waits for an event of
-  /// this device always sleeps.
+  /// Creates an event. All `event_wait` values except `timed` are equivalent, because a thread that
+  /// waits for an event of this device always sleeps.
   [[nodiscard]] event_type make_event(event_wait waits = event_wait::by_host) const {
     event_type made;
     if (waits == event_wait::timed) {
@@ -51,12 +51,12 @@ class cpu_device {
     return made;
   }
 
-  /// Returns the stream that stands for the calling thread, for a consumer that computes in its
+  /// Returns the stream that represents the calling thread, for a consumer that computes in the
   /// loop body. A wait for a copy blocks the thread, and a release is complete immediately.
   [[nodiscard]] stream_ref inline_stream() const noexcept { return stream_ref::calling_thread(); }
 
-  /// Returns access to all host memory. `as_own` is false, because this device stands in for a GPU,
-  /// so its copies must be observable.
+  /// Returns access to all host memory. `as_own` is false, because this device replaces a GPU, so
+  /// its copies must be observable.
   [[nodiscard]] host_access reads_host() const noexcept { return {true, true, false}; }
 
   /// Accepts any CPU stream.
@@ -65,7 +65,7 @@ class cpu_device {
   void record(event_type& event, stream_ref stream) const {
     if (event.time_ != nullptr) record_time(event, stream);
     if (event.queue_.get() != stream.queue_) {
-      // The queue is null for the calling thread, whose work has already ended.
+      // Null for the calling thread, whose work has already ended.
       event.queue_ = stream.queue_ == nullptr ? nullptr : stream.queue_->shared_from_this();
     }
     if (stream.queue_ == nullptr) return;
@@ -73,7 +73,7 @@ class cpu_device {
     stream.queue_->record_use();
   }
 
-  /// Returns the time from `begin` to `end`. For modelled streams, this is the modelled time.
+  /// Returns the time from `begin` to `end`, in modelled time for modelled streams.
   [[nodiscard]] std::chrono::nanoseconds elapsed(const event_type& begin,
                                                  const event_type& end) const {
     return *end.time_ - *begin.time_;
@@ -97,11 +97,11 @@ class cpu_device {
     if (event.queue_ != nullptr) event.queue_->wait_until_completed(position_of(event));
   }
 
-  /// Blocks until all work of the stream has ended. Rethrows exceptions of the work.
+  /// Blocks until all work on the stream has ended. Rethrows exceptions of the work.
   void synchronize(stream_ref stream) const { stream.synchronize(); }
 
-  /// Returns true if `refusal`, the exception of an earlier call, means that no work runs any more:
-  /// the process is a child made by fork(), or the work has called `exit()`.
+  /// Returns true if `refusal`, the exception of an earlier call, means that work no longer runs,
+  /// because the process is a child created by fork() or the work has called `exit()`.
   [[nodiscard]] static bool is_dead_after(const std::exception_ptr& refusal) noexcept {
     try {
       std::rethrow_exception(refusal);
@@ -118,9 +118,9 @@ class cpu_device {
     return event.queue_ == nullptr || event.queue_->completed() >= position_of(event);
   }
 
-  /// Copies `bytes` bytes in stream order. Both ranges must stay alive until the stream has done
-  /// the copy. A small copy on an idle stream runs immediately on the calling thread, because
-  /// waking the stream's thread would take several times as long.
+  /// Copies `bytes` bytes in stream order. Both ranges must remain valid until the copy has
+  /// finished. A small copy on an idle stream runs immediately on the calling thread, because
+  /// waking the stream thread would take several times as long.
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
     const bool modelled = detail::is_modelled(options_);
     if (!modelled && stream.queue_ == nullptr) {
@@ -143,7 +143,7 @@ class cpu_device {
   /// Returns zeroed memory on separate pages, so that no two slots share a page. Throws
   /// `out_of_memory`.
   [[nodiscard]] void* allocate(std::size_t bytes) const { return map_pages(bytes, "device"); }
-  /// Returns ordinary host memory. Throws `out_of_memory`.
+  /// Returns pageable host memory. Throws `out_of_memory`.
   [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
     return map_pages(bytes, "pageable");
   }
@@ -152,19 +152,19 @@ class cpu_device {
     if (data != nullptr) ::munmap(data, rounded(bytes));
   }
 
-  /// Returns page-aligned, pre-touched memory, which is locked into RAM if the process's limit
-  /// allows it (`ulimit -l`). `pinned` is true if it was locked. Throws `out_of_memory`.
+  /// Returns page-aligned, pre-touched memory, which is locked into RAM if the process limit allows
+  /// it (`ulimit -l`). `pinned` is true if the memory was locked. Throws `out_of_memory`.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes) const {
     void* data = map_pages(bytes, "pinned");
     return {data, ::mlock(data, rounded(bytes)) == 0};
   }
   void deallocate_pinned(void* data, std::size_t bytes) const noexcept {
-    deallocate(data, bytes);  // munmap unlocks
+    deallocate(data, bytes);  // munmap also unlocks
   }
 
-  /// Locks existing memory into RAM; see `registered_memory`, which owns the lock. Whole pages are
-  /// locked, and locks do not nest. Two ranges must not share a page, which is not checked. Throws
-  /// `out_of_memory` if the process's limit (`ulimit -l`) does not allow it.
+  /// Locks existing memory into RAM. Used by `registered_memory`, which owns the lock. Locks whole
+  /// pages, and locks do not nest. Two ranges must not share a page, which is not checked. Throws
+  /// `out_of_memory` if the process limit (`ulimit -l`) does not allow the lock.
   void register_memory(void* data, std::size_t bytes, bool) const {
     if (::mlock(data, bytes) == 0) return;
     const std::string reason = std::strerror(errno);
@@ -186,7 +186,7 @@ class cpu_device {
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-  /// Returns the position in its queue that `event` marks.
+  /// Returns the queue position that `event` marks.
   static std::uint64_t position_of(const event_type& event) noexcept {
     return event.position_.load(std::memory_order_relaxed);
   }
@@ -223,7 +223,7 @@ class cpu_device {
                               "address space (ulimit -v)");
     }
     if (length >= huge_page) ::madvise(data, length, MADV_HUGEPAGE);
-    // Touch each page here, to avoid page faults in the loop.
+    // Touches each page to avoid page faults in the loop.
     for (std::size_t offset = 0; offset < length; offset += page) {
       static_cast<volatile char*>(data)[offset] = 0;
     }

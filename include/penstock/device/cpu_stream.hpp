@@ -35,14 +35,13 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The speed that a CPU device models. Zero means that operations are as fast as the machine. A
+/// The modelled speed of a CPU device. Zero means that operations are as fast as the machine. A
 /// modelled delay sleeps, so overlap can be shown and tested on a few cores.
 struct cpu_device_options {
-  /// The bandwidth of copies in bytes per second. A copy takes at least its size divided by this
-  /// number.
+  /// The copy bandwidth in bytes per second. A copy takes at least its size divided by the
+  /// bandwidth.
   double copy_bytes_per_second = 0.0;
-  /// The delay of a launch or a copy, from the moment at which it reaches the head of its stream to
-  /// its start.
+  /// The delay of a launch or copy between reaching the head of its stream and starting.
   std::chrono::nanoseconds launch_latency{0};
 };
 
@@ -54,15 +53,15 @@ using host_clock = std::chrono::steady_clock;
   return options.copy_bytes_per_second > 0.0 || options.launch_latency.count() > 0;
 }
 
-/// The modelled start and end times of one stream's operations. An operation starts when it has
-/// been queued, the previous operation has ended, and everything that the stream waits for has
+/// The modelled start and end times of the operations on one stream. An operation starts when it
+/// has been queued, the previous operation has ended, and everything that the stream waits for has
 /// ended. A thread that wakes up late does not delay these times, because hardware would not be
-/// delayed either. Only the stream's thread may use this, except `end_of`.
+/// delayed either. Only the stream thread may call the members, except `end_of`.
 class stream_time {
  public:
   static constexpr std::size_t remembered = 256;
 
-  /// Returns the earliest start time of an operation queued at `queued`, without its latency.
+  /// Returns the earliest start time of an operation queued at `queued`, without launch latency.
   [[nodiscard]] host_clock::time_point start_of(host_clock::time_point queued) const noexcept {
     return (std::max)(queued, busy_until_);
   }
@@ -78,9 +77,9 @@ class stream_time {
     ends_[position % remembered].store(busy_until_.time_since_epoch().count(),
                                        std::memory_order_relaxed);
   }
-  /// Returns the end time of the operation at `position`, which the caller has seen complete. If
-  /// 256 operations have run since, returns the end time of a later operation, which has ended too.
-  /// Any thread may call this.
+  /// Returns the end time of the operation at `position`, which the caller has observed as
+  /// complete. If 256 operations have run since, returns the end time of a later operation that has
+  /// also ended. Any thread may call this.
   [[nodiscard]] host_clock::time_point end_of(std::uint64_t position) const noexcept {
     return host_clock::time_point{
         host_clock::duration{ends_[position % remembered].load(std::memory_order_relaxed)}};
@@ -92,8 +91,8 @@ class stream_time {
   std::array<std::atomic<host_clock::rep>, remembered> ends_{};
 };
 
-/// Runs `work` at `start`, or later if the thread wakes late. Returns the modelled end: `start`
-/// plus the time of the work, without the delay.
+/// Runs `work` at `start`, or later if the thread wakes up late. Returns the modelled end, which is
+/// `start` plus the duration of the work, without the delay.
 template <class Work>
 host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
   std::this_thread::sleep_until(start);
@@ -102,7 +101,7 @@ host_clock::time_point modelled_run(host_clock::time_point start, Work&& work) {
   return start + (host_clock::now() - begin);
 }
 
-/// Copies `bytes` bytes, and takes as long as the modelled bus would. Returns the modelled end.
+/// Copies `bytes` bytes at the modelled bandwidth. Returns the modelled end.
 inline host_clock::time_point modelled_copy(void* to, const void* from, std::size_t bytes,
                                             const cpu_device_options& options,
                                             host_clock::time_point start) {
@@ -116,7 +115,7 @@ inline host_clock::time_point modelled_copy(void* to, const void* from, std::siz
   return (std::max)(own_end, bus_end);
 }
 
-/// The storage for the work of one operation of a CPU stream. The work is stored inline.
+/// Inline storage for the work of one operation on a CPU stream.
 class operation {
  public:
   static constexpr std::size_t bytes = PENSTOCK_CHECKED ? 240 : 112;  // checked views are larger
@@ -138,7 +137,7 @@ class operation {
     };
   }
 
-  /// Runs the work, and destroys it, even if it throws.
+  /// Runs the work, and destroys it even if it throws.
   void run() { run_(storage_); }
 
  private:
@@ -148,17 +147,17 @@ class operation {
 
 /// The action of a push if the ring is full.
 enum class when_ring_full : unsigned char {
-  wait,   ///< waits for room, but not on the queue's own thread
-  spill,  ///< keeps the operation on the heap
+  wait,   ///< waits for room, except on the thread of the queue
+  spill,  ///< stores the operation on the heap
 };
 
-/// Thrown by a wait for a stream whose thread is in the parent process, after a fork().
+/// Thrown by a wait for a stream whose thread exists only in the parent process of a fork().
 class [[gnu::visibility("default")]] stream_of_parent : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-/// Thrown by a wait for a stream that runs nothing any more, because its work, or the work of a
+/// Thrown by a wait for a stream that no longer runs work, because its work, or the work of a
 /// stream that it waits for, has called `exit()`.
 class [[gnu::visibility("default")]] stream_of_exit : public cancelled {
  public:
@@ -177,9 +176,10 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   [[nodiscard]] const cpu_device_options& options() const noexcept { return options_; }
 
-  /// Appends `work`. Waits while the ring is full, except on the queue's own thread: only that
-  /// thread makes room, so it keeps the operation on the heap. With `when_ring_full::spill` every
-  /// thread does so. `work` is moved in, and destroyed after it has run.
+  /// Appends `work`. Waits while the ring is full, except on the thread of the queue. Because only
+  /// that thread makes room, it stores the operation on the heap instead. With
+  /// `when_ring_full::spill`, every thread does so. `work` is moved in, and destroyed after it has
+  /// run.
   template <when_ring_full Full = when_ring_full::wait, class Work>
   void push(Work work) {
     std::unique_lock lock{push_};
@@ -187,9 +187,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     publish_next();
   }
 
-  /// Runs `work` immediately on the calling thread if nothing is queued. Otherwise returns false.
-  /// The order is still correct: the next push waits for the lock, and an event recorded now marks
-  /// completed work.
+  /// Runs `work` immediately on the calling thread if the queue is empty. Otherwise returns false.
+  /// The order is preserved, because the next push waits for the lock, and an event recorded now
+  /// marks completed work.
   template <class Work>
   bool run_if_idle(const Work& work) {
     const std::lock_guard lock{push_};
@@ -199,12 +199,12 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     return true;
   }
 
-  /// Counts, in a checked build, a use that pushes nothing but may show the host the progress of
-  /// the queue.
+  /// Counts a use in a checked build that does not push but may show the progress of the queue to
+  /// the host.
   void record_use() noexcept {
     if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// Returns the number of operations pushed plus the number of uses that `record_use` has counted.
+  /// Returns the number of operations pushed plus the number of uses counted by `record_use`.
   [[nodiscard]] std::uint64_t uses() const noexcept {
     return pushed() + uses_.load(std::memory_order_relaxed);
   }
@@ -217,9 +217,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] std::uint64_t completed() const noexcept {
     return completed_.load(std::memory_order_acquire);
   }
-  /// Waits until `position` operations have run. On the queue's own thread this would never end, so
-  /// it throws `std::logic_error`. Also throws `stream_of_exit`, and `stream_of_parent` in a child
-  /// process.
+  /// Waits until `position` operations have run. Throws `std::logic_error` on the thread of the
+  /// queue, where the wait would never end. Also throws `stream_of_exit`, and `stream_of_parent` in
+  /// a child process.
   void wait_until_completed(std::uint64_t position) const {
     if (completed() >= position) return;
     if (runs_here() && !was_abandoned()) {
@@ -229,25 +229,25 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     if (is_in_child()) throw_in_child();
     if (!wait_unless_abandoned(position)) throw_abandoned();
   }
-  /// Waits until `position` operations have run. Returns false if that will never happen.
+  /// Waits until `position` operations have run. Returns false if they will never run.
   [[nodiscard]] bool wait_unless_abandoned(std::uint64_t position) const noexcept {
     completed_signal_.wait(
         [&](std::uint32_t) { return completed() >= position || was_abandoned(); });
     return completed() >= position;
   }
 
-  /// Returns true if the queue runs nothing any more, see `stream_of_exit`.
+  /// Returns true if the queue no longer runs work (see `stream_of_exit`).
   [[nodiscard]] bool was_abandoned() const noexcept {
     return was_abandoned_.load(std::memory_order_acquire);
   }
 
-  /// Returns true if this process is a child made by fork(), and the stream's thread is in its
-  /// parent.
+  /// Returns true if this process is a child created by fork(), and the stream thread is in the
+  /// parent process.
   [[nodiscard]] bool is_in_child() const noexcept { return ::getpid() != process_; }
 
-  /// Returns the queue whose work the calling thread runs, or null on a thread that runs no stream.
-  /// The symbol of this thread-local variable is visible, so that shared libraries with hidden
-  /// symbols share it.
+  /// Returns the thread-local pointer to the queue whose work the calling thread runs, or null on
+  /// other threads. The symbol is visible, so that shared libraries with hidden symbols share the
+  /// variable.
   [[nodiscard, gnu::visibility("default")]] static cpu_queue*& running() noexcept {
     thread_local cpu_queue* queue = nullptr;
     return queue;
@@ -255,8 +255,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] bool runs_here() const noexcept { return running() == this; }
 
   /// Runs operations until an operation has called `stop`, and then the operations that this
-  /// operation and later operations push. Called by the stream's thread. Returns immediately if an
-  /// operation waits for a stream that was abandoned.
+  /// operation and later operations push. Called by the stream thread. Returns immediately if an
+  /// operation waits for an abandoned stream.
   void run() noexcept {
     const exit_handler handler{[this] { abandon(); }};
     scoped_flush_to_zero::enable_permanently();
@@ -272,16 +272,16 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
       } else {
         run(ring_[position % capacity]);
       }
-      if (was_abandoned_.load(std::memory_order_relaxed)) return;  // on this thread
+      if (was_abandoned_.load(std::memory_order_relaxed)) return;  // stored on this thread
       if (is_modelled()) time_.on_end(position);
       completed_.store(++position, std::memory_order_release);
       completed_signal_.store(static_cast<std::uint32_t>(position));
     }
   }
 
-  /// Makes `run` return after this operation and the operations that it pushes. Only the stream's
-  /// thread may call this, in an operation. Operations that other threads push later do not run.
-  /// Such pushes may still happen during `exit()`.
+  /// Makes `run` return after this operation and the operations that it pushes. Only operations on
+  /// the stream thread may call this. Operations pushed later by other threads, which is possible
+  /// during `exit()`, do not run.
   void stop() noexcept { end_ = pushed(); }
 
   [[nodiscard]] bool is_modelled() const noexcept { return detail::is_modelled(options_); }
@@ -294,9 +294,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   [[nodiscard]] host_clock::time_point busy_until() const noexcept { return time_.busy_until(); }
   void busy_until(host_clock::time_point moment) noexcept { time_.busy_until(moment); }
 
-  /// Waits until `other` has run its first `position` operations. Later work of this queue starts
-  /// after that in modelled time, too. If `other` was abandoned, abandons this queue. Only the
-  /// queue's own thread may call this.
+  /// Waits until `other` has run its first `position` operations. Later work of this queue also
+  /// starts after them in modelled time. If `other` was abandoned, abandons this queue. Only the
+  /// thread of this queue may call this.
   void wait_for(const cpu_queue& other, std::uint64_t position) noexcept {
     const bool is_late = other.completed() < position;
     if (is_late && !other.wait_unless_abandoned(position)) return abandon();
@@ -304,7 +304,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     if (other.is_modelled()) {
       time_.busy_until(other.time_.end_of(position - 1));
     } else if (is_late) {
-      time_.busy_until(host_clock::now());  // an estimate, because `other` models no times
+      time_.busy_until(host_clock::now());  // an estimate, because `other` has no modelled times
     }
   }
 
@@ -323,7 +323,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     std::uint64_t position = 0;
   };
 
-  /// Ends the waits of all threads for this queue. Only the queue's own thread calls this, in an
+  /// Ends the waits of all threads for this queue. Called only on the thread of the queue, by an
   /// operation that never ends.
   void abandon() noexcept {
     was_abandoned_.store(true, std::memory_order_release);
@@ -332,14 +332,14 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 
   [[nodiscard]] bool has_room() const noexcept { return pushed() - completed() < capacity; }
 
-  /// Returns the place for the next operation. `lock` holds `push_`, except while the function
+  /// Returns the storage for the next operation. `lock` holds `push_`, except while the function
   /// waits for room.
   template <when_ring_full Full>
   operation& next_place(std::unique_lock<std::mutex>& lock) {
     while (!has_room()) {
       if (Full == when_ring_full::spill || runs_here()) return spill();
       if (is_in_child()) throw_in_child();
-      lock.unlock();  // work on the running thread may need it to push
+      lock.unlock();  // The running thread may need the lock to push.
       completed_signal_.wait([this](std::uint32_t) { return has_room() || was_abandoned(); });
       if (was_abandoned()) throw_abandoned();
       lock.lock();
@@ -347,11 +347,11 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     return ring_[pushed_.load(std::memory_order_relaxed) % capacity];
   }
 
-  /// Publishes the next operation of the ring to the stream's thread. The caller holds the lock.
+  /// Publishes the next operation in the ring to the stream thread. The caller holds the lock.
   void publish_next() noexcept {
     const std::uint64_t count = pushed_.load(std::memory_order_relaxed) + 1;
-    // Invariant: operations below pushed_ are complete to read. A thread that loads pushed_
-    // acquires them.
+    // Invariant: operations below pushed_ are ready to run. A thread that loads pushed_ acquires
+    // them.
     pushed_.store(count, std::memory_order_release);
     if (runs_here() && end_ != endless) end_ = count;
     pushed_signal_.store(static_cast<std::uint32_t>(count));
@@ -368,7 +368,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     throw stream_of_exit("cancelled: exit() was called in work on a CPU stream, which has stopped");
   }
 
-  /// Returns a place on the heap for the next operation. The caller holds the lock.
+  /// Returns storage on the heap for the next operation. The caller holds the lock.
   operation& spill() {
     const std::uint64_t position = pushed_.load(std::memory_order_relaxed);
     spilled_.emplace_back().position = position;
@@ -377,7 +377,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
   /// Runs the first operation on the heap. Does not hold the lock during the run, because the
-  /// operation may spill others.
+  /// operation may spill other operations.
   void run_spilled() noexcept {
     std::list<spilled_operation> first;
     {
@@ -399,21 +399,21 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   }
 
   cpu_device_options options_;
-  const ::pid_t process_ = ::getpid();  // the process that the thread belongs to
+  const ::pid_t process_ = ::getpid();  // process that runs the stream thread
   std::mutex push_;
   std::mutex error_;
   std::exception_ptr retained_error_;
-  std::atomic<std::uint64_t> uses_{0};  // only a count: relaxed
+  std::atomic<std::uint64_t> uses_{0};  // relaxed, because it is only a count
   static constexpr std::uint64_t endless = ~std::uint64_t{0};
-  std::uint64_t end_ = endless;  // the stream's thread runs the operations before this position
+  std::uint64_t end_ = endless;  // the stream thread runs the operations before this position
   stream_time time_;
   std::array<operation, capacity> ring_;
-  // Guarded by `push_`. Invariant: an operation is in the ring at its position modulo the ring's
-  // size, or, if the ring was full, here in the order of positions. So each position has one place.
+  // Guarded by `push_`. Invariant: an operation is in the ring at its position modulo the ring
+  // size, or, if the ring was full, in this list, ordered by position.
   std::list<spilled_operation> spilled_;
   // The first position in the list. Stored under `push_`, before the store of `pushed_` that
-  // publishes the operation. So the stream's thread can check without a lock if its next operation
-  // is on the heap.
+  // publishes the operation. Therefore the stream thread can check without a lock whether its next
+  // operation is on the heap.
   static constexpr std::uint64_t none_spilled = ~std::uint64_t{0};
   std::atomic<std::uint64_t> first_spilled_{none_spilled};
   // 64-bit counts, so that an event recorded billions of operations ago stays complete. Threads
@@ -421,9 +421,9 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   alignas(detail::cache_line) std::atomic<std::uint64_t> pushed_{0};
   detail::waitable_counter pushed_signal_;
   alignas(detail::cache_line) std::atomic<std::uint64_t> completed_{0};
-  // Advances once more when the queue is abandoned.
+  // Also advances when the queue is abandoned.
   detail::waitable_counter completed_signal_;
-  // Stored by the stream's thread, which completes no operation after that. Release and acquire: a
+  // Stored by the stream thread, which completes no operation afterwards. Release and acquire: a
   // thread that stops waiting because of this flag sees the effects of all completed operations.
   std::atomic<bool> was_abandoned_{false};
 };
@@ -434,9 +434,9 @@ class cpu_stream;
 class cpu_device;
 
 /// A point in a CPU stream. An event is complete when all work queued before the record has ended.
-/// An event that was never recorded is complete. Several threads may wait for an event at the same
-/// time, even while one thread records it again on the same stream. While an event is recorded on
-/// another stream, or moved, no other thread may use it.
+/// An event that was never recorded is complete. Several threads may wait for an event
+/// concurrently, even while one thread records it again on the same stream. While an event is
+/// moved, or recorded on another stream, no other thread may use it.
 class cpu_event {
  public:
   cpu_event() = default;
@@ -450,31 +450,32 @@ class cpu_event {
 
  private:
   friend class cpu_device;
-  // The queue is shared, so that the event stays valid after the stream is destroyed.
+  // Shared, so that the event stays valid after the stream is destroyed.
   std::shared_ptr<detail::cpu_queue> queue_;
-  // Relaxed, because this position publishes no data. A thread that waits for a record is ordered
-  // after that record anyway, and reads its position or a later position. The queue's counter makes
+  // Relaxed, because this position does not publish data. A thread that waits for a record is
+  // ordered after that record, and reads its position or a later position. The queue counter makes
   // the work visible.
   std::atomic<std::uint64_t> position_{0};
-  // The time of completion of a timed event. The stream writes it before the completion.
+  // The completion time of a timed event. The stream stores it before it publishes the completion.
   std::shared_ptr<detail::host_clock::time_point> time_;
 };
 
-/// A reference to a CPU stream, or the inline stream. Work on the inline stream runs immediately on
-/// the calling thread, and a wait blocks that thread.
+/// A reference to a CPU stream or the inline stream. Work on the inline stream runs immediately on
+/// the calling thread, and waits block that thread.
 class cpu_stream_ref {
  public:
-  /// Refers to `stream`, which must outlive it. Throws `std::logic_error` for a moved-from stream.
+  /// References `stream`, which must outlive this object. Throws `std::logic_error` for a
+  /// moved-from stream.
   cpu_stream_ref(const cpu_stream& stream);  // NOLINT: implicit by intent
   cpu_stream_ref(const cpu_stream&&) = delete;
   cpu_stream_ref(std::nullptr_t) = delete;
   cpu_stream_ref(int) = delete;
 
-  /// Returns the stream that stands for the calling thread.
+  /// Returns the inline stream, which represents the calling thread.
   [[nodiscard]] static cpu_stream_ref calling_thread() noexcept { return cpu_stream_ref{}; }
 
-  /// Returns the stream whose work the calling thread is running; `std::nullopt` on other threads,
-  /// and if that work has called `exit()`.
+  /// Returns the stream whose work the calling thread is running. Returns `std::nullopt` on other
+  /// threads, and if that work has called `exit()`.
   [[nodiscard]] static std::optional<cpu_stream_ref> running() noexcept {
     detail::cpu_queue* const queue = detail::cpu_queue::running();
     if (queue == nullptr || queue->was_abandoned()) return std::nullopt;
@@ -484,10 +485,10 @@ class cpu_stream_ref {
   }
 
   /// Runs `work()` in stream order. Returns immediately, except on the inline stream and while 256
-  /// operations are queued. Work may launch into its own stream: such a launch never waits, and
+  /// operations are queued. Work may launch into its own stream. Such a launch never waits, and
   /// uses heap memory if more than 256 operations are queued. `work` is moved in and is at most 96
-  /// bytes. `synchronize` rethrows the exceptions of `work`. On the inline stream `launch` throws
-  /// them.
+  /// bytes. Exceptions of `work` are thrown by `launch` on the inline stream, and otherwise by
+  /// `synchronize`.
   template <class Work>
   void launch(Work work) const {
     launch_or<detail::when_ring_full::wait>(work);
@@ -500,7 +501,7 @@ class cpu_stream_ref {
     launch_or<detail::when_ring_full::spill>(work);
   }
 
-  /// Blocks until all work of the stream has ended. Rethrows its exceptions. Throws
+  /// Blocks until all work on the stream has ended. Rethrows exceptions of the work. Throws
   /// `std::logic_error` if called from the stream's own work, and `cancelled` if the work has
   /// called `exit()`.
   void synchronize() const {
@@ -510,8 +511,7 @@ class cpu_stream_ref {
     queue_->rethrow_error();
   }
 
-  /// Returns true if all work queued so far has ended. Does not wait, and does not rethrow
-  /// exceptions.
+  /// Returns true if all work queued so far has ended. Does not wait or rethrow exceptions.
   [[nodiscard]] bool is_complete() const noexcept {
     if (queue_ == nullptr) return true;
     if (queue_->completed() < queue_->pushed()) return false;
@@ -519,12 +519,13 @@ class cpu_stream_ref {
     return true;
   }
 
-  /// Returns the device that made the stream. For the inline stream, this is a device that models
-  /// no delays.
+  /// Returns the device that created the stream. For the inline stream, this is a device without
+  /// modelled delays.
   [[nodiscard]] cpu_device device() const noexcept;
 
-  /// Returns a number, for checked builds, that changes with each launch, copy, record and wait on
-  /// the stream, and when `is_complete` returns true. Returns `std::nullopt` for the inline stream.
+  /// Returns a counter for checked builds. The counter changes with each launch, copy, record and
+  /// wait on the stream, and when `is_complete` returns true. Returns `std::nullopt` for the inline
+  /// stream.
   [[nodiscard]] std::optional<std::uint64_t> uses() const noexcept {
     return queue_ != nullptr ? std::optional{queue_->uses()} : std::nullopt;
   }
@@ -555,17 +556,16 @@ class cpu_stream_ref {
   detail::cpu_queue* queue_ = nullptr;
 };
 
-/// A stream with its own thread, which runs the queued work in order, with denormals flushed. The
-/// destructor waits for all work, including further work that this work launches into the stream.
-/// If the stream's own work destroys the stream, the destructor does not wait, and the thread ends
-/// after the work.
+/// A stream with its own thread, which runs the queued work in order, with denormals flushed to
+/// zero. The destructor waits for all work, including work launched by that work. If the stream's
+/// own work destroys the stream, the destructor does not wait, and the thread ends after the work.
 ///
-/// If the work calls `exit()`, the stream runs no further work, and streams that wait for it run no
-/// further work either. Waits for these streams throw `cancelled`.
+/// If the work calls `exit()`, the stream and all streams that wait for it stop running work. Waits
+/// for these streams throw `cancelled`.
 ///
-/// Move-only. A moved-from stream may be assigned to and destroyed. All other uses throw
-/// `std::logic_error`. In a child process made by fork(), the stream has no thread: waiting throws
-/// `std::logic_error`, and the destructor does not wait.
+/// Move-only. A moved-from stream supports assignment and destruction. All other uses throw
+/// `std::logic_error`. In a child process created by fork(), the stream has no thread, so waits
+/// throw `std::logic_error`, and the destructor does not wait.
 class cpu_stream {
  public:
   /// Starts the stream's thread. Throws `std::system_error` if the thread cannot be started.
@@ -583,16 +583,16 @@ class cpu_stream {
   }
   ~cpu_stream() { finish(); }
 
-  /// Queues `work`, see `cpu_stream_ref::launch`.
+  /// Queues `work` (see `cpu_stream_ref::launch`).
   template <class Work>
   void launch(Work work) const {
     cpu_stream_ref{*this}.launch(std::move(work));
   }
-  /// Blocks until all work of the stream has ended. Rethrows its exceptions.
+  /// Blocks until all work on the stream has ended. Rethrows exceptions of the work.
   void synchronize() const { cpu_stream_ref{*this}.synchronize(); }
   /// Returns true if all work queued so far has ended. Does not wait.
   [[nodiscard]] bool is_complete() const { return cpu_stream_ref{*this}.is_complete(); }
-  /// Returns the device that made the stream.
+  /// Returns the device that created the stream.
   [[nodiscard]] cpu_device device() const;
 
  private:
@@ -612,14 +612,14 @@ class cpu_stream {
   void finish() noexcept {
     if (!thread_.joinable()) return;
     if (queue_->is_in_child()) {
-      thread_.detach();  // the thread exists only in the parent process
+      thread_.detach();  // The thread exists only in the parent process.
       return;
     }
     try {
       queue_->push([queue = queue_.get()]() noexcept { queue->stop(); });
-    } catch (const detail::stream_of_exit&) {  // the stream has stopped or is about to
+    } catch (const detail::stream_of_exit&) {  // The stream has stopped or is about to stop.
     }
-    detail::join_unless_caller(thread_);  // a detached thread keeps the queue alive
+    detail::join_unless_caller(thread_);  // A detached thread keeps the queue alive.
   }
 
   std::shared_ptr<detail::cpu_queue> queue_;
@@ -627,7 +627,7 @@ class cpu_stream {
 };
 
 inline cpu_stream_ref::cpu_stream_ref(const cpu_stream& stream) : queue_(stream.queue_.get()) {
-  if (queue_ != nullptr) return;  // null is the inline stream
+  if (queue_ != nullptr) return;  // null for the inline stream
   throw std::logic_error("penstock::cpu_stream: it was moved from and refers to no stream");
 }
 

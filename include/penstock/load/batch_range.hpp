@@ -37,12 +37,12 @@ namespace detail {
                             "running: keep it unchanged until the loop has ended"}));
 }
 
-/// Tracks the active range over a loader or a transfer. At most one range is active. A serial
-/// number identifies each range. Only the consumer's thread may use this object, except for
-/// `is_live` and `close`.
+/// Tracks the active range over a loader or a transfer. At most one range is active. Each range has
+/// a serial number. Only the consumer thread may use this object, except for `is_live` and `close`.
 class active_range {
  public:
-  /// `what` names the owner of the ranges in messages: "loader" or "transfer". Must be a literal.
+  /// Creates the tracker. `what` names the owner of the ranges in messages, "loader" or "transfer",
+  /// and must be a literal.
   explicit active_range(std::string_view what) noexcept : what_(what) {}
 
   /// Throws `std::logic_error` while a range is active, and after `close`.
@@ -57,7 +57,7 @@ class active_range {
   }
   /// Returns true if a range is active.
   [[nodiscard]] bool is_live() const noexcept { return is_live_.load(std::memory_order_relaxed); }
-  /// Returns true if `serial` identifies the range that was started last, active or not.
+  /// Returns true if `serial` identifies the last range that was started, active or not.
   [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return serial != 0 && serial == serial_;
   }
@@ -75,35 +75,36 @@ class active_range {
  private:
   std::string_view what_;
   std::uint64_t serial_ = 0;
-  std::atomic<bool> is_live_{false};  // relaxed: written by the consumer's thread
+  std::atomic<bool> is_live_{false};  // relaxed, because the consumer thread stores it
   std::atomic<bool> is_closed_{false};
 };
 
 }  // namespace detail
 
-/// The end of a range, as the first epoch that is not read: `batches(from, until_epoch{3})`.
+/// The end of a range, specified as the first epoch that is not read, as in `batches(from,
+/// until_epoch{3})`.
 struct until_epoch {
   /// Ends before `epoch`.
   explicit constexpr until_epoch(std::uint64_t epoch) noexcept : value(epoch) {}
-  std::uint64_t value;  ///< the first epoch that is not read
+  std::uint64_t value;  ///< first epoch that is not read
 };
 
-/// The length of a replay, in batches rather than epochs: `replay(from, batch_count{200})`.
+/// The length of a replay in batches, as in `replay(from, batch_count{200})`.
 struct batch_count {
   /// Specifies `batches` batches.
   explicit constexpr batch_count(std::uint64_t batches) noexcept : value(batches) {}
-  std::uint64_t value;  ///< the number of batches
+  std::uint64_t value;  ///< number of batches
 };
 
-/// The batches of some epochs, as an input range. `loader.epochs()` and `transfer.epochs()` return
-/// this type. `*it` is an lvalue reference to the lease of the current batch. `++it` releases the
-/// lease unless it was moved out, and takes the next batch.
+/// An input range over the batches of one or more epochs, returned by `loader.epochs()` and
+/// `transfer.epochs()`. `*it` is an lvalue reference to the lease of the current batch. `++it`
+/// releases the lease unless it was moved out, and acquires the next batch.
 ///
-/// `begin()` starts the reads. A second `begin()` starts the reads again at the first batch. The
+/// `begin()` starts the reads. A second `begin()` restarts the reads at the first batch. The
 /// destructor ends the reads. A second live range over the same loader or transfer throws
-/// `std::logic_error`. If the loader or the transfer is destroyed during the range, or the loader's
-/// `stop` is called, the next `++` throws `cancelled`, so the loop does not appear to be finished.
-/// An iterator must not outlive its range.
+/// `std::logic_error`. If the loader or the transfer is destroyed during the range, or `stop` of
+/// the loader is called, the next `++` throws `cancelled`, so that the loop does not appear to be
+/// finished. An iterator must not outlive its range.
 template <class Flow>
 class batch_range {
  public:
@@ -122,8 +123,8 @@ class batch_range {
       return flow_->current();
     }
     [[nodiscard]] batch_type* operator->() const noexcept { return &**this; }
-    /// Advances to the next batch. After the last batch, or if the read of the batch throws, the
-    /// iterator is permanently at the end.
+    /// Advances to the next batch. After the last batch, and after an exception, the iterator
+    /// remains at the end.
     iterator& operator++() {
       if (flow_ == nullptr) return *this;
       [[maybe_unused]] const auto inside = gate_.enter();
@@ -147,7 +148,7 @@ class batch_range {
     [[no_unique_address]] detail::call_gate gate_;
   };
 
-  /// Makes a range over the batches of `flow`. The range starts at `from` and ends before epoch
+  /// Creates a range over the batches of `flow`, which starts at `from` and ends before epoch
   /// `last_epoch`.
   batch_range(std::shared_ptr<Flow> flow, const batch_position& from,
               std::uint64_t last_epoch) noexcept(!detail::checked)
@@ -159,7 +160,7 @@ class batch_range {
   }
 
   /// Starts the reads at the first batch. Throws `std::logic_error` while another range is live.
-  /// Exceptions from reading the first batch propagate.
+  /// Errors from the first batch propagate.
   [[nodiscard]] iterator begin() {
     [[maybe_unused]] const auto inside = gate_.enter();
     flow_->finish(serial_);
@@ -173,7 +174,7 @@ class batch_range {
   std::shared_ptr<Flow> flow_;
   batch_position from_;
   std::uint64_t last_epoch_;
-  std::uint64_t serial_ = 0;  // identifies this range after `begin`; 0: none
+  std::uint64_t serial_ = 0;  // identifies this range after `begin`, or 0
   [[no_unique_address]] detail::call_gate gate_{std::in_place};
 };
 

@@ -21,44 +21,44 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The host memory of a loader. `footprint` computes it in advance; `loader::footprint` returns the
-/// memory that a loader has allocated. A loader allocates all of it at construction.
+/// The host memory of a loader. `footprint` computes it in advance, and `loader::footprint` returns
+/// the memory of an existing loader. A loader allocates all of this memory at construction.
 struct loader_footprint {
-  std::size_t slot_count = 0;  ///< host slots
-  std::size_t slots_requested =
-      0;  ///< requested by the options; more than `slot_count` if the budget or the system had no
-          ///< room
-  std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
-  std::size_t bytes = 0;       ///< bytes of the slab of all slots, as requested from the device
-  bool pinned = false;         ///< true if the slab is page-locked, or should be (in advance)
-  /// True if the slab could not be registered, so that `cudaHostAlloc` page-locks it instead. Some
-  /// containers and confidential computing refuse registration. Also true if a GPU would need other
-  /// addresses than the host for registered memory.
+  std::size_t slot_count = 0;  ///< number of host slots
+  /// Number of slots requested by the options. May exceed `slot_count` if the budget or the system
+  /// limits the slots.
+  std::size_t slots_requested = 0;
+  std::size_t slot_bytes = 0;  ///< size of each slot in bytes (see `batch_layout`)
+  std::size_t bytes = 0;       ///< size in bytes of the slab, as requested from the device
+  bool pinned = false;         ///< true if the slab is page-locked or, in advance, should be
+  /// True if the slab could not be registered, so that `cudaHostAlloc` page-locks it instead.
+  /// Registration fails in some containers and with confidential computing. Also true if a GPU
+  /// cannot access registered memory at its host address.
   bool registration_refused = false;
-  /// The size of the smallest slab that the system has refused to page-lock, so that the loader has
-  /// fewer slots, see `budget_action::fewer_slots`. 0 if it has refused none. The system's budget
-  /// for the slab is at least `bytes`, if the slab is pinned, and less than this.
+  /// The size in bytes of the smallest slab that the system refused to page-lock, so that the
+  /// loader has fewer slots (see `budget_action::fewer_slots`), or 0. If the slab is pinned, the
+  /// system limit is at least `bytes` and less than this value.
   std::size_t refused_bytes = 0;
 
   /// The maximum number of bytes that the loader allocates in addition to the slab: 32 KiB, 1 KiB
-  /// for each slot, 8 KiB for each worker, and 16 bytes for each sample of a worker's chunk. An
-  /// error policy adds 64 KiB. A policy that skips samples also adds a byte for each sample of a
-  /// slot. `loader_options::instrumentation.indices` adds 16 bytes for each sample of a slot, and
-  /// `error_policy::quarantine_list` 32 bytes for each index. Thread stacks, and allocations of the
-  /// dataset, the sampler and transforms, are not counted.
+  /// per slot, 8 KiB per worker, and 16 bytes per sample of a worker's chunk. An error policy adds
+  /// 64 KiB. A policy that skips samples also adds a byte per sample of a slot.
+  /// `loader_options::instrumentation.indices` adds 16 bytes per sample of a slot, and
+  /// `error_policy::quarantine_list` adds 32 bytes per index. Thread stacks and allocations of the
+  /// dataset, the sampler and transforms are not included.
   std::size_t bookkeeping = 0;
 
-  /// The cores on which the workers run. Only a loader reports them: `footprint` assumes a device
-  /// without a NUMA node.
+  /// The cores on which the workers run. Reported only by a loader, because `footprint` assumes a
+  /// device without a NUMA node.
   affinity_report workers = {};
 
-  /// Warnings of the dataset for the user, see `dataset`: for example that its files have no
-  /// checksums, or that a column is slow to decode. Only a loader reports them.
+  /// Warnings of the dataset (see `dataset`), such as files without checksums or a column that is
+  /// slow to decode. Reported only by a loader.
   std::vector<std::string> warnings = {};
 
-  /// Returns the bytes of page-locked memory.
+  /// Returns the size of the page-locked memory in bytes.
   [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned ? bytes : 0; }
-  /// Returns the bytes of ordinary memory in the slab.
+  /// Returns the size of the pageable memory in the slab in bytes.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept { return pinned ? 0 : bytes; }
 
   friend bool operator==(const loader_footprint&, const loader_footprint&) = default;
@@ -66,14 +66,14 @@ struct loader_footprint {
 
 namespace detail {
 
-/// The smallest number of slots. A loop over a loader or a transfer makes progress with one slot:
-/// `++` ends the lease, or hands the slot to its copy, before it requests the next batch. With one
-/// slot, nothing is read ahead.
+/// The minimum number of slots. A loop over a loader or a transfer makes progress with one slot,
+/// because `++` ends the lease, or transfers the slot to its copy, before it requests the next
+/// batch. With one slot, nothing is read ahead.
 inline constexpr std::size_t min_slots = 1;
-/// The smallest number of slots with `automatic`, because a single slot leaves nothing to tune.
+/// The minimum number of slots with `automatic`, because a single slot leaves nothing to tune.
 inline constexpr std::size_t min_tuned_slots = 2;
 
-/// Returns `a * b + c`, or the largest number if the result overflows.
+/// Returns `a * b + c`, or the maximum value if the result overflows.
 constexpr std::size_t saturating_sum(std::size_t a, std::size_t b, std::size_t c) noexcept {
   constexpr std::size_t max = (std::numeric_limits<std::size_t>::max)();
   const auto product = static_cast<std::size_t>(saturating_product(a, b));
@@ -123,10 +123,10 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
       {.slot_count = requested, .min = may_be_fewer ? min : requested, .slot_bytes = slot_bytes});
 }
 
-/// Allocates the host slots that `granted` allows. If the system refuses to page-lock them, halves
-/// their number down to the minimum, and returns the other slots to the budget. If the options
-/// allow that, continues with all slots in ordinary memory after the last refusal. Throws
-/// `out_of_memory`, and what the device throws.
+/// Allocates the host slots that `granted` allows. While the system refuses to page-lock them,
+/// halves their number down to the minimum, and returns the other slots to the budget. After the
+/// last refusal, continues with all slots in pageable memory if the options allow it. Throws
+/// `out_of_memory`, and errors from the device.
 template <device Device>
 [[nodiscard]] slab<Device> allocate_slots(const Device& device, std::size_t slot_bytes,
                                           const loader_options& options,
@@ -153,13 +153,14 @@ template <device Device>
 }  // namespace detail
 
 /// Returns the host memory that a loader of `Record` with these extents and options would allocate.
-/// The function itself reserves no memory:
+/// Does not allocate or reserve memory.
 ///
 ///     const auto need = ps::footprint<digit>({}, {.batch_size = 64, .workers = 8});
 ///
-/// Counts all slots that the options request, regardless of the budget. `loader::footprint()`
-/// reports the slots that the budget has granted, and `pinned_budget_exceeded` the slots that it
-/// has refused. `automatic` counts as its maximum. Throws `option_error` and `layout_error`.
+/// Counts all slots that the options request, regardless of the budget. `automatic` counts as its
+/// maximum. `loader::footprint()` reports the slots granted by the budget, and
+/// `pinned_budget_exceeded` reports the slots denied by the budget. Throws `option_error` and
+/// `layout_error`.
 template <record_type Record>
 [[nodiscard]] loader_footprint footprint(const record_extents<Record>& extents,
                                          const loader_options& options) {
@@ -170,8 +171,8 @@ template <record_type Record>
                               detail::wanted_slots(max, layout.bytes()));
 }
 
-/// Formats the footprint as a line with the slots, their memory, and the cores of the workers. A
-/// line for each warning of the dataset follows.
+/// Formats the footprint as a line with the slots, their memory, and the cores of the workers,
+/// followed by a line for each warning of the dataset.
 [[nodiscard]] inline std::string to_text(const loader_footprint& taken) {
   std::string text = detail::str_cat({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
   if (taken.slots_requested > taken.slot_count)

@@ -15,8 +15,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A lease of a batch in host memory, without the type of its record. A `transfer` copies the batch
-/// from the leased slot.
+/// A lease of a batch in host memory, without the record type. A `transfer` copies the batch from
+/// the leased slot.
 template <device Device>
 class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
   using base = detail::host_slot_lease<detail::host_slots<Device>>;
@@ -24,15 +24,14 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
  public:
   using base::base;
 
-  /// Returns the samples of the batch: their indices in the loader's dataset, in the order of their
-  /// places. There are `size()` indices. The index of a substitute is listed in place of the index
-  /// of the sample that it replaced. Empty unless `loader_options::instrumentation.indices` is set.
-  /// Valid until the lease ends.
+  /// Returns the `size()` dataset indices of the samples in the batch, in batch order. For a
+  /// replaced sample, this is the index of the replacement. Empty unless
+  /// `loader_options::instrumentation.indices` is set. Valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     base::use();
     return base::slots_->lists.indices(base::slot_, base::size());
   }
-  /// Returns the places whose sample could not be read and was replaced by another sample
+  /// Returns the positions of samples that could not be read and were replaced
   /// (`error_action::replace`), in ascending order. Empty unless
   /// `loader_options::instrumentation.indices` is set. Valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> replaced() const noexcept {
@@ -40,8 +39,8 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
     return base::slots_->lists.replaced(base::slot_);
   }
 
-  /// Moves the lists of the batch's samples to `slot` of `to`. The lists of this lease are
-  /// unspecified after the call. Only a `transfer` calls this.
+  /// Moves the sample lists of the batch to `slot` of `to`. The lists of this lease are unspecified
+  /// after the call. Only `transfer` calls this.
   void move_lists_to(detail::sample_lists& to, std::size_t slot) noexcept {
     base::use();
     to.take(slot, base::slots_->lists, base::slot_, base::size());
@@ -49,9 +48,9 @@ class host_lease : public detail::host_slot_lease<detail::host_slots<Device>> {
 };
 
 /// A lease of a batch in host memory. Move-only. The destructor releases the slot, which can then
-/// be refilled. A lease may be moved out of the loop and may outlive the loader: the lease keeps
-/// its memory alive. Only a single thread at a time may use a lease. Move the lease to use it on
-/// another thread. Any thread may destroy a lease.
+/// be refilled. A lease may be moved out of the loop and may outlive the loader, because the lease
+/// shares ownership of the memory. Only one thread at a time may use a lease. Move the lease to use
+/// it on another thread. Any thread may destroy a lease.
 template <record_type Record, device Device>
 using host_batch = lease<Record, host_lease<Device>>;
 

@@ -21,12 +21,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A mistake in the arguments of `loader{...}`.
+/// An error in the arguments of `loader{...}`.
 enum class loader_misuse { none, no_sampler, no_options, early_options };
 
-/// Checks the arguments of `loader{...}`. The deduction guides use this class, so that its messages
-/// come before the compiler's explanation of why no guide fits. Clang 14 instantiates it before it
-/// checks the constraints of a guide.
+/// Checks the arguments of `loader{...}`. Used by the deduction guides, so that its messages
+/// precede the compiler's explanation of why no guide matches. Clang 14 instantiates this class
+/// before it checks the constraints of a guide.
 template <class Data, class Sampler = sequential, class Device = cpu_device,
           loader_misuse Found = loader_misuse::none>
 struct loader_args_check {
@@ -52,18 +52,18 @@ struct loader_args_check {
   using dataset_type = stored_dataset_t<Data>;
 };
 
-/// The mistake in arguments whose last argument has the type `Last` instead of `loader_options`.
+/// The error in arguments whose last argument has the type `Last` instead of `loader_options`.
 template <class Last>
 inline constexpr loader_misuse misuse_ending_in =
     std::convertible_to<Last, loader_options> ? loader_misuse::none : loader_misuse::no_options;
 
-/// The dataset of a loader whose arguments are wrong.
+/// The dataset of a loader with invalid arguments.
 template <class Data, loader_misuse Found>
 using misused_dataset_t =
     typename loader_args_check<Data, sequential, cpu_device, Found>::dataset_type;
 
-/// Makes the loop of a loader of `Dataset`: checks the options, allocates all memory and starts the
-/// workers.
+/// Creates the loop of a loader over `Dataset`. Checks the options, allocates all memory and starts
+/// the workers.
 template <dataset Dataset, class Data, sampler Sampler, device Device>
 [[nodiscard]] std::shared_ptr<loader_loop<typename Dataset::record_type, Device>> make_flow(
     Data&& data, const Sampler& order, const Device& device, const loader_options& requested) {
@@ -79,30 +79,30 @@ template <dataset Dataset, class Data, sampler Sampler, device Device>
 
 }  // namespace detail
 
-/// Reads batches of a dataset in the order of a sampler, on worker threads, into a fixed ring of
-/// host slots. A loop over a loader gets leases of host memory. A `transfer` copies the batches to
-/// a device.
+/// Reads batches from a dataset in sampler order, on worker threads, into a fixed ring of host
+/// slots. A loop over a loader receives leases of host memory. A `transfer` copies the batches to a
+/// device.
 ///
 ///     ps::loader loader{digits | ps::map(augment), ps::shuffled{.seed = 1}, {.batch_size = 64}};
 ///     for (auto& batch : loader.epochs(0, 5)) use(ps::get<"image">(batch), batch.size());
 ///
-/// The loader refers to an lvalue dataset, which must outlive the loader. An rvalue dataset is
-/// moved in. The constructor allocates all memory and starts all threads. The same dataset, sampler
-/// and seed give bitwise identical batches, for any number of workers and any prefetch. Movable.
-/// Only one thread may consume.
+/// An lvalue dataset is referenced and must outlive the loader, and an rvalue dataset is moved in.
+/// The constructor allocates all memory and starts all threads. The same dataset, sampler and seed
+/// result in bitwise identical batches, for any number of workers and any prefetch. Movable. Only
+/// one thread may consume.
 ///
-/// In a child process made by fork(), a loader with threads may only be destroyed. The destructor
+/// In a child process created by fork(), a loader with threads supports only destruction, which
 /// returns immediately and does not free the memory. A range throws `std::logic_error` when it
 /// would wait. A loader with `workers = 0`, and without limits for stalled reads, has no threads
 /// and works in both processes.
 ///
-/// The threads of a loader block no signals: a signal handler of the program may run on them. To
-/// prevent that, block the signals (pthread_sigmask) around the construction, because threads start
-/// with the mask of their creator. A wait may change errno.
+/// The threads of a loader do not block signals, so a signal handler of the program may run on
+/// them. To prevent that, block the signals (pthread_sigmask) around the construction, because
+/// threads inherit the signal mask of their creator. A wait may change errno.
 ///
 /// The constructor throws `option_error`, `empty_dataset`, `layout_error`,
-/// `pinned_budget_exceeded`, `out_of_memory`, `std::system_error` (threads), the errors of the
-/// device, and the exceptions of the dataset's size and extents.
+/// `pinned_budget_exceeded`, `out_of_memory`, `std::system_error` (threads), device errors, and
+/// exceptions from the `size` and `extents` of the dataset.
 template <dataset Dataset, sampler Sampler, device Device = cpu_device>
 class loader : public any_loader<typename Dataset::record_type, Device> {
   using base = any_loader<typename Dataset::record_type, Device>;
@@ -113,7 +113,7 @@ class loader : public any_loader<typename Dataset::record_type, Device> {
   loader(Data&& data, const Sampler& order, const Device& device, const loader_options& options)
       : base(detail::make_flow<Dataset>(std::forward<Data>(data), order, device, options)) {}
 
-  /// Makes a loader without a device: batches stay in host memory.
+  /// Creates a loader without a device. Batches stay in host memory.
   template <class Data>
   loader(Data&& data, const Sampler& order, const loader_options& options)
       : loader(std::forward<Data>(data), order, Device{}, options) {}
@@ -128,18 +128,18 @@ struct erased_source<loader<Dataset, Sampler, Device>> {
 
 }  // namespace detail
 
-/// Deduces a loader that refers to an lvalue dataset and owns an rvalue dataset.
+/// Deduces a loader that references an lvalue dataset and owns an rvalue dataset.
 template <class Data, class Sampler, class Device>
 loader(Data&&, const Sampler&, const Device&, loader_options)
     -> loader<typename detail::loader_args_check<Data, Sampler, Device>::dataset_type, Sampler,
               Device>;
-/// Deduces a loader without a device, which uses the CPU device: batches stay in host memory.
+/// Deduces a loader without a device, which uses the CPU device. Batches stay in host memory.
 template <class Data, class Sampler>
 loader(Data&&, const Sampler&, loader_options)
     -> loader<typename detail::loader_args_check<Data, Sampler>::dataset_type, Sampler>;
 
 /// @cond misuse
-// Guides for wrong arguments: each gives a message that explains the mistake.
+// Guides for invalid arguments, each with a message that explains the error.
 template <class Data, class... Rest>
 loader(Data&&, loader_options, const Rest&...)
     -> loader<detail::misused_dataset_t<Data, sizeof...(Rest) == 0

@@ -25,32 +25,32 @@ struct holdable_slots {
   bool pinned = false;  // true if the slots are page-locked
 };
 
-/// A stage of the pipeline, which delivers batches, one range after another. `loader_core` is a
-/// stage, and `source_stage` makes a stage of a `batch_source` of the program. A feed reads a stage
-/// on its consumer's thread, one call at a time. Any thread may call `stats`.
+/// A pipeline stage, which delivers the batches of one range after another. `loader_core` is a
+/// stage, and `source_stage` converts a user-defined `batch_source` to a stage. A feed calls a
+/// stage on the consumer thread, one call at a time. Any thread may call `stats`.
 ///
 ///     void start(const batch_position& from, std::uint64_t last_epoch);
 ///     batch_type next(failed_batch& failed) noexcept;      // waits; empty at the end
 ///     batch_type try_next(failed_batch& failed) noexcept;  // does not wait; empty if not ready
 ///     void stop() noexcept;              // ends the range early; another range can be started
-///     bool at_end() const noexcept;      // `next` would return an empty batch at once
-///     bool was_cut() const noexcept;     // the program ended the range by a call to the source
+///     bool at_end() const noexcept;      // true if `next` would return an empty batch
+///     bool was_cut() const noexcept;     // true if a call to the source ended the range
 ///
-/// An error is a value: `next` and `try_next` return an empty batch and set `failed`. In that case
-/// the range is over, and the stage is stopped.
+/// On an error, `next` and `try_next` return an empty batch and set `failed`. In that case, the
+/// range is over, and the stage is stopped.
 ///
-///     judged_samples judged() const;              // counts that the error limits compare
-///     void judge_from(const judged_samples&);     // forgets batches that reach no consumer
+///     judged_samples judged() const;              // counts for the error limits
+///     void judge_from(const judged_samples&);     // excludes undelivered batches
 ///     void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept;
 ///
-/// A feed takes batches ahead of its consumer. The last three functions take back batches that the
-/// consumer does not get, because the range ended or a copy failed.
+/// A feed takes batches ahead of its consumer. The last three functions handle batches that the
+/// consumer does not receive, because the range ended or a copy failed.
 ///
-///     std::stop_token stop_token() const;         // a request ends the feed's waits
+///     std::stop_token stop_token() const;         // a request ends all waits of the feed
 ///     std::optional<loader_stats> stats() const;
-///     std::optional<holdable_slots> holdable() const;  // nothing: a feed may hold no batch
-///     bool lists_samples() const;                 // batches have lists of their samples
-///     std::uint64_t trace_flow(const trace_recorder*) const;  // 0: not recorded there
+///     std::optional<holdable_slots> holdable() const;  // empty if a feed must not hold batches
+///     bool lists_samples() const;                 // true if batches have sample lists
+///     std::uint64_t trace_flow(const trace_recorder*) const;  // 0 if not recorded
 template <class S>
 concept stage =
     device<typename S::device_type> &&

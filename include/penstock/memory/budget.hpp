@@ -24,24 +24,25 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the product, or the largest number if the product overflows.
+/// Returns the product, or the maximum value if the product overflows.
 constexpr std::uint64_t saturating_product(std::uint64_t a, std::uint64_t b) noexcept {
   constexpr std::uint64_t max = (std::numeric_limits<std::uint64_t>::max)();
   return a != 0 && b > max / a ? max : a * b;
 }
 
-/// Returns the unused memory of the system without reading /proc. The result is less than
-/// MemAvailable, because it counts the file cache as used.
+/// Returns the free memory of the system without reading /proc. The result is less than
+/// MemAvailable, because the file cache counts as used.
 inline std::uint64_t free_memory() noexcept {
   struct ::sysinfo system {};
   if (::sysinfo(&system) != 0) return (std::numeric_limits<std::uint64_t>::max)();
   return saturating_product(system.freeram + system.bufferram, system.mem_unit);
 }
 
-/// Returns the bytes that RLIMIT_AS and RLIMIT_DATA (ulimit -v, -d) leave to this process. Without
-/// /proc, the memory that the process already uses is unknown and counts as 0.
+/// Returns the number of bytes that this process may still allocate under RLIMIT_AS and RLIMIT_DATA
+/// (ulimit -v, -d). Without /proc, the current memory usage of the process is unknown and counts as
+/// 0.
 inline std::uint64_t left_by_limits(const std::string& root) {
-  std::uint64_t pages[6] = {};  // statm: size resident shared text lib data
+  std::uint64_t pages[6] = {};  // fields of statm: size resident shared text lib data
   read_numbers(text_of_file(root + "/proc/self/statm").c_str(), pages);
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::uint64_t left = (std::numeric_limits<std::uint64_t>::max)();
@@ -57,10 +58,10 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 
 }  // namespace detail
 
-/// Returns the bytes that this process may still use. This is the minimum of MemAvailable, the rest
-/// of its cgroups' limits (v1 and v2), and the rest of `ulimit -v` and `-d`. Without /proc, the
-/// free memory replaces MemAvailable. `root` is for tests: if it is set, reads only files in `root`
-/// and does not query the kernel of this machine.
+/// Returns the number of bytes that this process may still allocate. This is the minimum of
+/// MemAvailable, the remaining cgroup limits (v1 and v2), and the remainder of `ulimit -v` and
+/// `-d`. Without /proc, the free memory replaces MemAvailable. `root` is for tests. If it is set,
+/// the function reads only files in `root` and does not query the kernel.
 [[nodiscard]] inline std::uint64_t available_memory(const std::string& root = "") {
   std::uint64_t available = (std::numeric_limits<std::uint64_t>::max)();
   if (const auto kib = detail::number_after(root + "/proc/meminfo", "MemAvailable:")) {
@@ -75,7 +76,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
     if (!limit) continue;
     const char* const usage_name = is_unified ? "memory.current" : "memory.usage_in_bytes";
     const std::uint64_t usage = detail::number_in(group + usage_name).value_or(0);
-    // The file cache counts as usage, but the kernel reclaims it before it refuses an allocation.
+    // The file cache counts as usage, but the kernel reclaims it before an allocation fails.
     const char* const cache_key = is_unified ? "inactive_file" : "total_inactive_file";
     const std::uint64_t cache = detail::number_after(group + "memory.stat", cache_key).value_or(0);
     const std::uint64_t used = usage - (std::min)(usage, cache);
@@ -86,7 +87,7 @@ inline std::uint64_t left_by_limits(const std::string& root) {
 
 namespace detail {
 
-/// Returns a size as readable text: "3.2 GiB", "512 bytes".
+/// Formats a size as readable text, such as "3.2 GiB" or "512 bytes".
 [[nodiscard]] inline std::string readable_bytes(std::uint64_t bytes) {
   if (bytes < 1024) return str_cat({bytes, " bytes"});
   static constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -104,30 +105,30 @@ class memory_budget;
 
 namespace detail {
 
-/// A request for slots of host memory from a `memory_budget`.
+/// A request to a `memory_budget` for host slots.
 struct slot_demand {
   std::uint64_t slot_count = 0;              ///< number of slots requested
   std::uint64_t min = 0;                     ///< minimum number of slots to grant
-  std::uint64_t slot_bytes = 0;              ///< bytes of each slot
-  std::string_view lower = "batch_size";     ///< the option that makes the slots smaller
-  std::string_view raise = "memory.budget";  ///< the option that sets the budget
+  std::uint64_t slot_bytes = 0;              ///< size of each slot in bytes
+  std::string_view lower = "batch_size";     ///< option that makes the slots smaller
+  std::string_view raise = "memory.budget";  ///< option that sets the budget
 };
 
-/// The account of a budget, shared by the copies of the budget and by its reservations.
+/// The account of a budget, shared by all copies and reservations of the budget.
 struct budget_account {
   explicit budget_account(std::uint64_t bytes) : limit(bytes) {}
 
   const std::uint64_t limit;
   std::mutex mutex;
-  std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, and at most `limit`
+  std::uint64_t used = 0;  // guarded; invariant: the sum of all reservations, at most `limit`
 };
 
-/// Memory that was granted by a `memory_budget`. The destructor returns it to the budget.
-/// Move-only. Used by one thread at a time. Any thread may destroy it, even after the budget is
-/// destroyed.
+/// Memory granted by a `memory_budget`. The destructor returns the memory to the budget. Move-only.
+/// Only one thread at a time may use a reservation. Any thread may destroy it, even after the
+/// budget is destroyed.
 class memory_reservation {
  public:
-  /// Makes an empty reservation, without a budget.
+  /// Creates an empty reservation without a budget.
   memory_reservation() = default;
   memory_reservation(memory_reservation&&) noexcept = default;
   ~memory_reservation() {
@@ -142,14 +143,14 @@ class memory_reservation {
   [[nodiscard]] std::uint64_t slot_count() const noexcept { return slots_; }
   /// Returns the minimum number of slots.
   [[nodiscard]] std::uint64_t min_slot_count() const noexcept { return min_; }
-  /// Returns the number of bytes of the granted slots.
+  /// Returns the size of the granted slots in bytes.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Returns the size of the smallest slab that the system has refused to page-lock, in bytes, or 0
-  /// if it has refused none.
+  /// Returns the size in bytes of the smallest slab that the system refused to page-lock, or 0 if
+  /// page-locking has not failed.
   [[nodiscard]] std::uint64_t refused_bytes() const noexcept { return refused_bytes_; }
 
-  /// Returns all slots except `slot_count` to the budget, because the system has refused to
-  /// page-lock `refused` slots.
+  /// Returns all slots except `slot_count` to the budget, because the system refused to page-lock
+  /// `refused` slots.
   void shrink(std::uint64_t slot_count, std::uint64_t refused) noexcept {
     const std::uint64_t slot_bytes = bytes_ / slots_;
     const std::uint64_t returned = (slots_ - slot_count) * slot_bytes;
@@ -181,23 +182,23 @@ class memory_reservation {
 
 }  // namespace detail
 
-/// Thrown if the host slots, pinned or not, would take more memory than the budget allows. The
-/// message contains the bytes needed, the limit, and the options that would help. Nothing has been
-/// allocated.
+/// Thrown if the host slots, pinned or not, would exceed the memory budget. The message contains
+/// the bytes needed, the limit, and the options that would help. No slot has been allocated.
 class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
  public:
-  /// Makes the error for `demand` on a budget of `limit` bytes, of which `used` bytes are reserved.
+  /// Creates the error for `demand` on a budget of `limit` bytes, of which `used` bytes are
+  /// reserved.
   pinned_budget_exceeded(const detail::slot_demand& demand, std::uint64_t limit, std::uint64_t used)
       : error(text(demand, limit, used)),
         need_(detail::saturating_product(demand.min, demand.slot_bytes)),
         limit_(limit),
         used_(used) {}
-  /// Returns the bytes that the slots would take: all requested slots, or the minimum number of
-  /// slots.
+  /// Returns the number of bytes needed, either for all requested slots or for the minimum number
+  /// of slots.
   [[nodiscard]] std::uint64_t need() const noexcept { return need_; }
-  /// Returns the bytes that are allowed in total.
+  /// Returns the budget limit in bytes.
   [[nodiscard]] std::uint64_t limit() const noexcept { return limit_; }
-  /// Returns the bytes that other loaders had already reserved from the same budget.
+  /// Returns the number of bytes that other loaders had already reserved from the same budget.
   [[nodiscard]] std::uint64_t used() const noexcept { return used_; }
 
  private:
@@ -226,55 +227,56 @@ class [[gnu::visibility("default")]] pinned_budget_exceeded : public error {
   std::uint64_t used_;
 };
 
-/// A limit on the host memory for the slots of one loader, or of several loaders with the same
-/// budget. Copies of this handle share one account. Thread-safe.
+/// A limit on the host slot memory of one or more loaders that share the budget. Copies of this
+/// handle share one account. Thread-safe.
 ///
 ///     const auto budget = ps::memory_budget::share(0.5);
 ///     ps::loader train{digits, ps::shuffled{}, {.batch_size = 64, .memory = {.budget = budget}}};
 ///     ps::loader test{others, ps::sequential{}, {.batch_size = 64, .memory = {.budget = budget}}};
 ///
-/// The limit is fixed when the budget is made. A loader returns its memory to the budget when its
-/// slots are freed: when the loader is destroyed, or the last lease, range or abandoned reader that
-/// outlives it.
+/// The limit is fixed when the budget is created. A loader returns its memory to the budget when
+/// its slots are freed, which is when the loader and all leases, ranges and abandoned readers that
+/// outlive it are destroyed.
 class memory_budget {
  public:
-  /// Makes a budget of `limit` bytes. A limit of 0 grants nothing.
+  /// Creates a budget of `limit` bytes. A limit of 0 grants nothing.
   [[nodiscard]] static memory_budget bytes(std::uint64_t limit) { return memory_budget{limit}; }
 
-  /// Makes a budget of a fraction of the current `available_memory()`. Throws `option_error` unless
-  /// 0 < `part` <= 1. `root` is for tests.
+  /// Creates a budget that is a fraction of the current `available_memory()`. Throws `option_error`
+  /// unless 0 < `part` <= 1. `root` is for tests.
   [[nodiscard]] static memory_budget share(double part, const std::string& root = "") {
     if (!(part > 0.0 && part <= 1.0)) {
       detail::refuse_option("budget share",
                             {std::to_string(part), " must be above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
-    // Does not multiply for a fraction of 1, because the largest size rounds to 2^64 as a double,
-    // which cannot be converted back.
+    // Avoids a multiplication for a fraction of 1, because the maximum size rounds to 2^64 as a
+    // double, which cannot be converted back.
     return memory_budget{part == 1.0
                              ? available
                              : static_cast<std::uint64_t>(part * static_cast<double>(available))};
   }
 
-  /// Copies share the account. A move makes a copy, because a moved-from budget must still have an
-  /// account.
+  /// Copies share the account. A move copies the handle, because a moved-from budget must still
+  /// have an account.
   memory_budget(const memory_budget&) = default;
   memory_budget& operator=(const memory_budget&) = default;
 
-  /// Returns the total number of bytes.
+  /// Returns the limit in bytes.
   [[nodiscard]] std::uint64_t limit() const noexcept { return account_->limit; }
-  /// Returns the number of bytes that are reserved now. Other threads may change it at any time.
+  /// Returns the number of bytes currently reserved. Other threads may change this number at any
+  /// time.
   [[nodiscard]] std::uint64_t used() const noexcept {
     const std::lock_guard lock{account_->mutex};
     return account_->used;
   }
 
-  /// Reserves as many slots as fit, at most the requested number. If fewer than `demand.min` slots
+  /// Reserves as many slots as fit, up to the requested number. If fewer than `demand.min` slots
   /// fit, reserves nothing and throws `pinned_budget_exceeded`.
   [[nodiscard]] detail::memory_reservation reserve(const detail::slot_demand& demand) const {
     const std::lock_guard lock{account_->mutex};
     const std::uint64_t left = account_->limit - account_->used;
-    // Compares a quotient, because a product could overflow.
+    // Compares a quotient, because the product could overflow.
     const std::uint64_t fitting = demand.slot_bytes == 0
                                       ? demand.slot_count
                                       : (std::min)(demand.slot_count, left / demand.slot_bytes);

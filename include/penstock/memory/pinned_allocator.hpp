@@ -17,9 +17,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Allocates pinned memory with any alignment that is a power of two. If it exceeds
-/// `device_alignment`, allocates `alignment` more bytes and stores the address of the block in
-/// front of the returned address. Throws `out_of_memory`.
+/// Allocates pinned memory with any power-of-two alignment. If `alignment` exceeds
+/// `device_alignment`, allocates `alignment` additional bytes and stores the block address in front
+/// of the returned address. Throws `out_of_memory`.
 template <device Device>
 [[nodiscard]] pinned_block allocate_aligned_pinned(const Device& device, std::size_t bytes,
                                                    std::size_t alignment) {
@@ -41,8 +41,8 @@ template <device Device>
   return {aligned, block.pinned, block.registration_refused};
 }
 
-/// Frees memory of `allocate_aligned_pinned`. `bytes` and `alignment` must be those of the
-/// allocation.
+/// Frees memory from `allocate_aligned_pinned`. `bytes` and `alignment` must equal the values
+/// passed to the allocation.
 template <device Device>
 void deallocate_aligned_pinned(const Device& device, void* data, std::size_t bytes,
                                std::size_t alignment) noexcept {
@@ -57,23 +57,23 @@ void deallocate_aligned_pinned(const Device& device, void* data, std::size_t byt
 
 }  // namespace detail
 
-/// An allocator of pinned memory for standard containers: `std::vector<float,
-/// pinned_allocator<float, D>>`. Each allocation makes one system call and takes whole pages:
-/// reserve once, or use a pool with `pinned_resource`.
+/// An allocator of pinned memory for standard containers, as in `std::vector<float,
+/// pinned_allocator<float, D>>`. Each allocation is a system call for whole pages, so reserve once,
+/// or use a pool with `pinned_resource`.
 ///
 /// Memory is aligned to 256 bytes, or to `alignof(T)` if that is larger. `allocate` throws
 /// `out_of_memory`, and `std::bad_array_new_length` if the size overflows. Two allocators are equal
-/// if their devices can free each other's memory, which is always true for one device type.
-/// Thread-safe.
+/// if their devices can free each other's memory, which is true for all allocators of the same
+/// device type. Thread-safe.
 template <class T, device Device = cpu_device>
 class pinned_allocator {
  public:
   using value_type = T;
 
   pinned_allocator() = default;
-  /// Makes an allocator of memory that is pinned for `device`.
+  /// Creates an allocator of memory that is pinned for `device`.
   explicit pinned_allocator(const Device& device) noexcept : device_(device) {}
-  /// Makes an allocator of the same memory for elements of another type.
+  /// Creates an allocator of the same memory for another element type.
   template <class U>
   pinned_allocator(const pinned_allocator<U, Device>& other) noexcept  // NOLINT: rebinds
       : device_(other.device()) {}
@@ -89,7 +89,7 @@ class pinned_allocator {
     detail::deallocate_aligned_pinned(device_, data, bytes_of(count), alignof(T));
   }
 
-  /// Returns the device whose copy engine reads this memory.
+  /// Returns the device for which the memory is pinned.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
 
   template <class U>
@@ -98,7 +98,7 @@ class pinned_allocator {
   }
 
  private:
-  // An allocation of 0 elements also needs an address of its own.
+  // An allocation of 0 elements also needs a unique address.
   static std::size_t bytes_of(std::size_t count) noexcept {
     return count == 0 ? 1 : count * sizeof(T);
   }

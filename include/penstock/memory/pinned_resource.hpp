@@ -12,29 +12,29 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `std::pmr::memory_resource` of pinned memory. Every allocation takes whole pages from the
-/// system, so use it as the upstream resource of a pool: `std::pmr::synchronized_pool_resource
+/// A `std::pmr::memory_resource` of pinned memory. Each allocation is a system call for whole
+/// pages, so use the resource as the upstream of a pool: `std::pmr::synchronized_pool_resource
 /// pool{&pinned}`.
 ///
-/// Supports every alignment that is a power of two. An alignment above 256 bytes takes `alignment`
-/// additional bytes, which `bytes()` does not count. (The pools of libstdc++ request blocks that
-/// are aligned to their size.) `allocate` throws `out_of_memory`. No copy may still use memory that
-/// is deallocated. Thread-safe.
+/// Supports all power-of-two alignments. An alignment above 256 bytes requires `alignment`
+/// additional bytes, which `bytes()` does not count. (The pools of libstdc++ request blocks aligned
+/// to their size.) `allocate` throws `out_of_memory`. All copies from or to the memory must have
+/// finished before it is deallocated. Thread-safe.
 template <device Device = cpu_device>
 class pinned_resource final : public std::pmr::memory_resource {
  public:
   pinned_resource() = default;
-  /// Makes a resource of memory that is pinned for `device`.
+  /// Creates a resource of memory that is pinned for `device`.
   explicit pinned_resource(const Device& device) : device_(device) {}
 
-  /// Returns the device whose copy engine reads the memory.
+  /// Returns the device for which the memory is pinned.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// Returns the number of bytes that are allocated now.
+  /// Returns the number of bytes currently allocated.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  /// Returns the total bytes of all allocations so far that are ordinary memory, because the system
-  /// refused to page-lock them.
+  /// Returns the total size in bytes of all allocations so far that the system refused to
+  /// page-lock, and that are therefore pageable.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept {
     return pageable_bytes_.load(std::memory_order_relaxed);
   }

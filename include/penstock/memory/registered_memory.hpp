@@ -15,7 +15,7 @@ inline namespace PENSTOCK_ABI {
 /// A device that can page-lock existing memory:
 ///
 /// - `register_memory(data, bytes, read_only)` locks the memory for asynchronous copies. If it
-/// throws, nothing is locked. `read_only` means that the pages may not be written to;
+/// throws, nothing is locked. If `read_only` is true, the pages may be mapped read-only;
 /// - `unregister_memory(data, bytes)` unlocks the same range.
 template <class D>
 concept registering_device = device<D> && requires(const D& d, void* data, std::size_t bytes) {
@@ -25,8 +25,7 @@ concept registering_device = device<D> && requires(const D& d, void* data, std::
 
 namespace detail {
 
-/// A device that registers large ranges in pieces, and therefore must know the maximum size of a
-/// copy.
+/// A device that registers large ranges in pieces, and therefore needs the maximum size of a copy.
 template <class D>
 concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   d.register_memory(data, bytes, true, unit);
@@ -35,32 +34,31 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
 
 }  // namespace detail
 
-/// Page-locks memory that has another owner, such as a mapped file or a vector, while this object
-/// lives.
+/// Page-locks existing memory, such as a mapped file or a vector, for the lifetime of this object.
 ///
 ///     std::vector<float> table = ...;
 ///     ps::registered_memory locked{ps::cuda_device{0}, std::as_writable_bytes(std::span{table})};
 ///
-/// Owns the registration but not the memory. Until this object is destroyed, the memory must not
-/// move or be freed. No copy may use the memory during the destruction. Whole pages are locked:
-/// pass page-aligned ranges if several ranges are registered. Registration is slow (about one page
-/// fault for each page): register at start-up. Move-only. An empty range is not registered, and is
-/// not an error.
+/// Owns the registration but not the memory. The memory must not be moved or freed before this
+/// object is destroyed. All copies from or to the memory must have finished before the destruction.
+/// Locks whole pages, so several registered ranges must be page-aligned. Register at start-up,
+/// because registration takes about as long as one page fault per page. Move-only. An empty range
+/// is allowed and is not registered.
 ///
-/// Some machines refuse to lock more than 2 or 4 GB in one call. Pass `unit` if no copy takes more
-/// than `unit` bytes, and each copy starts at a multiple of `unit` from the first byte. CUDA then
-/// registers more than 1 GiB in pieces. Pieces begin and end at page boundaries, and if possible
-/// also at boundaries of units. CUDA refuses a copy that spans two pieces. If `unit` is 0, the
-/// range is one piece.
+/// Some machines cannot lock more than 2 or 4 GB in one call. Pass `unit` if each copy is at most
+/// `unit` bytes long and starts at a multiple of `unit` from the first byte. CUDA then registers
+/// ranges above 1 GiB in pieces. Pieces begin and end at page boundaries, and at unit boundaries if
+/// possible. CUDA rejects copies that span two pieces. If `unit` is 0, the range is one piece.
 ///
-/// Private anonymous memory, such as a large vector, is moved to transparent huge pages first, as
-/// far as the kernel allows it. The contents stay the same. The kernel copies the pages, which takes
-/// about as long as copying the memory. Mapped files, shared memory, and memory that is marked with
-/// `MADV_NOHUGEPAGE` keep their pages.
+/// Private anonymous memory, such as a large vector, is first moved to transparent huge pages if
+/// the kernel allows it. The contents are preserved. The kernel copies the pages, which takes about
+/// as long as copying the memory. Mapped files, shared memory and memory marked with
+/// `MADV_NOHUGEPAGE` are not moved.
 ///
-/// Throws `out_of_memory` if the system refuses. On CUDA, also throws `memory_already_registered`
-/// if any of the range is registered already, and `registration_unsupported` if the device does not
-/// support read-only memory, or the machine does not support a piece of more than 2 GB.
+/// Throws `out_of_memory` if the system cannot lock the memory. On CUDA, also throws
+/// `memory_already_registered` if part of the range is already registered, and
+/// `registration_unsupported` if the device does not support read-only memory, or the machine does
+/// not support a piece of more than 2 GB.
 template <registering_device Device>
 class registered_memory {
  public:
@@ -68,7 +66,7 @@ class registered_memory {
   registered_memory(const Device& device, std::span<std::byte> memory, std::size_t unit = 0)
       : registered_memory(device, memory.data(), memory.size(), false, unit) {}
 
-  /// Page-locks memory that no thread writes to while it is registered. The pages may be mapped
+  /// Page-locks memory that no thread may write to while it is registered. The pages may be mapped
   /// read-only.
   registered_memory(const Device& device, std::span<const std::byte> memory, std::size_t unit = 0)
       : registered_memory(device, const_cast<std::byte*>(memory.data()), memory.size(), true,
@@ -93,13 +91,13 @@ class registered_memory {
   }
   ~registered_memory() { release(); }
 
-  /// Returns the registered bytes. Empty after a move.
+  /// Returns the registered memory. Empty after a move.
   [[nodiscard]] std::span<const std::byte> memory() const noexcept { return memory_; }
   /// Returns the number of locked bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.size(); }
-  /// Returns the number of locked bytes that were in huge pages right after the registration. A
-  /// huge page counts only if all of it is locked. Returns 0 if the kernel refused, and for memory
-  /// that is not private and anonymous.
+  /// Returns the number of locked bytes that were in huge pages directly after the registration. A
+  /// huge page counts only if all of it is locked. Returns 0 if the kernel did not provide huge
+  /// pages, or the memory is not private and anonymous.
   [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return huge_page_bytes_; }
   /// Returns true if the memory was passed as const.
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
@@ -116,7 +114,7 @@ class registered_memory {
     } else {
       device_.register_memory(data, bytes, read_only);
     }
-    // After the registration, which touches all pages.
+    // Counts after the registration, which touches all pages.
     huge_page_bytes_ = detail::bytes_in_huge_pages(memory_, huge);
   }
 

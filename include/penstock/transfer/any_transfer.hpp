@@ -26,8 +26,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The interface of a transfer of any source and transform. An `any_transfer` shares the object
-/// with its ranges.
+/// The type-erased interface of a transfer. Shared by an `any_transfer` and its ranges.
 template <record_type Record, device Device>
 class erased_transfer {
  public:
@@ -35,16 +34,14 @@ class erased_transfer {
 
   virtual ~erased_transfer() = default;
 
-  /// @name For a `batch_range`
-  /// @{
+  /// @name Called by a `batch_range` @{
   virtual std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) = 0;
   virtual bool advance() = 0;
   [[nodiscard]] virtual batch_type& current() noexcept = 0;
   virtual void finish(std::uint64_t serial) noexcept = 0;
   /// @}
 
-  /// @name As in `transfer`
-  /// @{
+  /// @name The same as in `transfer` @{
   [[nodiscard]] virtual batch_type& next() = 0;
   virtual void reset(const batch_position& from) = 0;
   [[nodiscard]] virtual bool at_epoch_end() const = 0;
@@ -60,7 +57,7 @@ class erased_transfer {
   [[nodiscard]] virtual std::size_t device_bytes() const = 0;
   /// @}
 
-  /// Destroys the transfer. A loop that is not at its end gets `cancelled` at its next step.
+  /// Destroys the transfer. An unfinished loop throws `cancelled` at its next step.
   virtual void shut_down() noexcept = 0;
 };
 
@@ -166,12 +163,12 @@ class erased_transfer_of final
   std::optional<typename Transfer::range_type> range_;
   typename Transfer::range_type::iterator at_;
   bool is_begun_ = false;
-  std::uint64_t serial_ = 0;  // number of the range that was started last
+  std::uint64_t serial_ = 0;  // serial number of the last range that was started
 };
 
 }  // namespace detail
 
-/// A transfer whose type does not contain its source and transform, for a class member in a header:
+/// A type-erased transfer, for example for a class member in a header:
 ///
 ///     class trainer {                                              // in a header
 ///       ps::any_transfer<digit, ps::cuda_device> feed_;
@@ -179,11 +176,10 @@ class erased_transfer_of final
 ///
 ///     feed_ = ps::any_transfer{ps::transfer{ps::loader{...}, stream, transform}};  // in a source
 ///
-/// `Record` is the record of the batches that the loop gets, after a transform. Owns the transfer,
-/// which is moved in. A loader that the transfer refers to must outlive it. Costs one virtual call
-/// per batch. Movable. If it is empty, it can only be assigned to and destroyed; all other
-/// functions throw `std::logic_error`. The threads that may call a function are the same as for
-/// `transfer`.
+/// `Record` is the record of the batches after a transform. Owns the transfer, which is moved in. A
+/// loader that the transfer references must outlive it. Costs one virtual call per batch. Movable.
+/// An empty object supports only assignment and destruction. All other functions throw
+/// `std::logic_error`. The thread safety is the same as for `transfer`.
 template <record_type Record, device Device = cpu_device>
 class any_transfer {
   using flow = detail::erased_transfer<Record, Device>;
@@ -194,7 +190,7 @@ class any_transfer {
   using batch_type = device_batch<Record, Device>;
   using range_type = batch_range<flow>;
 
-  /// Holds no transfer.
+  /// Creates an empty object.
   any_transfer() = default;
   /// Takes ownership of `feed`, whose ranges must have ended.
   template <class Source, class Transform>
@@ -203,8 +199,7 @@ class any_transfer {
       : flow_(std::make_shared<detail::erased_transfer_of<transfer<Source, Transform>>>(
             std::move(feed))) {}
   any_transfer(any_transfer&&) noexcept = default;
-  /// Ends the held transfer, as the destructor does, and takes ownership of the transfer of
-  /// `other`.
+  /// Ends the owned transfer, as the destructor does, and takes over the transfer of `other`.
   any_transfer& operator=(any_transfer&& other) noexcept {
     if (this != &other) {
       shut_down();
@@ -215,57 +210,58 @@ class any_transfer {
   /// Ends the transfer, as the destructor of `transfer` does.
   ~any_transfer() { shut_down(); }
 
-  /// Returns true if there is a transfer.
+  /// Returns true if the object is not empty.
   [[nodiscard]] explicit operator bool() const noexcept { return flow_ != nullptr; }
 
-  /// See `transfer::epochs`.
+  /// Calls `transfer::epochs`.
   [[nodiscard]] range_type epochs(std::uint64_t first, std::uint64_t last) & {
     return batches({first, 0}, until_epoch{last});
   }
-  /// See `transfer::epoch`.
+  /// Calls `transfer::epoch`.
   [[nodiscard]] range_type epoch(std::uint64_t which) & { return epochs(which, which + 1); }
-  /// See `transfer::batches`.
+  /// Calls `transfer::batches`.
   [[nodiscard]] range_type batches(const batch_position& from, until_epoch end) & {
     (void)held();
     return range_type{flow_, from, end.value};
   }
-  /// See `transfer::resume`.
+  /// Calls `transfer::resume`.
   [[nodiscard]] range_type resume(const loader_state& state, std::uint64_t last_epoch) & {
     return batches(held().position_of(state), until_epoch{last_epoch});
   }
 
-  /// See `transfer::next`.
+  /// Calls `transfer::next`.
   [[nodiscard]] batch_type& next() & { return held().next(); }
-  /// See `transfer::reset`.
+  /// Calls `transfer::reset`.
   void reset(const batch_position& from = {}) & { held().reset(from); }
-  /// See `transfer::resume`.
+  /// Calls `transfer::resume`.
   void resume(const loader_state& state) & { held().reset(held().position_of(state)); }
-  /// See `transfer::at_epoch_end`. Throws `std::logic_error` if the source does not count batches.
+  /// Calls `transfer::at_epoch_end`. Throws `std::logic_error` if the source does not count
+  /// batches.
   [[nodiscard]] bool at_epoch_end() const { return held().at_epoch_end(); }
-  /// See `transfer::batches_per_epoch`. Throws `std::logic_error` if the source does not count
+  /// Calls `transfer::batches_per_epoch`. Throws `std::logic_error` if the source does not count
   /// batches.
   [[nodiscard]] std::uint64_t batches_per_epoch() const { return held().batches_per_epoch(); }
 
-  /// See `transfer::state`. Throws `std::logic_error` if the source has no `loader_state`.
+  /// Calls `transfer::state`. Throws `std::logic_error` if the source has no `loader_state`.
   [[nodiscard]] loader_state state() const { return held().state(); }
-  /// See `transfer::state_at`. Throws `std::logic_error` if the source has no `loader_state`.
+  /// Calls `transfer::state_at`. Throws `std::logic_error` if the source has no `loader_state`.
   [[nodiscard]] loader_state state_at(const batch_position& next) const {
     return held().state_at(next);
   }
 
-  /// See `transfer::last_failure`.
+  /// Calls `transfer::last_failure`.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const {
     return held().last_failure();
   }
-  /// See `transfer::stats`.
+  /// Calls `transfer::stats`.
   [[nodiscard]] transfer_stats stats() const { return held().stats(); }
-  /// See `transfer::tuning`.
+  /// Calls `transfer::tuning`.
   [[nodiscard]] tuning_history tuning() const { return held().tuning(); }
-  /// See `transfer::depth`.
+  /// Calls `transfer::depth`.
   [[nodiscard]] std::size_t depth() const { return held().depth(); }
-  /// See `transfer::zero_copy`.
+  /// Calls `transfer::zero_copy`.
   [[nodiscard]] bool zero_copy() const { return held().zero_copy(); }
-  /// See `transfer::device_bytes`.
+  /// Calls `transfer::device_bytes`.
   [[nodiscard]] std::size_t device_bytes() const { return held().device_bytes(); }
 
  private:

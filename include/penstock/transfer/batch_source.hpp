@@ -13,28 +13,27 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown if the batches of a source do not fit its transfer: a loader with another layout was
-/// assigned to the source, or a batch has more samples than its layout has room for.
+/// Thrown if the batches of a source do not fit its transfer, because a loader with another layout
+/// was assigned to the source, or a batch exceeds its layout.
 class [[gnu::visibility("default")]] source_mismatch : public error {
  public:
   using error::error;
 };
 
-/// A batch in host memory that `transfer` can copy from. Move-only, empty by default, and converts
-/// to true if it holds a batch. `host_batch` is a model.
+/// A batch in host memory that `transfer` can copy. Move-only, default-constructed as empty, and
+/// convertible to true if it holds a batch. `host_batch` is a model.
 ///
-/// `release_after(stream)` empties the batch. The source may refill the memory as soon as `stream`
-/// has finished all work that is currently queued on it. If the memory may be other than
-/// page-locked, the batch has `pinned()`, which returns false for such memory. A `host_batch` can
-/// also be released at a point of the transfer's copies, in which case a `transfer` records one
-/// event for several batches.
+/// `release_after(stream)` empties the batch. The source may refill the memory after all work
+/// currently queued on `stream` has finished. If the memory may be pageable, the batch must have
+/// `pinned()`, which returns false for such memory. A `host_batch` can also be released at a point
+/// of the copies, so that a `transfer` records one event for several batches.
 ///
-/// If a stream of the producer may still write the batch, the batch has a const function
+/// If a producer stream may still write the batch, the batch must have a const function
 /// `wait_until_written(stream)`, which makes later work on `stream` wait until the batch is
-/// written. A `transfer` calls it before the copy.
+/// written. A `transfer` calls this function before the copy.
 ///
-/// A source can attach words, which the device batch keeps: the word `info().tag`, and one word for
-/// each sample if the batch has `tags()`, which returns a `std::span<const std::uint64_t>`.
+/// A source can attach words, which are copied to the device batch: the word `info().tag`, and one
+/// word per sample if the batch has `tags()`, which returns a `std::span<const std::uint64_t>`.
 template <class B>
 concept source_batch =
     std::movable<B> && std::default_initializable<B> && !std::copyable<B> &&
@@ -46,36 +45,35 @@ concept source_batch =
       batch.release_after(stream);
     };
 
-/// A producer of batches for `transfer`. `loader` is a model, and a program can adapt an existing
-/// producer:
+/// A producer of batches for `transfer`. `loader` is a model. A program can adapt an existing
+/// producer with the following members:
 ///
 ///     using record_type = ...; using device_type = ...; using batch_type = ...;  // a source_batch
-///     device_type device() const;                       // the device that is fed
-///     const batch_layout<record_type>& layout() const; // of every batch's memory
+///     device_type device() const;                       // the target device of the copies
+///     const batch_layout<record_type>& layout() const;  // the layout of all batches
 ///     void start(const batch_position& from, std::uint64_t last_epoch);
 ///     batch_type next();                               // waits; empty at the end of the range
 ///     batch_type try_next();                           // does not wait; empty if none is ready
-///     void stop() noexcept;                            // ends early; the source can start again
+///     void stop() noexcept;                            // ends the range early; `start` may follow
 ///
 /// Optional members:
 ///
-///     bool at_end() const noexcept;         // next() would give an empty batch at once
-///     std::stop_token stop_token() const;   // a request ends a wait for a lease: `cancelled`
+///     bool at_end() const noexcept;         // true if next() would return an empty batch
+///     std::stop_token stop_token() const;   // a request ends lease waits with `cancelled`
 ///     void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept;
 ///
-/// `take_back` is for batches that must not be lost, such as the requests of a server. The feed
-/// calls it for a batch that it has taken from the source and that no consumer gets, because the
-/// range ended, the copy failed, or `transfer_options::newest` skipped the batch.
-/// `detail::source_stage` lists all optional members and the default for each.
+/// `take_back` is for batches that must not be lost, such as server requests. The feed calls it for
+/// a batch that it has taken but that the consumer does not receive, because the range ended, the
+/// copy failed, or `transfer_options::newest` skipped the batch. `detail::source_stage` lists all
+/// optional members and their defaults.
 ///
 /// `device` and `layout` are called at construction and at the start of each range. If the results
-/// change, the range throws `source_mismatch`. All other members are called on the consumer's
-/// thread, one at a time. The feed takes a batch only if it has a device slot for the batch. If
-/// `next` or `try_next` throws, the source counts as stopped, and the consumer gets the exception
-/// in place of the batch. Copies overlap only if the batches lie in memory that the device can copy
-/// from asynchronously (pinned).
+/// change, the range throws `source_mismatch`. All other members are called on the consumer thread,
+/// one call at a time. The feed takes a batch only if it has a device slot for the batch. If `next`
+/// or `try_next` throws, the source is considered stopped, and the consumer receives the exception
+/// instead of the batch. Copies overlap only if the batches are in pinned memory.
 ///
-/// @see tests/support/frames.hpp, a source with all its members written by hand.
+/// @see tests/support/frames.hpp, a source that implements all members.
 template <class S>
 concept batch_source =
     device<typename S::device_type> && source_batch<typename S::batch_type> &&
@@ -89,8 +87,8 @@ concept batch_source =
     };
 
 /// A source whose position can be stored in a checkpoint. `state_at(next)` returns a value with the
-/// members `epoch` and `batch`, the position of the next batch. A function
-/// `require_same_order(state, own)` in the namespace of its type throws unless all batches from
+/// members `epoch` and `batch`, the position of the next batch. The namespace of the value's type
+/// must contain a function `require_same_order(state, own)`, which throws unless all batches from
 /// that position are the same. `loader_state` is an example.
 template <class S>
 concept resumable_source =

@@ -20,7 +20,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Throws the error for a call of `host` with another record than the source's record.
+/// Throws the error for a call of `host` with a record other than the source record.
 [[noreturn, gnu::cold]] inline void throw_other_record() {
   throw std::logic_error(
       "penstock::device_batch: host() was called for another record than that of the source's "
@@ -50,43 +50,44 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   /// Returns true if the lease holds a batch in `ring`. Only the feed that owns `ring` calls this.
   [[nodiscard]] bool is_in(const slots_type& ring) const noexcept { return slots_.get() == &ring; }
 
-  /// Ends the lease, if there is one. Only the feed calls this, between two batches.
+  /// Ends the lease, if any. Only the feed calls this, between two batches.
   using base::release;
-  /// Records that the loop's body was left, and that the lease ends next. Only the feed calls this.
+  /// Records that the loop body has ended, and that the lease ends next. Only the feed calls this.
   void record_left() noexcept {
     if (slots_ != nullptr) slots_->record_left(slot_);
   }
-  /// Ends the lease, and records its release together with other releases. Only the feed calls
+  /// Ends the lease, and records the release together with other releases. Only the feed calls
   /// this.
   void defer_release() noexcept { base::leave()->defer_release(slot_); }
 
-  /// Returns the slot that holds the batch, like `slot_lease::slot`. If the device works on the
-  /// batch in its host slot (`transfer_options::tuning.zero_copy`), this is the host slot.
+  /// Returns the index of the slot that holds the batch (see `slot_lease::slot`). If the device
+  /// works on the batch in its host slot (`transfer_options::tuning.zero_copy`), this is the host
+  /// slot.
   [[nodiscard]] std::size_t slot() const noexcept {
     return slots_ == nullptr ? slot_ : slots_->number(slot_);
   }
 
-  /// Returns the device whose memory holds the batch.
+  /// Returns the device that owns the memory of the batch.
   [[nodiscard]] const Device& device() const noexcept {
     use();
     return slots_->device();
   }
 
-  /// Returns the indices of the samples of the batch, like `host_batch::indices`. In host memory,
-  /// valid until the lease ends. Empty unless the source is a loader with
+  /// Returns the dataset indices of the samples in the batch, like `host_batch::indices`. In host
+  /// memory, valid until the lease ends. Empty unless the source is a loader with
   /// `loader_options::instrumentation.indices`.
   [[nodiscard]] std::span<const std::uint64_t> indices() const noexcept {
     use();
     return slots_->lists.indices(slot_, base::size());
   }
-  /// Returns the places in the batch whose samples were replaced by other samples, like
-  /// `host_batch::replaced`. In host memory, valid until the lease ends.
+  /// Returns the positions of replaced samples in the batch, like `host_batch::replaced`. In host
+  /// memory, valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> replaced() const noexcept {
     use();
     return slots_->lists.replaced(slot_);
   }
 
-  /// Returns the stream that the batch was handed to. Later work on this stream reads the copied
+  /// Returns the stream on which the batch is ordered. Later work on this stream reads the copied
   /// data.
   [[nodiscard]] stream_ref stream() const noexcept {
     use();
@@ -102,17 +103,15 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     return *view;
   }
 
-  /// Returns one word for each sample, in the order of the samples, set by the batch's source (for
-  /// example `batcher`). Empty if the source sets no words. In host memory, valid until the lease
-  /// ends.
+  /// Returns one word per sample, in batch order, set by the batch source (for example `batcher`).
+  /// Empty if the source does not set words. In host memory, valid until the lease ends.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     use();
     return slots_->tags(slot_);
   }
 
-  /// Returns true if work on `stream` runs after the batch's copy and the release waits for that
-  /// work. This is the case for the feed's stream, and for the streams that were passed to
-  /// `also_used_on`.
+  /// Returns true if work on `stream` runs after the copy of the batch, and the release waits for
+  /// that work. Examples are the consumer stream and streams passed to `also_used_on`.
   [[nodiscard]] bool is_ordered_on([[maybe_unused]] stream_ref stream) const noexcept {
     use();
     if constexpr (std::equality_comparable<stream_ref>) {
@@ -122,7 +121,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     }
   }
 
-  /// Records that the step writes to `data`, a slot of `owner`. Only `results` calls this.
+  /// Records that the step writes to `data`, which is a slot of `owner`. Only `results` calls this.
   void record_result(const void* owner, const void* data) const {
     use();
     detail::noted_results& noted = slots_->results(slot_);
@@ -134,22 +133,23 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
     }
     noted.emplace_back(owner, data);
   }
-  /// Returns the result slots that were recorded for this batch, with their owners. Only
-  /// `step_graphs` calls this.
+  /// Returns the result slots recorded for this batch, with their owners. Only `step_graphs` calls
+  /// this.
   [[nodiscard]] std::span<const std::pair<const void*, const void*>> results() const noexcept {
     use();
     return slots_->results(slot_);
   }
 
-  /// Makes `other`, a second stream, wait for the batch's copy, and makes the release wait for
-  /// `other`. The first call for each slot allocates an event. Throws what the device throws.
+  /// Makes `other`, an additional stream, wait for the copy of the batch, and makes the release
+  /// wait for `other`. The first call for each slot allocates an event. Throws errors from the
+  /// device.
   void also_used_on(stream_ref other) {
     use();
     slots_->also_used_on(slot_, other);
   }
 
-  /// In a checked build, aborts unless the end of the lease is ordered after work on `stream`.
-  /// `used_on` calls this.
+  /// Aborts, in a checked build, unless the end of the lease is ordered after work on `stream`.
+  /// Called by `used_on`.
   void require_ordered([[maybe_unused]] stream_ref stream) const noexcept {
     if constexpr (detail::checked) {
       if (is_ordered_on(stream)) return;
@@ -161,12 +161,12 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
 };
 
 /// A lease of one batch in device memory. Move-only. The destructor releases the slot, which is
-/// overwritten only after all work that is queued on the consumer's stream at that time.
+/// overwritten only after all work queued on the consumer stream at that time.
 ///
-/// A lease may be moved out of the loop and kept, even after the feed and the loader are destroyed.
-/// The consumer's stream must outlive the lease. Only one thread at a time may use a lease; to use
-/// it on another thread, move it there. Any thread may destroy it, and so may work on a CPU stream.
-/// A CUDA stream's host functions may not call CUDA, so they may not destroy a lease.
+/// A lease may be moved out of the loop, and may outlive the feed and the loader. The consumer
+/// stream must outlive the lease. Only one thread at a time may use a lease. Move the lease to use
+/// it on another thread. Any thread and any work on a CPU stream may destroy a lease. Host
+/// functions of a CUDA stream must not call CUDA, and therefore must not destroy a lease.
 template <record_type Record, device Device>
 using device_batch = lease<Record, device_lease<Device>>;
 

@@ -11,7 +11,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// The type of the transform of a `transfer` without a transform. The consumer gets batches as they
+/// The transform type of a `transfer` without a transform. The consumer receives batches as they
 /// were copied.
 struct no_transform {};
 
@@ -40,35 +40,34 @@ struct output_record<no_transform, In> {
   using type = In;
 };
 
-/// The record of the batches that a transform makes from batches of record `In`.
+/// The result record of a transform that is applied to batches of `In`.
 template <class T, record_type In>
 using transformed_record_t = typename output_record<T, In>::type;
 
 }  // namespace detail
 
-/// Work that a `transfer` does on the device after the copy of a batch. The transform converts the
-/// record that is copied into the record that the consumer gets. If it converts bytes to floats,
-/// for example, only a quarter of the data crosses the bus. `on_stream` and `on_device` (CUDA) make
-/// such transforms.
+/// A transform that a `transfer` runs on the device after the copy of a batch. The transform
+/// converts the copied record to the record that the consumer receives. For example, if it converts
+/// bytes to floats, only a quarter of the data is transferred over the bus. `on_stream` and
+/// `on_device` (CUDA) create transforms.
 ///
-/// Transforms run on their own stream, and batches are copied to two staging buffers alternately:
-/// while one batch is transformed, the next batch is copied. So the time per batch is the longer of
-/// copy and transform, and not their sum, unless the transform itself uses the bus.
+/// Transforms run on their own stream, and batches are copied to two staging buffers alternately,
+/// so that the next batch is copied while one batch is transformed. The time per batch is the
+/// longer of copy and transform instead of their sum, unless the transform itself uses the bus.
 ///
-///     using record_type = ...;    // of the batches it makes; or, if that depends on the input,
+///     using record_type = ...;    // the result record, or, if it depends on the input,
 ///     template <class In> using record_for = ...;
 ///     record_extents<Out> extents(const record_extents<In>&) const;  // optional if all are fixed
-///     void prepare(const Device&, const batch_layout<In>&);  // optional: once, at construction
+///     void prepare(const Device&, const batch_layout<In>&);  // optional; called once
 ///     void enqueue(const_batch_view<In> in, batch_view<Out> out, Device::stream_ref stream);
 ///
 /// `enqueue` queues work on `stream` that reads `in` and writes all elements of `out`, and returns
 /// without waiting. Both batches are in device memory and have the same size. The last batch of an
 /// epoch may be shorter, and padding samples are transformed too. `enqueue` is called on the
-/// consumer's thread, one call at a time, with the feed's device current on the thread. An
-/// exception counts as a failure of that batch's transfer. The transform, the views and their
-/// memory live until the work has ended. Work on other streams must be forked from `stream` and
-/// joined to it. Pass the views of fields, `get<"image">(in)`, to a kernel, because the views of
-/// batches refer to host memory.
+/// consumer thread, one call at a time, with the device of the feed current. An exception counts as
+/// a transfer failure of the batch. The transform, the views and their memory remain valid until
+/// the work has ended. Work on other streams must be forked from `stream` and joined to it. Pass
+/// field views such as `get<"image">(in)` to a kernel, because batch views refer to host memory.
 template <class T, class In, class Device>
 concept device_transform =
     std::move_constructible<T> && record_type<In> &&
@@ -79,8 +78,7 @@ concept device_transform =
 
 namespace detail {
 
-/// Returns the extents of the batches that `transform` makes from batches with the extents
-/// `lengths`.
+/// Returns the extents of the result of `transform` for batches with the extents `lengths`.
 template <record_type In, class T>
 [[nodiscard]] constexpr record_extents<transformed_record_t<T, In>> transformed_extents(
     const T& transform, const record_extents<In>& lengths) {
@@ -100,18 +98,18 @@ template <record_type In, class T>
   }
 }
 
-/// The transform that `on_stream` returns.
+/// The transform created by `on_stream`.
 template <record_type Out, class F>
 class stream_transform {
  public:
   using record_type = Out;
 
-  /// Makes a transform whose `function` queues the work for a batch. `lengths` are the extents of
+  /// Creates a transform whose `function` queues the work for a batch. `lengths` are the extents of
   /// one sample.
   stream_transform(F function, const record_extents<Out>& lengths)
       : function_(std::move(function)), lengths_(lengths) {}
 
-  /// Returns the extents of the batches that the function makes.
+  /// Returns the extents of the result.
   template <class In>
   [[nodiscard]] const record_extents<Out>& extents(const record_extents<In>&) const noexcept {
     return lengths_;
@@ -131,15 +129,16 @@ class stream_transform {
 
 }  // namespace detail
 
-/// Makes a transform from a function that queues work on a stream: `on_stream<Out>(f)` with
-/// `f(const_batch_view<In> in, batch_view<Out> out, stream_ref stream)`. `f` must do what
-/// `device_transform` requires of `enqueue`. `lengths` are the extents of one sample of the result.
+/// Creates a transform from a function that queues work on a stream: `on_stream<Out>(f)` with
+/// `f(const_batch_view<In> in, batch_view<Out> out, stream_ref stream)`. `f` must meet the
+/// requirements of `enqueue` in `device_transform`. `lengths` are the extents of one sample of the
+/// result.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function, const record_extents<Out>& lengths) {
   return detail::stream_transform<Out, std::decay_t<F>>{std::forward<F>(function), lengths};
 }
 
-/// Makes a transform for a record without dynamic extents.
+/// Creates a transform for a record without dynamic extents.
 template <record_type Out, class F>
 [[nodiscard]] auto on_stream(F&& function) {
   static_assert(

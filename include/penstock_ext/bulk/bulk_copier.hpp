@@ -32,12 +32,12 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A source of the bytes of an upload. `size()` returns the number of bytes. `read(offset, out)`
-/// fills `out` with the bytes starting at `offset`, or throws. Several threads call `read`
-/// concurrently. A source may have `finish()`, which is called once after the last `read` and
-/// throws if the bytes that were read are damaged. A source may have `read_non_temporal(offset,
-/// out)`, which does the same as `read` with stores that bypass the caches. An upload calls it
-/// instead of `read` if a copy engine reads the pieces, and they exceed the caches of the threads.
+/// A source of bytes for an upload. `size()` returns the number of bytes. `read(offset, out)` fills
+/// `out` with the bytes starting at `offset`, or throws. Several threads call `read` concurrently.
+/// A source may have `finish()`, which is called once after the last `read` and throws if the bytes
+/// that were read are corrupt. A source may have `read_non_temporal(offset, out)`, which is
+/// equivalent to `read` but uses stores that bypass the caches. An upload calls it instead of
+/// `read` if a copy engine reads the pieces, and the pieces exceed the caches of the threads.
 template <class S>
 concept bulk_source = std::move_constructible<S> &&
                       requires(const S& source, std::uint64_t offset, std::span<std::byte> out) {
@@ -45,11 +45,11 @@ concept bulk_source = std::move_constructible<S> &&
                         source.read(offset, out);
                       };
 
-/// A destination of the bytes of a download. `write(offset, bytes)` accepts a piece or throws.
-/// Several threads call it concurrently, with pieces that do not overlap, in any order. `finish()`
-/// is called once, after all pieces. Others may see the bytes only after `finish()`. A sink that is
-/// destroyed before that must leave no trace. A sink may have `size()`, in which case it accepts
-/// exactly that number of bytes.
+/// A destination for downloaded bytes. `write(offset, bytes)` stores a piece or throws. Several
+/// threads call `write` concurrently, with pieces that do not overlap, in any order. `finish()` is
+/// called once after all pieces. The bytes must become visible to others only in `finish()`. A sink
+/// that is destroyed without `finish()` must leave no trace. A sink may have `size()`, in which
+/// case it accepts exactly that number of bytes.
 template <class S>
 concept bulk_sink = std::move_constructible<S> &&
                     requires(S& sink, std::uint64_t offset, std::span<const std::byte> bytes) {
@@ -61,9 +61,9 @@ concept bulk_sink = std::move_constructible<S> &&
 /// upload ends.
 class memory_source {
  public:
-  /// Refers to `bytes`.
+  /// References `bytes`.
   explicit memory_source(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
-  /// The number of bytes.
+  /// Returns the number of bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size(); }
   /// Copies the bytes starting at `offset` to `out`.
   void read(std::uint64_t offset, std::span<std::byte> out) const noexcept {
@@ -78,12 +78,12 @@ class memory_source {
   std::span<const std::byte> bytes_;
 };
 
-/// A `bulk_sink` that writes to host memory, which must stay valid until the download ends.
+/// A `bulk_sink` that writes to host memory, which must remain valid until the download ends.
 class memory_sink {
  public:
-  /// Refers to `bytes`.
+  /// References `bytes`.
   explicit memory_sink(std::span<std::byte> bytes) noexcept : bytes_(bytes) {}
-  /// The number of bytes.
+  /// Returns the number of bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return bytes_.size(); }
   /// Copies `bytes` to the memory starting at `offset`.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) noexcept {
@@ -98,16 +98,16 @@ class memory_sink {
 
 static_assert(bulk_source<memory_source> && bulk_sink<memory_sink>);
 
-/// The device memory of an upload (`Byte` is `std::byte`) or a download (`const std::byte`): one
-/// range, or several ranges that are contiguous in the source or sink, such as the tensors of a
-/// model. The program owns the memory, which must stay valid until the transfer ends.
+/// The device memory of an upload (`Byte` is `std::byte`) or a download (`const std::byte`).
+/// Consists of one or more ranges that are contiguous in the source or sink, such as the tensors of
+/// a model. The program owns the memory, which must remain valid until the transfer ends.
 template <class Byte>
 class device_ranges {
  public:
-  /// Refers to one range.
+  /// References one range.
   template <std::convertible_to<std::span<Byte>> Range>
   device_ranges(const Range& range) : device_ranges(std::vector<std::span<Byte>>{range}) {}
-  /// Refers to several ranges, some of which may be empty.
+  /// References several ranges, some of which may be empty.
   device_ranges(std::vector<std::span<Byte>> ranges) : ranges_(std::move(ranges)) {
     begins_.reserve(ranges_.size());
     for (const auto& range : ranges_) {
@@ -116,11 +116,10 @@ class device_ranges {
     }
   }
 
-  /// The number of bytes of all ranges.
+  /// Returns the total number of bytes in all ranges.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Splits the `count` bytes starting at `offset` at the boundaries of the ranges, and calls
-  /// `visit(range, position)` for each part. `position` is the offset of the part within the
-  /// `count` bytes.
+  /// Splits the `count` bytes starting at `offset` at range boundaries, and calls `visit(range,
+  /// position)` for each part. `position` is the offset of the part within the `count` bytes.
   template <class Visit>
   void visit(std::uint64_t offset, std::size_t count, const Visit& visit) const {
     auto next = std::ranges::upper_bound(begins_, offset) - begins_.begin();
@@ -141,19 +140,19 @@ class device_ranges {
 
 /// The options of bulk transfers. Invalid values throw `option_error`.
 struct bulk_options {
-  /// Number of threads that read the source or write the sink, at least 1. Use more if one thread
-  /// is slower than the bus.
+  /// Number of threads that read the source or write the sink, at least 1. Use more threads if one
+  /// thread is slower than the bus.
   std::size_t workers = 4;
-  /// The number of bytes that are read, copied and written at a time: a multiple of 4096.
+  /// The number of bytes that are read, copied and written at a time. Must be a multiple of 4096.
   std::size_t piece_bytes = std::size_t{4} << 20;
-  /// The number of page-locked pieces. `automatic` means two for each worker, which fills one piece
+  /// The number of page-locked pieces. `automatic` means two per worker, which fills one piece
   /// while the other is copied. If there are fewer pieces than workers, some workers are not used.
   count_or_automatic pieces = automatic;
-  /// The maximum memory for the pieces. If the pieces do not fit, fewer are allocated, at least
-  /// one.
+  /// The maximum memory for the pieces. If the pieces do not fit, fewer pieces are allocated, at
+  /// least one.
   std::optional<memory_budget> budget = {};
-  /// If true, a download first copies the memory on the device, so that the program may change it
-  /// right after the call. The first such download allocates device memory of that size.
+  /// If true, a download first copies the memory on the device, so that the program may change the
+  /// memory directly after the call. The first such download allocates device memory of that size.
   bool snapshot = false;
   /// Stops the transfer between two pieces. The transfer then fails with `cancelled`.
   std::stop_token stop{};
@@ -161,12 +160,12 @@ struct bulk_options {
 
 /// The progress of a bulk transfer, in bytes.
 struct bulk_progress {
-  std::uint64_t done = 0;   ///< for an upload, bytes whose copy is queued; for a download, bytes
-                            ///< written
-  std::uint64_t total = 0;  ///< bytes of the whole transfer
+  /// For an upload, bytes whose copy is queued; for a download, bytes written.
+  std::uint64_t done = 0;
+  std::uint64_t total = 0;  ///< total bytes of the transfer
 };
 
-/// Thrown if the two sides of a bulk transfer differ in size.
+/// Thrown if the source or sink and the device memory of a bulk transfer differ in size.
 class [[gnu::visibility("default")]] bulk_error : public error {
  public:
   using error::error;
@@ -174,7 +173,7 @@ class [[gnu::visibility("default")]] bulk_error : public error {
 
 namespace detail {
 
-/// The memory of bulk transfers, and the stream that runs their copies.
+/// The memory of bulk transfers, and the stream of their copies.
 template <device Device>
 class bulk_ring {
  public:
@@ -183,8 +182,7 @@ class bulk_ring {
   using timeline = stream_timeline<Device>;
   using point = typename timeline::point;
 
-  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device
-  /// throws.
+  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and errors from the device.
   bulk_ring(const Device& of, const bulk_options& options)
       : device(of),
         piece_bytes(checked(options).piece_bytes),
@@ -193,7 +191,7 @@ class bulk_ring {
         copied(static_cast<std::size_t>(reserved_.slot_count())),
         copies(of.make_stream()),
         // A transfer marks each of its pieces and its end. With this many events, an event is
-        // recorded again only after a later point is known to have been reached.
+        // recorded again only after a later point is known to be reached.
         ends(of, copies, 2 * (copied.size() + 1), event_wait::by_host) {}
   bulk_ring(bulk_ring&&) = delete;
   /// Frees the memory after the copies that use it.
@@ -208,9 +206,9 @@ class bulk_ring {
   }
   [[nodiscard]] bool pinned() const noexcept { return pinned_.pinned(); }
 
-  /// Copies all of `from` on the device, in the order of `stream`. No copy may still use the memory
-  /// of the snapshot. If that memory is too small, it is replaced. Throws `out_of_memory`, and
-  /// what the device throws.
+  /// Copies all of `from` on the device in the order of `stream`. No copy may still be using the
+  /// snapshot memory, which is replaced if it is too small. Throws `out_of_memory`, and errors from
+  /// the device.
   [[nodiscard]] std::span<const std::byte> snapshot_of(const device_ranges<const std::byte>& from,
                                                        stream_ref stream) {
     const auto bytes = static_cast<std::size_t>(from.size());
@@ -233,7 +231,7 @@ class bulk_ring {
     snapshot_.reset();
   }
 
-  /// Returns the number of pieces that `options` specify.
+  /// Returns the number of pieces specified by `options`.
   static std::size_t pieces_of(const bulk_options& options) noexcept {
     return options.pieces == automatic ? 2 * options.workers : options.pieces.value();
   }
@@ -257,7 +255,7 @@ class bulk_ring {
   }
 
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
-  /// Throws `std::logic_error` in a child made by fork(), because the threads do not exist there.
+  /// Throws `std::logic_error` in a child created by fork(), which does not have the threads.
   void require_own() const {
     process_.require("bulk_transfer",
                      "wait in that process, and make a separate bulk_copier in this process");
@@ -282,25 +280,25 @@ class bulk_ring {
   std::optional<slab<Device>> snapshot_;
 
  public:
-  /// Returns the point after all copies queued so far. Throws what the device throws.
+  /// Returns the point after all copies queued so far. Throws errors from the device.
   [[nodiscard]] point mark() {
-    const auto end = ends.mark(capture_check::done);  // the stream belongs to the library
+    const auto end = ends.mark(capture_check::done);  // the library owns the stream
     end.rethrow_refusal();
     return end.at;
   }
 
-  std::vector<point> copied;            // by piece: the point at which its latest copy ends
-  typename Device::stream_type copies;  // its destructor waits for the copies
+  std::vector<point> copied;            // point at which the latest copy of each piece ends
+  typename Device::stream_type copies;  // the destructor waits for the copies
   timeline ends;
 };
 
-/// The shared state of the threads of a bulk transfer. Each thread has its own pieces of the ring,
-/// so a thread waits only for the device, the source and the sink. The object is never destroyed in
-/// a child made by fork(), because the threads do not exist there.
+/// The shared state of the threads in a bulk transfer. Each thread has its own pieces of the ring,
+/// so a thread waits only for the device, the source and the sink. A child created by fork() does
+/// not have the threads, and never destroys this object.
 ///
 /// Invariant: a thread that leaves publishes its earlier actions through `running_`. The last
-/// thread to leave ends the transfer, and then advances `ended_`. Only that thread and the threads
-/// that have seen `ended_` read `error_`.
+/// thread to leave ends the transfer, and then advances `ended_`. Only that thread and threads that
+/// have seen `ended_` read `error_`.
 template <device Device>
 class bulk_work {
  public:
@@ -322,8 +320,7 @@ class bulk_work {
   bulk_work(bulk_work&&) = delete;
   ~bulk_work() { join(); }
 
-  /// Makes the copies wait for all work queued on `stream` so far. Throws what the device
-  /// throws.
+  /// Makes the copies wait for all work queued on `stream` so far. Throws errors from the device.
   void begin_after(stream_ref stream) {
     ring_->device.record(begins_, stream);
     ring_->device.wait(ring_->copies, begins_);
@@ -340,12 +337,12 @@ class bulk_work {
           [this]() noexcept {
             if (ended_.load() == 0) cancel();
           });
-    } catch (...) {  // the started threads have ended; the next line ends their copies
+    } catch (...) {  // The started threads have ended. The next line ends their copies.
       ring_->synchronize_all(ring_->copies);
       throw;
     }
   }
-  /// Waits until all threads have finished. Must not be called in a child made by fork().
+  /// Waits until all threads have finished. Must not be called in a child created by fork().
   void join() const noexcept {
     if (!pool_) return;
     ended_.wait([](std::uint32_t ended) { return ended != 0; }, false);
@@ -353,20 +350,20 @@ class bulk_work {
   /// Ends the transfer before the next piece. Any thread may call this.
   void cancel() noexcept { is_cancelled_.store(true, std::memory_order_relaxed); }
 
-  /// The exception that ended the transfer early, or null. Call it after `join`.
+  /// Returns the exception that ended the transfer early, or null. Call this after `join`.
   [[nodiscard]] const std::exception_ptr& failure() const noexcept { return error_; }
-  /// The point at which all copies of an upload end, or 0 for a download, whose copies are
-  /// complete. Call it after `join`.
+  /// Returns the point at which all copies of an upload end, or 0 for a download, whose copies are
+  /// complete. Call this after `join`.
   [[nodiscard]] point all_copied() const noexcept { return all_; }
   [[nodiscard]] const ring_type& ring() const noexcept { return *ring_; }
   [[nodiscard]] bool was_ended() const noexcept { return ended_.load() != 0; }
-  /// Marks the failure as reported. Returns true if it was already marked.
+  /// Marks the failure as reported. Returns true if the failure was already marked.
   bool mark_reported() noexcept { return is_reported_.exchange(true, std::memory_order_relaxed); }
   [[nodiscard]] bulk_progress progress() const noexcept {
     return {done_.load(std::memory_order_relaxed), total_};
   }
 
-  /// Runs one thread's part of an upload.
+  /// Runs the part of an upload on one thread.
   template <class Source>
   void upload(const Source& source, const device_ranges<std::byte>& to, std::size_t worker) {
     ring_type& ring = *ring_;
@@ -383,11 +380,11 @@ class bulk_work {
       done_.fetch_add(at->bytes, std::memory_order_relaxed);
     }
   }
-  /// Marks the end of all copies of an upload as `all_copied`. Throws what the device throws.
+  /// Marks the end of all upload copies as `all_copied`. Throws errors from the device.
   void mark_all_copied() { all_ = ring_->mark(); }
 
-  /// Runs one thread's part of a download. The next pieces are copied while the thread writes a
-  /// piece.
+  /// Runs the part of a download on one thread. The next pieces are copied while the thread writes
+  /// a piece.
   template <class Sink>
   void download(Sink& sink, const device_ranges<const std::byte>& from, std::size_t worker) {
     ring_type& ring = *ring_;
@@ -435,8 +432,8 @@ class bulk_work {
     }
   }
 
-  /// Claims the next piece. Returns `std::nullopt` if all are claimed or the transfer has failed.
-  /// Throws `cancelled`.
+  /// Claims the next piece. Returns `std::nullopt` if all pieces are claimed or the transfer has
+  /// failed. Throws `cancelled`.
   std::optional<claimed> claim() {
     if (has_failed_.load(std::memory_order_relaxed)) return {};
     const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
@@ -471,9 +468,9 @@ class bulk_work {
     end();
   }
   void end() noexcept {
-    // After a failure, queued copies must no longer use the program's memory.
+    // After a failure, queued copies must no longer use the memory of the program.
     if (has_failed_.load(std::memory_order_relaxed)) ring_->synchronize_all(ring_->copies);
-    move_ = nullptr;  // also destroys the source or sink; an unfinished sink leaves no trace
+    move_ = nullptr;  // Also destroys the source or sink. An unfinished sink leaves no trace.
     finish_ = nullptr;
     ended_.store(1);
   }
@@ -493,33 +490,34 @@ class bulk_work {
   std::uint64_t total_;
   std::uint64_t pieces_;
   std::size_t threads_;
-  bool reads_non_temporal_;  // the CPU device copies with a core, which finds the pieces in caches
+  // False on the CPU device, which copies with a core that finds the pieces in caches.
+  bool reads_non_temporal_;
   typename Device::event_type begins_;
-  point all_ = 0;  // the end of an upload, set after everything is queued
+  point all_ = 0;  // end of an upload, set after all copies are queued
   std::function<void(std::size_t)> move_;
   std::function<void()> finish_;
-  std::atomic<std::uint64_t> next_{0};     // relaxed: each piece goes to one thread
-  std::atomic<std::uint64_t> done_{0};     // relaxed: for display only
-  std::atomic<bool> is_cancelled_{false};  // relaxed: seen within two pieces
-  std::atomic<bool> has_failed_{false};    // relaxed: the thread that sets it writes `error_`
+  std::atomic<std::uint64_t> next_{0};     // relaxed, because each piece is claimed by one thread
+  std::atomic<std::uint64_t> done_{0};     // relaxed, because it is only displayed
+  std::atomic<bool> is_cancelled_{false};  // relaxed; noticed within two pieces
+  // Relaxed, because the thread that sets it writes `error_`.
+  std::atomic<bool> has_failed_{false};
   std::exception_ptr error_;
-  std::atomic<bool> is_reported_{false};  // relaxed: orders nothing
-  std::atomic<std::size_t> running_;      // the number of threads that have not left
+  std::atomic<bool> is_reported_{false};  // relaxed, because it does not order other data
+  std::atomic<std::size_t> running_;      // number of threads that have not left
   waitable_counter ended_;
   std::optional<worker_pool<std::function<void(std::stop_token, std::size_t)>,
                             std::function<void()>>>
-      pool_;  // last, because its threads use the other members
+      pool_;  // declared last, because its threads use the other members
 };
 
 }  // namespace detail
 
-/// The handle of a running transfer, see `upload` and `download`. A handle can be moved but not
-/// copied. Only one thread at a time may use it, but any thread may call `progress`, `done` and
-/// `cancel`.
+/// The handle of a running transfer (see `upload` and `download`). Move-only. Only one thread at a
+/// time may use a handle, but any thread may call `progress`, `done` and `cancel`.
 ///
-/// The destructor waits for the transfer to end, so that a started checkpoint is completely
-/// written. Call `cancel` first to shorten the wait. The destructor never throws. If an exception
-/// was not retrieved, it is printed to stderr. In a child made by fork() the destructor does not
+/// The destructor waits for the end of the transfer, so that a started checkpoint is completely
+/// written. Call `cancel` first to shorten the wait. The destructor never throws. An exception that
+/// was not retrieved is printed to stderr. In a child created by fork(), the destructor does not
 /// wait, and `wait` throws `std::logic_error`.
 template <device Device>
 class bulk_transfer {
@@ -532,7 +530,7 @@ class bulk_transfer {
   /// Creates a handle without a transfer. Such a handle counts as ended, so its functions never
   /// wait.
   bulk_transfer() = default;
-  /// Used by `bulk_copier`.
+  /// Creates the handle of `work`. Intended for `bulk_copier`.
   explicit bulk_transfer(std::shared_ptr<work_type> work) noexcept : work_(std::move(work)) {}
   bulk_transfer(bulk_transfer&&) noexcept = default;
   bulk_transfer& operator=(bulk_transfer&& other) noexcept {
@@ -545,19 +543,19 @@ class bulk_transfer {
   ~bulk_transfer() { end(); }
 
   /// Blocks until the transfer is complete. An upload is complete when it is in device memory, and
-  /// a download when the sink has finished. Throws the exception of the source, the sink or the
-  /// device, or `cancelled`. After a failed upload the contents of the device memory are
-  /// unspecified, but nothing writes to it any more.
+  /// a download is complete when the sink has finished. Throws the exception of the source, the
+  /// sink or the device, or `cancelled`. After a failed upload, the contents of the device memory
+  /// are unspecified, but no copy writes to it any longer.
   void wait() {
-    const auto work = work_;  // during `exit()` another thread may destroy this object
+    const auto work = work_;  // During `exit()`, another thread may destroy this object.
     const auto all = joined(work.get());
     if (all == 0) return;
-    work->mark_reported();  // the device's exception reaches the caller now
+    work->mark_reported();  // The caller receives the device error now.
     work->ring().ends.wait(all);
   }
-  /// Makes all later work of `stream` wait for the copies of an upload. Blocks only until the
-  /// source is read, and not until the copies are complete. Throws what `wait()` and the
-  /// device's `require_usable` throw.
+  /// Makes all later work on `stream` wait for the copies of an upload. Blocks only until the
+  /// source is read, and not until the copies are complete. Throws the same errors as `wait()` and
+  /// as `require_usable` of the device.
   void wait(stream_ref stream) {
     const auto work = work_;
     const auto all = joined(work.get());
@@ -566,13 +564,13 @@ class bulk_transfer {
     work->ring().ends.wait(all, stream);
   }
 
-  /// Returns true if `wait` would not block. Throws what the device throws.
+  /// Returns true if `wait` would not block. Throws errors from the device.
   [[nodiscard]] bool done() const {
     if (work_ == nullptr || work_->ring().is_in_child()) return true;
     if (!work_->was_ended()) return false;
     return work_->failure() != nullptr || work_->ring().ends.reached(work_->all_copied());
   }
-  /// Returns the bytes moved so far, and the total.
+  /// Returns the number of bytes moved so far, and the total.
   [[nodiscard]] bulk_progress progress() const noexcept {
     return work_ == nullptr ? bulk_progress{} : work_->progress();
   }
@@ -584,7 +582,7 @@ class bulk_transfer {
 
  private:
   /// Waits for the threads, and throws the exception that ended them early. Returns the point at
-  /// which all copies end, or 0 if no copy is left to wait for.
+  /// which all copies end, or 0 if no copy remains to wait for.
   [[nodiscard]] static typename work_type::point joined(work_type* work) {
     if (work == nullptr) return 0;
     work->ring().require_own();
@@ -607,32 +605,31 @@ class bulk_transfer {
   std::shared_ptr<work_type> work_;
 };
 
-/// Memory for bulk transfers, one after the other. Page-locked pieces are allocated at
-/// construction. Device memory for snapshots is allocated at the first snapshot. Use a copier for
-/// checkpoints, so that they allocate and free no memory while the step runs. Only one thread at a
-/// time may use a copier. The transfers may outlive it. In a child made by fork() its functions
-/// throw `std::logic_error`.
+/// Runs bulk transfers one after another, and owns their memory. Page-locked pieces are allocated
+/// at construction, and device memory for snapshots is allocated at the first snapshot. Use a
+/// copier for checkpoints, so that they do not allocate or free memory while the step runs. Only
+/// one thread at a time may use a copier. Transfers may outlive the copier. In a child created by
+/// fork(), its functions throw `std::logic_error`.
 template <device Device = cpu_device>
 class bulk_copier {
  public:
-  /// The device.
+  /// The device type.
   using device_type = Device;
-  /// A stream of the device.
+  /// A reference to a stream of the device.
   using stream_ref = typename Device::stream_ref;
   /// The handle of a transfer.
   using transfer_type = bulk_transfer<Device>;
 
-  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device
-  /// throws.
+  /// Throws `option_error`, `pinned_budget_exceeded`, `out_of_memory`, and errors from the device.
   explicit bulk_copier(const Device& device, bulk_options options = {})
       : options_(std::move(options)),
         ring_(std::make_shared<detail::bulk_ring<Device>>(device, options_)) {}
 
   /// Copies all of `source` to the device memory `to`, after the work queued on `stream` so far.
-  /// Threads read the source. The call blocks only while the previous transfer is running. The
-  /// program may use `to` after `wait`, or on a stream after `wait(stream)`. Throws `bulk_error`
-  /// unless `source` and `to` have the same size, `std::system_error` if a thread cannot be
-  /// started, and what the device throws.
+  /// Threads read the source. Blocks only while the previous transfer is running. The program may
+  /// use `to` after `wait`, or on a stream after `wait(stream)`. Throws `bulk_error` unless
+  /// `source` and `to` have the same size, `std::system_error` if a thread cannot be started, and
+  /// errors from the device.
   template <bulk_source Source>
   [[nodiscard]] transfer_type upload(stream_ref stream, device_ranges<std::byte> to,
                                      Source source) {
@@ -651,8 +648,8 @@ class bulk_copier {
 
   /// Copies the device memory `from` to `sink`, with the contents after the work queued on `stream`
   /// so far. With `snapshot`, the call queues one copy on the device, and later work on `stream`
-  /// may change `from`. Without `snapshot`, nothing may change `from` until `wait` returns. Threads
-  /// write the sink. Blocks like `upload`. Throws what `upload` throws, and `out_of_memory`.
+  /// may change `from`. Without `snapshot`, `from` must not change until `wait` returns. Threads
+  /// write the sink. Blocks like `upload`. Throws the same errors as `upload`, and `out_of_memory`.
   template <bulk_sink Sink>
   [[nodiscard]] transfer_type download(stream_ref stream, Sink sink,
                                        device_ranges<const std::byte> from) {
@@ -660,23 +657,23 @@ class bulk_copier {
       require_same_size("download: the sink", sink.size(), from.size());
     }
     const auto work = prepared(stream, from.size());
-    const auto to = std::make_shared<Sink>(std::move(sink));  // before anything is queued
+    const auto to = std::make_shared<Sink>(std::move(sink));  // before any work is queued
     try {
       if (options_.snapshot) from = ring_->snapshot_of(from, stream);
       work->begin_after(stream);
       work->start([at = work.get(), to,
                    from = std::move(from)](std::size_t worker) { at->download(*to, from, worker); },
                   [to] { to->finish(); });
-    } catch (...) {  // copies to the snapshot may be queued, and no later call would wait for them
+    } catch (...) {  // Copies to the snapshot may be queued, and no later call would wait for them.
       if (options_.snapshot) ring_->synchronize_all(stream);
       throw;
     }
     return transfer_type{last_ = work};
   }
 
-  /// The number of bytes of page-locked memory.
+  /// Returns the size of the page-locked memory in bytes.
   [[nodiscard]] std::size_t host_bytes() const noexcept { return ring_->host_bytes(); }
-  /// The number of bytes of device memory for snapshots.
+  /// Returns the size of the device memory for snapshots in bytes.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return ring_->device_bytes(); }
   /// Returns true if the host memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return ring_->pinned(); }
@@ -727,7 +724,7 @@ template <device Device>
 /// Calls `bulk_copier::upload` on a temporary copier, whose memory is freed with the transfer:
 ///
 ///     auto loading = ps::upload(device, stream, weights, ps::memory_source{bytes});
-///     loading.wait(stream);  // later work of the stream sees the weights
+///     loading.wait(stream);  // later work on the stream sees the weights
 ///
 template <device Device, bulk_source Source>
 [[nodiscard]] bulk_transfer<Device> upload(const Device& device, typename Device::stream_ref stream,

@@ -32,10 +32,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The CRC-64/NVME of data that arrives in pieces, in any order. Thread-safe.
+/// The CRC-64/NVME of data that is added in pieces, in any order. Thread-safe.
 class pieces_sum {
  public:
-  /// Adds `bytes`, which are at `offset` in the data.
+  /// Adds `bytes` at `offset` in the data.
   void add(std::uint64_t offset, std::span<const std::byte> bytes) {
     crc64nvme_sum one;
     one.add(bytes);
@@ -43,7 +43,7 @@ class pieces_sum {
     const std::lock_guard lock{mutex_};
     pieces_.push_back(added);
   }
-  /// Returns the sum of all pieces, which must be contiguous.
+  /// Returns the checksum of all pieces, which must be contiguous.
   [[nodiscard]] std::uint64_t sum() {
     const std::lock_guard lock{mutex_};
     std::ranges::sort(pieces_, {}, &piece::offset);
@@ -59,8 +59,8 @@ class pieces_sum {
     std::uint64_t sum;
   };
 
-  // Polynomials over GF(2), modulo the polynomial of the CRC. The highest bit is the coefficient of
-  // the lowest power.
+  // Polynomials over GF(2), modulo the CRC polynomial. The highest bit is the coefficient of the
+  // lowest power.
   static constexpr std::uint64_t one_ = std::uint64_t{1} << 63U;
   static std::uint64_t product(std::uint64_t a, std::uint64_t b) noexcept {
     constexpr std::uint64_t polynomial = 0x9a6c9329ac4bc9b5U;
@@ -84,16 +84,17 @@ class pieces_sum {
   std::vector<piece> pieces_;  // guarded by mutex_
 };
 
-/// A file that can be written at any offset under a temporary name. `finish` renames it. If it is
-/// not finished, the destructor removes it, except in a child made by fork(). If the path is a link
+/// A temporary file that can be written at any offset. `finish` renames it to its final name.
+/// Otherwise the destructor removes it, except in a child created by fork(). If the path is a link
 /// to a file, the linked file is replaced. `write` is thread-safe.
 class new_file {
  public:
-  /// Creates the temporary file, whose final name is `path`, relative to the current folder. If
-  /// `is_summed`, the CRC of the written bytes is computed. Throws `file_unwritable`.
+  /// Creates the temporary file. `path` is the final name, relative to the current folder. If
+  /// `is_summed` is true, computes the CRC of the written bytes. Throws `file_unwritable`.
   new_file(std::string path, bool is_summed)
       : path_(std::move(path)), target_(linked_file(path_)), is_summed_(is_summed) {
-    std::error_code problem;  // for a missing folder or an empty path; opening the file reports it
+    // A missing folder or an empty path is reported when the file is opened.
+    std::error_code problem;
     const auto whole = std::filesystem::absolute(target_, problem);
     if (!problem) target_ = whole.string();
     struct ::stat before {};
@@ -103,7 +104,7 @@ class new_file {
       }
       mode_ = before.st_mode & 07777U;
     }
-    // The new file must not be readable by more users than the file it replaces.
+    // The new file must not be readable by more users than the file that it replaces.
     const ::mode_t mode = mode_ ? (*mode_ & 0666U) | 0200U : 0666U;
     remove_dead_parts(target_);
     file_ = open_part(target_, part_, mode);
@@ -121,17 +122,17 @@ class new_file {
     if (is_summed_) sum_.add(offset, bytes);
     overwrite(offset, bytes);
   }
-  /// Writes like `write`, but does not change the sum, which still covers the earlier bytes.
+  /// Writes like `write`, but does not update the checksum, which still covers the earlier bytes.
   void overwrite(std::uint64_t offset, std::span<const std::byte> bytes) const {
     write_at(file_.get(), offset, bytes, [&](std::uint64_t at, std::size_t left) {
       fail(at, "room for " + std::to_string(left) + " bytes");
     });
   }
 
-  /// Returns the sum of all bytes written so far, which must be contiguous.
+  /// Returns the checksum of all bytes written so far, which must be contiguous.
   [[nodiscard]] std::uint64_t sum() { return sum_.sum(); }
 
-  /// Waits until the whole file is on the disk. Then gives the file its name and the mode of the
+  /// Waits until the whole file is on the disk, and then renames the file and sets the mode of the
   /// file that it replaces. Throws `file_unwritable`, in which case the old file is unchanged.
   void finish() {
     if (mode_) static_cast<void>(::fchmod(file_.get(), *mode_));
@@ -163,42 +164,43 @@ class new_file {
 
 }  // namespace detail
 
-/// Options of a `bulk_file_source`: the part of the file that it reads, and its checksum.
+/// The options of a `bulk_file_source`, which specify a part of the file and its checksum.
 struct bulk_file_options {
-  /// The position of the first byte.
+  /// The offset of the first byte in the file.
   std::uint64_t offset = 0;
   /// The number of bytes. If empty, the part extends to the end of the file.
   std::optional<std::uint64_t> size = {};
-  /// The expected CRC-64/NVME, compared at the end of an upload. Computing it takes about as long
-  /// as reading the same bytes from memory.
+  /// The expected CRC-64/NVME, which is verified at the end of an upload. The computation takes
+  /// about as long as reading the same bytes from memory.
   std::optional<std::uint64_t> sum = {};
 };
 
 /// A `bulk_source` that reads a file with `pread`. Movable.
 class bulk_file_source {
  public:
-  /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` if it is shorter
-  /// than the options specify.
+  /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` if the file is
+  /// shorter than the options specify.
   explicit bulk_file_source(std::string path, const bulk_file_options& options = {})
-      // O_NONBLOCK: opening a pipe without a writer must not block.
+      // O_NONBLOCK, because opening a pipe without a writer must not block.
       : bulk_file_source(std::string{path},
                          detail::open_at(AT_FDCWD, path.c_str(), O_NONBLOCK | O_NOCTTY), options) {}
   /// Reads the `bytes` bytes starting at `offset` of the open regular file `file`. Duplicates the
-  /// descriptor, so the program may close its own. Never moves the file position. Errors name the
-  /// descriptor. Throws `file_unreadable`, and `file_truncated` if the file is shorter.
+  /// descriptor, so the program may close its own. Does not change the file position. Error
+  /// messages contain the descriptor. Throws `file_unreadable`, and `file_truncated` if the file is
+  /// shorter.
   bulk_file_source(int file, std::uint64_t offset, std::uint64_t bytes)
       : bulk_file_source(detail::name_of_descriptor(file), detail::duplicate_of(file),
                          {.offset = offset, .size = bytes}) {}
-  /// Reads another part of the file that `open` has open, even if that file has since been renamed
-  /// or removed. `before` has the sum of the bytes before `offset`. Throws `file_truncated` if the
-  /// file is shorter than the options specify.
+  /// Reads another part of the file opened by `open`, even if that file has since been renamed or
+  /// removed. `before` contains the checksum of the bytes before `offset`. Throws `file_truncated`
+  /// if the file is shorter than the options specify.
   bulk_file_source(const bulk_file_source& open, const bulk_file_options& options,
                    std::unique_ptr<detail::pieces_sum> before = nullptr)
       : path_(open.path_), sum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {
     take(options);
   }
 
-  /// The number of bytes of the part.
+  /// Returns the number of bytes in the part.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// Fills `out` with the bytes starting at `offset` of the part. Thread-safe. Throws
   /// `file_truncated` and `file_unreadable`.
@@ -214,7 +216,7 @@ class bulk_file_source {
     if (sum_ != nullptr) sum_->add(offset, out);
   }
   /// Throws `file_changed` if the file was written to since it was opened, and `file_corrupt` if
-  /// the sum differs from the expected sum.
+  /// the checksum is not the expected checksum.
   void finish() {
     struct ::stat status {};
     if (::fstat(file_->get(), &status) != 0) fail(0);
@@ -228,7 +230,7 @@ class bulk_file_source {
     throw file_corrupt(path_, offset_, "the CRC-64/NVME " + text_of(*expected_), text_of(found));
   }
 
-  /// Formats a sum as 16 hexadecimal digits.
+  /// Formats a checksum as 16 hexadecimal digits.
   [[nodiscard]] static std::string text_of(std::uint64_t sum) {
     char text[17];
     std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
@@ -269,23 +271,24 @@ class bulk_file_source {
   std::uint64_t offset_ = 0;
   std::uint64_t size_ = 0;
   std::optional<std::uint64_t> expected_;
-  std::unique_ptr<detail::pieces_sum> sum_;  // null if no sum is needed
+  std::unique_ptr<detail::pieces_sum> sum_;  // null if no checksum is needed
   std::shared_ptr<const detail::descriptor> file_;
   detail::file_stamp stamp_;
 };
 
-/// A `bulk_sink` that writes the bytes unchanged to a file, which appears complete or not at all.
-/// The new file is written in the same folder under the name NAME.part-PROCESS-NUMBER, and renamed
-/// when it is completely on the disk. A failed download leaves the old file unchanged and removes
-/// the new file. A process that is killed leaves the file with the temporary name, which the next
-/// sink for the same path removes.
+/// A `bulk_sink` that writes the bytes unchanged to a file. The file appears either complete or not
+/// at all. A temporary file in the same folder, named NAME.part-PROCESS-NUMBER, is renamed when it
+/// is completely on the disk. A failed download leaves the old file unchanged and removes the
+/// temporary file. If the process is killed, the temporary file remains until the next sink for the
+/// same path removes it.
 class bulk_file_sink {
  public:
-  /// A function that a thread of the download calls after the file got its name. The argument is
-  /// the CRC-64/NVME of the file.
+  /// A function that a download thread calls after the file was renamed. The argument is the
+  /// CRC-64/NVME of the file.
   using finished_function = std::function<void(std::uint64_t)>;
 
-  /// Creates the file `path`. If `finished` is empty, no sum is computed. Throws `file_unwritable`.
+  /// Creates the file `path`. Computes no checksum if `finished` is empty. Throws
+  /// `file_unwritable`.
   explicit bulk_file_sink(std::string path, finished_function finished = {})
       : file_(std::make_unique<detail::new_file>(std::move(path), finished != nullptr)),
         finished_(std::move(finished)) {}
@@ -294,8 +297,8 @@ class bulk_file_sink {
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     file_->write(offset, bytes);
   }
-  /// Gives the file its name. Throws `file_unwritable`, and what `finished` throws, in which
-  /// case the file already has its name.
+  /// Renames the file to its final name. Throws `file_unwritable`, and exceptions of `finished`, in
+  /// which case the file already has its final name.
   void finish() {
     file_->finish();
     if (finished_) finished_(file_->sum());

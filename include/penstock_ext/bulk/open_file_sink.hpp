@@ -21,21 +21,21 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `bulk_sink` that writes a part of an open file, such as one tensor in a program's own
-/// checkpoint format:
+/// A `bulk_sink` that writes a part of an open file, such as one tensor in a custom checkpoint
+/// format:
 ///
 ///     ps::open_file_sink part{file, offset, weights.size_bytes()};
 ///     auto saving = copier.download(stream, std::move(part), weights);
 ///
-/// The program owns the file: it creates the file, syncs it after the last part, and gives it its
-/// name. A failed download leaves some of its bytes in the file. Error messages contain the
-/// descriptor and the offset in the file. Movable.
+/// The program owns the file, and must create it, sync it after the last part, and rename it. A
+/// failed download leaves some of its bytes in the file. Error messages contain the descriptor and
+/// the offset in the file. Movable.
 class open_file_sink {
  public:
   /// Writes the `bytes` bytes starting at `offset` of the open regular file `file`. Duplicates the
-  /// descriptor, so the program may close its own. Never moves the file position. Throws
+  /// descriptor, so the program may close its own. Does not change the file position. Throws
   /// `file_unwritable` if `file` is not open for writing, is open for appending, or is not a
-  /// regular file, and if the end of the part is not a valid file offset.
+  /// regular file, or if the end of the part is not a valid file offset.
   open_file_sink(int file, std::uint64_t offset, std::uint64_t bytes)
       : name_(detail::name_of_descriptor(file)),
         offset_(offset),
@@ -54,11 +54,11 @@ class open_file_sink {
     };
     refuse_if(!S_ISREG(status.st_mode), "a regular file", "a folder, pipe, socket or device");
     refuse_if((flags & O_ACCMODE) == O_RDONLY, "a file that is open for writing", "O_RDONLY");
-    // With O_APPEND Linux ignores the offset of a write.
+    // With O_APPEND, Linux ignores the offset of a write.
     refuse_if((flags & O_APPEND) != 0, "a file that is not open for appending", "O_APPEND");
   }
 
-  /// The number of bytes of the part.
+  /// Returns the number of bytes in the part.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// Writes `bytes` at `offset` of the part. Thread-safe. Throws `file_unwritable`.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) const {

@@ -40,17 +40,17 @@ inline namespace PENSTOCK_ABI {
 
 /// The options of an `intake`, whose constructor throws `option_error` for invalid values.
 struct intake_options {
-  std::size_t slot_count = 4;  ///< the number of slots, from 1 to 1024
-  std::size_t samples = 1;     ///< the capacity of a slot in samples
-  penstock::when_full when_full = penstock::when_full::wait;  ///< what happens without a free slot
+  std::size_t slot_count = 4;                                 ///< number of slots, from 1 to 1024
+  std::size_t samples = 1;                                    ///< capacity of a slot in samples
+  penstock::when_full when_full = penstock::when_full::wait;  ///< the action without a free slot
 
-  /// The caller's memory for the slots: at least `slot_count` times `intake_bytes` bytes, aligned
-  /// to 256 bytes. The intake page-locks the memory, which must outlive the intake and all its
+  /// Existing memory for the slots: at least `slot_count` times `intake_bytes` bytes, aligned to
+  /// 256 bytes. The intake page-locks the memory, which must outlive the intake and all its
   /// batches. If empty, the intake allocates pinned memory.
   std::span<std::byte> memory = {};
-  /// Limits the memory that the intake and other users of the budget allocate.
+  /// Limits the memory allocated by the intake and other users of the budget.
   std::optional<memory_budget> budget = {};
-  /// Closes the intake when a stop is requested. Batches that were committed before are delivered.
+  /// Closes the intake when a stop is requested. Batches committed earlier are still delivered.
   std::stop_token stop = {};
 };
 
@@ -58,32 +58,32 @@ struct intake_options {
 struct discard_t {
   explicit discard_t() = default;
 };
-/// Drops the batches that no consumer has received, see `intake::close`.
+/// Drops the batches that no consumer has received (see `intake::close`).
 inline constexpr discard_t discard{};
 
-/// The writable memory of a slot. A non-owning view.
+/// A non-owning view of writable slot memory.
 template <record_type Record>
 class intake_buffer {
  public:
   using record_type = Record;
 
-  /// Views the slot `id` at `data`. `layout` must outlive the view.
+  /// Creates a view of the slot `id` at `data`. `layout` must outlive the view.
   intake_buffer(std::byte* data, const batch_layout<Record>& layout, std::uint32_t id,
                 detail::lease_tag lease = {}) noexcept
       : data_(data), layout_(&layout), id_(id), lease_(lease) {}
 
-  /// The address, which never changes.
+  /// Returns the address, which never changes.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
-  /// The number of bytes.
+  /// Returns the number of bytes.
   [[nodiscard]] std::size_t size() const noexcept { return layout_->bytes(); }
-  /// All bytes, in the order of `batch_layout`.
+  /// Returns all bytes, arranged as in `batch_layout`.
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, size()}; }
-  /// The number of the slot, in [0, number of slots).
+  /// Returns the index of the slot, in [0, number of slots).
   [[nodiscard]] std::uint32_t id() const noexcept { return id_; }
 
-  /// Returns a `tensor_view` of a field, with room for all samples as outermost dimension. For a
-  /// ragged field, returns a view of the room for the values of all samples. The values of a sample
-  /// directly follow the values of the previous sample.
+  /// Returns a `tensor_view` of a field, whose outermost dimension is the capacity in samples. For
+  /// a ragged field, returns a view with the capacity for the values of all samples. The values of
+  /// consecutive samples must be adjacent.
   template <name Name>
   [[nodiscard]] auto get() const noexcept {
     detail::require_field<Record, Name>();
@@ -109,10 +109,10 @@ class intake_buffer {
   [[no_unique_address]] detail::lease_tag lease_;
 };
 
-/// The right to write a slot of an `intake`. Move-only. If the lease is destroyed without `commit`,
-/// the slot is returned. A lease may outlive the intake, in which case it commits nothing. Only one
-/// thread at a time may use a lease. All functions except `operator bool` throw `intake_error` if
-/// the lease is empty: after `commit`, `detach` or a move.
+/// A lease that allows writing a slot of an `intake`. Move-only. The destructor returns the slot
+/// unless it was committed. If the lease outlives the intake, `commit` drops the batch. Only one
+/// thread at a time may use a lease. A lease is empty after `commit`, `detach` or a move. All
+/// functions of an empty lease except `operator bool` throw `intake_error`.
 template <record_type Record, device Device>
 class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
   using board_type = detail::intake_board<Record, Device>;
@@ -124,33 +124,33 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
   using base::base;
   using base::operator bool;
 
-  /// The memory of the slot. Valid until the lease ends.
+  /// Returns the memory of the slot. Valid until the lease ends.
   [[nodiscard]] intake_buffer<Record> buffer() const {
     board_type& board = held("buffer");
     return {board.data(base::slot_), board.layout(), base::slot_, base::guard_.tag()};
   }
-  /// The number of the slot.
+  /// Returns the index of the slot.
   [[nodiscard]] std::uint32_t id() const { return buffer().id(); }
-  /// All bytes of the slot.
+  /// Returns all bytes of the slot.
   [[nodiscard]] std::span<std::byte> bytes() const { return buffer().bytes(); }
-  /// Returns a view of a field, see `intake_buffer::get`.
+  /// Returns a view of a field (see `intake_buffer::get`).
   template <name Name>
   [[nodiscard]] auto get() const {
     return buffer().template get<Name>();
   }
 
   /// Publishes the batch and empties the lease. Returns false if the batch is dropped, because the
-  /// intake is closed. Throws `intake_error` if the slot has no room for `what`. The lease then
-  /// keeps the slot.
+  /// intake is closed. Throws `intake_error` if the slot does not have room for `what`, in which
+  /// case the lease still owns the slot.
   bool commit(const commit_info& what = {}) {
     held("commit").require_room(what);
     return base::leave()->commit(base::slot_, what);
   }
-  /// Publishes a batch that work on `stream` still writes. The copy to the consumer's device, and a
-  /// consumer that loops on the host, wait for the work that is currently queued on `stream`. The
-  /// function does not wait. `producer` is the device of the stream. Throws what the device throws.
-  /// If the stream is not usable, the lease keeps the slot. If recording fails, the function waits
-  /// for the stream and returns the slot, and the lease is empty.
+  /// Publishes a batch that work on `stream` still writes. Copies to the consumer device and
+  /// consumers that loop on the host wait for the work currently queued on `stream`. Does not wait.
+  /// `producer` is the device of the stream. Throws errors from the device. If the stream is not
+  /// usable, the lease still owns the slot. If recording fails, the function waits for the stream
+  /// and returns the slot, and the lease is empty.
   bool commit_after(typename Device::stream_ref stream, const commit_info& what,
                     const Device& producer) {
     held("commit_after").require_room(what);
@@ -163,8 +163,8 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
     return commit_after(stream, what, held("commit_after").device());
   }
 
-  /// Gives the slot to a driver that knows its address, and empties the lease. Returns the slot's
-  /// number. Pass it to `commit`, `release` or `attach` of the intake to take the slot back.
+  /// Transfers the slot to a driver that uses its address, and empties the lease. Returns the index
+  /// of the slot. Pass it to `commit`, `release` or `attach` of the intake to take the slot back.
   std::uint32_t detach() {
     held("detach").detach(base::slot_);
     static_cast<void>(base::leave());
@@ -190,22 +190,22 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
  public:
   using base::base;
 
-  /// Waits for the work of a producer that still writes the batch (`intake_slot::commit_after`).
-  /// Throws what the device throws.
+  /// Waits for the producer work that still writes the batch (`intake_slot::commit_after`). Throws
+  /// errors from the device.
   void wait_until_written() const {
     base::use();
     base::slots_->wait_until_written(base::slot_);
   }
-  /// Makes later work on `stream` wait for the producer's work that still writes the batch. Does
-  /// not block.
+  /// Makes later work on `stream` wait for the producer work that still writes the batch. Does not
+  /// block.
   void wait_until_written(typename Device::stream_ref stream) const {
     base::use();
     base::slots_->wait_until_written(base::slot_, stream);
   }
 };
 
-/// Takes a batch from a board. Returns an empty batch at the end and, unless `waits`, if none is
-/// ready. Shares the board, because another thread may destroy the intake.
+/// Takes a batch from a board. Returns an empty batch at the end and, unless `waits` is true, if no
+/// batch is ready. Shares ownership of the board, because another thread may destroy the intake.
 template <record_type Record, device Device>
 [[nodiscard]] lease<Record, intake_lease<Record, Device>> take_batch(
     std::shared_ptr<intake_board<Record, Device>> board, bool waits) {
@@ -213,14 +213,14 @@ template <record_type Record, device Device>
   if (!next) return {};
   try {
     return {board, next->first, next->second};
-  } catch (...) {  // memory for a checked build's lease record ran out
+  } catch (...) {  // The lease record of a checked build could not be allocated.
     board->count_undelivered();
     board->release(next->first);
     throw;
   }
 }
 
-/// The loop over an `intake` without a transfer. Only the consumer's thread may use it.
+/// The loop over an `intake` without a transfer. Only the consumer thread may use this object.
 template <record_type Record, device Device>
 class intake_loop {
  public:
@@ -249,19 +249,19 @@ class intake_loop {
 }  // namespace detail
 
 /// A lease of a batch in host memory, from an `intake`. Move-only. The destructor returns the slot
-/// to the producers. A lease may outlive the intake and keeps its memory. Only one thread at a time
-/// may use a lease, but any thread may destroy it.
+/// to the producers. A lease may outlive the intake, because it shares ownership of the memory.
+/// Only one thread at a time may use a lease, but any thread may destroy it.
 template <record_type Record, device Device>
 using intake_batch = lease<Record, detail::intake_lease<Record, Device>>;
 
-/// Returns the number of bytes of a slot of an `intake`. Throws `layout_error`.
+/// Returns the slot size of an `intake` in bytes. Throws `layout_error`.
 template <record_type Record>
 [[nodiscard]] std::size_t intake_bytes(const record_extents<Record>& extents, std::size_t samples) {
   return batch_layout<Record>{extents, samples}.bytes();
 }
 
-/// Takes batches that producers push, at any time and from any threads: cameras, network cards,
-/// renderers, other GPUs. A `batch_source` that ends only after `close`.
+/// A `batch_source` of batches that producers push at any time and from any thread. Producers can
+/// be cameras, network cards, renderers or other GPUs. The source ends only after `close`.
 ///
 ///     ps::intake<cloud, ps::cuda_device> in{device, extents, {.slot_count = 8}};
 ///
@@ -273,27 +273,27 @@ template <record_type Record>
 ///     ps::transfer feed{in, stream};                         // the consumer's thread
 ///     for (auto& batch : feed.epoch(0)) step(batch, batch.tag(), batch.skipped());
 ///
-/// A producer writes directly to the memory that the copy reads. No lock is held while it writes,
-/// and nothing is allocated. A commit with fewer samples than a slot has room for is a partial
-/// batch. The copy of a ragged field moves only the values in use.
+/// A producer writes directly to the memory that the copy reads, without holding a lock or
+/// allocating. A commit with fewer samples than the slot capacity is a partial batch. Only the
+/// values in use of a ragged field are copied.
 ///
-/// Batches come in the order of their commits. Each batch is delivered once or counted as dropped.
-/// `skipped()` of a batch is the number of batches dropped immediately before it, by the policy
-/// `when_full` or by `transfer_options::newest`. Batches that a feed has taken are dropped when its
-/// range ends. Batches that no feed has taken remain.
+/// Batches are delivered in the order of their commits. Each batch is delivered once or counted as
+/// dropped. `skipped()` of a batch returns the number of batches dropped immediately before it, by
+/// the policy `when_full` or by `transfer_options::newest`. Batches that a feed has taken are
+/// dropped when its range ends. Batches that no feed has taken remain.
 ///
-/// A driver that needs buffers at fixed addresses gets the addresses from `buffers()`. A thread of
-/// the program takes each slot that the driver may fill (`acquire`, then `intake_slot::detach`).
-/// When a buffer is full, the program calls `commit(id)`, and takes another slot for the driver.
-/// Stop the driver before the intake is destroyed.
+/// `buffers()` returns the addresses for a driver that needs buffers at fixed addresses. The
+/// program acquires each slot that the driver may fill (`acquire`, then `intake_slot::detach`).
+/// When a buffer is full, the program calls `commit(id)`, and acquires another slot for the driver.
+/// Stop the driver before destroying the intake.
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
-/// The constructor allocates all memory. Batches are numbered as they are handed out, in epoch 0. A
-/// slot is lost, and never used again, if the intake cannot record the end of the work on the slot,
-/// and cannot wait for that work.
+/// The constructor allocates all memory. Batches are numbered in the order of delivery, in epoch 0.
+/// A slot is lost, and never used again, if the intake cannot record the end of the work on the
+/// slot, and cannot wait for that work.
 ///
-/// In a child made by fork(), an intake and its leases may only be destroyed. Other calls throw
-/// `std::logic_error` or do nothing.
+/// In a child created by fork(), an intake and its leases support only destruction. Other calls
+/// throw `std::logic_error` or do nothing.
 template <record_type Record, device Device = cpu_device>
 class intake {
   using board_type = detail::intake_board<Record, Device>;
@@ -303,12 +303,12 @@ class intake {
   using device_type = Device;
   using stream_ref = typename Device::stream_ref;
   using batch_type = intake_batch<Record, Device>;
-  /// The lease that `acquire` returns.
+  /// The lease type of `acquire`.
   using slot_type = intake_slot<Record, Device>;
   using range_type = batch_range<detail::intake_loop<Record, Device>>;
 
   /// Allocates the memory for batches of samples with these extents. Throws `option_error`,
-  /// `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+  /// `layout_error`, `pinned_budget_exceeded`, `out_of_memory`, and errors from the device.
   intake(const Device& device, const record_extents<Record>& extents,
          const intake_options& options = {})
       : board_(made(device, batch_layout<Record>{extents, options.samples}, options)),
@@ -318,23 +318,24 @@ class intake {
       : intake(device, record_extents<Record>{}, options) {}
   intake(intake&&) = delete;
   /// Closes the intake and drops the batches that no consumer has taken. Calls in progress on other
-  /// threads end, as after `close`. No other call may begin. Leases stay valid.
+  /// threads return as after `close`. No other call may begin. Leases stay valid.
   ~intake() { board_->close(true); }
 
-  /// Takes a slot to write. If none is free, does what `when_full` specifies: `wait` waits, and
-  /// `drop_oldest` waits while each slot is being written, copied, or held by a consumer. Returns
-  /// an empty lease if the policy gives no slot, and after `close`. Throws `leases_exhausted` if
-  /// all slots are lost, and what the device throws.
+  /// Acquires a slot to write. Without a free slot, follows `when_full`: `wait` waits, and
+  /// `drop_oldest` waits only while each slot is being written, copied, or held by a consumer.
+  /// Returns an empty lease if the policy provides no slot, and after `close`. Throws
+  /// `leases_exhausted` if all slots are lost, and errors from the device.
   [[nodiscard]] slot_type acquire() { return slot_until((detail::deadline::max)()); }
-  /// Takes a slot like `acquire`, but does not wait.
+  /// Acquires a slot like `acquire`, but does not wait.
   [[nodiscard]] slot_type try_acquire() { return slot_until(detail::deadline{}); }
-  /// Takes a slot like `acquire`, but waits for at most `limit`.
+  /// Acquires a slot like `acquire`, but waits for at most `limit`.
   template <class Rep, class Period>
   [[nodiscard]] slot_type acquire_for(const std::chrono::duration<Rep, Period>& limit) {
     return slot_until(detail::deadline_in(limit));
   }
 
-  /// The memory of all slots, whose addresses never change, for a driver that must know them.
+  /// Returns the memory of all slots, whose addresses never change, for a driver that needs these
+  /// addresses.
   [[nodiscard]] std::vector<intake_buffer<Record>> buffers() const {
     std::vector<intake_buffer<Record>> all;
     for (std::uint32_t slot = 0; slot < board_->count(); ++slot) {
@@ -347,18 +348,19 @@ class intake {
   /// (`intake_slot::detach`).
   [[nodiscard]] slot_type attach(std::uint64_t id) { return slot_of(board_, board_->claim(id)); }
   /// Publishes the batch that a driver has written to the buffer `id`, like `intake_slot::commit`.
-  /// Throws `intake_error` as `attach` and `commit` do, in which case the driver keeps its buffer.
+  /// Throws the same `intake_error` as `attach` and `commit`, in which case the buffer still
+  /// belongs to the driver.
   bool commit(std::uint64_t id, const commit_info& what = {}) {
     board_->require_room(what);
     return attach(id).commit(what);
   }
-  /// Takes the buffer `id` back from a driver and frees its slot, without publishing a batch.
-  /// Throws `intake_error` as `attach` does.
+  /// Takes the buffer `id` back from a driver and frees its slot without publishing a batch. Throws
+  /// the same `intake_error` as `attach`.
   void release(std::uint64_t id) { static_cast<void>(attach(id)); }
 
-  /// Reports an error to the consumer, in place of the next batch. The consumer's loop ends with
-  /// the exception, and a new loop gets the batches that were committed later. Throws
-  /// `std::invalid_argument` for null. Has no effect after `close`.
+  /// Reports an error to the consumer in place of the next batch. The exception ends the consumer
+  /// loop, and a new loop receives the batches committed later. Throws `std::invalid_argument` for
+  /// null. Has no effect after `close`.
   void fail(std::exception_ptr error) {
     if (error == nullptr) throw std::invalid_argument("intake: fail without an exception");
     board_->fail(std::move(error));
@@ -369,10 +371,10 @@ class intake {
     fail(std::make_exception_ptr(std::move(error)));
   }
 
-  /// Accepts no further batch. Batches that were committed before are delivered, after which the
-  /// consumer's loop ends. A batch that is committed later is dropped.
+  /// Rejects all further batches. Batches committed earlier are still delivered, after which the
+  /// consumer loop ends. A batch that is committed later is dropped.
   void close() noexcept { board_->close(false); }
-  /// Accepts no further batch, and drops the batches and errors that no consumer has received.
+  /// Rejects all further batches, and drops the batches and errors that no consumer has received.
   void close(discard_t) noexcept { board_->close(true); }
   /// Returns true if the intake was closed.
   [[nodiscard]] bool was_closed() const noexcept { return board_->is_closed(false); }
@@ -388,22 +390,22 @@ class intake {
   /// Returns the size of the host memory.
   [[nodiscard]] intake_footprint footprint() const noexcept { return board_->footprint(); }
 
-  /// The device that receives the batches.
+  /// Returns the device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
-  /// The layout of the batches.
+  /// Returns the layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }
-  /// Does nothing, since an intake has no epochs.
+  /// Does nothing, because an intake has no epochs.
   void start(const batch_position&, std::uint64_t) const noexcept {}
   /// Waits for the next batch and returns it. Returns an empty batch at the end. Throws the errors
-  /// of producers. A stream may still write the batch, see `wait_until_written` of the batch.
+  /// of producers. A stream may still write the batch (see `wait_until_written` of the batch).
   [[nodiscard]] batch_type next() { return detail::take_batch(board_, true); }
-  /// Returns the next batch if it is ready, otherwise an empty batch.
+  /// Returns the next batch if it is ready, and otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return detail::take_batch(board_, false); }
-  /// Does nothing: the next feed gets the remaining batches.
+  /// Does nothing, because the next feed receives the remaining batches.
   void stop() const noexcept {}
-  /// Returns true if `next` would return an empty batch at once.
+  /// Returns true if `next` would immediately return an empty batch.
   [[nodiscard]] bool at_end() const noexcept { return board_->is_closed(true); }
-  /// Counts as dropped a batch that no consumer has received. Called by a feed.
+  /// Counts a batch that no consumer has received as dropped. Called by a feed.
   void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {
     board_->count_undelivered();
   }
@@ -413,20 +415,20 @@ class intake {
                                                         const batch_layout<Record>& layout,
                                                         const intake_options& options);
   slot_type slot_until(detail::deadline end) {
-    const auto board = board_;  // shared, as in `take_batch`
+    const auto board = board_;  // shares ownership, as in `take_batch`
     const auto slot = board->acquire(end);
     return slot ? slot_of(board, *slot) : slot_type{};
   }
   static slot_type slot_of(const std::shared_ptr<board_type>& board, std::uint32_t slot) {
     try {
       return {board, slot, batch_info{}};
-    } catch (...) {  // memory for a checked build's lease record ran out
+    } catch (...) {  // The lease record of a checked build could not be allocated.
       board->release(slot);
       throw;
     }
   }
 
-  std::shared_ptr<board_type> board_;  // shared by leases
+  std::shared_ptr<board_type> board_;  // shared with leases
   std::stop_callback<detail::close_board<board_type>> on_stop_;
 };
 

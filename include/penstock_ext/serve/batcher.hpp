@@ -37,7 +37,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A `batcher` accepts no further requests: `close` was called, or its stop was requested.
+/// Thrown if a `batcher` rejects a request, because `close` was called or a stop was requested.
 class [[gnu::visibility("default")]] batcher_closed : public error {
  public:
   using error::error;
@@ -45,85 +45,86 @@ class [[gnu::visibility("default")]] batcher_closed : public error {
 
 /// The reason why accepted requests of a `batcher` are not served.
 enum class unserved {
-  abandoned,       ///< the batcher was abandoned or destroyed before it handed them out
-  not_handed_out,  ///< the feed that took their batch ended, failed to copy it, or skipped it
+  abandoned,       ///< the batcher was abandoned or destroyed before it delivered the requests
+  not_handed_out,  ///< the feed took the batch, but ended, failed to copy it, or skipped it
 };
 
-/// The priority of a request of a `batcher`.
+/// The priority of a `batcher` request.
 enum class request_priority : unsigned char {
   normal,
-  high,  ///< batched with other requests of high priority, before all others
+  high,  ///< batched with other high-priority requests, and delivered before all others
 };
 
-/// A request that is about to be written to a `batcher`. A tag converts to a request. Like
-/// `length_list`, a view of the lengths: pass it to `submit` in the same expression.
+/// A request that is about to be written to a `batcher`. Implicitly convertible from a tag. The
+/// lengths are referenced as by `length_list`, so pass the object to `submit` in the same
+/// expression.
 struct request_info {
-  /// Describes a request with this tag. `lengths` has a value for each ragged field.
+  /// Creates a request with this tag. `lengths` contains a value for each ragged field.
   constexpr request_info(std::uint64_t request_tag, length_list request_lengths = {},
                          request_priority request_level = request_priority::normal) noexcept
       : tag(request_tag), lengths(request_lengths), priority(request_level) {}
 
-  std::uint64_t tag;          ///< a number that is returned with the batch
-  length_list lengths;        ///< the length of each ragged field, in the record's order
-  request_priority priority;  ///< which batch the request joins
+  std::uint64_t tag;          ///< a value that is returned with the batch
+  length_list lengths;        ///< length of each ragged field, in field order
+  request_priority priority;  ///< the batch that the request joins
 };
 
 /// The options of a `batcher`, whose constructor throws `option_error` for invalid values.
 struct batcher_options {
-  /// The maximum number of requests in a batch. Triton's `max_batch_size`, TorchServe's
-  /// `batch_size`.
+  /// The maximum number of requests in a batch. Called `max_batch_size` in Triton, and `batch_size`
+  /// in TorchServe.
   std::size_t max_batch_size = 32;
 
-  /// The maximum time that the first request of a batch waits for others. A batch is handed out
-  /// when it is full, or when a thread requests a batch after this time. If 0, each call gets the
-  /// requests that are already there. Triton's `max_queue_delay_microseconds`, TorchServe's
-  /// `max_batch_delay`.
+  /// The maximum time that the first request of a batch waits for others. A batch is delivered when
+  /// it is full, or when a thread requests a batch after this time. If 0, each call returns the
+  /// requests that are already available. Called `max_queue_delay_microseconds` in Triton, and
+  /// `max_batch_delay` in TorchServe.
   std::chrono::nanoseconds fill = std::chrono::milliseconds{2};
 
   /// The time before the end of `fill` at which a waiting thread starts to spin. Sleeping threads
-  /// wake up late: by 50 us if the core is awake, occasionally by a millisecond if it sleeps and is
-  /// virtual. If 0, no thread spins. Otherwise one thread at a time spins, which costs up to this
-  /// much processor time for each batch that is not full in time.
+  /// wake up late: by 50 us if the core is awake, and occasionally by a millisecond if the core is
+  /// asleep and virtual. If 0, threads never spin. Otherwise one thread at a time spins, which
+  /// costs up to this much processor time for each batch that is not full in time.
   std::chrono::nanoseconds spin{0};
 
-  /// The number of slots for batches in host memory: for the batch being filled, ready batches, and
-  /// batches being copied. `submit` waits while no slot is free.
+  /// The number of slots in host memory, for the batch being filled, ready batches, and batches
+  /// being copied. `submit` waits while no slot is free.
   std::size_t depth = 4;
 
-  /// The sizes of batches, in increasing order, up to `max_batch_size`. A batch of another size is
-  /// padded to the next size with zeros, and with values of length 0 in ragged fields. `valid()` of
-  /// the batch is the number of requests. If empty, no batch is padded. TensorFlow Serving's
-  /// `allowed_batch_sizes`.
+  /// The allowed batch sizes, in increasing order, up to `max_batch_size`. Other batches are padded
+  /// to the next size with zeros, and with values of length 0 in ragged fields. `valid()` of the
+  /// batch returns the number of requests. If empty, batches are not padded. Called
+  /// `allowed_batch_sizes` in TensorFlow Serving.
   std::vector<std::size_t> allowed_batch_sizes = {};
 
   /// The number of free slots, less than `depth`, that only a request of `request_priority::high`
-  /// may take. Requests of different priority never share a slot, so a batcher with two priorities
+  /// may use. Requests of different priorities never share a slot, so a batcher with two priorities
   /// needs a `depth` of 2 or more.
   std::size_t reserved_slots = 0;
 
-  /// Called with the tags of accepted requests that are not served, on the thread that detects it.
-  /// That thread is the thread that calls `abandon`, a thread whose write ends later, or a
-  /// consumer's thread. Several threads may call it at once, and a late writer may call it after
-  /// the batcher is destroyed. Must not throw.
+  /// Called with the tags of accepted requests that are not served. Runs on the thread that detects
+  /// this, which is a thread that calls `abandon`, a thread that finishes a write later, or a
+  /// consumer thread. Several threads may call the function concurrently, and a late writer may
+  /// call it after the batcher is destroyed. Must not throw.
   std::function<void(std::span<const std::uint64_t>, unserved)> on_unserved = {};
 
-  /// Limits the memory that the batcher and other users of the budget allocate.
+  /// Limits the memory allocated by the batcher and other users of the budget.
   std::optional<memory_budget> budget = {};
 
-  /// Closes the batcher when a stop is requested; requests submitted before are still served.
+  /// Closes the batcher when a stop is requested. Requests submitted earlier are still served.
   std::stop_token stop = {};
 };
 
-/// Statistics of a `batcher`, in requests. While no call is in progress,
-/// `accepted = handed_out + returned + waiting`.
+/// The statistics of a `batcher`, in requests. While no call is in progress, `accepted = handed_out
+/// + returned + waiting`.
 struct batcher_stats {
-  /// Requests that were written, so they will be served or returned.
+  /// Requests that were written, and will therefore be served or returned.
   std::uint64_t accepted = 0;
   std::uint64_t failed = 0;      ///< writes that threw an exception to the submitter
-  std::uint64_t handed_out = 0;  ///< requests in batches handed to consumers
-  std::uint64_t returned = 0;    ///< requests not served, see `unserved`
+  std::uint64_t handed_out = 0;  ///< requests in batches delivered to consumers
+  std::uint64_t returned = 0;    ///< requests not served (see `unserved`)
   std::uint64_t waiting = 0;     ///< requests in batches that are being filled or ready
-  std::uint64_t batches = 0;     ///< batches handed out, including those that a feed returned
+  std::uint64_t batches = 0;     ///< batches delivered, including those that a feed returned
 };
 
 namespace detail {
@@ -157,7 +158,7 @@ inline const batcher_options& checked_batcher(const batcher_options& options) {
   return options;
 }
 
-/// The requests in a slot of a `batcher`: their tags and their progress. Not thread-safe.
+/// The tags and the progress of the requests in a `batcher` slot. Not thread-safe.
 class request_list {
  public:
   /// Allocates room for `max` requests.
@@ -171,7 +172,7 @@ class request_list {
     ++writing_;
     return count_++;
   }
-  /// Records that a request was written, or that its write has thrown.
+  /// Records that a request was written, or that its write threw.
   void on_end(std::size_t position, bool is_written) noexcept {
     is_hole_[position] = is_written ? 0 : 1;
     holes_ += is_written ? 0 : 1;
@@ -201,9 +202,9 @@ class request_list {
 
  private:
   std::vector<std::uint64_t> tags_;
-  std::vector<std::uint8_t> is_hole_;  // 1 if the writer of the position has thrown
+  std::vector<std::uint8_t> is_hole_;  // 1 if the writer of the position threw
   std::size_t count_ = 0;              // number of positions taken
-  std::size_t writing_ = 0;            // positions that are still being written
+  std::size_t writing_ = 0;            // number of positions that are still being written
   std::size_t holes_ = 0;
 };
 
@@ -253,14 +254,14 @@ void move_sample(std::byte* slab, const batch_layout<Record>& layout, std::size_
 
 /// An intake whose batches are written by several producers, request by request.
 ///
-/// At most one slot of each priority is open, which means that it accepts requests. A slot is
-/// sealed when it is full or due, and published when all its requests are written.
+/// For each priority, at most one slot is open and accepts requests. A slot is sealed when it is
+/// full or due, and published when all its requests are written.
 ///
-/// A mutex guards everything here. The mutex of the base class is locked after this mutex. No
-/// thread holds a mutex while it writes a request, closes holes, waits for a slot, or runs user
-/// code. One thread of each priority waits for a free slot, and the other submitters of that
-/// priority wait for `opened_`. No wake-up is lost, because conditions are checked and changed
-/// under the mutex, and notifications follow the change.
+/// A mutex guards all members. The mutex of the base class is locked after this mutex. No thread
+/// holds a mutex while it writes a request, closes holes, waits for a slot, or runs user code. For
+/// each priority, one thread waits for a free slot, and the other submitters wait for `opened_`. No
+/// wake-up is lost, because conditions are checked and changed under the mutex, and notifications
+/// follow the change.
 template <record_type Record, device Device>
 class request_board : public intake_board<Record, Device> {
   using base = intake_board<Record, Device>;
@@ -274,7 +275,7 @@ class request_board : public intake_board<Record, Device> {
     std::size_t position;
   };
 
-  /// Allocates the memory. Throws `pinned_budget_exceeded`, `out_of_memory`, and the errors of the
+  /// Allocates the memory. Throws `pinned_budget_exceeded`, `out_of_memory`, and errors from the
   /// device.
   request_board(const batcher_options& options, const Device& device,
                 const batch_layout<Record>& layout)
@@ -282,14 +283,14 @@ class request_board : public intake_board<Record, Device> {
             options, device, layout,
             {device, layout.bytes(), options.depth, options.budget, "depth or max_batch_size"}) {}
 
-  /// Returns the memory of a request's position.
+  /// Returns the memory of a request at its position.
   [[nodiscard]] sample<Record> at(const place& of) const noexcept {
     return {base::data(of.slot), base::layout(), of.position};
   }
 
-  /// Waits for a position for a request, until `end` at most. Returns `std::nullopt` on timeout.
-  /// Throws `batcher_closed`, `intake_error` if no batch has room for the lengths,
-  /// `leases_exhausted` if all slots are lost, and the errors of the device.
+  /// Reserves a position for a request. Waits until `end` at the latest. Returns `std::nullopt` on
+  /// timeout. Throws `batcher_closed`, `intake_error` if the lengths exceed the capacity of a
+  /// batch, `leases_exhausted` if all slots are lost, and errors from the device.
   [[nodiscard]] std::optional<place> reserve(const request_info& request, deadline end) {
     base::require_own();
     base::require_room({.lengths = request.lengths});
@@ -313,7 +314,7 @@ class request_board : public intake_board<Record, Device> {
     }
   }
 
-  /// Records that the request at `at` was written, or that its write has thrown.
+  /// Records that the request at `at` was written, or that its write threw.
   void on_written(const place& at, bool is_written) noexcept {
     if (base::is_in_child()) return;
     std::unique_lock lock{mutex_};
@@ -325,7 +326,7 @@ class request_board : public intake_board<Record, Device> {
   }
 
   /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
-  /// `waits`, if no batch is ready. Throws `std::logic_error` in a child made by fork().
+  /// `waits` is true, if no batch is ready. Throws `std::logic_error` in a child created by fork().
   [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits) {
     seal_urgent();
     const auto taken = base::next(waits, [this]() noexcept { seal_due(); });
@@ -338,12 +339,12 @@ class request_board : public intake_board<Record, Device> {
     return taken;
   }
 
-  /// Returns the tags of a batch that was handed out. Only the holder of the batch may call this.
+  /// Returns the tags of a delivered batch. Only the holder of the batch may call this.
   [[nodiscard]] auto tags(slot_number slot) const noexcept { return slots_[slot].tags(); }
 
-  /// Reports that a batch with these tags, which was handed out, has reached no consumer.
+  /// Reports that a delivered batch with these tags has not reached a consumer.
   void take_back(std::span<const std::uint64_t> tags) noexcept {
-    if (base::is_in_child()) return;  // the parent serves them
+    if (base::is_in_child()) return;  // served by the parent process
     {
       const std::lock_guard lock{mutex_};
       stats_.handed_out -= tags.size();
@@ -352,9 +353,9 @@ class request_board : public intake_board<Record, Device> {
     if (options_.on_unserved) options_.on_unserved(tags, unserved::not_handed_out);
   }
 
-  /// Accepts no further requests. Existing requests are served, or returned if the batcher is
-  /// abandoned. Requests that are being written are returned when they are complete. Does nothing
-  /// in a child.
+  /// Rejects all further requests. Existing requests are served, or returned if `abandons` is true.
+  /// In that case, requests that are being written are returned when they are complete. Does
+  /// nothing in a child created by fork().
   void close(bool abandons) noexcept {
     if (base::is_in_child()) return;
     std::unique_lock lock{mutex_};
@@ -379,11 +380,11 @@ class request_board : public intake_board<Record, Device> {
   }
 
  private:
-  /// The slot of a priority that accepts requests.
+  /// The open slot of a priority, which accepts requests.
   struct open_batch {
     std::optional<slot_number> slot{};
-    deadline due{};           // the time when the batch is handed out even if it is not full
-    bool is_opening = false;  // a thread waits for a free slot
+    deadline due{};           // time at which the batch is delivered even if it is not full
+    bool is_opening = false;  // true while a thread waits for a free slot
   };
 
   request_board(const batcher_options& options, const Device& device,
@@ -404,11 +405,13 @@ class request_board : public intake_board<Record, Device> {
     return &open != open_.data();
   }
 
-  /// Takes a free slot, unless another thread waits for a slot. Throws what `acquire` throws.
+  /// Acquires a free slot, unless another thread waits for a slot. Throws the same errors as
+  /// `acquire`.
   std::optional<slot_number> try_open(const open_batch& open) {
     return open.is_opening ? std::nullopt : base::acquire(deadline{}, is_urgent(open));
   }
-  /// Waits for a free slot and opens it, until `end` at most. Throws what `acquire` throws.
+  /// Waits for a free slot and opens it. Waits until `end` at the latest. Throws the same errors as
+  /// `acquire`.
   void wait_for_slot(std::unique_lock<std::mutex>& lock, open_batch& open, deadline end) {
     std::optional<slot_number> slot;
     open.is_opening = true;
@@ -437,7 +440,7 @@ class request_board : public intake_board<Record, Device> {
     set_due();
   }
   /// Takes the next position of the open slot. Seals the slot if it is full. If the lengths do not
-  /// fit into the slot, seals it and returns `std::nullopt`.
+  /// fit into the slot, seals the slot and returns `std::nullopt`.
   std::optional<place> take_place(std::unique_lock<std::mutex>& lock, open_batch& open,
                                   const request_info& request) noexcept {
     const slot_number slot = *open.slot;
@@ -454,7 +457,7 @@ class request_board : public intake_board<Record, Device> {
     if (to.is_full()) seal(lock, open);
     return mine;
   }
-  /// Places a sample with ragged fields. Returns false if the slot has no room.
+  /// Places a sample with ragged fields. Returns false if the slot does not have room.
   bool place_next(slot_number slot, std::size_t position,
                   const sample_lengths<Record>& lengths) const noexcept {
     const batch_view<Record> all{base::data(slot), base::layout(), 0, base::layout().batch_size()};
@@ -470,7 +473,7 @@ class request_board : public intake_board<Record, Device> {
     }
     set_due();
   }
-  /// Seals the slot of high priority if its time has passed, although other batches are ready.
+  /// Seals the high-priority slot if its time has passed, even if other batches are ready.
   void seal_urgent() noexcept {
     if (base::is_in_child()) return;
     std::unique_lock lock{mutex_};
@@ -520,7 +523,7 @@ class request_board : public intake_board<Record, Device> {
     lock.lock();
   }
 
-  /// Pads a batch of `count` requests to the next allowed size. Returns the size.
+  /// Pads a batch of `count` requests to the next allowed size. Returns the padded size.
   [[nodiscard]] std::size_t padded(slot_number slot, std::size_t count) const noexcept {
     const auto& sizes = options_.allowed_batch_sizes;
     const auto size = std::ranges::lower_bound(sizes, count);
@@ -537,13 +540,14 @@ class request_board : public intake_board<Record, Device> {
   std::condition_variable opened_;  // wakes submitters when a slot was or may be opened
   std::array<open_batch, 2> open_;  // indexed by priority
   std::vector<request_list> slots_;
-  std::vector<std::uint8_t> is_urgent_ = std::vector<std::uint8_t>(slots_.size());  // by slot
+  // Indexed by slot.
+  std::vector<std::uint8_t> is_urgent_ = std::vector<std::uint8_t>(slots_.size());
   bool is_closed_ = false;
   bool is_abandoned_ = false;
   batcher_stats stats_;
 };
 
-/// A lease of a batch of requests of `Record`, without the views.
+/// A lease of a request batch of `Record`, without the views.
 template <record_type Record, device Device>
 class request_lease : public host_slot_lease<request_board<Record, Device>> {
   using base = host_slot_lease<request_board<Record, Device>>;
@@ -551,8 +555,8 @@ class request_lease : public host_slot_lease<request_board<Record, Device>> {
  public:
   using base::base;
 
-  /// The tags of the requests, in the order of the samples, without the padding: `valid()` tags.
-  /// Valid as long as the lease.
+  /// Returns the `valid()` tags of the requests, in sample order, without padding. Valid until the
+  /// lease ends.
   [[nodiscard]] std::span<const std::uint64_t> tags() const noexcept {
     base::use();
     return base::slots_->tags(base::slot_);
@@ -561,52 +565,51 @@ class request_lease : public host_slot_lease<request_board<Record, Device>> {
 
 }  // namespace detail
 
-/// A lease of a batch of requests in host memory, from a `batcher`. A lease can be moved, but not
-/// copied. The destructor returns the slot for new requests. A lease may outlive the batcher, and
-/// keeps the memory alive. Only one thread at a time may use a lease, but any thread may destroy
-/// it.
+/// A lease of a request batch in host memory, from a `batcher`. Move-only. The destructor returns
+/// the slot for new requests. A lease may outlive the batcher, because it shares ownership of the
+/// memory. Only one thread at a time may use a lease, but any thread may destroy it.
 template <record_type Record, device Device>
 using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 
-/// Collects requests of many threads into batches, for a model that answers many requests at once.
-/// A `batch_source`.
+/// A `batch_source` that collects requests from many threads into batches, for a model that
+/// processes many requests at a time.
 ///
 ///     ps::batcher<features> requests{device, {.max_batch_size = 32, .fill = 2ms, .depth = 4}};
 ///     requests.submit(7, [&](ps::sample<features> out) { ... });       // any thread
 ///     ps::transfer feed{requests, stream};
 ///     for (auto& batch : feed.epoch(0)) answer(batch.tags(), model(batch));
 ///
-/// Submitters write their requests directly into the batch, concurrently. A batch is handed out
-/// when it is full, or to a waiting consumer when `fill` has passed since its first request. If no
-/// consumer is waiting, the batch continues to fill. Batches are handed out in order of completion.
-/// Each request has a tag chosen by the program; `tags()` of the host batch and the device batch
-/// has the tags in the order of the samples, which is the order of submission. A request whose
-/// write has thrown leaves no gap.
+/// Submitters write their requests directly into the batch, concurrently. A batch is delivered when
+/// it is full, or to a waiting consumer when `fill` has passed since its first request. If no
+/// consumer is waiting, the batch continues to fill. Batches are delivered in order of completion.
+/// Each request has a tag chosen by the program. `tags()` of the host batch and the device batch
+/// returns the tags in sample order, which is the order of submission. A request whose write threw
+/// does not leave a gap.
 ///
 /// A request with ragged fields is submitted with its lengths. A batch without room for the values
-/// of the next request is handed out, and the request joins the next batch. Batches of requests of
-/// high priority are handed out before other batches, as soon as they are full or due. If they
+/// of the next request is delivered, and the request joins the next batch. High-priority batches
+/// are delivered before other batches, as soon as they are full or due. If high-priority requests
 /// arrive faster than they are served, other requests wait.
 ///
 ///     requests.submit({7, {text.size()}, ps::request_priority::high}, write);
 ///
-/// `submit` waits while no slot is free. A slot is lost, and never used again, if the device fails
-/// to record the end of the copy out of the slot and also fails to wait for that copy. The copy may
-/// still read such a slot. Therefore a program must not end a lease while its stream is being
-/// captured.
+/// `submit` waits while no slot is free. A slot is lost, and never used again, if the device cannot
+/// record the end of the copy from the slot and cannot wait for that copy, which may still read the
+/// slot. Therefore a program must not end a lease while its stream is being captured.
 ///
-/// Each request is either handed to a consumer once, or its tag is returned through
-/// `batcher_options::on_unserved`: after `abandon`, or if the feed ended before its consumer got
-/// the batch. Requests that an ended feed has not taken remain for the next feed.
+/// Each request is either delivered to a consumer once, or its tag is returned through
+/// `batcher_options::on_unserved`. The latter happens after `abandon`, or if the feed ended before
+/// its consumer received the batch. Requests that an ended feed has not taken remain for the next
+/// feed.
 ///
 /// Thread-safe. Several threads may take batches, by `next` or by a separate feed for each thread.
-/// A feed's leases may be passed to other threads, see `exhausted_action::wait`. The constructor
-/// allocates all memory, `footprint()`. Batches are numbered over the batcher's lifetime, in
-/// epoch 0.
+/// The leases of a feed may be moved to other threads (see `exhausted_action::wait`). The
+/// constructor allocates all memory (see `footprint`). Batches are numbered over the lifetime of
+/// the batcher, in epoch 0.
 ///
-/// In a child made by fork(), a batcher and its batches may only be destroyed, which returns at
-/// once and keeps the memory. Submitting and taking batches throws `std::logic_error`. The requests
-/// stay in the parent.
+/// In a child created by fork(), a batcher and its batches support only destruction, which returns
+/// immediately and does not free the memory. Submitting and taking batches throw
+/// `std::logic_error`. The requests remain in the parent process.
 ///
 /// @see examples/11_server.cpp, docs/serving.md
 template <record_type Record, device Device = cpu_device>
@@ -619,7 +622,7 @@ class batcher {
   using batch_type = request_batch<Record, Device>;
 
   /// Allocates the memory for requests with these extents. Throws `option_error`, `layout_error`,
-  /// `pinned_budget_exceeded`, `out_of_memory`, and the errors of the device.
+  /// `pinned_budget_exceeded`, `out_of_memory`, and errors from the device.
   batcher(const Device& device, const record_extents<Record>& extents,
           const batcher_options& options = {})
       : board_(detail::shared_by_leases<board_type, typename Device::stream_ref>(
@@ -630,15 +633,14 @@ class batcher {
   explicit batcher(const Device& device, const batcher_options& options = {})
       : batcher(device, record_extents<Record>{}, options) {}
   batcher(batcher&&) = delete;
-  /// Abandons remaining requests. Calls in progress on other threads end, as after `abandon`. No
-  /// other call may begin. Batches that were handed out stay valid.
+  /// Abandons remaining requests. Calls in progress on other threads return as after `abandon`. No
+  /// other call may begin. Delivered batches stay valid.
   ~batcher() { board_->close(true); }
 
   /// Submits a request: waits for a position, and then calls `write(sample<Record>)` on this
-  /// thread. If `write` throws, the exception propagates and nothing is submitted. Throws
-  /// `batcher_closed`, `leases_exhausted` if all slots are lost, and the errors of the device.
-  /// Calls that are waiting throw these errors too. Throws `intake_error` if no batch has room for
-  /// a request with these lengths.
+  /// thread. If `write` throws, the exception propagates and the request is not submitted. Throws
+  /// `batcher_closed`, `leases_exhausted` if all slots are lost, and errors from the device, even
+  /// while waiting. Throws `intake_error` if the lengths exceed the capacity of a batch.
   template <std::invocable<sample<Record>> Write>
   void submit(const request_info& request, Write&& write) {
     static_cast<void>(submit_by((detail::deadline::max)(), request, std::forward<Write>(write)));
@@ -648,14 +650,14 @@ class batcher {
   [[nodiscard]] bool try_submit(const request_info& request, Write&& write) {
     return submit_by(detail::deadline{}, request, std::forward<Write>(write));
   }
-  /// Submits a request like `submit`, but waits for a position for at most `limit`, any
-  /// `std::chrono::duration`. Returns false on timeout.
+  /// Submits a request like `submit`, but waits for a position for at most `limit`. Returns false
+  /// on timeout.
   template <class Rep, class Period, std::invocable<sample<Record>> Write>
   [[nodiscard]] bool submit_for(const std::chrono::duration<Rep, Period>& limit,
                                 const request_info& request, Write&& write) {
     return submit_by(detail::deadline_in(limit), request, std::forward<Write>(write));
   }
-  /// Submits a request like `submit_for`, until a time point of the steady clock.
+  /// Submits a request like `submit_for`, but waits until a time point of the steady clock.
   template <class Duration, std::invocable<sample<Record>> Write>
   [[nodiscard]] bool submit_until(
       const std::chrono::time_point<std::chrono::steady_clock, Duration>& end,
@@ -663,10 +665,10 @@ class batcher {
     return submit_by(detail::deadline_at(end), request, std::forward<Write>(write));
   }
 
-  /// Accepts no further requests. Submitted requests are still served, after which the loop over
+  /// Rejects all further requests. Submitted requests are still served, after which the loop over
   /// batches ends. May be called repeatedly.
   void close() noexcept { board_->close(false); }
-  /// Accepts no further requests. Requests that no consumer or feed has taken yet are returned
+  /// Rejects all further requests. Requests that no consumer or feed has taken yet are returned
   /// through `on_unserved`. Requests that are being written are returned when they are complete.
   void abandon() noexcept { board_->close(true); }
   /// Returns true if the batcher was closed.
@@ -674,32 +676,32 @@ class batcher {
 
   /// Returns the statistics so far.
   [[nodiscard]] batcher_stats stats() const noexcept { return board_->stats(); }
-  /// The host memory of the slots in bytes.
+  /// Returns the size of the host memory of the slots.
   [[nodiscard]] intake_footprint footprint() const noexcept { return board_->footprint(); }
 
-  /// The device that receives the batches.
+  /// Returns the device that receives the batches.
   [[nodiscard]] const Device& device() const noexcept { return board_->device(); }
-  /// The layout of the batches.
+  /// Returns the layout of the batches.
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }
   /// Does nothing, because a batcher has no epochs.
   void start(const batch_position&, std::uint64_t) const noexcept {}
   /// Waits for the next batch and returns it. Returns an empty batch after `close`, when all
-  /// batches are handed out.
+  /// batches are delivered.
   [[nodiscard]] batch_type next() { return take(true); }
-  /// Returns the next batch if it is ready, otherwise an empty batch.
+  /// Returns the next batch if it is ready, and otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return take(false); }
-  /// Does nothing: the next feed gets the remaining requests.
+  /// Does nothing, because the next feed receives the remaining requests.
   void stop() const noexcept {}
-  /// Returns true if `next` would return an empty batch at once.
+  /// Returns true if `next` would immediately return an empty batch.
   [[nodiscard]] bool at_end() const noexcept { return board_->is_closed(true); }
-  /// Takes back a batch of these requests that no consumer has received. Only a feed calls this.
+  /// Returns the requests of a batch that no consumer has received. Only a feed calls this.
   void take_back(const batch_info&, std::span<const std::uint64_t> tags) noexcept {
     board_->take_back(tags);
   }
 
  private:
-  // The functions below keep the board alive: during `exit()` another thread may destroy this
-  // object while they wait.
+  // The functions below share ownership of the board, because during `exit()` another thread may
+  // destroy this object while they wait.
   template <class Write>
   bool submit_by(detail::deadline end, const request_info& request, Write&& write) {
     const auto board = board_;
@@ -720,14 +722,14 @@ class batcher {
     if (!next) return {};
     try {
       return batch_type{board, next->first, next->second};
-    } catch (...) {  // memory for a checked build's lease record ran out
+    } catch (...) {  // The lease record of a checked build could not be allocated.
       board->take_back(board->tags(next->first));
       board->release(next->first);
       throw;
     }
   }
 
-  std::shared_ptr<board_type> board_;  // shared by batches that were handed out
+  std::shared_ptr<board_type> board_;  // shared with delivered batches
   std::stop_callback<detail::close_board<board_type>> on_stop_;
 };
 

@@ -15,18 +15,18 @@ namespace detail {
 
 /// A cgroup that limits this process.
 struct cgroup {
-  std::string folder;       ///< the folder of the cgroup's files, with a trailing slash
+  std::string folder;       ///< folder that contains the cgroup files, with a trailing slash
   bool is_unified = false;  ///< true for cgroup v2
 };
 
 /// Returns the cgroups in which `controller` may limit this process, each followed by its
-/// ancestors. `root` is "" or, in tests, the folder of a copy of another machine's files.
+/// ancestors. `root` is empty or, in tests, a folder with files copied from another machine.
 [[nodiscard]] inline std::vector<cgroup> cgroups_of_process(const std::string& root,
                                                             std::string_view controller) {
   std::vector<cgroup> all;
   const std::string text = text_of_file(root + "/proc/self/cgroup");
   for (std::string_view lines = text; !lines.empty();) {
-    std::string_view group = cut_before(lines, '\n');  // "4:cpu,cpuacct:/outer/inner"
+    std::string_view group = cut_before(lines, '\n');  // such as "4:cpu,cpuacct:/outer/inner"
     static_cast<void>(cut_before(group, ':'));
     std::string_view controllers = cut_before(group, ':');
     const bool is_unified = controllers.empty();

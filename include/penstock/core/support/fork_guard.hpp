@@ -17,18 +17,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The number of this process, in a page that the kernel fills with zeros in each child made by
-/// fork(). Reading it costs a load, and getpid() costs a system call.
+/// The ID of this process, stored in a page that the kernel fills with zeros in each child created
+/// by fork(). Reading this page costs a load, whereas getpid() costs a system call.
 class process_mark {
  public:
-  /// Returns the number of this process.
+  /// Returns the ID of this process.
   [[nodiscard]] ::pid_t current() const noexcept {
-    // Relaxed: every thread of a process stores the same number.
+    // Relaxed, because every thread of a process stores the same ID.
     const ::pid_t known = id_ == nullptr ? 0 : id_->load(std::memory_order_relaxed);
     return known != 0 ? known : load_id();
   }
 
-  /// Returns the mark of this process, whose page is never unmapped.
+  /// Returns the process mark, whose page is never unmapped.
   [[nodiscard]] static const process_mark& instance() noexcept {
     static const process_mark mark{true};
     return mark;
@@ -41,7 +41,7 @@ class process_mark {
     void* const page =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return;
-    // Fails before Linux 4.14. An emulator that accepts any advice does nothing for it.
+    // Fails before Linux 4.14. The second call detects an emulator that accepts any advice.
     if (::madvise(page, bytes, MADV_WIPEONFORK) != 0 || ::madvise(page, bytes, -1) == 0) {
       ::munmap(page, bytes);
       return;
@@ -56,23 +56,23 @@ class process_mark {
     return id;
   }
 
-  std::atomic<::pid_t>* id_ = nullptr;  // holds 0 until the first call in a process
+  std::atomic<::pid_t>* id_ = nullptr;  // 0 until the first call in a process
 };
 
-/// Records the process in which threads were started. A child made by fork() has a copy of their
-/// data, but not the threads.
+/// Records the process in which threads were started. A child created by fork() has a copy of the
+/// objects, but does not have the threads.
 class fork_guard {
  public:
   /// Records the calling process if `has_threads` is true. An object without threads also works in
-  /// a child made by fork().
+  /// a child created by fork().
   explicit fork_guard(bool has_threads) noexcept
       : mark_(&process_mark::instance()), id_(has_threads ? mark_->current() : 0) {}
 
-  /// Returns true if the calling process is a child that the recorded process made by fork().
+  /// Returns true if the calling process is a child of the recorded process, created by fork().
   [[nodiscard]] bool is_in_child() const noexcept { return id_ != 0 && mark_->current() != id_; }
 
-  /// Throws `std::logic_error` in a child made by fork(). `what` names the object with the threads,
-  /// and `remedy` describes what the caller can do instead.
+  /// Throws `std::logic_error` in a child created by fork(). `what` names the object with the
+  /// threads, and `remedy` describes an alternative for the caller.
   void require(const char* what, const char* remedy) const {
     if (is_in_child()) throw_in_child(what, remedy);
   }

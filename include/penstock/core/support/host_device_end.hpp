@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-// No guard: undoes host_device_begin.hpp.
+// No include guard, because this file reverts each host_device_begin.hpp.
 
 #undef PENSTOCK_HOST_DEVICE

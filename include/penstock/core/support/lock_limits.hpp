@@ -13,8 +13,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Describes the system's limits on locked memory, for error messages: the limit of the process
-/// and, under the Windows Subsystem for Linux, that of Windows. `root` is for tests.
+/// Describes the limits on locked memory for error messages: the process limit and, on the Windows
+/// Subsystem for Linux, the Windows limit. `root` is for tests.
 [[nodiscard, gnu::cold]] inline std::string lock_limits(const std::string& root = "") {
   ::rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
@@ -22,7 +22,7 @@ namespace detail {
   std::string text = str_cat(
       {"the process may lock ",
        is_unlimited ? str_cat_arg{"any number of"} : str_cat_arg{limit.rlim_cur}, " bytes"});
-  // The kernel of WSL 1 is called "Microsoft", and that of WSL 2 "microsoft-standard-WSL2".
+  // The kernel name contains "Microsoft" on WSL 1 and "microsoft-standard-WSL2" on WSL 2.
   if (text_of_file(root + "/proc/version").find("icrosoft") != std::string::npos) {
     text += ", and under WSL Windows limits page-locked memory too";
   }

@@ -20,14 +20,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Writes the numbers that describe `Field` to `words`, starting at `end`. See `record_words`.
+/// Writes the words that describe `Field` to `words`, starting at `end` (see `record_words`).
 template <class Field, std::size_t Count>
 constexpr void add_field_words(std::array<std::uint64_t, Count>& words, std::size_t& end) noexcept {
   using value = typename Field::value_type;
   const std::uint64_t kind = (std::is_floating_point_v<value> ? 1U : 0U) +
                              (std::is_integral_v<value> ? 2U : 0U) +
                              (std::is_signed_v<value> ? 4U : 0U);
-  // No loop over a list: nvcc 13.0 passes such a loop to the host compiler in a wrong form.
+  // Does not loop over a list, because nvcc 13.0 passes such a loop to the host compiler
+  // incorrectly.
   words[end++] = Field::key.word0;
   words[end++] = Field::key.word1;
   words[end++] = Field::key.word2;
@@ -51,28 +52,29 @@ template <record_type Record, std::size_t... Is>
   return words;
 }
 
-/// The names, value types and extents of the fields of `Record`, as numbers. Different records have
-/// different numbers, except if they differ only in a class or an enumeration of the same size.
-/// Unlike addresses and `std::type_info`, the numbers are also the same in libraries with hidden
+/// The field names, value types and extents of `Record`, encoded as integers. Different records
+/// have different encodings, unless they differ only in a class or an enumeration of the same size.
+/// Unlike addresses and `std::type_info`, the encoding is also the same in libraries with hidden
 /// symbols and without RTTI.
 template <record_type Record>
 inline constexpr auto record_words =
     words_of_record<Record>(std::make_index_sequence<Record::size>{});
 
-/// The layout of a slab without the type of its record. Code that treats a batch as bytes uses it
-/// in place of a `batch_layout`. The object also keeps the typed layout for code that knows the
-/// record.
+/// The layout of a slab without the record type, for code that treats a batch as bytes. Also stores
+/// the typed layout for code that knows the record.
 class slot_layout {
  public:
-  /// A field of the record.
+  /// A field in the record.
   struct field {
-    std::size_t offset = 0;        ///< offset of the samples or the ragged values
-    std::size_t sample_bytes = 0;  ///< bytes of a sample; for a ragged field, of a value
+    std::size_t offset = 0;  ///< offset of the samples or the ragged values
+    /// Size of a sample in bytes, or of a value if the field is ragged.
+    std::size_t sample_bytes = 0;
     bool is_ragged = false;
-    std::size_t offsets_at = 0;  ///< offset of a ragged field's offsets in the slab
+    /// Position of the offset array in the slab, if the field is ragged.
+    std::size_t offsets_at = 0;
   };
 
-  /// Copies `layout` and removes its type.
+  /// Copies `layout` without its type.
   template <record_type Record>
   slot_layout(const batch_layout<Record>& layout)  // NOLINT: implicit, the same layout
       : typed_(std::make_shared<const batch_layout<Record>>(layout)),
@@ -86,34 +88,34 @@ class slot_layout {
     }(std::make_index_sequence<Record::size>{});
   }
 
-  /// Returns the typed layout that this layout was made from. `Record` must be its record.
+  /// Returns the typed layout passed to the constructor. `Record` must be its record.
   template <record_type Record>
   [[nodiscard]] const batch_layout<Record>& as() const noexcept {
     return *static_cast<const batch_layout<Record>*>(typed_.get());
   }
 
-  /// Returns true if `Record` is the record of the layout, see `record_words`.
+  /// Returns true if `Record` is the record of the layout (see `record_words`).
   template <record_type Record>
   [[nodiscard]] bool is_of() const noexcept {
     constexpr auto& words = record_words<Record>;
     return std::equal(record_.begin(), record_.end(), words.begin(), words.end());
   }
 
-  /// Returns the number of bytes of the slab.
+  /// Returns the size of the slab in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Returns the number of samples of a full batch.
+  /// Returns the number of samples in a full batch.
   [[nodiscard]] std::size_t batch_size() const noexcept { return batch_size_; }
-  /// Returns the number of bytes of all fields of a sample, see `batch_layout::sample_bytes`.
+  /// Returns the sample size in bytes (see `batch_layout::sample_bytes`).
   [[nodiscard]] std::size_t sample_bytes() const noexcept { return sample_bytes_; }
-  /// Returns the number of bytes of a sample without the ragged values.
+  /// Returns the size of a sample in bytes, without the ragged values.
   [[nodiscard]] std::size_t fixed_bytes() const noexcept { return fixed_bytes_; }
-  /// Returns true if a field is ragged.
+  /// Returns true if the record has a ragged field.
   [[nodiscard]] bool is_ragged() const noexcept { return fields_[last_].is_ragged; }
-  /// Returns the fields, in the record's order.
+  /// Returns the fields, in field order.
   [[nodiscard]] const std::vector<field>& fields() const noexcept { return fields_; }
 
-  /// Returns the number of bytes from the start of the slab to the end of the data of the `samples`
-  /// samples in `slab`, as `batch_layout::used_bytes` does.
+  /// Returns the number of bytes used by the `samples` samples in `slab`, like
+  /// `batch_layout::used_bytes`.
   [[nodiscard]] std::size_t used_bytes(std::size_t samples, const std::byte* slab) const noexcept {
     const field& last = fields_[last_];
     if (!last.is_ragged) return last.offset + samples * last.sample_bytes;
@@ -122,7 +124,7 @@ class slot_layout {
     return (std::min)(last.offset + used * last.sample_bytes, bytes_);
   }
 
-  /// Returns the number of bytes of the ragged values of the `samples` samples in `slab`.
+  /// Returns the number of bytes used by ragged values for the `samples` samples in `slab`.
   [[nodiscard]] std::uint64_t value_bytes(const std::byte* slab,
                                           std::size_t samples) const noexcept {
     std::uint64_t bytes = 0;
@@ -157,11 +159,11 @@ class slot_layout {
   std::size_t batch_size_;
   std::size_t sample_bytes_;
   std::size_t fixed_bytes_ = 0;
-  std::size_t last_ = 0;  // the field that ends last in the slab
+  std::size_t last_ = 0;  // index of the field that ends last in the slab
   std::vector<field> fields_;
 };
 
-/// Returns the layout of `Record` for slots with this layout.
+/// Returns a layout of `Record` for slots with this layout.
 template <record_type Record>
 [[nodiscard]] const batch_layout<Record>& layout_as(const slot_layout& layout) noexcept {
   return layout.as<Record>();

@@ -21,9 +21,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the first 16 KiB of a system file, such as a file in /proc, or an empty text if the file
-/// cannot be read. Does not use a file stream, whose constructor and destructor would be compiled
-/// into each caller.
+/// Returns the first 16 KiB of a system file, such as a file in /proc, or an empty string if the
+/// file cannot be read. Does not use a file stream, because its constructor and destructor would be
+/// compiled into each caller.
 [[nodiscard, gnu::noinline]] inline std::string text_of_file(const std::string& path) {
   std::array<char, 16384> text;
   std::size_t length = 0;
@@ -37,8 +37,8 @@ namespace detail {
   return {text.data(), length};
 }
 
-/// Reads the numbers at the start of `text`, at most `into.size()`. Returns how many numbers it has
-/// read.
+/// Parses up to `into.size()` integers at the start of `text`. Returns the number of integers
+/// parsed.
 inline std::size_t read_numbers(const char* text, std::span<std::uint64_t> into) noexcept {
   std::size_t count = 0;
   for (char* end = nullptr; count < into.size(); ++count, text = end) {
@@ -48,15 +48,15 @@ inline std::size_t read_numbers(const char* text, std::span<std::uint64_t> into)
   return count;
 }
 
-/// Returns the first number in a file, or `std::nullopt` if the file has no number ("max") or does
-/// not exist.
+/// Returns the first integer in a file, or `std::nullopt` if the file contains no integer ("max")
+/// or does not exist.
 inline std::optional<std::uint64_t> number_in(const std::string& path) {
   std::uint64_t value = 0;
   if (read_numbers(text_of_file(path).c_str(), {&value, 1}) == 0) return std::nullopt;
   return value;
 }
 
-/// Returns the number after `key` in a file of lines "key value", or `std::nullopt`.
+/// Returns the integer after `key` in a file of "key value" lines, or `std::nullopt`.
 inline std::optional<std::uint64_t> number_after(const std::string& path, std::string_view key) {
   const std::string text = text_of_file(path);
   std::uint64_t value = 0;
@@ -69,8 +69,8 @@ inline std::optional<std::uint64_t> number_after(const std::string& path, std::s
   return std::nullopt;
 }
 
-/// Removes the part before the first `end` from `rest`, together with `end`, and returns the part.
-/// Without an `end` it removes and returns all of `rest`.
+/// Removes and returns the part of `rest` before the first `end`, and also removes `end`. Without
+/// an `end`, removes and returns all of `rest`.
 [[nodiscard, gnu::noinline]] inline std::string_view cut_before(std::string_view& rest,
                                                                 char end) noexcept {
   const std::string_view part = rest.substr(0, rest.find(end));

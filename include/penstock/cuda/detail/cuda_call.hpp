@@ -15,7 +15,7 @@
 #include <penstock/core/support/text_of_file.hpp>
 #include <penstock/cuda/cuda_error.hpp>
 
-struct CUctx_st;  // CUcontext of the driver is a pointer to this type
+struct CUctx_st;  // pointee of the driver type CUcontext
 
 #include <penstock/core/version.hpp>
 
@@ -24,8 +24,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Returns the pending error in the thread's last-error slot. Ignores "not ready", which a query of
-/// a stream leaves in the slot.
+/// Returns the pending error in the thread's last-error slot. Ignores "not ready", which a stream
+/// query stores in the slot.
 [[nodiscard]] inline cudaError_t pending_error() noexcept {
   const cudaError_t pending = cudaPeekAtLastError();
   return pending == cudaErrorNotReady ? cudaSuccess : pending;
@@ -36,9 +36,10 @@ inline void require_nothing_pending(const cuda_site& site) {
   if (pending != cudaSuccess) throw_pending(pending, site);
 }
 
-/// Makes a call and returns its code. If the call leaves an error in the last-error slot, clears
-/// it, because the code reports it. An error that was already pending belongs to the program and is
-/// not cleared, but a failing call overwrites it, because the runtime has only one slot.
+/// Makes a call and returns its code. Clears the error that the call leaves in the last-error slot,
+/// because the returned code reports it. An error that was already pending belongs to the program
+/// and is not cleared. However, a failing call overwrites the pending error, because the runtime
+/// has only one slot.
 template <class Call>
 [[nodiscard]] cudaError_t cuda_try(const Call& call) {
   const bool theirs = pending_error() != cudaSuccess;
@@ -47,27 +48,28 @@ template <class Call>
   return code;
 }
 
-/// Makes a call of the CUDA runtime, and throws if it fails. If an error of the program is pending,
+/// Calls the CUDA runtime, and throws if the call fails. If an error of the program is pending,
 /// throws that error instead of calling.
 template <class Call>
 void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);
   const cudaError_t code = call();
   if (code == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // the library's error, since none was pending
+  // Error of the library, because no error was pending before.
+  static_cast<void>(cudaGetLastError());
   throw_cuda_error(code, site);
 }
 
-/// Makes a call that waits or queries. Makes it even if an error is pending, because the caller may
-/// free memory afterwards. Throws if the call fails, in which case it has not waited.
+/// Makes a call that waits or queries, even if an error is pending, because the caller may free
+/// memory afterwards. If the call fails, it has not waited, and this function throws.
 template <class Call>
 void cuda_wait(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
   if (code != cudaSuccess) throw_cuda_error(code, site);
 }
 
-/// Makes a call that queries whether work is complete, and returns the answer. Otherwise like
-/// `cuda_wait`. The runtime stores "not ready" as the last error, so this function clears it.
+/// Makes a call that queries whether work is complete, and returns the answer. Otherwise the same
+/// as `cuda_wait`. Clears "not ready", which the runtime stores as the last error.
 template <class Call>
 [[nodiscard]] bool cuda_query(cuda_site site, const Call& call) {
   const cudaError_t code = cuda_try(call);
@@ -75,23 +77,23 @@ template <class Call>
   return code == cudaSuccess;
 }
 
-/// Makes a call in a destructor. Ignores its result: if the driver is being unloaded or the context
-/// is lost, everything is freed already.
+/// Makes a call in a destructor. Ignores errors, because if the driver is being unloaded or the
+/// context is lost, everything is already freed.
 template <class Call>
 void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));
 }
 
-/// Returns the flag that `cuda_device::make_current` sets: true if the calling thread's capture
-/// mode is permanently relaxed.
+/// Returns the thread-local flag set by `cuda_device::make_current`, which is true if the thread's
+/// capture mode is permanently relaxed.
 [[nodiscard]] inline bool& is_relaxed_for_good() noexcept {
   thread_local bool is_relaxed = false;
   return is_relaxed;
 }
 
-/// Lets the calling thread allocate and wait in a scope while another thread captures a graph,
+/// Allows the calling thread to allocate and wait in a scope while another thread captures a graph,
 /// without invalidating that capture. Does nothing if the thread is permanently relaxed. Never
-/// throws: if the mode cannot be set, the calls in the scope report why.
+/// throws. If the mode cannot be set, calls in the scope report the error.
 class scoped_relaxed_capture {
  public:
   scoped_relaxed_capture() noexcept {
@@ -111,9 +113,9 @@ class scoped_relaxed_capture {
   bool changed_ = false;
 };
 
-/// Puts the calling thread in the strict capture mode while this object lives: CUDA then refuses
-/// calls that a capture forbids, even if the thread's mode is permanently relaxed. Restores the
-/// previous mode. Throws `cuda_error` or a derived type.
+/// Sets the strict capture mode of the calling thread for the lifetime of this object, even if the
+/// mode is permanently relaxed. In strict mode, CUDA rejects calls that are forbidden during a
+/// capture. The destructor restores the previous mode. Throws `cuda_error` or a derived type.
 class scoped_strict_capture {
  public:
   scoped_strict_capture() {
@@ -133,8 +135,8 @@ class scoped_strict_capture {
   bool was_relaxed_ = is_relaxed_for_good();
 };
 
-/// The functions of the CUDA driver that make a context current. Looked up by name, because a
-/// program links only the runtime. The types are those of `cuda.h`, except that the result is an
+/// The functions of the CUDA driver that make a context current. Looked up by name, because
+/// programs link only the runtime. The types equal those in `cuda.h`, except that the result is an
 /// `int` with the values of `cudaError_t`.
 struct cuda_driver {
   int (*device_get)(int* device, int ordinal) = nullptr;
@@ -146,7 +148,7 @@ struct cuda_driver {
   int (*context_of)(cudaStream_t stream, CUctx_st** context) = nullptr;
 
   /// Returns the functions. Throws `cuda_error` or a derived type, in which case the next call
-  /// looks them up again.
+  /// repeats the lookup.
   [[nodiscard]] static const cuda_driver& get() {
     static const cuda_driver all = found();
     return all;
@@ -181,12 +183,13 @@ struct cuda_driver {
   }
 };
 
-/// Pushes a device's primary context on the calling thread's context stack, if necessary. The
-/// destructor pops it, so the thread has its previous context again, or none.
+/// Pushes the primary context of a device on the context stack of the calling thread, if necessary.
+/// The destructor pops the context, which restores the previous context of the thread, if any.
 ///
-/// Setting and restoring the device with `cudaSetDevice` would not work: since CUDA 12.0 it creates
-/// a context. Restoring device 0, the default of a thread, would use hundreds of megabytes on a GPU
-/// that the process may not need. Not restoring it would redirect the program's next allocation.
+/// `cudaSetDevice` is not an alternative, because since CUDA 12.0 it creates a context. Restoring
+/// device 0, which is the default of a thread, would use hundreds of megabytes on a GPU that the
+/// process may not need. Not restoring the device would redirect the next allocation of the
+/// program.
 class context_push {
  public:
   context_push() = default;
@@ -197,24 +200,25 @@ class context_push {
     static_cast<void>(pop_(&ours));
   }
 
-  /// Makes the device current on the calling thread, unless it already is. May be called once per
-  /// object. Throws `cuda_error` or a derived type.
+  /// Makes the device current on the calling thread, if necessary. May be called once per object.
+  /// Throws `cuda_error` or a derived type.
   void make_current(int ordinal) {
     require_nothing_pending("cuCtxGetDevice");
     make_current_to_wait(ordinal);
   }
 
-  /// Like `make_current`, for a call that waits. Works even if an error of the program is pending.
+  /// Makes the device current for a call that waits, even if an error of the program is pending.
+  /// Otherwise the same as `make_current`.
   void make_current_to_wait(int ordinal) {
     const cuda_driver& driver = cuda_driver::get();
     const int device = handle_of(driver, ordinal);
     if (current_device(driver) != device) push(driver, ordinal, device);
   }
 
-  /// If the thread has no context, makes the context of this device current. Otherwise the next
-  /// runtime call would create a context on device 0. Does nothing for device 0 itself. May be
-  /// called once per object. Never throws: if the context cannot be made current, the calls in the
-  /// scope report why.
+  /// Makes the context of the device current if the thread has no context. Otherwise the next
+  /// runtime call would create a context on device 0. Does nothing for device 0. May be called once
+  /// per object. Never throws. If the context cannot be made current, calls in the scope report the
+  /// error.
   void require_one(int ordinal) noexcept {
     if (ordinal == 0) return;
     try {
@@ -224,7 +228,7 @@ class context_push {
     }
   }
 
-  /// If the thread has no context, makes the context of `stream` current. `stream` must not be a
+  /// Makes the context of `stream` current if the thread has no context. `stream` must not be a
   /// default stream.
   void require_one_of(cudaStream_t stream) noexcept {
     try {
@@ -246,19 +250,19 @@ class context_push {
     if (result != 0) throw_cuda_error(static_cast<cudaError_t>(result), site);
   }
 
-  /// Returns the device of the calling thread's context, if it has a context.
+  /// Returns the device of the calling thread's context, if any.
   [[nodiscard]] static std::optional<int> current_device(const cuda_driver& driver) {
     int device = 0;
     const int result = driver.current_device(&device);
     if (result == cudaErrorDeviceUninitialized || result == cudaErrorInitializationError) {
-      return std::nullopt;  // the process may not have used CUDA yet
+      return std::nullopt;  // The process may not have used CUDA yet.
     }
     require(result, "cuCtxGetDevice");
     return device;
   }
 
   [[nodiscard]] static int handle_of(const cuda_driver& driver, int ordinal) {
-    thread_local int known = -1;  // never changes: a device keeps its handle
+    thread_local int known = -1;  // A device never changes its handle.
     thread_local int handle = 0;
     if (known != ordinal) {
       int device = 0;
@@ -271,13 +275,13 @@ class context_push {
 
   void push(const cuda_driver& driver, int ordinal, int device) {
     // Makes the runtime retain the context until `cudaDeviceReset` or the end of the process.
-    // Otherwise the end of this scope would destroy the context, and with it the memory allocated
-    // in the scope.
+    // Otherwise the end of this scope would destroy the context, including the memory allocated in
+    // the scope.
     cuda_wait("cudaInitDevice", [&] { return cudaInitDevice(ordinal, 0, 0); });
     CUctx_st* context = nullptr;
     require(driver.retain(&context, device), "cuDevicePrimaryCtxRetain");
     const int pushed = driver.push(context);
-    static_cast<void>(driver.release(device));  // retained only to get the handle
+    static_cast<void>(driver.release(device));  // was retained only for its handle
     require(pushed, "cuCtxPushCurrent");
     pop_ = driver.pop;
   }
@@ -289,22 +293,22 @@ class context_push {
     pop_ = driver.pop;
   }
 
-  int (*pop_)(CUctx_st**) = nullptr;  // null: nothing to pop
+  int (*pop_)(CUctx_st**) = nullptr;  // null without a context to pop
 };
 
-/// Makes a device current on the calling thread while this object lives. Does nothing if it already
-/// is.
+/// Makes a device current on the calling thread for the lifetime of this object, if necessary.
 struct scoped_device : private context_push {
   explicit scoped_device(int ordinal) { make_current(ordinal); }
 };
 
-/// Guards runtime calls that need no particular context. Prevents them from creating a context on
+/// Guards runtime calls that can use any context. Prevents these calls from creating a context on
 /// device 0 for work on device `ordinal`.
 struct scoped_context : private context_push {
   explicit scoped_context(int ordinal) noexcept { require_one(ordinal); }
 };
 
-/// Returns the calling thread's device, or 0 if the thread has no context. Creates no context.
+/// Returns the device of the calling thread, or 0 if the thread has no context. Does not create a
+/// context.
 [[nodiscard]] inline int current_ordinal() noexcept {
   int ordinal = 0;
   try {
@@ -317,8 +321,8 @@ struct scoped_context : private context_push {
   return code == cudaSuccess ? ordinal : 0;
 }
 
-/// Returns the NUMA node of the device on the bus at `id`, from `root`/bus/pci/devices, or -1 if
-/// the device does not exist or its node is unknown. CUDA writes the id in upper case, the kernel
+/// Returns the NUMA node of the PCI device `id` according to `root`/bus/pci/devices, or -1 if the
+/// device does not exist or its node is unknown. CUDA formats the id in upper case, but the kernel
 /// in lower case. Reads a file.
 [[nodiscard]] inline int node_of_pci_device(const std::string& root, std::string_view id) {
   std::string name{id};
@@ -339,9 +343,9 @@ struct scoped_context : private context_push {
   return is_node ? node : -1;
 }
 
-/// Returns the host's NUMA node next to the device `ordinal`, or -1 if the driver and the system do
-/// not report it. If the driver's query fails, its node counts as unknown; throws only a persistent
-/// error. `root` is "/sys", except in tests.
+/// Returns the host NUMA node closest to the device `ordinal`, or -1 if it is unknown to the driver
+/// and the system. Ignores errors of the driver query, except persistent errors, which are thrown.
+/// `root` is "/sys", except in tests.
 [[nodiscard]] inline int nearest_node(int ordinal, const std::string& root = "/sys") {
   require_nothing_pending("cudaDeviceGetAttribute");
   const auto knows = [](const cuda_site& site, const auto& call) {
@@ -368,8 +372,8 @@ static constexpr bool null_is_per_thread = true;
 static constexpr bool null_is_per_thread = false;
 #endif
 
-/// Returns a handle that means the same stream in every translation unit, even if they are compiled
-/// with different values of `--default-stream`.
+/// Returns a handle that means the same stream in every translation unit, regardless of
+/// `--default-stream`.
 template <bool NullIsPerThread>
 [[nodiscard]] cudaStream_t named_stream(cudaStream_t stream) noexcept {
   if (stream != nullptr) return stream;
@@ -381,15 +385,15 @@ template <bool NullIsPerThread>
   return stream == cudaStreamPerThread;
 }
 
-/// Returns true if a handle means a default stream of the calling thread's device.
+/// Returns true if a handle means a default stream of the current device.
 [[nodiscard]] inline bool is_default(cudaStream_t stream) noexcept {
   return stream == cudaStreamLegacy || is_per_thread(stream);
 }
 
-/// Makes a context current for a call that takes a stream, while this object lives.
+/// Makes a context current for a call on a stream, for the lifetime of this object.
 struct stream_scope : private context_push {
-  /// Makes the scope for a stream of the device `ordinal`. Makes the device current only for a
-  /// default stream, because any context works for other streams.
+  /// Creates the scope for a stream of the device `ordinal`. Makes the device current only for a
+  /// default stream, because calls on other streams work in any context.
   stream_scope(int ordinal, cudaStream_t stream) {
     if (is_default(stream)) {
       make_current(ordinal);
@@ -397,8 +401,8 @@ struct stream_scope : private context_push {
       require_one(ordinal);
     }
   }
-  /// Makes the scope for a stream of an unknown device. A default stream means the default stream
-  /// of the thread's device.
+  /// Creates the scope for a stream of an unknown device. A default stream means the default stream
+  /// of the current device.
   explicit stream_scope(cudaStream_t stream) noexcept {
     if (!is_default(stream)) require_one_of(stream);
   }
@@ -421,8 +425,8 @@ inline void require_not_captured(cudaStream_t stream) {
   }
 }
 
-/// Returns the ordinal of the device of a stream that is not being captured. Call it in a
-/// `stream_scope` of the stream. Throws `cuda_error` or a derived type.
+/// Returns the device ordinal of a stream that is not being captured. Call this in a `stream_scope`
+/// of the stream. Throws `cuda_error` or a derived type.
 [[nodiscard]] inline int ordinal_of(cudaStream_t stream) {
   int ordinal = 0;
 #if CUDART_VERSION >= 12080
@@ -439,31 +443,32 @@ inline void require_not_captured(cudaStream_t stream) {
   return ordinal;
 }
 
-/// Owns an object of the CUDA runtime, move-only: the base of streams, events and graphs. `Traits`
-/// has the type `native_type` and the function `destroy(handle)`, which is called once and must not
-/// throw. Destruction does not invalidate another thread's capture, and creates no context on
-/// another device.
+/// Owns an object of the CUDA runtime. Move-only base class of streams, events and graphs. `Traits`
+/// must provide the type `native_type` and the function `destroy(handle)`, which is called once and
+/// must not throw. Destruction does not invalidate another thread's capture, and does not create a
+/// context on another device.
 template <class Traits>
 class unique_handle {
  public:
-  /// The runtime's own type.
+  /// The handle type of the runtime.
   using native_type = typename Traits::native_type;
 
   unique_handle(unique_handle&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)), ordinal_(other.ordinal_) {}
   unique_handle& operator=(unique_handle&& other) noexcept {
-    const native_type next = std::exchange(other.handle_, nullptr);  // first, for self-assignment
+    // First, to support self-assignment.
+    const native_type next = std::exchange(other.handle_, nullptr);
     const unique_handle old{std::exchange(handle_, next), std::exchange(ordinal_, other.ordinal_)};
     return *this;
   }
 
-  /// Returns the native handle. Null after `release`, and for moved-from and default-constructed
-  /// objects.
+  /// Returns the native handle, which is null after `release` and for moved-from and
+  /// default-constructed objects.
   [[nodiscard]] native_type get() const noexcept { return handle_; }
   /// Releases ownership to the caller.
   [[nodiscard]] native_type release() noexcept { return std::exchange(handle_, nullptr); }
-  /// Returns the device of the object. For an adopted handle, this is the device that was current
-  /// when it was adopted.
+  /// Returns the device ordinal of the object. For an adopted handle, returns the device that was
+  /// current at the adoption.
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
 
  protected:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// The kernel behind `on_device`. Needs nvcc.
+/// The kernel of `on_device`. Requires nvcc.
 
 #include <cuda_runtime.h>
 
@@ -18,7 +18,7 @@ namespace detail {
 
 inline constexpr unsigned transform_threads = 256;
 
-/// A word that a single instruction loads or stores.
+/// A word that is loaded or stored by a single instruction.
 template <std::size_t Bytes>
 struct machine_word;
 template <>
@@ -42,7 +42,7 @@ struct machine_word<16> {
   using type = uint4;
 };
 
-/// Adjacent elements that are loaded or stored at once.
+/// Adjacent elements that are loaded or stored by a single instruction.
 template <class T, unsigned Count>
 struct element_pack {
   T values[Count];
@@ -62,9 +62,9 @@ struct element_pack {
   }
 };
 
-/// Returns the number of elements that a thread accesses at once: as many as fit in 16 bytes of the
-/// wider type, the maximum for one instruction. Neighboring threads then access neighboring bytes
-/// of both arrays.
+/// Returns the number of elements that a thread accesses with one instruction, which is the number
+/// that fits in 16 bytes of the wider type. Adjacent threads then access adjacent bytes of both
+/// arrays.
 template <class In, class Out>
 [[nodiscard]] consteval unsigned pack_size() {
   const auto is_power_of_two = [](std::size_t bytes) { return (bytes & (bytes - 1)) == 0; };
@@ -73,16 +73,16 @@ template <class In, class Out>
   return static_cast<unsigned>(16 / wider);
 }
 
-/// True if a function takes the index of an element in its field as second argument. Such a
-/// function has `using takes_place = void`.
+/// True if a function takes the element index within the field as second argument. Such a function
+/// declares `using takes_place = void`.
 template <class F>
 inline constexpr bool takes_place = false;
 template <class F>
   requires requires { typename F::takes_place; }
 inline constexpr bool takes_place<F> = true;
 
-/// One field's share of a launch: `blocks` blocks, starting at `first_block`, compute `count`
-/// elements of `out` from those of `in`. Both arrays start at a multiple of 256 bytes.
+/// The launch of one field. `blocks` blocks, starting at `first_block`, compute `count` elements of
+/// `out` from elements of `in`. Both arrays are aligned to 256 bytes.
 template <class In, class Out, class F>
 struct field_task {
   static constexpr unsigned pack = pack_size<In, Out>();
@@ -94,8 +94,7 @@ struct field_task {
   unsigned first_block = 0;
   unsigned blocks = 0;
 
-  /// Assigns blocks to this task, starting at the end of the previous task's blocks. Returns the
-  /// end of this task's blocks.
+  /// Assigns blocks to the task, starting at block `begin`. Returns the end of the assigned blocks.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place(unsigned begin) {
     constexpr std::size_t of_block = std::size_t{transform_threads} * PerThread * pack;
@@ -104,7 +103,7 @@ struct field_task {
     return begin + blocks;
   }
 
-  /// Computes the calling thread's elements, if its block belongs to this field.
+  /// Computes the elements of the calling thread, if its block belongs to this field.
   template <unsigned PerThread>
   __device__ void run() const {
     if (blockIdx.x < first_block || blockIdx.x - first_block >= blocks) return;
@@ -147,7 +146,7 @@ struct field_task {
     }
   }
 
-  /// Issues all loads of a thread before its first store, to hide their latency.
+  /// Issues all loads of a thread before its first store, to hide the load latency.
   template <unsigned PerThread>
   __device__ void run_whole_block(std::size_t at) const {
     element_pack<In, pack> loaded[PerThread];
@@ -168,7 +167,7 @@ struct field_task {
 template <std::size_t, class Task>
 struct task_at : Task {};
 
-/// The tasks of all fields, as a single argument of a kernel.
+/// The tasks of all fields, passed to the kernel as a single argument.
 template <class Indices, class... Tasks>
 struct task_list;
 template <std::size_t... Is, class... Tasks>
@@ -176,7 +175,7 @@ struct task_list<std::index_sequence<Is...>, Tasks...> : task_at<Is, Tasks>... {
   [[nodiscard]] std::size_t packs() const {
     return ((task_at<Is, Tasks>::count / Tasks::pack) + ...);
   }
-  /// Assigns blocks to all tasks and returns their number.
+  /// Assigns blocks to all tasks, and returns the number of blocks.
   template <unsigned PerThread>
   [[nodiscard]] unsigned place() {
     unsigned end = 0;

@@ -14,7 +14,7 @@ namespace detail {
 template <name... Names>
 struct name_list {
   static constexpr std::size_t size = sizeof...(Names);
-  /// Returns the index of `key` in the list, or `size` if it is not there.
+  /// Returns the index of `key` in the list, or `size` if the list does not contain `key`.
   static consteval std::size_t index_of(const name& key) {
     constexpr name keys[] = {Names...};
     for (std::size_t i = 0; i < size; ++i) {
@@ -22,7 +22,7 @@ struct name_list {
     }
     return size;
   }
-  /// Returns true if a record of these fields has all names of the list.
+  /// Returns true if a record of these fields contains all names of the list.
   template <class... Fields>
   static consteval bool are_among() {
     return (has<Fields...>(Names) && ...);
@@ -51,7 +51,7 @@ struct made_by {
   using type = std::remove_cvref_t<std::invoke_result_t<callable, const In&>>;
 };
 
-/// The field that results from `Field` and the functions for the fields called `Names`.
+/// The result field of applying `Functions` to `Field`, if its name is in `Names`.
 template <class Field, class Names, class Functions,
           bool = Names::index_of(Field::key) < Names::size>
 struct made_field {

@@ -20,7 +20,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A function for a task that copies the value.
+/// A function for a task that copies values.
 struct same_value {
   template <class T>
   [[nodiscard]] __device__ T operator()(const T& value) const {
@@ -28,20 +28,20 @@ struct same_value {
   }
 };
 
-/// The result of `on_device`: a `device_transform` of any record with the fields called `Names`.
+/// The transform returned by `on_device`, which accepts any record with the fields named `Names`.
 template <class Names, class... Fs>
 class field_transform {
   using functions = std::tuple<Fs...>;
 
  public:
-  /// The record of the result for batches of `In`.
+  /// The result record for batches of `In`.
   template <record_type In>
   using record_for = typename transformed_record<In, Names, functions>::type;
 
   /// Stores a function for each field in `Names`.
   explicit field_transform(Fs... made) : functions_(std::move(made)...) {}
 
-  /// Returns the extents, which do not change.
+  /// Returns the extents, which are unchanged.
   template <record_type In>
   [[nodiscard]] record_extents<record_for<In>> extents(const record_extents<In>& lengths) const {
     return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -49,7 +49,7 @@ class field_transform {
     }(std::make_index_sequence<In::size>{});
   }
 
-  /// Loads the kernels now, because loading them at the first launch would wait for the device.
+  /// Loads the kernels immediately, because loading at the first launch would wait for the device.
   template <record_type In>
   void prepare(const cuda_device& device, const batch_layout<In>&) const {
     using list = decltype(tasks<In>(std::declval<const const_batch_view<In>&>(),
@@ -58,8 +58,7 @@ class field_transform {
     load_tasks<list>(device);
   }
 
-  /// Queues one launch for all fields on the thread's current device. Throws `cuda_error` or a
-  /// derived type.
+  /// Queues one launch for all fields on the current device. Throws `cuda_error` or a derived type.
   template <record_type In>
   void enqueue(const_batch_view<In> in, batch_view<record_for<In>> out,
                cuda_stream_ref stream) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-/// Launches the tasks of all fields of a batch. Needs nvcc.
+/// Launches the tasks for all fields of a batch. Requires nvcc.
 
 #include <cuda_runtime.h>
 
@@ -17,13 +17,13 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the tasks, one for each field, as a single argument of a kernel.
+/// Returns the tasks of all fields as a single kernel argument.
 template <std::size_t... Is, class... Tasks>
 [[nodiscard]] auto listed_tasks(const Tasks&... tasks) {
   return task_list<std::index_sequence<Is...>, Tasks...>{{tasks}...};
 }
 
-/// Loads the kernels now, because loading them at the first launch would wait for the device.
+/// Loads the kernels immediately, because loading at the first launch would wait for the device.
 template <class Tasks>
 void load_tasks(const cuda_device& device) {
   const scoped_device current{device.ordinal()};
@@ -43,7 +43,7 @@ template <unsigned PerThread, class Tasks>
 void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
   cudaLaunchConfig_t config{};
   config.gridDim = tasks.template place<PerThread>();
-  if (config.gridDim.x == 0) return;  // all samples were skipped, and CUDA refuses an empty grid
+  if (config.gridDim.x == 0) return;  // All samples were skipped, and CUDA rejects an empty grid.
   config.blockDim = transform_threads;
   config.stream = stream.get();
   cuda_call("cudaLaunchKernelEx", [&] {
@@ -51,11 +51,10 @@ void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
   });
 }
 
-/// Queues one launch for all tasks on the thread's current device. Throws `cuda_error` or a derived
-/// type.
+/// Queues one launch for all tasks on the current device. Throws `cuda_error` or a derived type.
 template <class Tasks>
 void launch_tasks(Tasks& tasks, cuda_stream_ref stream) {
-  // At this size and above, every thread transforms four packs. One pack per thread would already
+  // Number of packs at which every thread transforms four packs. One pack per thread would already
   // fill the largest GPUs (2^18 threads), and more loads in flight per thread hide more latency.
   constexpr std::size_t many_packs = std::size_t{1} << 20;
   if (tasks.packs() < many_packs) {

@@ -12,16 +12,16 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The set of active workers, which are the workers whose number is below the active count. Each
-/// other worker sleeps on a word of its own, so that activating a worker wakes only that worker.
+/// The set of active workers. A worker is active if its index is less than the active count. Each
+/// inactive worker sleeps on a separate word, so that activating a worker wakes only that worker.
 ///
-/// A worker checks before each claim whether it is active, and holds no claim while it sleeps.
-/// Before it sleeps, it must pass on the wake-ups that it may have received: see
-/// `claim_cursor::pass_on`.
+/// A worker checks before each claim whether it is active, and does not hold a claim while it
+/// sleeps. Before it sleeps, it must pass on the wake-ups that it may have received (see
+/// `claim_cursor::pass_on`).
 template <class Atomics = std_atomics>
 class basic_active_workers {
  public:
-  /// Makes a set of `workers` workers, of which the first `open` are active.
+  /// Creates a set of `workers` workers, of which the first `open` are active.
   basic_active_workers(std::size_t workers, std::size_t open)
       : open_{static_cast<std::uint32_t>(open)}, sleepers_(workers) {}
 
@@ -30,7 +30,7 @@ class basic_active_workers {
     return worker < open_.value.load(std::memory_order_relaxed);
   }
 
-  /// Sleeps until the worker is active, or `close` was called.
+  /// Sleeps until the worker is active or `close` was called.
   void wait(std::size_t worker) const noexcept {
     // Invariant: `open_` and `has_ended_` change before `turn`, on which the worker sleeps,
     // advances. Acquire: the worker sees the earlier writes of the thread that activated it.
@@ -41,8 +41,8 @@ class basic_active_workers {
     sleepers_[worker].turn.wait(is_wanted, false);
   }
 
-  /// Makes the first `count` workers active, and wakes the workers that were inactive. Only one
-  /// thread at a time may call this. Makes a system call for each worker that sleeps.
+  /// Makes the first `count` workers active, and wakes those that were inactive. Only one thread at
+  /// a time may call this. Costs one system call per sleeping worker.
   void open(std::size_t count) noexcept {
     const std::uint32_t before = open_.value.load(std::memory_order_relaxed);
     open_.value.store(static_cast<std::uint32_t>(count), std::memory_order_release);
@@ -51,7 +51,7 @@ class basic_active_workers {
     }
   }
 
-  /// Wakes all workers, permanently, after a stop request. Any thread may call this.
+  /// Permanently wakes all workers after a stop request. Any thread may call this.
   void close() noexcept {
     has_ended_.store(true, std::memory_order_release);
     for (auto& one : sleepers_) one.turn.advance();
@@ -64,17 +64,17 @@ class basic_active_workers {
   template <class T>
   using atomic = typename Atomics::template atomic<T>;
 
-  // Every worker reads the count for each claim; the tuner writes it once per move. Relaxed in
-  // `is_active`: a worker that misses a move makes an extra claim or sleeps, and checks again after
-  // that.
+  // Every worker reads the count for each claim, and the tuner writes it once per move. Relaxed in
+  // `is_active`, because a worker that misses a move makes an extra claim or sleeps, and then
+  // checks again.
   own_line<atomic<std::uint32_t>> open_;
   atomic<bool> has_ended_{false};  // never reset to false
   std::vector<sleeper> sleepers_;  // indexed by worker
 };
 
-/// Puts an inactive worker, which holds no claim, to sleep until it is active. If the worker was
-/// woken for a chunk, passes the wake-up on, so that another worker claims the chunk from `cursor`.
-/// Not inlined, because workers are inactive only with `automatic`. `waits` times the wait.
+/// Puts an inactive worker without a claim to sleep until it is active. If the worker was woken for
+/// a chunk, passes the wake-up on, so that another worker claims the chunk from `cursor`. Not
+/// inlined, because workers are inactive only with `automatic`. `waits` times the wait.
 template <class Active, class Cursor, class Waits>
 [[gnu::noinline]] void park(Active& active, std::size_t worker, Cursor& cursor,
                             Waits& waits) noexcept {
@@ -83,7 +83,7 @@ template <class Active, class Cursor, class Waits>
   active.wait(worker);
 }
 
-/// The active workers with the standard atomics, as loaders use them.
+/// The active workers with the standard atomics.
 using active_workers = basic_active_workers<>;
 
 }  // namespace detail

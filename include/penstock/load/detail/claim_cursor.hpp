@@ -11,52 +11,52 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The result of a worker's claim.
+/// The result of a claim by a worker.
 struct claim {
   /// The next task of a worker.
   enum class kind {
     work,  ///< read chunk `chunk` of the batch in `slot`
-    open,  ///< the batch is handed out: open the next batch, as the only worker
+    open,  ///< all chunks are claimed, and this worker alone opens the next batch
     wait,  ///< wait until another worker has opened the next batch
   };
   /// The task.
   kind what;
-  std::uint32_t batch;  ///< the batch's number, modulo 2^32
+  std::uint32_t batch;  ///< batch index modulo 2^32
   /// The host slot of the batch.
   std::uint32_t slot;
-  /// The number of the chunk in the batch.
+  /// The index of the chunk in the batch.
   std::uint32_t chunk;
 };
 
-/// Hands out the chunks of the oldest batch that is not fully handed out, with one atomic step for
-/// each claim.
+/// Distributes the chunks of the oldest batch that has unclaimed chunks. A claim is a single atomic
+/// operation.
 ///
-/// Chunk numbers of a batch end at `chunks`. A batch with fewer chunks starts at a higher number,
-/// so the end is the same for all batches. The worker whose claim comes right after the last chunk
-/// is the opener: it binds a slot to the next batch and calls `publish`, which gives it the first
-/// chunk. The other workers wait for `publish`. So batches are bound in order, one at a time, and
-/// the oldest unfinished batch always has its slot. Initially, batch -1 counts as handed out, so
-/// the first claimant opens batch 0.
+/// The chunk indices of a batch end at `chunks`. A batch with fewer chunks starts at a higher
+/// index, so the end is the same for all batches. The worker whose claim follows the last chunk is
+/// the opener. The opener binds a slot to the next batch and calls `publish`, which also claims the
+/// first chunk. The other workers wait for `publish`. Therefore batches are bound in order, one at
+/// a time, and the oldest unfinished batch always has its slot. Initially, batch -1 counts as fully
+/// claimed, so the first claimant opens batch 0.
 ///
-/// The claimed word contains everything that a claim needs. Therefore a worker that is preempted
-/// between its claim and its work cannot read data that a later batch has overwritten.
+/// The claimed word contains all data of a claim. Therefore a worker that is preempted between its
+/// claim and its work cannot read data that a later batch has overwritten.
 template <class Atomics = std_atomics>
 class claim_cursor {
  public:
-  /// The number of consecutive unsuccessful claims after which a worker no longer yields. A smaller
-  /// number costs speed if there are more workers than cores and all are needed occasionally (with
-  /// 4 workers on 2 cores, 16 cost a tenth of the speed, 128 cost nothing). A larger number costs
-  /// processor time before surplus workers sleep.
+  /// The number of consecutive unsuccessful claims after which a worker no longer yields. Smaller
+  /// values cost speed if there are more workers than cores and all are needed occasionally. (With
+  /// 4 workers on 2 cores, a value of 16 cost a tenth of the speed, and 128 cost nothing.) Larger
+  /// values cost processor time before surplus workers sleep.
   static constexpr std::uint32_t patience = 24;
 
-  /// Makes a cursor for batches of at most `chunks` chunks.
+  /// Creates a cursor for batches of at most `chunks` chunks.
   explicit claim_cursor(std::uint32_t chunks) noexcept
       : chunks_(chunks), cursor_(word(~std::uint32_t{0}, 0, chunks)) {}
 
   /// Claims the next task. Never waits.
   [[nodiscard]] claim next() noexcept {
     // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
-    // it sees the slot that the opener has bound.
+    // it sees the slot bound by the opener.
     const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
     const auto chunk = static_cast<std::uint32_t>(value & ((1U << claim_chunk_bits) - 1));
     const auto slot = static_cast<std::uint32_t>(value >> claim_chunk_bits) & (max_slots - 1);
@@ -67,27 +67,27 @@ class claim_cursor {
     return {what, batch, slot, chunk};
   }
 
-  /// Opener: publishes that batch `batch` is bound to `slot` and has the chunks starting at
-  /// `first`, which must be below `chunks`. The caller gets chunk `first`.
+  /// Publishes that batch `batch` is bound to `slot` and has the chunks starting at `first`, which
+  /// must be less than `chunks`. The caller claims chunk `first`. Called by the opener.
   void publish(std::uint32_t batch, std::uint32_t slot, std::uint32_t first = 0) noexcept {
     cursor_.store(word(batch, slot, first + 1), std::memory_order_release);
-    // Wakes a worker for each remaining chunk, and one worker to open the next batch: more workers
-    // would find nothing to do. No needed worker stays asleep. A worker that called `wait_past`
-    // with an older batch continues. A worker that called it with this batch did so after the
-    // store, and has seen that all chunks of this batch are handed out.
+    // Wakes one worker for each remaining chunk, and one worker to open the next batch, because
+    // more workers would find no work. No needed worker stays asleep. A worker that called
+    // `wait_past` with an older batch continues. A worker that called it with this batch did so
+    // after the store, and has seen that all chunks of this batch are claimed.
     changed_.advance_waking(chunks_ - first);
   }
 
   /// Waits until a batch after `batch` is open, or `wake` was called.
   ///
-  /// Reads the cursor itself: an opener may be delayed between the two writes of `publish` while
-  /// others open later batches, so `changed_` only shows that something has changed. A return while
-  /// the cursor has not moved would make the caller claim repeatedly, until the chunk counter
-  /// overflows into the slot bits.
+  /// Reads the cursor itself, because an opener may be delayed between the two writes of `publish`
+  /// while others open later batches, so `changed_` shows only that something has changed. If the
+  /// function returned before the cursor moved, the caller would claim repeatedly until the chunk
+  /// counter overflows into the slot bits.
   ///
-  /// `idle_spins` is the number of consecutive claims that led only to this wait. After `patience`
-  /// such claims, a surplus worker sleeps without yielding: many workers that yield to each other
-  /// would never sleep.
+  /// `idle_spins` is the number of consecutive claims that only led to this wait. After `patience`
+  /// such claims, a surplus worker sleeps without yielding, because many workers that yield to each
+  /// other would never sleep.
   void wait_past(std::uint32_t batch, std::uint32_t idle_spins = 0) const noexcept {
     const auto is_past = [this, batch](std::uint32_t) {
       const auto now = static_cast<std::uint32_t>(cursor_.load(std::memory_order_acquire) >> 32);
@@ -96,11 +96,11 @@ class claim_cursor {
     changed_.wait(is_past, idle_spins < patience);
   }
 
-  /// Wakes all waiters, which check the cursor again. Called by a worker that may have been woken
-  /// for a chunk and will make no claim.
+  /// Wakes all waiting workers, which check the cursor again. Called by a worker that may have been
+  /// woken for a chunk and will not make a claim.
   void pass_on() noexcept { changed_.advance(); }
 
-  /// Releases all current and future waiters, even if another batch is published later.
+  /// Wakes all current and future waiting workers, even if another batch is published later.
   void wake() noexcept {
     ended_.store(true, std::memory_order_release);
     changed_.advance();

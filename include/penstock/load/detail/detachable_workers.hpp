@@ -20,17 +20,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The threads of a loader: a `worker_pool` that can stop without waiting for workers whose read
-/// hangs. Such a lost worker is detached, and keeps the owner of this object alive until its read
-/// returns.
+/// The threads of a loader. In contrast to a `worker_pool`, this pool can stop without waiting for
+/// workers whose read hangs. Such a lost worker is detached, and shares ownership of this object
+/// until its read returns.
 template <std::invocable<std::stop_token, std::size_t> Work, std::invocable<> Wake>
 class detachable_workers {
  public:
-  /// Starts `workers` threads that run `work(stop_token, worker)`. Throws as `worker_pool` does.
+  /// Starts `workers` threads that run `work(stop_token, worker)`. Throws the same errors as
+  /// `worker_pool`.
   detachable_workers(std::size_t workers, Work work, Wake wake)
       : work_(std::move(work)), states_(workers), pool_(workers, body{this}, std::move(wake)) {}
   detachable_workers(detachable_workers&&) = delete;
-  /// Stops all workers. Prints the exception of a worker, if it was not retrieved.
+  /// Stops all workers. Prints the exception of a worker unless it was retrieved.
   ~detachable_workers() {
     stop();
     if (error_ != nullptr && !is_retrieved_) print_unhandled("worker_pool: a worker's", error_);
@@ -42,18 +43,18 @@ class detachable_workers {
   /// Requests a stop and returns without waiting. Any thread may call this.
   void request_stop() noexcept { pool_.request_stop(); }
 
-  /// Requests a stop and waits until all workers have ended, except the calling worker and the
-  /// detached workers.
+  /// Requests a stop and waits until all workers have ended, except the calling worker and detached
+  /// workers.
   void stop() noexcept {
     stop([](std::size_t) { return false; }, nullptr);
     pool_.stop();
   }
 
   /// Requests a stop and waits until each worker has ended or `is_lost(worker)` is true. With an
-  /// `owner`, lost workers are detached and each keeps `owner` alive until its work returns;
-  /// `owner` must keep this object and all that the work uses alive. Without an `owner`, a later
-  /// `stop` waits for the lost workers. Returns the number of detached workers. A second thread
-  /// must not call this at the same time.
+  /// `owner`, lost workers are detached and share ownership of `owner` until their work returns.
+  /// `owner` must keep this object and all data of the work alive. Without an `owner`, a later
+  /// `stop` waits for the lost workers. Returns the number of detached workers. Only one thread at
+  /// a time may call this.
   template <std::predicate<std::size_t> IsLost>
   std::size_t stop(IsLost is_lost, const std::shared_ptr<void>& owner) noexcept {
     request_stop();
@@ -87,12 +88,12 @@ class detachable_workers {
 
   /// Makes a waiting `stop` evaluate `is_lost` again. Any thread may call this.
   void recheck_lost() noexcept {
-    { const std::lock_guard lock{mutex_}; }  // orders this call after an evaluation in progress
+    { const std::lock_guard lock{mutex_}; }  // Orders this call after an evaluation in progress.
     changed_.notify_all();
   }
 
-  /// Marks `error` as retrieved, so that the destructor does not print it. Has no effect if `error`
-  /// is not the exception of a worker.
+  /// Marks `error` as retrieved, so that the destructor does not print it. Has no effect unless
+  /// `error` is the exception of a worker.
   void mark_retrieved(const std::exception_ptr& error) noexcept {
     const std::lock_guard lock{mutex_};
     if (error_ != nullptr && error_ == error) is_retrieved_ = true;
@@ -103,14 +104,16 @@ class detachable_workers {
     std::thread::id thread;
     bool has_ended = false;
     bool is_detached = false;
-    bool is_exempt = false;       // `stop` does not wait for this worker, which called it
+    // True for the worker that called `stop`, which does not wait for it.
+    bool is_exempt = false;
     std::shared_ptr<void> owner;  // set for a detached worker
   };
 
   struct body {
     detachable_workers* self;
     void operator()(const std::stop_token& stop, std::size_t worker) const noexcept {
-      // Releasing the last owner destroys `self`, the pool of `self`, and this function object.
+      // The release of the last owner destroys `self`, the pool of `self`, and this function
+      // object.
       const std::shared_ptr<void> owner = self->run(stop, worker);
     }
   };
@@ -140,10 +143,10 @@ class detachable_workers {
   Work work_;
   std::mutex mutex_;  // guards `states_`, `error_` and `is_retrieved_`
   std::vector<state> states_;
-  std::exception_ptr error_;  // the first exception of a worker
+  std::exception_ptr error_;  // first exception of a worker
   bool is_retrieved_ = false;
   std::condition_variable changed_;
-  worker_pool<body, Wake> pool_;  // last: its threads use the members above
+  worker_pool<body, Wake> pool_;  // declared last, because its threads use the members above
 };
 
 }  // namespace detail

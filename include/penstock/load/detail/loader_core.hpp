@@ -54,27 +54,27 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the exception that a consumer gets after `stop` was requested, or null if `stop` can
+/// Returns the exception that a consumer receives after `stop` was requested, or null if `stop` can
 /// never be requested.
 [[nodiscard]] inline std::exception_ptr cancellation_of(const std::stop_token& stop) {
   if (!stop.stop_possible()) return nullptr;
   return std::make_exception_ptr(cancelled("cancelled: loader_options::stop was requested"));
 }
 
-/// Throws `cancelled`, for a loop over a loader whose `stop` was called during the loop.
+/// Throws `cancelled` for a loop that was ended by `stop` of its loader.
 [[noreturn, gnu::cold]] inline void throw_cut() {
   throw cancelled(
       "cancelled: stop() of the loader was called while a loop over its batches was running: leave "
       "the loop first");
 }
 
-/// The part of a loader that does not depend on the types of its dataset, sampler and record. Takes
-/// each batch from the claim of its chunks to the consumer.
+/// The part of a loader that does not depend on the types of its dataset, sampler and record.
+/// Manages each batch from the first claim to the consumer.
 ///
 /// Workers claim chunks from the cursor. The opener waits until a batch is wanted (`schedule`),
-/// takes a free slot, and binds the slot to the batch. Each worker reads its chunk
+/// acquires a free slot, and binds the slot to the batch. Each worker reads its chunk
 /// (`retrying_reader`). The worker that finishes the last chunk announces the batch (`delivery`).
-/// The consumer's thread starts ranges, takes announced batches, and ends ranges and threads.
+/// The consumer thread starts ranges, acquires announced batches, and ends ranges and threads.
 template <device Device>
 class loader_core {
  public:
@@ -82,35 +82,33 @@ class loader_core {
   using ring_type = host_slots<Device>;
   using batch_type = host_lease<Device>;
 
-  /// Returns `requested` with numbers in place of `automatic`. Throws `option_error` if the options
+  /// Returns `requested` with numeric values for `automatic`. Throws `option_error` if the options
   /// are invalid.
   [[nodiscard]] static loader_options checked(const loader_options& requested);
-  /// Returns the host slots of a loader: as many as its resolved options request and its budget
-  /// grants. Throws `pinned_budget_exceeded` and `out_of_memory`. Exceptions of the device
-  /// propagate.
+  /// Returns the host slots of a loader, as many as the resolved options request and the budget
+  /// grants. Throws `pinned_budget_exceeded` and `out_of_memory`. Errors from the device propagate.
   [[nodiscard]] static std::shared_ptr<ring_type> make_slots(const Device& device,
                                                              const slot_layout& layout,
                                                              const loader_options& options);
 
   /// Starts all threads. `plan` divides the epochs into batches, which are stored in the slots of
   /// `ring`. `requested` contains the user's options. `options` contains the same options with
-  /// numbers in place of `automatic`.
+  /// numeric values for `automatic`.
   loader_core(std::unique_ptr<source_ops> source, const epoch_plan& plan,
               std::shared_ptr<ring_type> ring, const loader_options& requested,
               const loader_options& options);
   loader_core(loader_core&&) = delete;
   ~loader_core();
 
-  /// Sets the owner of this object. The thread of an abandoned reader keeps `state` alive.
+  /// Sets the owner of this object. The thread of an abandoned reader shares ownership of `state`.
   void kept_alive_by(const std::shared_ptr<void>& state) noexcept { state_ = state; }
 
-  /// Ends all threads, permanently. Waits for reads, except for a read that exceeds the timeout, if
-  /// the loader owns its dataset, and for a read that itself called this function. A consumer with
-  /// a live range, on any thread, gets `cancelled` at its next step.
+  /// Permanently ends all threads. Waits for reads, except for a read that exceeds the timeout if
+  /// the loader owns its dataset, and for a read that called this function. A consumer with a live
+  /// range, on any thread, receives `cancelled` at its next step.
   void shut_down() noexcept;
 
-  /// @name From any thread
-  /// @{
+  /// @name Callable from any thread @{
   [[nodiscard]] const loader_options& requested_options() const noexcept {
     return requested_options_;
   }
@@ -118,76 +116,76 @@ class loader_core {
   [[nodiscard]] const source_ops& source() const noexcept { return *source_; }
   [[nodiscard]] const epoch_plan& plan() const noexcept { return schedule_.plan(); }
   [[nodiscard]] failure_report failures() const;
-  /// Returns the position that follows the batch that was taken last.
+  /// Returns the position after the last batch taken.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
   /// Returns the origin of the exception that ended the last range.
   [[nodiscard]] std::optional<failure> last_failure() const noexcept { return failure_.load(); }
   /// Returns the number of detached threads.
   [[nodiscard]] std::size_t abandoned_readers() const noexcept { return abandoned_.load(); }
-  /// Returns the settings that were chosen while the loop was running.
+  /// Returns the settings chosen while the loop was running.
   [[nodiscard]] tuning_history tuning() const;
-  /// Returns the memory and slots that the loader has taken.
+  /// Returns the memory and slots of the loader.
   [[nodiscard]] loader_footprint footprint() const;
   [[nodiscard]] holdable_slots holdable() const noexcept {
     return {slots_->count(), slots_->pinned()};
   }
   [[nodiscard]] loader_stats stats() const { return observer_.snapshot(); }
-  /// Returns true if batches have lists of their samples.
+  /// Returns true if batches include lists of their samples.
   [[nodiscard]] bool lists_samples() const noexcept { return options_.instrumentation.indices; }
   [[nodiscard]] const Device& device() const noexcept { return slots_->device(); }
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   /// Returns the number of slots that leases hold.
   [[nodiscard]] std::size_t held() const noexcept { return slots_->leased(); }
   [[nodiscard]] std::stop_token stop_token() const noexcept { return options_.stop; }
-  /// Returns the identifier of this loader's batches in a trace of `recorder`; 0 if `recorder` does
-  /// not record them.
+  /// Returns the ID of this loader's batches in a trace of `recorder`, or 0 if `recorder` does not
+  /// record them.
   [[nodiscard]] std::uint64_t trace_flow(const trace_recorder* recorder) const noexcept {
     return recorder == options_.instrumentation.trace.recorder() ? observer_.trace_flow() : 0;
   }
-  /// Returns the state of a loop whose next batch is `next`. Throws `option_error` if batches come
-  /// out of order.
+  /// Returns the state of a loop whose next batch is `next`. Throws `option_error` if batches are
+  /// delivered out of order.
   [[nodiscard]] loader_state state_at(const batch_position& next) const;
   /// Returns the position at which a loop continues from `state`. Throws `state_mismatch`.
   [[nodiscard]] batch_position position_of(const loader_state& state) const;
   /// @}
 
-  // ---- The consumer's thread
+  // ---- Consumer thread
 
-  /// Returns the trace sink of the consumer; null if nothing is traced.
+  /// Returns the trace sink of the consumer, or null without a trace.
   [[nodiscard]] trace_sink* trace() noexcept { return observer().trace(); }
-  /// Returns true if `serial` identifies the range that was started last.
+  /// Returns true if `serial` identifies the last range that was started.
   [[nodiscard]] bool is_current(std::uint64_t serial) const noexcept {
     return range_.is_current(serial);
   }
   /// Returns true if a range was started.
   [[nodiscard]] bool was_started() const noexcept { return range_.was_started(); }
-  /// Starts to read the batches from `from` to the start of epoch `last_epoch`. Returns the range's
-  /// serial number.
+  /// Starts to read the batches from `from` to the start of epoch `last_epoch`. Returns the serial
+  /// number of the range.
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch);
 
-  /// Waits for the next batch and returns a lease of it. Returns an empty lease at the end of the
+  /// Waits for the next batch and returns its lease. Returns an empty lease at the end of the
   /// range.
   ///
-  /// Also returns an empty lease on an error. In that case, `failed` contains the dataset's
-  /// exception for this batch, `leases_exhausted`, `cancelled`, `read_timeout`, or the error of the
-  /// device, and the range is over. `Lease` is a lease type with or without the record type.
+  /// Also returns an empty lease on an error, which ends the range. In that case, `failed` contains
+  /// the exception of the dataset for this batch, `leases_exhausted`, `cancelled`, `read_timeout`,
+  /// or the device error. `Lease` is a lease type with or without the record type.
   template <class Lease = batch_type>
   [[nodiscard]] Lease next(failed_batch& failed) noexcept {
     return leased<Lease>(next_slot(failed), failed);
   }
-  /// Returns the next batch, like `next`, if that batch is already complete. Otherwise returns an
-  /// empty lease. Without workers, the lease is always empty.
+  /// Returns the next batch if it is already complete. Otherwise returns an empty lease. Without
+  /// workers, the lease is always empty. Errors are reported as by `next`.
   template <class Lease = batch_type>
   [[nodiscard]] Lease try_next(failed_batch& failed) noexcept {
     return leased<Lease>(try_next_slot(failed), failed);
   }
 
-  /// Returns true if `next` has no further batch to return.
+  /// Returns true if `next` has no more batches to return.
   [[nodiscard]] bool at_end() const noexcept { return !range_.is_live() || next_ == end_; }
 
-  /// Returns the counts that the limits of `faults.on_error` are compared with, including the batch
-  /// that was taken last. A feed, which takes batches ahead of its loop, calls `judge_from` with an
-  /// earlier value to exclude the batches taken since then from the limits.
+  /// Returns the counts for the limits of `faults.on_error`, including the last batch taken. A
+  /// feed, which takes batches ahead of its loop, calls `judge_from` with an earlier value to
+  /// exclude the batches taken since then.
   [[nodiscard]] judged_samples judged() const noexcept { return supervisor_.judged(); }
   void judge_from(const judged_samples& judged) noexcept { supervisor_.judge_from(judged); }
 
@@ -195,20 +193,20 @@ class loader_core {
   void take_back(const batch_info&, std::span<const std::uint64_t>) noexcept {}
 
   /// Ends the range: starts no new read, waits for the reads in progress, and releases their slots.
-  /// Another range can then be started. Has no effect without a range.
+  /// Afterwards, another range can be started. Has no effect without a range.
   void stop() noexcept;
   /// Calls `stop`, and makes `was_cut` return true unless the range was at its end.
   void cut() noexcept {
     was_cut_ = was_cut_ || !at_end();
     stop();
   }
-  /// Returns true if `cut` ended the range that was started last.
+  /// Returns true if `cut` ended the last range that was started.
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
 
  private:
   using meters = worker_meters;
 
-  /// Returns the number of batches in an epoch on the rank that has the most.
+  /// Returns the number of batches in an epoch on the rank with the most batches.
   [[nodiscard]] std::uint64_t max_batches() const noexcept {
     const std::uint64_t world = source_->world();
     const std::uint64_t total = source_->total_samples();
@@ -219,8 +217,8 @@ class loader_core {
 
   // ---- Workers
 
-  /// Runs a worker's loop until `stop` is requested and `wake` is called. Throws what the
-  /// device throws.
+  /// Runs the loop of a worker until `stop` is requested and `wake` is called. Throws errors from
+  /// the device.
   void work(const std::stop_token& stop, std::size_t worker) {
     slots_->device().make_current();
     scoped_flush_to_zero::enable_permanently();
@@ -246,7 +244,7 @@ class loader_core {
       delivery_.announce(work_[got.slot].sequence, got.slot);
     }
   }
-  /// Wakes all workers, permanently, after a stop request.
+  /// Permanently wakes all workers after a stop request.
   void wake() noexcept {
     slots_->close();
     schedule_.wake();
@@ -254,15 +252,16 @@ class loader_core {
     active_workers_.close();
   }
 
-  /// Opener: waits until another batch is wanted and a slot is free, and binds the slot to the
-  /// batch. Sets `got` to the first chunk of the batch. Returns false if the loader stops.
+  /// Waits until another batch is wanted and a slot is free, and binds the slot to the batch. Sets
+  /// `got` to the first chunk of the batch. Returns false if the loader stops. Called by the
+  /// opener.
   bool open_next(const std::stop_token& stop, const retrying_reader& reader, meters& metrics,
                  claim& got) {
     while (const auto next = schedule_.wait_until_wanted(stop, metrics)) {
       if (!idle_slot_) idle_slot_ = slots_->acquire(metrics);
       if (!idle_slot_) return false;
       if (!bind(*next, *idle_slot_, reader, metrics))
-        continue;  // the range has ended: keep the slot for the next batch
+        continue;  // The range has ended. The slot is reserved for the next batch.
       got.slot = *std::exchange(idle_slot_, std::nullopt);
       got.chunk = work_[got.slot].first_chunk();
       cursor_.publish(static_cast<std::uint32_t>(work_[got.slot].sequence), got.slot, got.chunk);
@@ -271,13 +270,13 @@ class loader_core {
     return false;
   }
 
-  /// Opener: binds `slot` to the next batch of the schedule. Returns false if the batch is no
-  /// longer wanted.
+  /// Binds `slot` to the next batch of the schedule. Returns false if the batch is no longer
+  /// wanted. Called by the opener.
   ///
-  /// The order of an epoch is made once per range, outside any lock. Therefore the consumer can
-  /// still end the range if a sampler, or a dataset that returns lengths, is slow or hangs. An
-  /// exception of the sampler, of `size`, or of `length` is stored with the batch, like an
-  /// exception of a read.
+  /// The order of an epoch is created once per range, outside any lock. Therefore the consumer can
+  /// end the range even if a sampler, or a dataset that returns lengths, is slow or hangs. An
+  /// exception of the sampler, `size` or `length` is stored with the batch, like an exception of a
+  /// read.
   [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
                               const retrying_reader& reader, const meters& metrics) noexcept {
     const std::uint64_t opened =
@@ -338,7 +337,7 @@ class loader_core {
     return schedule_.is_cancelled(batch.sequence) || delivery_.has_failed();
   }
 
-  /// Completes the batch in `slot`, after its last chunk was read.
+  /// Completes the batch in `slot` after its last chunk was read.
   void end_batch(std::uint32_t slot, meters& metrics) noexcept {
     batch_work& batch = work_[slot];
     if (ahead_ != nullptr) ahead_->record_read(batch.sequence);
@@ -355,15 +354,15 @@ class loader_core {
     }
     metrics.close(batch.opened);
   }
-  /// Returns the number of bytes of the ragged values of the batch in `slot`.
+  /// Returns the number of bytes used by ragged values in the batch in `slot`.
   [[nodiscard]] std::uint64_t value_bytes(std::uint32_t slot) const noexcept {
     return layout_.value_bytes(slots_->data(slot), work_[slot].info.size);
   }
 
   // ---- Threads
 
-  /// Prepares everything that the threads use, before the first thread starts. Throws what
-  /// the readers throw.
+  /// Prepares all data that the threads use, before the first thread starts. Throws errors from the
+  /// readers.
   void prepare() {
     source_->take_slots(slots_->count());
     for (std::size_t i = 0; i < readers_.size(); ++i) {
@@ -384,10 +383,10 @@ class loader_core {
     }
   }
 
-  /// The task of a pool's threads. Both pools have the same type, so the type is compiled only
+  /// The task of the threads in a pool. Both pools have the same type, so the type is compiled only
   /// once.
   enum class role : unsigned char { worker, lookahead };
-  struct body {  // the function of a thread
+  struct body {  // function of a thread
     loader_core* self;
     role what;
     void operator()(const std::stop_token& stop, std::size_t worker) const {
@@ -396,7 +395,8 @@ class loader_core {
         self->binding_.take();
         self->work(stop, worker);
       } catch (...) {
-        // The pool prints an exception that no consumer got. Later exceptions add no information.
+        // The pool prints an exception that no consumer received. Later exceptions add no
+        // information.
         const bool is_first = self->fail_all({std::current_exception()});
         if (is_first || self->delivery_.phase() == loader_phase::ended) throw;
       }
@@ -419,9 +419,9 @@ class loader_core {
     }
   };
 
-  /// Records that nothing can be read any more: a worker failed outside a dataset's read (the
-  /// device is in error), a read exceeded the timeout, or a stop was requested. The consumer gets
-  /// `error` at its next step. Returns false and drops `error` if an earlier error was recorded.
+  /// Records that no more batches can be read, because a worker failed outside a dataset read (a
+  /// device error), a read exceeded the timeout, or a stop was requested. The consumer receives
+  /// `error` at its next step. Returns false and discards `error` if an earlier error was recorded.
   /// Any thread may call this.
   [[gnu::cold]] bool fail_all(failed_batch error,
                               loader_phase next = loader_phase::failed) noexcept {
@@ -432,21 +432,22 @@ class loader_core {
   }
 
   /// Ends the workers, and waits for all workers whose read was not given up. If the loader owns
-  /// everything that the other workers use, their threads are detached and keep the owner of this
-  /// object alive until their read returns. Otherwise `end_others` waits for them.
+  /// all data used by the other workers, their threads are detached and share ownership of this
+  /// object's owner until their read returns. Otherwise `end_others` waits for them.
   void end_workers(bool is_end_of_all = false) noexcept {
     const std::lock_guard lock{ending_};
-    if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;  // left to `shut_down`
-    // If a stall report calls `exit()`, nothing else can give up the read.
+    // Handled by `shut_down`.
+    if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;
+    // If a stall report calls `exit()`, no other thread can give up the read.
     const bool is_in_report = supervisor_.is_in_report();
     const auto is_lost = [&](std::size_t worker) {
       return is_in_report || supervisor_.is_given_up(worker);
     };
     abandoned_ += pool_.stop(is_lost, facts_.borrows && !is_in_report ? nullptr : state_.lock());
   }
-  /// Ends all other threads, after `end_workers`, and waits for them. If a timeout is set, and the
-  /// loader owns everything that the lookahead thread uses, waits for that thread's current call no
-  /// longer than the timeout. After the timeout the thread is detached, like a worker.
+  /// Ends all other threads after `end_workers`, and waits for them. If a timeout is set, and the
+  /// loader owns all data used by the lookahead thread, waits for the current call of that thread
+  /// no longer than the timeout. After the timeout, the thread is detached, like a worker.
   void end_others() noexcept {
     supervisor_.stop(facts_.borrows);
     pool_.stop();
@@ -460,14 +461,14 @@ class loader_core {
     lookahead_.stop();
   }
 
-  // ---- The consumer's thread
+  // ---- Consumer thread
 
   [[nodiscard]] bool has_workers() const noexcept { return options_.workers != 0; }
   [[nodiscard]] bool waits_for_leases() const noexcept {
     return options_.on_slots_exhausted == exhausted_action::wait;
   }
   [[nodiscard]] loader_observer& observer() noexcept { return observer_; }
-  /// Throws in a child process made by fork().
+  /// Throws in a child process created by fork().
   void require_threads() const {
     process_.require(
         "loader",
@@ -486,7 +487,7 @@ class loader_core {
       lease_guard guard{info.epoch, info.batch};
       next_position_.store(batch_position{info.epoch, info.batch + 1});
       return {slots_, *slot, info, std::move(guard)};  // NOLINT: trivial, except in a checked build
-    } catch (...) {  // a checked build found no memory for its record
+    } catch (...) {  // A checked build could not allocate its record.
       failed = {std::current_exception()};
       slots_->release(*slot);
       end_by(failed);
@@ -499,10 +500,9 @@ class loader_core {
     stop();
   }
 
-  /// Waits for the next batch and returns its slot. Returns an empty optional if there is nothing
-  /// left to read.
+  /// Waits for the next batch and returns its slot. Empty at the end.
   std::optional<std::uint32_t> wait_for_next() {
-    // Unless leases end on other threads, only the consumer itself could release a slot.
+    // Unless leases end on other threads, only the consumer could release a slot.
     if (!waits_for_leases() && slots_->is_exhausted()) slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
     if (starving) require_threads();
@@ -514,7 +514,7 @@ class loader_core {
     if (starving) slots_->set_starving(false);
     return slot;
   }
-  /// Takes a complete batch. Returns false, and sets `failed`, if an error replaces the batch.
+  /// Takes a complete batch. Returns false and sets `failed` if an error replaces the batch.
   bool take(std::uint32_t slot, failed_batch& failed) noexcept {
     ++next_;
     batch_work& batch = work_[slot];
@@ -534,8 +534,8 @@ class loader_core {
     return true;
   }
 
-  /// Used without workers: takes a slot and reads the next batch on this thread, with all the steps
-  /// of a worker. Returns an empty optional if no batch is wanted or nothing can be read any more.
+  /// Acquires a slot and reads the next batch on this thread, with all the steps of a worker. Used
+  /// without workers. Empty if no batch is wanted or no more batches can be read.
   std::optional<std::uint32_t> read_inline() {
     auto slot = slots_->try_acquire(observer_.reader(0));
     if (!slot) {
@@ -549,7 +549,7 @@ class loader_core {
     return std::nullopt;
   }
   bool read_all(std::uint32_t slot) {
-    const scoped_flush_to_zero as_on_a_worker;  // the sampler runs in this mode too
+    const scoped_flush_to_zero as_on_a_worker;  // also applies to the sampler
     meters& metrics = observer_.reader(0);
     const auto next = schedule_.next();
     if (!next || !bind(*next, slot, *readers_.front(), metrics)) return false;
@@ -571,43 +571,45 @@ class loader_core {
   std::vector<batch_work> work_;  // indexed by slot
   detail::delivery delivery_;
 
-  // State of the opener. The claim cursor passes it to the next opener.
-  std::optional<schedule::place> ordered_for_;  // the batch for which an order was last made
-  std::exception_ptr order_error_;              // the exception of making an order
-  std::optional<std::uint32_t> idle_slot_;      // a free slot that is not bound yet
+  // State of the opener. The claim cursor transfers it to the next opener.
+  std::optional<schedule::place> ordered_for_;  // batch for which the last order was created
+  std::exception_ptr order_error_;              // exception of the order
+  std::optional<std::uint32_t> idle_slot_;      // free slot that is not bound yet
 
   read_supervisor supervisor_;
-  // One reader for each worker; without workers one for the consumer. The readers exist after
+  // One reader per worker, or one for the consumer without workers. The readers exist after
   // `prepare`.
   std::vector<std::optional<retrying_reader>> readers_;
   loader_observer observer_;
   detail::active_workers active_workers_;
-  std::unique_ptr<look_ahead> ahead_;  // null: the dataset takes no announcements
-  std::unique_ptr<tuner> tuner_;       // null: nothing is `automatic`
+  std::unique_ptr<look_ahead> ahead_;  // null if the dataset does not accept announcements
+  std::unique_ptr<tuner> tuner_;       // null if no option is `automatic`
 
-  // State of the consumer's thread.
+  // State of the consumer thread.
   fork_guard process_;
   active_range range_{"loader"};
-  std::uint64_t next_ = 0;  // the next batch to take, numbered as in the schedule
-  std::uint64_t end_ = 0;   // the number after the last batch of the range
+  std::uint64_t next_ = 0;  // next batch to take, numbered as in the schedule
+  std::uint64_t end_ = 0;   // end of the range, numbered as in the schedule
   bool was_cut_ = false;
   shared_value<batch_position> next_position_;
   shared_value<std::optional<failure>> failure_;
-  mutable std::once_flag has_fingerprint_;  // guards `fingerprint_`: any thread may request a state
-  mutable std::uint64_t fingerprint_ = 0;   // fingerprint of the order and of the adaptors' choices
+  // Guards `fingerprint_`, because any thread may request a state.
+  mutable std::once_flag has_fingerprint_;
+  // Fingerprint of the order and the selections made by adaptors.
+  mutable std::uint64_t fingerprint_ = 0;
   std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
-  std::shared_ptr<void> retained_;  // in a forked child: keeps this object alive until exit
+  std::shared_ptr<void> retained_;  // keeps this object alive until exit in a forked child
 
-  // Made in advance: a stop must not allocate memory.
+  // Created in advance, because a stop must not allocate memory.
   const std::exception_ptr cancellation_;
   const std::exception_ptr gone_;
   std::mutex ending_;  // serializes the ends of the worker threads
   binding_of<Device> binding_;
-  // Not optional, because a worker may fail and use it while the pool is still starting.
-  detachable_workers<body, waker> pool_;       // its threads use all members above
-  detachable_workers<body, waker> lookahead_;  // the lookahead thread, or none
-  std::stop_callback<cancel_all> on_stop_;     // last: it uses the pools
+  // Not optional, because a worker may fail and use the pool while it is starting.
+  detachable_workers<body, waker> pool_;       // the threads use all members above
+  detachable_workers<body, waker> lookahead_;  // the lookahead thread, if any
+  std::stop_callback<cancel_all> on_stop_;     // declared last, because it uses the pools
 };
 
 // The functions below are not inline, because `extern template` has no effect on inline functions.
@@ -676,13 +678,13 @@ template <device Device>
 void loader_core<Device>::shut_down() noexcept {
   if (process_.is_in_child()) {
     // The threads do not exist in the child process, but may have held any lock at the time of the
-    // fork. Therefore this function touches no state, and keeps the object alive.
+    // fork. Therefore this function does not access any state, and keeps the object alive.
     range_.end();
     retained_ = state_.lock();
   } else {
-    // The consumer may be in its loop on another thread, so the range stays unchanged.
+    // The consumer may be in its loop on another thread, so the range is unchanged.
     fail_all({gone_}, loader_phase::ended);
-    pool_.exempt_caller();  // first: the consumer may already wait for this worker
+    pool_.exempt_caller();  // first, because the consumer may already be waiting for this worker
     end_workers(true);
     end_others();
   }
@@ -712,7 +714,7 @@ loader_state loader_core<Device>::state_at(const batch_position& next) const {
   });
   const std::uint64_t world = source_->world();
   const std::uint64_t step = source_->batches_per_step();
-  // The end of an epoch is one position for all ranks, including ranks with one batch less.
+  // The end of an epoch is the same position for all ranks, including ranks with one batch less.
   const bool ends_epoch = next.batch != 0 && next.batch == plan().batches();
   return {.version = loader_state{}.version,
           .last = static_cast<std::uint32_t>(options_.last_batch),
@@ -779,19 +781,19 @@ std::optional<std::uint32_t> loader_core<Device>::next_slot(failed_batch& failed
     if (slot && take(*slot, failed)) [[likely]]
       return slot;
     if (!slot) failed = delivery_.failed();
-    if (!failed) return std::nullopt;  // a loader without workers has no more batches
+    if (!failed) return std::nullopt;  // A loader without workers has no more batches.
   } catch (...) {
     failed = {std::current_exception()};
   }
   end_by(failed);
-  pool_.mark_retrieved(failed.error);  // `end_by` has ended the workers
+  pool_.mark_retrieved(failed.error);  // `end_by` has ended the workers.
   return std::nullopt;
 }
 
 template <device Device>
 std::optional<std::uint32_t> loader_core<Device>::try_next_slot(failed_batch& failed) noexcept {
   if (at_end() || !has_workers()) return std::nullopt;
-  // In a child process `next` reports the error.
+  // In a child process, `next` reports the error.
   if (delivery_.is_ready(next_) || process_.is_in_child()) return next_slot(failed);
   slots_->wake_if_free();
   return std::nullopt;
@@ -807,12 +809,12 @@ void loader_core<Device>::stop() noexcept {
   if (!has_workers()) next_ = bound;
   for (; next_ != bound; ++next_) {
     const auto slot = delivery_.wait(next_);
-    if (!slot) break;  // `fail` has ended the delivery
+    if (!slot) break;  // `fail` has ended the delivery.
     work_[*slot].failed().error = nullptr;
     observer_.record_discarded();
     slots_->release(*slot);
   }
-  // Workers may still read, and an opener may hang in its sampler.
+  // Workers may still be reading, and an opener may hang in the sampler.
   if (delivery_.has_failed()) end_workers();
 }
 

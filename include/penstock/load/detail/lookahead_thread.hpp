@@ -29,17 +29,17 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Counts the bytes that were announced to a dataset and not read yet, batch by batch, up to a
-/// limit. The lookahead thread sleeps on this object. Batches have the numbers of the `schedule`.
-/// Any thread may use this object. No user code runs under its lock.
+/// Counts the bytes that were announced to a dataset but not read yet, per batch and up to a limit.
+/// The lookahead thread sleeps on this object. Batches are numbered as in the `schedule`. Any
+/// thread may use this object. User code does not run under the lock.
 class plan_ledger {
  public:
   /// Allows at most `max` announced bytes at a time. Throws std::bad_alloc.
   explicit plan_ledger(std::uint64_t max) : max_(max) {}
 
-  /// Returns the limit, in bytes.
+  /// Returns the limit in bytes.
   [[nodiscard]] std::uint64_t max_bytes() const noexcept { return max_; }
-  /// Returns the number of bytes that may be announced now; 0 after `end`.
+  /// Returns the number of bytes that may be announced now, or 0 after `end`.
   [[nodiscard]] std::uint64_t room() const {
     const std::lock_guard lock{mutex_};
     return ends_ ? 0 : max_ - bytes_;
@@ -50,9 +50,9 @@ class plan_ledger {
     return bytes_;
   }
 
-  /// Lookahead thread: records that `bytes` of batch `number` are about to be announced. The bytes
-  /// must fit in `room`, and `number` must not be below the number of an earlier call. Records
-  /// nothing and returns false if that batch is already opened.
+  /// Records that `bytes` of batch `number` are about to be announced. The bytes must fit in
+  /// `room`, and `number` must not be less than in an earlier call. Does nothing and returns false
+  /// if that batch is already opened. Called by the lookahead thread.
   [[nodiscard]] bool record_announced(std::uint64_t number, std::uint64_t bytes) {
     const std::lock_guard lock{mutex_};
     if (ends_ || number < opened_) return false;
@@ -61,8 +61,8 @@ class plan_ledger {
     bytes_ += bytes;
     return true;
   }
-  /// Lookahead thread: starts a range with batch `number`. Drops the announcements of that batch
-  /// and of later batches.
+  /// Starts a range with batch `number`. Discards announcements for that batch and later batches.
+  /// Called by the lookahead thread.
   void void_from(std::uint64_t number) {
     const std::lock_guard lock{mutex_};
     while (!announced_.empty() && announced_.back().number >= number) {
@@ -71,7 +71,8 @@ class plan_ledger {
     }
   }
 
-  /// Opener: records that batch `number` is opened, so its samples are about to be read.
+  /// Records that batch `number` is opened, so its samples are about to be read. Called by the
+  /// opener.
   void record_opened(std::uint64_t number) noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -80,7 +81,7 @@ class plan_ledger {
     }
     changed_.notify_all();
   }
-  /// Worker: records that batch `number` has been read.
+  /// Records that batch `number` has been read. Called by the workers.
   void record_read(std::uint64_t number) noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -96,8 +97,7 @@ class plan_ledger {
   }
 
   /// Waits until a batch has been opened or read since the last call. Returns false after `end`.
-  /// Only the lookahead thread calls this. Between two calls, the thread is considered to be
-  /// announcing.
+  /// Called only by the lookahead thread, which is considered to be announcing between two calls.
   [[nodiscard]] bool wait() {
     std::unique_lock lock{mutex_};
     is_announcing_ = false;
@@ -107,7 +107,7 @@ class plan_ledger {
     is_announcing_ = !ends_;
     return is_announcing_;
   }
-  /// Ends the announcements, permanently.
+  /// Permanently ends the announcements.
   void end() noexcept {
     {
       const std::lock_guard lock{mutex_};
@@ -115,7 +115,7 @@ class plan_ledger {
     }
     changed_.notify_all();
   }
-  /// Waits, after `end`, until the lookahead thread has finished its announcements, but at most
+  /// Waits, after `end`, until the lookahead thread has finished its announcements, for up to
   /// `max`. Returns true if it has finished.
   [[nodiscard]] bool wait_until_silent(std::chrono::milliseconds max) {
     std::unique_lock lock{mutex_};
@@ -131,7 +131,7 @@ class plan_ledger {
   const std::uint64_t max_;
   mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::vector<announced> announced_;  // by number; few, because the bytes are limited
+  std::vector<announced> announced_;  // ordered by batch; short, because the bytes are limited
   std::uint64_t bytes_ = 0;           // sum over `announced_`, at most `max_`
   std::uint64_t opened_ = 0;          // batches below this number are opened
   bool has_moved_ = false;
@@ -139,10 +139,11 @@ class plan_ledger {
   bool ends_ = false;
 };
 
-/// The channel for samples that the dataset should fetch before they are read: `prefetch_hint`.
+/// The channel for samples that the dataset should fetch before they are read (`prefetch_hint`).
 struct prefetch_channel {
-  static constexpr bool is_counted = true;       // appears in the statistics
-  static constexpr bool is_of_use_late = false;  // useful even after the batch was opened
+  static constexpr bool is_counted = true;  // true if the channel appears in the statistics
+  // True if an announcement is useful after the batch was opened.
+  static constexpr bool is_of_use_late = false;
   template <class D>
   static std::uint64_t capacity(const D& data) {
     return prefetch_capacity_of(data);
@@ -155,7 +156,7 @@ struct prefetch_channel {
   static void begin_range(const D&) {}
 };
 
-/// The channel for the order of later reads, which caches use for eviction: `access_plan`.
+/// The channel for the order of later reads, which caches use for eviction (`access_plan`).
 struct plan_channel {
   static constexpr bool is_counted = false;
   // If an opened batch had no plan, a cache would mistake its reads for planned later reads.
@@ -175,15 +176,15 @@ struct plan_channel {
 };
 
 /// Follows the schedule from the next batch that is opened to the end of the range, across epochs.
-/// Announces the samples to a dataset through `Channel` until the number of bytes that are
-/// announced but not read reaches the limit. Each batch that is read makes room. No lock is held
-/// while the dataset or the sampler runs.
+/// Announces samples to a dataset through `Channel` until the number of announced but unread bytes
+/// reaches the limit. Each batch that is read makes room. No lock is held while the dataset or the
+/// sampler runs.
 template <class Channel, dataset Dataset, sampler Sampler>
 class plan_follower {
  public:
-  /// Refers to all arguments except `layout` and `options`. If `data` does not know the size of a
-  /// sample, the mean of `read` is used, which covers the ragged batches read so far. Before the
-  /// first such batch, the sample's size in a batch of `layout` is used.
+  /// References all arguments except `layout` and `options`. If the storage size of a sample is
+  /// unknown, the follower uses the mean of `read`, which covers the ragged batches read so far.
+  /// Before the first such batch, it uses the size of a sample in `layout`.
   plan_follower(const Dataset& data, std::uint64_t size, const Sampler& order,
                 const schedule& batches, const batch_layout<typename Dataset::record_type>& layout,
                 const loader_options& options, loader_observer& observer, const mean_bytes& read)
@@ -203,13 +204,13 @@ class plan_follower {
   }
   plan_follower(plan_follower&&) = delete;
 
-  /// Returns true if the dataset takes announcements through this channel.
+  /// Returns true if the dataset accepts announcements through this channel.
   [[nodiscard]] bool is_on() const noexcept { return ledger_.max_bytes() != 0; }
   /// Returns the ledger of announced bytes that are not read yet.
   [[nodiscard]] plan_ledger& ledger() noexcept { return ledger_; }
 
   /// Announces some samples of one batch. Returns false if the limit leaves no room, or if no batch
-  /// is to be announced.
+  /// needs an announcement.
   bool announce_some() noexcept {
     if (!is_on()) return false;
     const auto coming = schedule_->upcoming();
@@ -225,12 +226,14 @@ class plan_follower {
       std::uint64_t bytes = 0;
       const std::size_t fits = that_fit(some, room, bytes);
       if (fits == 0) {
-        if (bytes_of(some[0]) <= ledger_.max_bytes()) return false;  // no room until some are read
-        move_on(batch, 1);  // a sample that never fits is skipped
+        // No room until some bytes are read.
+        if (bytes_of(some[0]) <= ledger_.max_bytes()) return false;
+        move_on(batch, 1);  // skips a sample that never fits
         return true;
       }
       const bool is_early = ledger_.record_announced(number_, bytes);
-      if (!is_early && !Channel::is_of_use_late) return true;  // opened earlier: `follow` goes on
+      // The batch was opened earlier, so `follow` continues.
+      if (!is_early && !Channel::is_of_use_late) return true;
       if (Channel::is_counted) {
         metrics_->samples.add(fits);
         metrics_->bytes.add(bytes);
@@ -239,14 +242,14 @@ class plan_follower {
       Channel::announce(*data_, some.first(fits));
     } catch (...) {
       metrics_->failed.add(1);
-      // Nothing was announced, because sizes or memory could not be obtained.
+      // The announcement failed, because sizes or memory could not be obtained.
       if (number_ == number && place_ == place) skip_batch();
     }
     return true;
   }
 
  private:
-  // Advances to the batch that is opened next, unless the announcements are already ahead of that
+  // Advances to the next batch to be opened, unless the announcements are already ahead of that
   // batch.
   void follow(const schedule::coming& now) {
     if (now.next.range != range_) {
@@ -276,8 +279,8 @@ class plan_follower {
     place_ = 0;
   }
 
-  // Returns true if the order of the current epoch is known. An exception of the sampler is dropped
-  // here: the consumer gets it through the opener.
+  // Returns true if the order of the current epoch is known. Discards an exception of the sampler,
+  // because the consumer receives it through the opener.
   bool has_order() {
     if (order_epoch_ == at_.epoch) return order_.has_value();
     order_.reset();
@@ -302,8 +305,7 @@ class plan_follower {
     return mean == 0 ? sample_bytes_ : mean;
   }
 
-  // Returns the number of samples, starting at the first sample, that fit in `room`, and sets
-  // `bytes` to their total size.
+  // Returns the number of leading samples that fit in `room`, and sets `bytes` to their total size.
   std::size_t that_fit(std::span<const std::uint64_t> some, std::uint64_t room,
                        std::uint64_t& bytes) const {
     std::size_t fits = 0;
@@ -335,19 +337,19 @@ class plan_follower {
   plan_ledger ledger_;
 
   // State of the announcing thread.
-  std::uint64_t range_ = 0;   // number of the range in the schedule
-  batch_position at_;         // position of the batch that is announced next
+  std::uint64_t range_ = 0;   // index of the range in the schedule
+  batch_position at_;         // position of the next batch to announce
   std::uint64_t number_ = 0;  // number of the batch at `at_`
-  std::size_t place_ = 0;     // the first sample of that batch to announce
+  std::size_t place_ = 0;     // first sample of that batch to announce
   std::optional<order_of<Sampler>> order_;
-  std::optional<std::uint64_t> order_epoch_;  // the epoch of order_
+  std::optional<std::uint64_t> order_epoch_;  // epoch of order_
   std::array<std::uint64_t, 64> indices_{};
 };
 
-/// Announces coming reads to a dataset: the next samples by prefetch hints, and samples farther
-/// ahead by the access plan. See `loader_options::lookahead_bytes`. A separate thread makes the
-/// announcements; without workers the consumer's thread does. No worker waits for an announcement:
-/// a sample that is announced too late, or never, is read without the hint.
+/// Announces upcoming reads to a dataset, the next samples by prefetch hints and samples farther
+/// ahead by the access plan (see `loader_options::lookahead_bytes`). Announcements are made on a
+/// separate thread, or on the consumer thread without workers. Workers never wait for an
+/// announcement. A sample whose announcement is late or missing is read without it.
 class look_ahead {
  public:
   look_ahead() = default;
@@ -356,18 +358,19 @@ class look_ahead {
 
   /// Runs the lookahead thread. Returns after `end`.
   virtual void work() = 0;
-  /// Ends the announcements, permanently.
+  /// Permanently ends the announcements.
   virtual void end() noexcept = 0;
-  /// Waits, after `end`, until the thread's call to the dataset or the sampler has returned, but at
-  /// most `max`. Returns true if it has returned.
+  /// Waits, after `end`, until the thread has returned from the dataset or the sampler, for up to
+  /// `max`. Returns true if it has returned.
   [[nodiscard]] virtual bool wait_until_silent(std::chrono::milliseconds max) = 0;
 
-  /// Opener: records that workers start to read the batch with this number. Without workers this
-  /// function makes the announcements.
+  /// Records that workers start to read the batch with this number. Called by the opener. Without
+  /// workers, this function makes the announcements.
   virtual void record_opened(std::uint64_t number) noexcept = 0;
-  /// Worker: records that the batch with this number has been read.
+  /// Records that the batch with this number has been read. Called by the workers.
   virtual void record_read(std::uint64_t number) noexcept = 0;
-  /// Worker: records the total bytes of the samples of a batch with ragged fields.
+  /// Records the total size in bytes of the samples in a batch with ragged fields. Called by the
+  /// workers.
   virtual void record_values(std::uint64_t samples, std::uint64_t bytes) noexcept = 0;
 };
 
@@ -375,7 +378,7 @@ class look_ahead {
 template <dataset Dataset, sampler Sampler>
 class lookahead_thread final : public look_ahead {
  public:
-  /// See `plan_follower`.
+  /// Creates a `plan_follower` for each channel.
   lookahead_thread(const Dataset& data, std::uint64_t size, const Sampler& order,
                    const schedule& batches,
                    const batch_layout<typename Dataset::record_type>& layout,
@@ -384,11 +387,11 @@ class lookahead_thread final : public look_ahead {
         metrics_(&observer.of_lookahead()),
         hints_(data, size, order, batches, layout, options, observer, read_),
         plan_(data, size, order, batches, layout, options, observer, read_) {}
-  /// Returns true if the dataset takes announcements through any channel.
+  /// Returns true if the dataset accepts announcements through any channel.
   [[nodiscard]] bool is_on() const noexcept { return hints_.is_on() || plan_.is_on(); }
 
   void work() override {
-    scoped_flush_to_zero::enable_permanently();  // a sampler runs in the same mode on all threads
+    scoped_flush_to_zero::enable_permanently();  // A sampler runs in the same mode on all threads.
     while (hints_.ledger().wait()) announce();
   }
   void end() noexcept override {
@@ -417,8 +420,8 @@ class lookahead_thread final : public look_ahead {
  private:
   static constexpr std::size_t max_inline = 64;  // maximum number of plan calls per batch
 
-  // Announces as much as there is room for. Prefetch hints come before plans, because hints are
-  // needed first. Without a thread, the number of plan calls that a batch waits for is bounded.
+  // Announces as many samples as there is room for. Prefetch hints precede plans, because hints are
+  // needed first. Without a thread, the number of plan calls per batch is bounded.
   void announce() noexcept {
     announce_hints();
     for (std::size_t i = 0; (has_thread_ || i < max_inline) && plan_.announce_some(); ++i)

@@ -22,12 +22,12 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Tunes a loader while its loop runs: passes each batch to the hill climber, activates workers,
-/// and sets how far the opener may read ahead. Only the consumer's thread may use the tuner. After
-/// construction, the tuner does not allocate or wait. Waking a worker makes a system call.
+/// and limits how far the opener may read ahead. Only the consumer thread may use the tuner. After
+/// construction, the tuner does not allocate or wait. Waking a worker costs a system call.
 template <class>
 class basic_loop_tuner final : public tuner {
  public:
-  /// Makes a tuner for options for which `has_automatic` returns true.
+  /// Creates a tuner for options for which `has_automatic` returns true.
   explicit basic_loop_tuner(const tuned_loader& tuned)
       : limits_ahead_(tuned.options.prefetch.is_automatic()),
         schedule_(&tuned.batches),
@@ -41,8 +41,7 @@ class basic_loop_tuner final : public tuner {
                                                              "penstock tuning")),
         log_(used_) {}
 
-  /// @name The functions of `loop_tuning`
-  /// @{
+  /// @name Functions of `loop_tuning` @{
   [[nodiscard]] static std::unique_ptr<tuner> make(const tuned_loader& tuned) {
     return std::make_unique<basic_loop_tuner>(tuned);
   }
@@ -87,8 +86,8 @@ class basic_loop_tuner final : public tuner {
 
   /// Allows the opener to read ahead. As in `host_slots`, a sleeping opener is not woken for each
   /// batch, but only when it may open half of the batches to read ahead. The opener sleeps when all
-  /// allowed batches are bound. So the consumer reaches that half before it runs out of batches,
-  /// even if the number of batches to read ahead has doubled since then.
+  /// allowed batches are bound. Therefore the consumer reaches that half before it runs out of
+  /// batches, even if the number of batches to read ahead has doubled since then.
   void allow(std::uint64_t next) noexcept {
     const bool wakes = next >= woken_at_ + std::max<std::size_t>(1, used_.prefetch / 2);
     if (wakes) woken_at_ = next;
@@ -111,7 +110,7 @@ class basic_loop_tuner final : public tuner {
   tuning_setting used_;
   std::uint64_t woken_at_ = 0;
   std::uint64_t since_ = 0;            // start of the current setting or range
-  std::shared_ptr<trace_sink> trace_;  // null: not traced
+  std::shared_ptr<trace_sink> trace_;  // null without a trace
   tuning_log log_;
 };
 

@@ -34,7 +34,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The current read of one thread. That thread records the read, and a `read_watch` observes it.
+/// The current read of one thread, which is recorded by that thread and observed by a `read_watch`.
 class alignas(cache_line) read_progress {
  public:
   /// A read in progress. `turn` distinguishes it from earlier reads of the same thread.
@@ -46,16 +46,16 @@ class alignas(cache_line) read_progress {
   /// Records whether the dataset reads each sample in a separate call (`is_exact`).
   void prepare(bool is_exact) noexcept { is_exact_ = is_exact; }
 
-  /// Reading thread: assigns all following reads to this batch.
+  /// Assigns all following reads to this batch. Called by the reading thread.
   void enter_batch(std::uint64_t epoch, std::uint64_t batch) noexcept {
     const std::lock_guard lock{mutex_};
     epoch_ = epoch;
     batch_ = batch;
   }
 
-  /// Reading thread: records the start of a read of `samples`. The first sample is at `position` of
-  /// the batch. `place` holds the index in `samples` of the current sample. `samples` and `place`
-  /// must stay valid until `end`.
+  /// Records that a read of `samples` starts. The first sample is at `position` in the batch.
+  /// `place` contains the index of the current sample in `samples`. `samples` and `place` must
+  /// remain valid until `end`. Called by the reading thread.
   void begin(std::uint64_t position, std::span<const std::uint64_t> samples,
              const std::atomic<std::size_t>& place) noexcept {
     const std::lock_guard lock{mutex_};
@@ -65,8 +65,8 @@ class alignas(cache_line) read_progress {
     samples_ = samples;
     place_ = &place;
   }
-  /// Reading thread: records the start of a call that comes before the reads of this batch. `stage`
-  /// is "order" for the order of its epoch, or "lengths" for the lengths of its samples.
+  /// Records the start of a call that precedes the reads of this batch. `stage` is "order" for the
+  /// order of the epoch, or "lengths" for the lengths of the samples. Called by the reading thread.
   void begin_stage(std::string_view stage, std::uint64_t epoch, std::uint64_t batch) noexcept {
     const std::lock_guard lock{mutex_};
     ++turn_;
@@ -77,19 +77,19 @@ class alignas(cache_line) read_progress {
     position_ = 0;
     place_ = nullptr;
   }
-  /// Reading thread: records that the read or the call has returned or thrown.
+  /// Records that the read or the call has returned or thrown. Called by the reading thread.
   void end() noexcept {
     const std::lock_guard lock{mutex_};
     is_busy_ = false;
     is_given_up_ = false;
   }
 
-  /// Returns the read or call in progress; `std::nullopt` between two reads.
+  /// Returns the read or call in progress, or `std::nullopt` between two reads.
   [[nodiscard]] std::optional<observed_read> observe() const {
     const std::lock_guard lock{mutex_};
     if (!is_busy_) return std::nullopt;
     if (place_ == nullptr) return observed_read{turn_, {stage_, epoch_, batch_}};
-    // Until the read has started, this is the place in the previous chunk, which may have been
+    // Until the read has started, this is the position in the previous chunk, which may have been
     // longer.
     const std::size_t noted = place_->load(std::memory_order_relaxed);
     const std::size_t at = noted < samples_.size() ? noted : 0;
@@ -98,13 +98,13 @@ class alignas(cache_line) read_progress {
                           is_exact_ || at != 0 || samples_.size() == 1}};
   }
 
-  /// Marks the read of `turn` as given up: no thread waits for it any more. Returns false if the
+  /// Marks the read of `turn` as given up, so that no thread waits for it. Returns false if the
   /// read has just returned.
   bool give_up(std::uint64_t turn) noexcept {
     const std::lock_guard lock{mutex_};
     return is_given_up_ = is_busy_ && turn_ == turn;
   }
-  /// Returns true if a read that was given up still hangs.
+  /// Returns true if a read that was given up has not returned yet.
   [[nodiscard]] bool is_given_up() const noexcept {
     const std::lock_guard lock{mutex_};
     return is_given_up_;
@@ -117,7 +117,8 @@ class alignas(cache_line) read_progress {
   std::uint64_t epoch_ = 0;
   std::uint64_t batch_ = 0;
   std::uint64_t position_ = 0;
-  bool is_busy_ = false;                             // between `begin` or `begin_stage` and `end`
+  // True between `begin` or `begin_stage` and `end`.
+  bool is_busy_ = false;
   std::span<const std::uint64_t> samples_;           // owned by the reader; valid during a read
   const std::atomic<std::size_t>* place_ = nullptr;  // null during a call of `stage_`
   std::string_view stage_;
@@ -125,17 +126,17 @@ class alignas(cache_line) read_progress {
   bool is_given_up_ = false;
 };
 
-/// Shows a read, or a call before the reads of a batch, in `progress` during the life of this
-/// object. Shows nothing if `progress` is null.
+/// Records a read, or a call before the reads of a batch, in `progress` for the lifetime of this
+/// object. Does nothing if `progress` is null.
 class read_scope {
  public:
-  /// See `read_progress::begin`.
+  /// Calls `read_progress::begin`.
   read_scope(read_progress* progress, std::uint64_t position,
              std::span<const std::uint64_t> samples, const std::atomic<std::size_t>& place) noexcept
       : progress_(progress) {
     if (progress_ != nullptr) progress_->begin(position, samples, place);
   }
-  /// See `read_progress::begin_stage`.
+  /// Calls `read_progress::begin_stage`.
   read_scope(read_progress* progress, std::string_view stage, std::uint64_t epoch,
              std::uint64_t batch) noexcept
       : progress_(progress) {
@@ -150,25 +151,27 @@ class read_scope {
   read_progress* progress_;
 };
 
-/// The settings of a `read_watch`, see `loader_options`.
+/// The settings of a `read_watch` (see `loader_options`).
 struct watch_settings {
-  std::chrono::milliseconds warning{0};  ///< a hanging read is reported after this time; 0: never
-  std::chrono::milliseconds timeout{0};  ///< a hanging read is given up after this time; 0: never
+  /// Time after which a hanging read is reported, or 0 for never.
+  std::chrono::milliseconds warning{0};
+  /// Time after which a hanging read is given up, or 0 for never.
+  std::chrono::milliseconds timeout{0};
   /// Receives the reports. If empty, each report is a line on stderr.
   std::function<void(const stall_report&)> report = {};
 };
 
-/// A thread that periodically observes all readers, reports a read that hangs, and gives up a read
-/// that exceeds the timeout. The watch measures the time with its own clock: readers record only
+/// A thread that periodically observes all readers, reports hanging reads, and gives up a read that
+/// exceeds the timeout. The thread measures time with its own clock, because readers record only
 /// that a read starts, without a time.
 class read_watch {
  public:
   using origins = std::function<sample_origin(std::uint64_t)>;
   using fail_function = std::function<void(std::exception_ptr, const failure&)>;
 
-  /// Watches `readers` readers, at least one. `settings` sets at least one limit. `is_exact` is
-  /// passed to `read_progress::prepare`. `origin` returns the origin of a sample. The watch's
-  /// thread calls `origin`, which must not throw.
+  /// Creates a watch for `readers` readers, at least one. `settings` must set at least one limit.
+  /// `is_exact` is passed to `read_progress::prepare`. `origin` returns the origin of a sample, is
+  /// called on the watch thread, and must not throw.
   read_watch(watch_settings settings, std::size_t readers, bool is_exact, origins origin = {})
       : warning_(settings.warning),
         timeout_(settings.timeout),
@@ -187,14 +190,14 @@ class read_watch {
   }
 
   /// Starts the thread. The thread calls `fail(exception_ptr, failure)` if a read exceeds the
-  /// timeout or the user's report throws. `fail` must not throw.
+  /// timeout or the user's report function throws. `fail` must not throw.
   void start(fail_function fail) {
     thread_ = std::thread{[this, fail = std::move(fail)] {
       std::unique_lock lock{mutex_};
       while (!wake_.wait_for(lock, period(), [this] { return is_over_; })) {
         lock.unlock();
         // Counts at most two periods between two observations, so that a stopped process or a slow
-        // report does not look like a hanging read.
+        // report is not mistaken for a hanging read.
         const auto now = clock::now();
         const auto step =
             std::min<clock::duration>(2 * period(), now - std::exchange(looked_, now));
@@ -204,8 +207,8 @@ class read_watch {
     }};
   }
 
-  /// Ends the thread. If the watch's thread itself calls this, because a report called `exit()`,
-  /// the thread is detached.
+  /// Ends the thread. If the watch thread calls this, because a report called `exit()`, the thread
+  /// is detached.
   void stop() noexcept {
     if (!thread_.joinable()) return;
     {
@@ -216,7 +219,8 @@ class read_watch {
     join_unless_caller(thread_);
   }
 
-  /// Returns true if the calling thread is the watch's thread, which happens only within a report.
+  /// Returns true if the calling thread is the watch thread, which happens only in a report
+  /// function.
   [[nodiscard]] bool is_in_report() const noexcept {
     return thread_.get_id() == std::this_thread::get_id();
   }
@@ -226,15 +230,14 @@ class read_watch {
     return readers_[reader].is_given_up();
   }
 
-  /// Reports the reads that were given up and for which a destructor has to wait. Called after
-  /// `stop`.
+  /// Reports the given-up reads that a destructor waits for. Called after `stop`.
   void report_blocked() noexcept {
     for (std::size_t reader = 0; reader < readers_.size(); ++reader) {
       const auto found = observe(reader);
       if (!found || !readers_[reader].is_given_up()) continue;
       try {
         report({found->where, reader, elapsed(reader), true});
-      } catch (...) {  // the user's report threw, but a destructor cannot rethrow
+      } catch (...) {  // The user's report function threw, but a destructor cannot rethrow.
       }
     }
   }
@@ -250,8 +253,8 @@ class read_watch {
     milliseconds next_report{0};
   };
 
-  /// Returns the time between two observations: a quarter of the shorter limit. So a hang is
-  /// detected at most half of that limit late.
+  /// Returns the time between two observations, which is a quarter of the shorter limit. A hang is
+  /// therefore detected at most half of that limit late.
   [[nodiscard]] milliseconds period() const noexcept {
     const milliseconds limit = warning_.count() == 0   ? timeout_
                                : timeout_.count() == 0 ? warning_
@@ -298,7 +301,7 @@ class read_watch {
     }
   }
 
-  /// Returns a `read_timeout`, or a `std::bad_alloc` if its message can't be allocated.
+  /// Returns a `read_timeout`, or a `std::bad_alloc` if its message cannot be allocated.
   static std::exception_ptr timeout_of(const stall_report& stalled) noexcept {
     try {
       return std::make_exception_ptr(read_timeout{stalled});
@@ -320,7 +323,7 @@ class read_watch {
   std::function<void(const stall_report&)> report_;
   origins origin_;
   std::vector<read_progress> readers_;
-  std::vector<known_read> known_;            // reads at the watch's last observation
+  std::vector<known_read> known_;            // reads at the last observation
   clock::time_point looked_ = clock::now();  // time of the last observation
 
   std::mutex mutex_;  // guards `is_over_`
@@ -329,10 +332,10 @@ class read_watch {
   std::thread thread_;
 };
 
-/// The code behind `faults.stall_warning` and `faults.timeout`. Only a program that sets one of the
-/// two options refers to it, so only such a program compiles it.
+/// The code of `faults.stall_warning` and `faults.timeout`. Only a program that sets one of these
+/// options references the code, and therefore compiles it.
 struct stall_watching {
-  /// Makes a `read_watch`, see its constructor.
+  /// Creates a `read_watch` (see its constructor).
   std::shared_ptr<read_watch> (*make)(watch_settings, std::size_t readers, bool is_exact,
                                       read_watch::origins);
   /// The functions of a `read_watch`.
@@ -346,7 +349,7 @@ struct stall_watching {
   static const stall_watching code;
 };
 
-/// See `stall_watching::make`.
+/// Creates a `read_watch` (see `stall_watching::make`).
 [[nodiscard]] inline std::shared_ptr<read_watch> make_watch(watch_settings settings,
                                                             std::size_t readers, bool is_exact,
                                                             read_watch::origins origin) {
@@ -361,20 +364,21 @@ inline constexpr stall_watching stall_watching::code{&make_watch,
                                                      &read_watch::is_in_report,
                                                      &read_watch::is_given_up};
 
-/// Facts about a dataset that are needed to report errors of its reads.
+/// The properties of a dataset that are needed to report errors of its reads.
 struct supervised_data {
   std::uint64_t size = 0;
-  std::vector<std::uint64_t> base_sizes = {};  ///< see `base_sizes_of`
-  bool names_failed_sample = false;            ///< each sample is read by a separate call
-  /// Returns the origin of a sample. Called on any thread; must not throw.
+  /// Sizes of the source datasets (see `base_sizes_of`).
+  std::vector<std::uint64_t> base_sizes = {};
+  bool names_failed_sample = false;  ///< true if each sample is read by a separate call
+  /// Returns the origin of a sample. Called on any thread. Must not throw.
   std::function<sample_origin(std::uint64_t)> origin = {};
 };
 
-/// A `read_watch` and the code that it needs, or nothing.
+/// A `read_watch` and its code, or nothing.
 class optional_watch {
  public:
-  /// Makes the watch that `faults` specify, for `readers` readers. Makes no watch if `faults` set
-  /// no limit.
+  /// Creates the watch specified by `faults` for `readers` readers, or nothing if `faults` does not
+  /// set a limit.
   optional_watch(const loader_fault_options& faults, const supervised_data& data,
                  std::size_t readers) {
     const auto* const warns = faults.stall_warning.watching();
@@ -409,16 +413,16 @@ class optional_watch {
   std::shared_ptr<read_watch> watch_;
 };
 
-/// The number of readers and batches that a `read_supervisor` has room for.
+/// The number of readers and batches in a `read_supervisor`.
 struct guarded_reads {
-  std::size_t readers = 1;  ///< number of reading threads: the workers or the consumer
-  std::size_t batches = 0;  ///< batches that are being read or held at a time
+  std::size_t readers = 1;  ///< number of reading threads, which are the workers or the consumer
+  std::size_t batches = 0;  ///< number of batches that are being read or leased at a time
   std::size_t batch_size = 0;
 };
 
-/// Handles exceptions of reads according to the `error_policy`, detects reads that hang, and
-/// reports both. For each batch, the opener calls `begin_batch`, the `retrying_reader`s read, the
-/// worker that completes the batch calls `end_batch`, and the consumer calls `judge`.
+/// Handles read exceptions according to the `error_policy`, detects hanging reads, and reports
+/// both. For each batch, the opener calls `begin_batch`, the `retrying_reader`s read, the worker
+/// that completes the batch calls `end_batch`, and the consumer calls `judge`.
 class read_supervisor {
  public:
   read_supervisor(const loader_fault_options& faults, const supervised_data& data,
@@ -432,46 +436,46 @@ class read_supervisor {
                                   data.base_sizes);
   }
 
-  /// Makes this object also record substitutes and skipped samples in `lists`.
+  /// Makes this object also record replaced and skipped samples in `lists`.
   void list_to(sample_lists& lists) noexcept {
     if (recovery_ != nullptr) std::invoke(recovering_->list_to, *recovery_, lists);
   }
 
-  /// Starts the watch for reads that hang. The watch's thread calls `fail(exception_ptr, failure)`
-  /// if a read exceeds the timeout or the user's report throws. `fail` must not throw.
+  /// Starts the watch for hanging reads. The watch thread calls `fail(exception_ptr, failure)` if a
+  /// read exceeds the timeout or the user's report function throws. `fail` must not throw.
   void start(read_watch::fail_function fail) { watch_.start(std::move(fail)); }
-  /// Ends the watch's thread. If `waits` is true, reports once more the reads that were given up,
-  /// because a destructor waits for them.
+  /// Ends the watch thread. If `waits` is true, reports the given-up reads once more, because a
+  /// destructor waits for them.
   void stop(bool waits) noexcept {
     watch_.stop();
     if (waits) watch_.report_blocked();
   }
-  /// Returns true if the calling thread is the watch's thread.
+  /// Returns true if the calling thread is the watch thread.
   [[nodiscard]] bool is_in_report() const noexcept { return watch_.is_in_report(); }
-  /// Returns true if there is a watch, which has a thread once it is started.
+  /// Returns true if a watch exists, whose thread runs once it is started.
   [[nodiscard]] bool has_thread() const noexcept { return watch_.is_on(); }
 
-  /// Opener: resets the counts of `slot`, which is bound to a new batch.
+  /// Resets the counts of `slot`, which is bound to a new batch. Called by the opener.
   void begin_batch(std::uint32_t slot) noexcept {
     if (recovery_ != nullptr) std::invoke(recovering_->begin_batch, *recovery_, slot);
   }
 
-  /// Completes the batch in `slot`, after all its chunks were read. Samples after a skipped sample
-  /// move up in its memory, and `info` is updated.
+  /// Completes the batch in `slot` after all its chunks were read. Closes the gaps of skipped
+  /// samples in memory, and updates `info`.
   void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {
     if (recovery_ != nullptr)
       std::invoke(recovering_->end_batch, *recovery_, slot, slab, layout, info);
   }
 
-  /// Consumer: checks the policy's limits, before the consumer gets the batch in `slot` or the
-  /// error in `failed`. If this batch exceeds a limit, sets `failed`.
+  /// Checks the limits of the policy before the consumer receives the batch in `slot` or the error
+  /// in `failed`. If this batch exceeds a limit, sets `failed`. Called by the consumer.
   void judge(std::uint32_t slot, const batch_info& info, failed_batch& failed) noexcept {
     if (failed || recovery_ != nullptr) [[unlikely]]
       judge_closely(slot, info, failed);
   }
 
-  /// See `loader_core::judged`.
+  /// Returns the counts for the limits (see `loader_core::judged`).
   [[nodiscard]] judged_samples judged() const noexcept {
     return recovery_ != nullptr ? std::invoke(recovering_->judged, *recovery_) : judged_samples{};
   }
@@ -479,7 +483,8 @@ class read_supervisor {
     if (recovery_ != nullptr) std::invoke(recovering_->judge_from, *recovery_, judged);
   }
 
-  /// Makes threads that wait for a retry check if their range is over. Any thread may call this.
+  /// Makes threads that wait for a retry check whether their range is over. Any thread may call
+  /// this.
   void interrupt() noexcept {
     if (recovery_ != nullptr) std::invoke(recovering_->interrupt, *recovery_);
   }
@@ -489,7 +494,7 @@ class read_supervisor {
     return watch_.is_given_up(reader);
   }
 
-  /// Returns the failures so far; empty with a plain policy. Any thread may call this.
+  /// Returns the failures so far. Empty with the default policy. Any thread may call this.
   [[nodiscard]] failure_report report() const {
     return recovery_ != nullptr ? std::invoke(recovering_->report, *recovery_) : failure_report{};
   }
@@ -501,12 +506,10 @@ class read_supervisor {
   /// Returns true if a failed chunk always identifies the failed sample.
   [[nodiscard]] bool names_failed_sample() const noexcept { return names_failed_sample_; }
 
-  /// Returns the record of failed samples, and the code that handles them, for a `retrying_reader`.
-  /// Both are null with a plain policy.
+  /// Returns the record of failed samples for a `retrying_reader`, or null with the default policy.
   [[nodiscard]] detail::recovery* recovery() noexcept { return recovery_.get(); }
   [[nodiscard]] const detail::recovering* recovering() const noexcept { return recovering_; }
-  /// Returns the object in which a `retrying_reader` records its reads, or null if nothing is
-  /// watched.
+  /// Returns the object in which a `retrying_reader` records its reads, or null without a watch.
   [[nodiscard]] read_progress* progress_of(std::size_t reader) noexcept {
     return watch_.progress_of(reader);
   }
@@ -524,7 +527,7 @@ class read_supervisor {
   }
 
   const detail::recovering* recovering_;
-  std::shared_ptr<detail::recovery> recovery_;  // null with a plain policy, as is `recovering_`
+  std::shared_ptr<detail::recovery> recovery_;  // null with the default policy, like `recovering_`
   optional_watch watch_;
   bool names_failed_sample_;
   std::function<sample_origin(std::uint64_t)> origin_;

@@ -26,14 +26,14 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Removes the samples marked in `is_gone` from a ragged field of the batch in `slab`. The values
-/// of later samples move up, and the offsets are updated.
+/// Removes the samples marked in `is_gone` from a ragged field of the batch in `slab`. Moves the
+/// values of later samples, and updates the offsets.
 inline void close_ragged(std::byte* slab, const slot_layout::field& field,
                          std::span<const std::uint8_t> is_gone) noexcept {
   auto* const offsets = reinterpret_cast<std::int32_t*>(slab + field.offsets_at);
   std::byte* const values = slab + field.offset;
   std::size_t kept = 0;
-  std::int32_t begin = offsets[0];  // a copy, because the entry may be overwritten
+  std::int32_t begin = offsets[0];  // a copy, because the element may be overwritten
   for (std::size_t i = 0; i < is_gone.size(); ++i) {
     const std::int32_t end = offsets[i + 1];
     if (is_gone[i] == 0) {
@@ -48,8 +48,8 @@ inline void close_ragged(std::byte* slab, const slot_layout::field& field,
   }
 }
 
-/// A reference to a predicate that returns true if a batch is no longer wanted. Erases the type of
-/// the predicate, which must outlive this object.
+/// A non-owning, type-erased reference to a predicate that returns true if a batch is no longer
+/// wanted. The predicate must outlive this object.
 class stop_predicate {
  public:
   template <std::predicate Over>
@@ -67,16 +67,17 @@ class stop_predicate {
 };
 
 /// The state of an `error_policy` that the readers share: the ledger, the losses of each batch, and
-/// the waits for retries. A loader makes this object through `recovering`, except for a plain
-/// policy.
+/// the waits for retries. A loader creates this object through `recovering`, unless the policy is
+/// the default.
 ///
 /// For the batch in a slot, the opener calls `begin_batch`, the workers that read it call
 /// `record_loss`, the worker that completes it calls `end_batch`, and the consumer calls
 /// `check_limits`.
 class recovery {
  public:
-  /// Makes the state. `base_sizes` are the sizes of the source datasets, see `base_sizes_of`.
-  /// Throws `option_error` if the policy's list of bad samples does not belong to this dataset.
+  /// Creates the state. `base_sizes` contains the sizes of the source datasets (see
+  /// `base_sizes_of`). Throws `option_error` if the quarantine list of the policy does not belong
+  /// to this dataset.
   recovery(const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
            std::size_t batch_size, const std::vector<std::uint64_t>& base_sizes)
       : policy_(policy),
@@ -91,16 +92,16 @@ class recovery {
     for (losses& of_batch : losses_) of_batch.is_gone.resize(batch_size);
   }
 
-  /// Makes this object also record substitutes and skipped samples in `lists`.
+  /// Makes this object also record replaced and skipped samples in `lists`.
   void list_to(sample_lists& lists) noexcept { lists_ = &lists; }
 
   [[nodiscard]] const error_policy& policy() const noexcept { return policy_; }
   [[nodiscard]] std::uint64_t dataset_size() const noexcept { return dataset_size_; }
   [[nodiscard]] failure_ledger& ledger() noexcept { return ledger_; }
 
-  /// Returns true if any sample is known to be bad.
+  /// Returns true if any sample is quarantined.
   [[nodiscard]] bool knows_bad() const noexcept { return !quarantined_.empty(); }
-  /// Returns true if the sample that comes from `origin` is known to be bad.
+  /// Returns true if the sample with the origin `origin` is quarantined.
   [[nodiscard]] bool is_quarantined(const sample_origin& origin) const noexcept {
     return std::binary_search(quarantined_.begin(), quarantined_.end(), origin.index);
   }
@@ -108,7 +109,7 @@ class recovery {
   /// Returns the failures so far.
   [[nodiscard]] failure_report report() const { return ledger_.report(); }
 
-  /// Opener: resets the losses of `slot`, which is bound to a new batch.
+  /// Resets the losses of `slot`, which is bound to a new batch. Called by the opener.
   void begin_batch(std::uint32_t slot) noexcept {
     if (losses_[slot].has_none()) return;
     losses& of_batch = losses_[slot];
@@ -118,8 +119,8 @@ class recovery {
     std::fill(of_batch.is_gone.begin(), of_batch.is_gone.end(), std::uint8_t{0});
   }
 
-  /// Reader: records that the sample at `position` of the batch in `slot` is lost. Either another
-  /// sample has taken its place, or `end_batch` closes the gap.
+  /// Records that the sample at `position` of the batch in `slot` is lost. Either another sample
+  /// has replaced it, or `end_batch` closes the gap. Called by the readers.
   void record_loss(std::uint32_t slot, std::uint64_t position, std::uint64_t sample,
                    const std::exception_ptr& error) noexcept {
     losses& of_batch = losses_[slot];
@@ -131,16 +132,16 @@ class recovery {
     of_batch.sample = sample;
   }
 
-  /// Reader: records the loss of a sample that was known to be bad. Such a loss does not count
-  /// towards a limit.
+  /// Records the loss of a quarantined sample, which does not count towards a limit. Called by the
+  /// readers.
   void record_expected_loss(std::uint32_t slot, std::uint64_t position) noexcept {
     losses& of_batch = losses_[slot];
     const std::lock_guard lock{of_batch.mutex};
     of_batch.leave_out(position);
     ++of_batch.expected;
   }
-  /// Reader: records that `sample` substitutes for the requested sample at `position` of the batch
-  /// in `slot`.
+  /// Records that `sample` replaces the requested sample at `position` of the batch in `slot`.
+  /// Called by the readers.
   void record_replacement(std::uint32_t slot, std::uint64_t position,
                           std::uint64_t sample) noexcept {
     const std::lock_guard lock{losses_[slot].mutex};
@@ -148,8 +149,8 @@ class recovery {
       lists_->record_replacement(slot, static_cast<std::size_t>(position), sample);
   }
 
-  /// Completes a batch, after all its samples were read. Samples after a skipped sample move up in
-  /// `slab`, and `info` is updated.
+  /// Completes a batch after all its samples were read. Closes the gaps of skipped samples in
+  /// `slab`, and updates `info`.
   void end_batch(std::uint32_t slot, std::byte* slab, const slot_layout& layout,
                  batch_info& info) noexcept {
     if (losses_[slot].has_none()) return;
@@ -173,9 +174,9 @@ class recovery {
     info.size -= info.skipped;
   }
 
-  /// Consumer: counts the losses of the batch in `slot`, which the consumer is about to get.
-  /// Returns null unless this batch exceeds a limit of the policy. If it does, returns the
-  /// exception of its first lost sample, and sets `where` to the sample's place and the limit.
+  /// Counts the losses of the batch in `slot` before the consumer receives it. If this batch
+  /// exceeds a limit of the policy, returns the exception of its first lost sample, and sets
+  /// `where` to the sample position and the limit. Otherwise returns null. Called by the consumer.
   [[nodiscard]] std::exception_ptr check_limits(std::uint32_t slot, const batch_info& info,
                                                 failure& where) noexcept {
     constexpr std::uint64_t min_judged = 100;
@@ -199,8 +200,7 @@ class recovery {
     return of_batch.error;
   }
 
-  /// Returns the counts that the limits are compared with. Only the consumer's thread may call
-  /// this.
+  /// Returns the counts for the limits. Only the consumer thread may call this.
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
   void judge_from(const judged_samples& judged) noexcept { judged_ = judged; }
 
@@ -211,21 +211,22 @@ class recovery {
     return !wake_.wait_for(lock, wait_before(policy_, retry), is_over);
   }
 
-  /// Wakes all waits for retries, because a range is over. Any thread may call this.
+  /// Wakes all threads that wait for a retry, because a range is over. Any thread may call this.
   void interrupt() noexcept {
-    { const std::lock_guard lock{waiting_}; }  // waiters that have checked now sleep
+    // After this lock, threads that have checked are asleep.
+    { const std::lock_guard lock{waiting_}; }
     wake_.notify_all();
   }
 
  private:
   struct alignas(cache_line) losses {
     std::mutex mutex;
-    std::uint64_t count = 0;     // losses that count towards the limits
-    std::uint64_t expected = 0;  // losses that do not count towards the limits
+    std::uint64_t count = 0;     // number of losses that count towards the limits
+    std::uint64_t expected = 0;  // number of losses that do not count towards the limits
     std::exception_ptr error;    // error of the sample at the lowest position
     std::uint64_t position = 0;
     std::uint64_t sample = 0;
-    std::vector<std::uint8_t> is_gone;  // by position; empty unless samples are skipped
+    std::vector<std::uint8_t> is_gone;  // indexed by position; empty unless samples are skipped
 
     [[nodiscard]] bool has_none() const noexcept { return count == 0 && expected == 0; }
     void leave_out(std::uint64_t which) noexcept {
@@ -233,7 +234,7 @@ class recovery {
     }
   };
 
-  /// Throws `option_error` if the list of bad samples does not belong to this dataset.
+  /// Throws `option_error` if the quarantine list does not belong to this dataset.
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
@@ -278,17 +279,17 @@ class recovery {
 struct chunk;
 class retrying_reader;
 
-/// The code behind an `error_policy`. Only a program that sets a member of an `error_policy` refers
-/// to it, so only such a program compiles it.
+/// The code of an `error_policy`. Only a program that sets a member of an `error_policy` references
+/// the code, and therefore compiles it.
 struct recovering {
-  /// Makes a `recovery`, see its constructor.
+  /// Creates a `recovery` (see its constructor).
   std::shared_ptr<recovery> (*make)(const error_policy& policy, std::uint64_t dataset_size,
                                     std::size_t slot_count, std::size_t batch_size,
                                     const std::vector<std::uint64_t>& base_sizes);
-  /// Reads the runs of samples of a chunk between the samples that are known to be bad. Returns
-  /// false if the chunk fails.
+  /// Reads the runs of samples in a chunk between quarantined samples. Returns false if the chunk
+  /// fails.
   bool (*read_good)(retrying_reader&, const chunk&, const stop_predicate& is_over);
-  /// Handles a chunk that has failed with `error` at place `at`, according to the policy. Returns
+  /// Handles a chunk that has failed with `error` at position `at` according to the policy. Returns
   /// false if the chunk remains failed.
   bool (*reread_singly)(retrying_reader&, const chunk&, std::size_t at,
                         const std::exception_ptr& error, const stop_predicate& is_over);

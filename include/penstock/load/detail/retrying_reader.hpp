@@ -26,12 +26,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The part of a batch that a thread reads at a time: consecutive samples of the batch in a slot.
+/// The part of a batch that a thread reads at a time, which is a run of consecutive samples.
 struct chunk {
   std::uint32_t slot;
-  const batch_info& info;  ///< the batch
-  std::byte* slab;         ///< the memory of the batch
-  std::size_t first;       ///< place of the first sample in the batch
+  const batch_info& info;  ///< batch that contains the chunk
+  std::byte* slab;         ///< memory of the batch
+  std::size_t first;       ///< position of the first sample in the batch
   std::span<const std::uint64_t> samples;
   const random_key& key;
 
@@ -41,13 +41,13 @@ struct chunk {
   }
 };
 
-/// Reads chunks on one thread according to an error policy, and shows the current read to the
-/// watch. Allocates all memory at construction. Each reader is on a separate cache line, since it
+/// Reads chunks on one thread according to an error policy, and records the current read for the
+/// watch. Allocates all memory at construction. Each reader is on a separate cache line, because it
 /// records every sample that it reads.
 class alignas(cache_line) retrying_reader {
  public:
-  /// Makes reader `index` of `guard`, which reads chunks of at most `max` samples from `source`.
-  /// Refers to `source` and `guard`.
+  /// Creates reader `index` of `guard`, which reads chunks of at most `max` samples from `source`.
+  /// References `source` and `guard`.
   retrying_reader(const source_ops& source, read_supervisor& guard, std::size_t index,
                   std::size_t max)
       : source_(&source),
@@ -57,14 +57,14 @@ class alignas(cache_line) retrying_reader {
         progress_(guard.progress_of(index)),
         indices_(max) {}
 
-  /// Returns memory for the indices of the next chunk, which has `count` samples.
+  /// Returns memory for the `count` sample indices of the next chunk.
   [[nodiscard]] std::span<std::uint64_t> indices(std::size_t count) noexcept {
     return {indices_.data(), count};
   }
 
   /// Reads a chunk. Returns null, or the error that replaces the batch, which the caller may move
-  /// from. If `is_over()` is true, the batch is no longer wanted and may stay incomplete. Times the
-  /// samples with `times`, unless it is null.
+  /// from. If `is_over()` is true, the batch is no longer wanted and may remain incomplete. Samples
+  /// are timed unless `times` is null.
   [[nodiscard]] failed_batch* read(const chunk& all, const stop_predicate& is_over,
                                    sample_clock* times = nullptr) noexcept {
     if (progress_ != nullptr) progress_->enter_batch(all.info.epoch, all.info.batch);
@@ -78,19 +78,18 @@ class alignas(cache_line) retrying_reader {
     return is_read ? nullptr : &failed_;
   }
 
-  /// Reports to the stall watch that the order of `epoch` is being computed, until the returned
-  /// object is destroyed. `batch` is the first batch that needs the order.
+  /// Records for the watch that the order of `epoch` is being computed, until the returned object
+  /// is destroyed. `batch` is the first batch that needs the order.
   [[nodiscard]] read_scope shows_order(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "order", epoch, batch};
   }
-  /// Shows the watch that the lengths of the samples of this batch are being requested, until the
-  /// result is destroyed.
+  /// Records for the watch that the lengths of the samples in this batch are being requested, until
+  /// the returned object is destroyed.
   [[nodiscard]] read_scope shows_lengths(std::uint64_t epoch, std::uint64_t batch) const noexcept {
     return {progress_, "lengths", epoch, batch};
   }
 
-  /// @name The functions of `recovering`
-  /// @{
+  /// @name Functions of `recovering` @{
   [[nodiscard]] static std::shared_ptr<recovery> make_recovery(
       const error_policy& policy, std::uint64_t dataset_size, std::size_t slot_count,
       std::size_t batch_size, const std::vector<std::uint64_t>& base_sizes) {
@@ -107,7 +106,7 @@ class alignas(cache_line) retrying_reader {
   /// @}
 
  private:
-  /// Reads a chunk. Returns null, or the exception of the read.
+  /// Reads a chunk. Returns null or the exception of the read.
   std::exception_ptr try_read(const chunk& all, sample_clock* times = nullptr) noexcept {
     const read_scope under_way{progress_, all.first, all.samples, memory_.progress()};
     try {
@@ -126,7 +125,7 @@ class alignas(cache_line) retrying_reader {
     return recover(all, error, is_over);
   }
 
-  /// Handles a chunk that has failed with `error`, according to the policy. Returns false if the
+  /// Handles a chunk that has failed with `error` according to the policy. Returns false if the
   /// chunk remains failed.
   [[gnu::cold]] bool recover(const chunk& all, const std::exception_ptr& error,
                              const stop_predicate& is_over) noexcept {
@@ -134,7 +133,7 @@ class alignas(cache_line) retrying_reader {
     const bool names_sample = supervisor_->names_failed_sample();
     if (at < all.samples.size()) {
       set_failure(all, at, at != 0 || all.samples.size() == 1 || names_sample);
-    } else {  // the place is unknown, or the dataset stored an invalid place
+    } else {  // The position is unknown, or the dataset stored an invalid position.
       set_failure(all, 0, all.samples.size() == 1);
     }
     if (shared_ != nullptr) {
@@ -145,12 +144,12 @@ class alignas(cache_line) retrying_reader {
     return false;
   }
 
-  /// Looks for an earlier failure in a chunk that has failed at place `at`, and reports the earlier
-  /// failure instead. If samples pass through several stages, a stage that runs later may fail at
-  /// an earlier place.
+  /// Searches a chunk that has failed at position `at` for an earlier failure, and reports the
+  /// earlier failure instead. If samples pass through several stages, a stage that runs later may
+  /// fail at an earlier position.
   [[gnu::cold]] void look_earlier(const chunk& all, std::size_t at,
                                   const stop_predicate& is_over) noexcept {
-    if (at >= all.samples.size()) return;  // the place is unknown
+    if (at >= all.samples.size()) return;  // the position is unknown
     for (std::size_t i = 0; i < at && !is_over(); ++i) {
       if (const auto earlier = try_read(all.part(i, 1))) {
         set_failure(all, i, true);
@@ -164,7 +163,7 @@ class alignas(cache_line) retrying_reader {
     return shared_->is_quarantined(supervisor_->origin(sample));
   }
 
-  /// Reads the runs of samples between the samples that are known to be bad.
+  /// Reads the runs of samples between quarantined samples.
   [[gnu::noinline]] bool read_good(const chunk& all, const stop_predicate& is_over) noexcept {
     const std::size_t count = all.samples.size();
     for (std::size_t begin = 0; begin < count && !is_over();) {
@@ -180,8 +179,8 @@ class alignas(cache_line) retrying_reader {
     return true;
   }
 
-  /// Handles the sample at place `i`, which is known to be bad, according to the policy. Returns
-  /// false if the chunk fails.
+  /// Handles the quarantined sample at position `i` according to the policy. Returns false if the
+  /// chunk fails.
   [[gnu::cold]] bool skip_quarantined(const chunk& all, std::size_t i) noexcept {
     const std::uint64_t sample = all.samples[i];
     const sample_origin origin = supervisor_->origin(sample);
@@ -208,9 +207,9 @@ class alignas(cache_line) retrying_reader {
         failure{"read", all.info.epoch, all.info.batch, all.first + i, all.samples[i], is_exact};
   }
 
-  /// Reads a chunk that has failed at place `at` again, one sample at a time, because an adaptor
-  /// may not have finished any sample. A sample that is known to have failed is not read again
-  /// before its first retry.
+  /// Reads a chunk that has failed at position `at` again, one sample at a time, because an adaptor
+  /// may have left all samples incomplete. The sample that has failed is not read again before its
+  /// first retry.
   [[gnu::cold]] bool reread_singly(const chunk& all, std::size_t at,
                                    const std::exception_ptr& error,
                                    const stop_predicate& is_over) noexcept {
@@ -224,7 +223,7 @@ class alignas(cache_line) retrying_reader {
     return true;
   }
 
-  /// Handles the sample at place `i`, which has thrown `first`, according to the policy. Returns
+  /// Handles the sample at position `i`, which has thrown `first`, according to the policy. Returns
   /// false if the chunk fails.
   [[gnu::cold]] bool apply_policy(const chunk& all, std::size_t i, const std::exception_ptr& first,
                                   const stop_predicate& is_over) noexcept {
@@ -253,7 +252,7 @@ class alignas(cache_line) retrying_reader {
     return false;
   }
 
-  /// Reads another sample into place `i`. Returns false if every drawn sample fails.
+  /// Reads another sample into position `i`. Returns false if every drawn sample fails.
   [[gnu::cold]] bool replace(const chunk& all, std::size_t i) noexcept {
     if (shared_->dataset_size() < 2) return false;
     substitutes others{all.key, all.samples[i], shared_->dataset_size()};
@@ -276,7 +275,7 @@ class alignas(cache_line) retrying_reader {
   const source_ops* source_;
   chunk_memory memory_;
   read_supervisor* supervisor_;
-  recovery* shared_;  // null with a plain policy
+  recovery* shared_;  // null with the default policy
   read_progress* progress_;
   std::vector<std::uint64_t> indices_;
   failed_batch failed_;  // error of the last chunk

@@ -21,7 +21,7 @@ namespace detail {
 /// The schedule of the batches: the next batch to read, and the batches that are no longer wanted.
 /// The consumer specifies the wanted batches (`begin`, `cancel`). The opener, one thread at a time,
 /// waits until a batch is wanted (`wait_until_wanted`) and binds it to a slot (`bind`). Batch
-/// numbers increase over the life of the schedule.
+/// numbers increase over the lifetime of the schedule.
 class schedule {
  public:
   /// The next batch to bind.
@@ -36,8 +36,9 @@ class schedule {
   /// Returns the division of epochs into batches.
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
 
-  /// Consumer: requests the batches from `first` to the start of epoch `last_epoch`. Returns the
-  /// number after the last of these batches. Throws `option_error`, see `epoch_plan::count`.
+  /// Requests the batches from `first` to the start of epoch `last_epoch`. Returns the number after
+  /// the last of these batches. Throws `option_error` (see `epoch_plan::count`). Called by the
+  /// consumer.
   std::uint64_t begin(const batch_position& first, std::uint64_t last_epoch) {
     const std::uint64_t count = plan_.count(first, last_epoch);
     std::uint64_t end = 0;
@@ -52,7 +53,8 @@ class schedule {
     return end;
   }
 
-  /// Consumer: cancels all batches. Returns the number after the last batch that was bound.
+  /// Cancels all batches. Returns the number after the last batch that was bound. Called by the
+  /// consumer.
   std::uint64_t cancel() noexcept {
     std::uint64_t bound = 0;
     {
@@ -67,17 +69,18 @@ class schedule {
     return number < cancelled_.value.load(std::memory_order_acquire);
   }
 
-  /// Consumer: allows only batches with a number below `limit` to be bound. Before the first call
-  /// all batches are allowed. If `wakes` is true, wakes a waiting opener. Otherwise a later call or
-  /// `wake` wakes the opener.
+  /// Allows only batches with a number below `limit` to be bound. All batches are allowed before
+  /// the first call. If `wakes` is true, wakes a waiting opener. Otherwise a later call or `wake`
+  /// wakes the opener. Called by the consumer.
   void allow(std::uint64_t limit, bool wakes) noexcept {
     allowed_.store(limit, std::memory_order_release);
     demand_.advance_quietly();
     if (wakes) demand_.wake();
   }
 
-  /// Opener: waits until a batch is wanted and allowed, and returns it. Returns `std::nullopt`
-  /// after a stop was requested through `stop` and `wake` was called. `waits` times the wait.
+  /// Waits until a batch is wanted and allowed, and returns it. Returns `std::nullopt` after a stop
+  /// was requested through `stop` and `wake` was called. `waits` times the wait. Called by the
+  /// opener.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<place> wait_until_wanted(const std::stop_token& stop,
                                                        Waits&& waits = {}) const noexcept {
@@ -93,28 +96,29 @@ class schedule {
   /// Makes a waiting opener check its stop token.
   void wake() noexcept { demand_.advance(); }
 
-  /// The batches that are wanted and not bound yet.
+  /// The wanted batches that are not bound yet.
   struct coming {
-    place next;               ///< the first wanted batch
-    std::uint64_t first = 0;  ///< number of the first batch of the range
-    batch_position first_at;  ///< position of the range's first batch
-    std::uint64_t end = 0;    ///< number after the last batch of the range
+    place next;               ///< first wanted batch
+    std::uint64_t first = 0;  ///< number of the first batch in the range
+    batch_position first_at;  ///< position of the first batch in the range
+    std::uint64_t end = 0;    ///< number after the last batch in the range
   };
-  /// Returns the wanted batches that are not bound yet; `std::nullopt` if no batch is wanted. Any
-  /// thread may call this.
+  /// Returns the wanted batches that are not bound yet, or `std::nullopt` if no batch is wanted.
+  /// Any thread may call this.
   [[nodiscard]] std::optional<coming> upcoming() const noexcept {
     const std::lock_guard lock{mutex_};
     if (next_.number == end_) return std::nullopt;
     return coming{next_, first_, first_at_, end_};
   }
 
-  /// Opener: returns the next batch to bind; `std::nullopt` if no batch is wanted.
+  /// Returns the next batch to bind, or `std::nullopt` if no batch is wanted. Called by the opener.
   [[nodiscard]] std::optional<place> next() const noexcept {
     const std::lock_guard lock{mutex_};
     if (next_.number == end_) return std::nullopt;
     return next_;
   }
-  /// Opener: binds a batch that `next` returned. Returns false if its range has ended since then.
+  /// Binds a batch returned by `next`. Returns false if its range has ended since then. Called by
+  /// the opener.
   [[nodiscard]] bool bind(const place& which) noexcept {
     const std::lock_guard lock{mutex_};
     if (next_.number == end_ || next_.range != which.range) return false;
@@ -125,12 +129,12 @@ class schedule {
  private:
   epoch_plan plan_;  // read for each chunk
 
-  // Guards the four members below. No user code runs while this mutex is locked. Every batch locks
-  // it, so it is on another cache line than the plan.
+  // Guards the four members below. User code does not run while this mutex is locked. Every batch
+  // locks the mutex, so it is on a different cache line than the plan.
   alignas(cache_line) mutable std::mutex mutex_;
   std::uint64_t end_ = 0;    // number of batches wanted so far
   std::uint64_t first_ = 0;  // number of batches bound when the range began
-  batch_position first_at_;  // position of the range's first batch
+  batch_position first_at_;  // position of the first batch in the range
   place next_;               // `next_.number` counts the bound batches
 
   waitable_counter demand_;  // advances when more batches are wanted or allowed

@@ -36,26 +36,25 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// True if a failed chunk always identifies the failed sample, because `read_chunk` itself reads
-/// samples one by one. A dataset that reads whole chunks, wrapped in an adaptor, reports the first
-/// sample of the chunk if it does not know which sample failed.
+/// True if a failed chunk always identifies the failed sample, because `read_chunk` reads samples
+/// one by one. A dataset that reads whole chunks, wrapped in an adaptor, reports the first sample
+/// of the chunk if the failed sample is unknown.
 template <dataset D>
 inline constexpr bool names_failed_sample = !reads_chunks<D> && !reads_chunks_in_context<D>;
 template <dataset D>
 inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<D>;
 
-/// The capabilities of a dataset and a sampler. A loader skips the calls for capabilities that are
-/// absent.
+/// The capabilities of a dataset and a sampler. A loader skips calls for absent capabilities.
 struct source_facts {
-  bool borrows = false;           ///< reading needs memory of another owner
-  bool is_ragged = false;         ///< batches have ragged fields
-  bool is_placed = false;         ///< `place` has to be called before samples are read
-  bool finishes_batches = false;  ///< there is a `map_batch`
+  bool borrows = false;           ///< true if reads need memory of another owner
+  bool is_ragged = false;         ///< true if batches have ragged fields
+  bool is_placed = false;         ///< true if `place` must be called before samples are read
+  bool finishes_batches = false;  ///< true if there is a `map_batch`
 };
 
-/// The interface of a loader's core to its dataset and sampler, whose types the core does not know.
-/// A chunk costs two virtual calls, `pick` and `read`, and a batch one more, `bind_order`. The
-/// loops over samples run inside these calls and are inlined there.
+/// The type-erased interface of the loader core to the dataset and the sampler. A chunk costs two
+/// virtual calls, `pick` and `read`, and a batch one more, `bind_order`. The loops over samples run
+/// inside these calls and are inlined there.
 class source_ops {
  public:
   source_ops() = default;
@@ -63,60 +62,60 @@ class source_ops {
   virtual ~source_ops() = default;
 
   [[nodiscard]] virtual source_facts facts() const noexcept = 0;
-  /// Returns the facts that a `read_supervisor` needs. Valid as long as this object.
+  /// Returns the dataset properties for a `read_supervisor`. Valid for the lifetime of this object.
   [[nodiscard]] virtual supervised_data guarded() const = 0;
-  /// Returns the scratch memory of one reading thread, in bytes.
+  /// Returns the scratch memory size of one reading thread in bytes.
   [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
-  /// Reads `samples` into the batch in `slab`, starting at place `first`, with the random bits of
-  /// `key` and the thread's `memory`. Times the samples with `times`, unless it is null. Exceptions
-  /// of the dataset propagate, in which case `memory.progress()` is the place of the failure in the
-  /// chunk. Several threads may call this at the same time.
+  /// Reads `samples` into the batch in `slab`, starting at position `first`, with the random bits
+  /// of `key` and the thread's `memory`. Samples are timed unless `times` is null. Exceptions of
+  /// the dataset propagate, in which case `memory.progress()` is the chunk position of the failure.
+  /// Several threads may call this concurrently.
   virtual void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
                     const random_key& key, chunk_memory& memory, sample_clock* times) const = 0;
-  /// Makes the object that announces coming samples to the dataset. Returns null if the dataset
-  /// takes no announcements.
+  /// Creates the object that announces upcoming samples to the dataset. Returns null if the dataset
+  /// does not accept announcements.
   [[nodiscard]] virtual std::unique_ptr<look_ahead> make_lookahead(
       const schedule& batches, const loader_options& options, loader_observer& observer) const = 0;
-  /// Returns a hash of the order and of the choices of adaptors. Any thread may call this.
+  /// Returns a hash of the order and the selections made by adaptors. Any thread may call this.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
-  /// Returns the number of samples that all ranks together draw in an epoch.
+  /// Returns the total number of samples that all ranks draw in an epoch.
   [[nodiscard]] virtual std::uint64_t total_samples() const noexcept = 0;
   /// Returns the number of ranks over which the sampler divides an epoch.
   [[nodiscard]] virtual std::uint64_t world() const noexcept = 0;
-  /// Returns the number of batches in a step over all ranks, for a sampler that specifies batch
-  /// sizes. Returns 0 for any other sampler.
+  /// Returns the number of batches in a step over all ranks if the sampler specifies batch sizes,
+  /// and otherwise 0.
   [[nodiscard]] virtual std::uint64_t batches_per_step() const noexcept = 0;
-  /// Returns the number of samples that the dataset had when the loader was made.
+  /// Returns the size of the dataset when the loader was created.
   [[nodiscard]] virtual std::uint64_t size() const noexcept = 0;
-  /// Returns the warnings of the dataset, see `warnings_of`.
+  /// Returns the warnings of the dataset (see `warnings_of`).
   [[nodiscard]] virtual std::vector<std::string> warnings() const = 0;
 
   /// Allocates the orders of `count` slots. Called once, before the first batch.
   virtual void take_slots(std::size_t count) = 0;
-  /// Opener: makes the order of `epoch`, which later calls to `bind_order` use. Throws the
-  /// exceptions of the sampler and the dataset, and `dataset_changed`. After an exception
-  /// `bind_order` returns false.
+  /// Creates the order of `epoch`, which later calls to `bind_order` use. Throws the exceptions of
+  /// the sampler and the dataset, and `dataset_changed`. After an exception, `bind_order` returns
+  /// false. Called by the opener.
   virtual void make_order(std::uint64_t epoch) = 0;
-  /// Opener: assigns the order that was made last to the batch in `slot`. Returns false if making
-  /// the order failed.
+  /// Assigns the last created order to the batch in `slot`. Returns false if that order could not
+  /// be created. Called by the opener.
   virtual bool bind_order(std::uint32_t slot) noexcept = 0;
-  /// Sets `out` to the dataset indices of `batch`, which is in `slot`, starting at place `begin` of
-  /// the batch.
+  /// Sets `out` to the dataset indices of `batch` in `slot`, starting at position `begin` in the
+  /// batch.
   virtual void pick(std::uint32_t slot, const batch_info& batch, std::size_t begin,
                     std::span<std::uint64_t> out) const noexcept = 0;
 
-  /// Opener: sets the number of samples of the batch in `slot` to the number that its order
-  /// specifies. Assigns places in `slab` to the samples of a ragged batch. An exception is stored
-  /// with the batch.
+  /// Sets the size of the batch in `slot` to the size that its order specifies. Assigns positions
+  /// in `slab` to the samples of a ragged batch. An exception is stored with the batch. Called by
+  /// the opener.
   virtual void place(std::uint32_t slot, batch_work& batch, std::byte* slab) const noexcept = 0;
-  /// Applies the dataset's functions for whole batches, see `map_batch`, to a batch that has been
+  /// Applies the batch transformations of the dataset (see `map_batch`) to a batch that has been
   /// read. An exception is stored with the batch.
   virtual void finish_batch(batch_work& batch, std::byte* slab,
                             std::uint64_t seed) const noexcept = 0;
 };
 
-/// The operations of a dataset and a sampler, with the plan and the layout of their batches. Owns
-/// the dataset and the sampler.
+/// The operations of a dataset and a sampler, and the plan and layout of their batches. Owns the
+/// dataset and the sampler.
 template <dataset Dataset, sampler Sampler>
 class source_of final : public source_ops {
  public:
@@ -124,8 +123,8 @@ class source_of final : public source_ops {
   using order_type = order_of<Sampler>;
   static_assert(std::is_trivially_copyable_v<order_type>, "copied for each batch, never throws");
 
-  /// Makes the operations for batches with resolved options. Throws the exceptions of the dataset
-  /// and the sampler, `empty_dataset`, `option_error`, and `layout_error`.
+  /// Creates the operations for batches with resolved options. Throws the exceptions of the dataset
+  /// and the sampler, `empty_dataset`, `option_error` and `layout_error`.
   template <class Data>
   source_of(Data&& data, const Sampler& order, const loader_options& options)
       : data_(std::forward<Data>(data)),
@@ -154,7 +153,7 @@ class source_of final : public source_ops {
             .origin = [this](std::uint64_t sample) { return origin_of(data_, sample); }};
   }
   [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
-  // Makes the context here and not in the caller, so that the loop over the samples keeps it in
+  // Creates the context here and not in the caller, so that the loop over the samples keeps it in
   // registers.
   void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
             const random_key& key, chunk_memory& memory, sample_clock* times) const override {
@@ -234,7 +233,8 @@ class source_of final : public source_ops {
   }
 
  private:
-  // Returns the size of `data`. Throws `empty_dataset` with the dataset's warnings if it is 0.
+  // Returns the size of `data`. If the size is 0, throws `empty_dataset` with the warnings of the
+  // dataset.
   [[nodiscard]] static std::uint64_t size_of(const Dataset& data) {
     const std::uint64_t size = data.size();
     if (size != 0) return size;
@@ -250,13 +250,16 @@ class source_of final : public source_ops {
   };
 
   Dataset data_;
-  std::uint64_t size_;                   // at construction; must be the same in every epoch
-  record_extents<record_type> lengths_;  // at construction; must be the same in every epoch
+  // Size at construction, which must be the same in every epoch.
+  std::uint64_t size_;
+  // Extents at construction, which must be the same in every epoch.
+  record_extents<record_type> lengths_;
   Sampler sampler_;
   std::uint64_t total_;
   epoch_plan plan_;
   batch_layout<record_type> layout_;
-  std::optional<order_type> order_;       // used by the opener; empty if making the order threw
+  // Used by the opener; empty if the order could not be created.
+  std::optional<order_type> order_;
   std::unique_ptr<slot_order[]> orders_;  // indexed by slot
 };
 

@@ -18,17 +18,17 @@ namespace detail {
 
 class schedule;
 
-/// The parts of a loader that a tuner observes and adjusts, and that must outlive the tuner.
+/// The parts of a loader that a tuner observes and adjusts. All parts must outlive the tuner.
 struct tuned_loader {
-  const loader_options& options;  ///< resolved, see `resolved`
-  std::size_t slot_count;         ///< host slots
-  std::size_t slot_bytes;         ///< bytes of each slot
+  const loader_options& options;  ///< resolved (see `resolved`)
+  std::size_t slot_count;         ///< number of host slots
+  std::size_t slot_bytes;         ///< size of each slot in bytes
   schedule& batches;              ///< limits how far the opener may read ahead
-  active_workers& readers;        ///< sets which workers are active
+  active_workers& readers;        ///< activates workers
   loader_observer& observer;      ///< measures the loop
 };
 
-/// Tunes a loader while its loop runs. The consumer's thread calls it once for each batch.
+/// Tunes a loader while its loop runs. Called by the consumer thread once for each batch.
 class tuner {
  public:
   tuner() = default;
@@ -39,25 +39,25 @@ class tuner {
   virtual void begin(std::uint64_t next) noexcept = 0;
   /// Records the end of the range.
   virtual void end() noexcept = 0;
-  /// Records that the consumer has got a batch. The batch that it takes next is `next`.
+  /// Records that the consumer has received a batch. The next batch is `next`.
   virtual void take(std::uint64_t next) noexcept = 0;
   /// Returns the settings that the tuner has chosen. Any thread may call this.
   [[nodiscard]] virtual tuning_history history() const = 0;
-  /// Makes an inactive worker, which holds no claim, sleep until it is active. The worker calls
-  /// this.
+  /// Puts an inactive worker without a claim to sleep until it is active. Called by the worker.
   virtual void park(std::size_t worker, claim_cursor<>& cursor,
                     worker_meters& metrics) noexcept = 0;
 };
 
-/// The code behind `loader_options::workers = automatic` and `prefetch = automatic`. Only a program
-/// that names `automatic` refers to it, so only such a program compiles it.
+/// The code of `loader_options::workers = automatic` and `prefetch = automatic`. Only a program
+/// that uses `automatic` references the code, and therefore compiles it.
 ///
 /// `code` and the tuner are templates that only such a program instantiates. Otherwise a compiler
-/// that guesses the target of a virtual call would compile the tuner into every program, because it
+/// that devirtualizes speculatively would compile the tuner into every program, because the tuner
 /// is the only derived class.
 struct loop_tuning {
-  std::unique_ptr<tuner> (*make)(const tuned_loader&);  ///< makes the tuner of a loader
-  std::size_t (*usable_cpus)();                         ///< counts the cores of the process
+  std::unique_ptr<tuner> (*make)(const tuned_loader&);  ///< Creates the tuner of a loader.
+  /// Returns the number of cores that the process may use.
+  std::size_t (*usable_cpus)();
   /// Returns the functions. Defined in `loop_tuner.hpp`.
   template <class>
   [[nodiscard]] static constexpr const loop_tuning* code() noexcept;

@@ -19,8 +19,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Plans the cores, close to `device`, of the workers of a loader that the calling thread makes.
-/// The workers start with the affinity mask of this thread. Throws what the device throws.
+/// Plans the worker cores, close to `device`, for a loader that the calling thread creates. The
+/// workers start with the affinity mask of this thread. Throws errors from the device.
 template <class Device>
 [[nodiscard]] affinity_report plan_cores(const Device& device, const loader_options& options) {
   if (options.tuning.affinity == worker_affinity::anywhere) {
@@ -42,7 +42,7 @@ template <class Device>
 }
 
 /// Binds the workers of a loader to cores. Each worker binds itself when it starts, if the plan has
-/// cores. If the system refuses, the workers run unbound, and `where` reports this.
+/// cores. If the binding fails, the workers run unbound, and `where` reports the error.
 class worker_binding {
  public:
   /// Plans the cores of `options.workers` workers.
@@ -57,7 +57,7 @@ class worker_binding {
     if (plan_.binding != core_binding::bound) return;
     const int error = bind_this_thread(bits_);
     // Relaxed, because the counter orders this store. If several workers fail, it does not matter
-    // which error is kept.
+    // which error is stored.
     if (error != 0) error_.store(error, std::memory_order_relaxed);
     bound_.advance();
   }
@@ -71,7 +71,8 @@ class worker_binding {
   /// Returns the cores of the workers. Any thread may call this after `wait_until_taken`.
   [[nodiscard]] affinity_report where() const {
     affinity_report found = plan_;
-    // Relaxed: read after the wait for the counter, which every worker advances after its store.
+    // Relaxed, because it is read after the wait for the counter, which every worker advances after
+    // its store.
     const int error = error_.load(std::memory_order_relaxed);
     if (error == 0) return found;
     found.binding = core_binding::refused;
@@ -84,7 +85,7 @@ class worker_binding {
   cpu_bits bits_;
   std::uint32_t workers_;
   waitable_counter bound_;     // number of workers that called `take`
-  std::atomic<int> error_{0};  // errno of a refusal
+  std::atomic<int> error_{0};  // errno of a failed binding
 };
 
 /// The workers of a device without a host node, which run on any core that the process may use.
@@ -104,8 +105,8 @@ class unbound_workers {
   bool is_disabled_;
 };
 
-/// The binding of a loader's workers. Only programs with a device that knows its host node compile
-/// the code of `worker_binding`.
+/// The worker binding of a loader. Only programs with a device that has a host node compile
+/// `worker_binding`.
 template <class Device>
 using binding_of = std::conditional_t<has_host_node<Device>, worker_binding, unbound_workers>;
 

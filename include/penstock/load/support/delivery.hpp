@@ -23,31 +23,31 @@ namespace detail {
 /// batch k writes to the cell k modulo the number of slots, first `slot` and then `word`. Two
 /// undelivered batches never share a cell.
 struct alignas(cache_line) announcement {
-  waitable_counter word;  ///< k + 1, modulo 2^32
+  waitable_counter word;  ///< index of the announced batch plus 1, modulo 2^32
   std::uint32_t slot = 0;
 };
 
-/// The phase of a loader. A phase only moves forward.
+/// The phase of a loader. Phases only advance.
 enum class loader_phase : std::uint8_t {
   running,
-  failed,  ///< nothing can be read any more, because of an error
-  ended,   ///< nothing can be read any more, because the loader was shut down
+  failed,  ///< no more batches can be read because of an error
+  ended,   ///< no more batches can be read because the loader was shut down
 };
 
 /// Delivers complete batches from the workers to the single consumer, in order or as they are
-/// completed. The worker that completes a batch announces its slot here. `fail` wakes every waiter,
-/// permanently.
+/// completed. The worker that completes a batch announces its slot here. `fail` permanently wakes
+/// every waiting thread.
 class delivery {
  public:
-  /// Makes room for `slot_count` undelivered batches.
+  /// Reserves room for `slot_count` undelivered batches.
   delivery(std::size_t slot_count, bool in_order)
       : in_order_(in_order), announced_(slot_count), finished_(slot_count) {}
 
   /// Announces that batch `sequence` is complete in `slot`.
   void announce(std::uint64_t sequence, std::uint32_t slot) noexcept {
     if (!in_order_) {
-      // The queue has room for all slots. A push fails only while more workers are inside a push
-      // than there are spare cells, and succeeds after they have finished. After `fail` no thread
+      // The queue has room for all slots. A push fails only while more workers are in `push` than
+      // the queue has spare cells, and succeeds after they have finished. After `fail`, no thread
       // takes the slot.
       while (!finished_.try_push(slot) && !finished_.was_closed()) std_atomics::yield();
       return;
@@ -57,7 +57,7 @@ class delivery {
     place.word.store(static_cast<std::uint32_t>(sequence + 1));
   }
 
-  /// Makes every current and future wait return, because nothing can be read any more. Keeps the
+  /// Makes all current and future waits return, because no more batches can be read. Stores the
   /// first error, and returns true if that is `error`. Any thread may call this.
   bool fail(failed_batch error, loader_phase next = loader_phase::failed) noexcept {
     {
@@ -76,7 +76,7 @@ class delivery {
   }
   [[nodiscard]] bool has_failed() const noexcept { return phase() != loader_phase::running; }
 
-  /// Returns the error that `fail` has kept; empty before `fail`.
+  /// Returns the error stored by `fail`. Empty before `fail`.
   [[nodiscard]] failed_batch failed() const {
     const std::lock_guard lock{failed_mutex_};
     return failed_;
@@ -89,8 +89,8 @@ class delivery {
     return place_of(sequence).word.load() == static_cast<std::uint32_t>(sequence + 1);
   }
 
-  /// Waits until batch `sequence` is complete, or any batch if the order is free. Returns the slot
-  /// of the batch, or `std::nullopt` after `fail`. Only the consumer may call this.
+  /// Waits until batch `sequence` is complete, or any batch if batches are unordered. Returns the
+  /// slot of the batch, or `std::nullopt` after `fail`. Only the consumer may call this.
   [[nodiscard]] std::optional<std::uint32_t> wait(std::uint64_t sequence) noexcept {
     if (!in_order_) {
       const auto slot = finished_.pop();
@@ -112,14 +112,14 @@ class delivery {
   }
 
   bool in_order_;
-  std::vector<announcement> announced_;  // index: sequence modulo number of slots
-  batch_queue<std::uint32_t> finished_;  // used if the order is free
+  std::vector<announcement> announced_;  // indexed by sequence modulo the number of slots
+  batch_queue<std::uint32_t> finished_;  // used if batches are unordered
 
   mutable std::mutex failed_mutex_;  // guards `failed_`
   failed_batch failed_;
-  // Invariant: moves only forward, under the mutex and after `failed_` is set, so a thread that
-  // sees another phase than `running` finds the error. Every worker reads the phase for each chunk,
-  // so its cache line contains no data that changes for each batch.
+  // Invariant: advances only under the mutex and after `failed_` is set, so a thread that sees
+  // another phase than `running` finds the error. Every worker reads the phase for each chunk, so
+  // its cache line does not contain data that changes for each batch.
   own_line<std::atomic<loader_phase>> phase_{loader_phase::running};
 };
 

@@ -26,17 +26,17 @@ struct trial_result {
   double ticks_to = 0;
 };
 
-/// The mean of a series of numbers, and its variance.
+/// The mean of a series of values, and the variance of this mean.
 class running_mean {
  public:
-  /// Adds a number.
+  /// Adds a value.
   void add(double value) noexcept {
     count_ += 1;
     const double off = value - mean_;
     mean_ += off / count_;
     squares_ += off * (value - mean_);
   }
-  /// Adds all numbers of `other`.
+  /// Adds all values of `other`.
   void add(const running_mean& other) noexcept {
     if (other.count_ <= 0) return;
     const double all = count_ + other.count_;
@@ -46,13 +46,13 @@ class running_mean {
     count_ = all;
   }
 
-  /// Returns the mean; 0 without numbers.
+  /// Returns the mean, or 0 without values.
   [[nodiscard]] double mean() const noexcept { return mean_; }
-  /// Returns the variance of the mean; 0 with fewer than two numbers.
+  /// Returns the variance of the mean, or 0 with fewer than two values.
   [[nodiscard]] double variance_of_mean() const noexcept {
     return count_ < 2 ? 0.0 : squares_ / (count_ - 1) / count_;
   }
-  /// Returns how many numbers were added.
+  /// Returns the number of values added.
   [[nodiscard]] double count() const noexcept { return count_; }
 
  private:
@@ -61,53 +61,54 @@ class running_mean {
   double squares_ = 0;  // sum of squared deviations from the mean
 };
 
-/// The measured pace of a loop with one setting: for each batch, the ticks that the loop waited for
-/// reading, and all other ticks; for each window, the average number of busy readers.
+/// The measured pace of a loop with one setting. For each batch, the pace contains the ticks that
+/// the loop waited for reads, and all other ticks. For each window, it contains the average number
+/// of busy readers.
 struct pace {
   running_mean step;
   running_mean waits;
-  running_mean busy;  // one number for each window
+  running_mean busy;  // one value per window
 
-  /// Adds a window of the same setting. If `waits_count` is false, the waits of the window are not
-  /// added, because the window used batches that another setting had read ahead.
+  /// Adds a window of the same setting. If `waits_count` is false, omits the waits of the window,
+  /// because the window used batches read ahead with another setting.
   void add(const pace& window, bool waits_count) noexcept {
     step.add(window.step);
     busy.add(window.busy);
     if (waits_count) waits.add(window.waits);
   }
 
-  /// Returns the ticks of a batch.
+  /// Returns the ticks per batch.
   [[nodiscard]] double ticks() const noexcept { return step.mean() + waits.mean(); }
-  /// Returns the share of the ticks in which the loop waited.
+  /// Returns the fraction of the ticks in which the loop waited.
   [[nodiscard]] double waiting() const noexcept {
     return ticks() <= 0 ? 0.0 : waits.mean() / ticks();
   }
-  /// Returns the number of fully busy readers that keep the loop supplied without a wait, by
+  /// Returns the number of fully busy readers that supply the loop without a wait, according to
   /// Little's law.
   [[nodiscard]] double readers_needed() const noexcept {
     return busy.mean() / (std::max)(1.0 - waiting(), 1e-6);
   }
 };
 
-/// The share by which a batch takes less time with one setting than with another, and the squared
-/// standard error of that share.
+/// The relative reduction in batch time of one setting over another, and the squared standard
+/// error.
 struct gain {
   double share = 0;
   double variance = 0;
 
-  /// Returns true if the share exceeds `min` by more than `errors` standard errors.
+  /// Returns true if the gain exceeds `min` by more than `errors` standard errors.
   [[nodiscard]] bool is_above(double min, double errors) const noexcept {
     const double margin = share - min;
     return margin > 0 && margin * margin > errors * errors * variance;
   }
-  /// Returns true if the share is below `max` by more than `errors` standard errors.
+  /// Returns true if the gain is below `max` by more than `errors` standard errors.
   [[nodiscard]] bool is_below(double max, double errors) const noexcept {
     return gain{-share, variance}.is_above(-max, errors);
   }
 };
 
 /// Returns the gain of `after` over `before`. If `by_waits` is true, the settings can differ only
-/// in the waits: the step is the same for both, so its noise is left out.
+/// in the waits. In that case, the step is the same for both, so its noise is excluded.
 [[nodiscard]] inline gain gain_of(const pace& before, const pace& after, bool by_waits) noexcept {
   const double all = (std::max)(before.ticks(), 1.0);
   double less = before.waits.mean() - after.waits.mean();
@@ -119,27 +120,27 @@ struct gain {
   return {less / all, variance / (all * all)};
 }
 
-/// Measures the pace of a loop in windows. A window is a number of batches that were read with one
-/// setting. Only one thread may use this object.
+/// Measures the pace of a loop in windows. A window is a number of batches read with one setting.
+/// Only one thread may use this object.
 class throughput_window {
  public:
   /// Discards the current window. The next window starts some batches later, when the new setting
   /// has an effect. If the loop may still use batches that were read ahead, the window starts after
-  /// a batch that was waited for, but at the latest after `read_ahead` batches.
+  /// a batch that was waited for, but after `read_ahead` batches at the latest.
   void settle(std::uint64_t read_ahead = 0) noexcept {
     unsettled_ = settling;
     read_ahead_ = read_ahead;
     window_ = {};
   }
-  /// Records the start of a range. Skips some batches, because the time to the first batch does not
-  /// show the pace. The current window continues after these batches. Otherwise short ranges would
-  /// never fill a window.
+  /// Records the start of a range. Skips some batches, because the time to the first batch is not
+  /// representative. The current window continues after these batches, because short ranges would
+  /// otherwise never fill a window.
   void pause() noexcept { is_fresh_ = true; }
 
-  /// Records that the consumer got a batch at `now`, and that it has waited `waited` ticks in total
-  /// for batches to be read. Calls `busy()` at the start and the end of a window. `busy()` returns
-  /// the ticks that all readers have worked. If it returns nothing, the window starts or ends one
-  /// batch later. Returns a window of at least `length` batches if one ends with this batch.
+  /// Records that the consumer received a batch at `now`, after waiting a total of `waited` ticks
+  /// for reads. Calls `busy()` at the start and the end of a window. `busy()` returns the ticks
+  /// that all readers have worked, or nothing, in which case the window starts or ends one batch
+  /// later. Returns a window of at least `length` batches if one ends with this batch.
   template <class Busy>
   std::optional<pace> record(std::uint64_t now, std::uint64_t waited, double length,
                              Busy& busy) noexcept {
@@ -171,8 +172,8 @@ class throughput_window {
     const std::optional<std::uint64_t> worked = busy();
     if (!worked) return std::nullopt;
     pace whole = window_;
-    // Covers only the part of the window after the last pause. That is enough, because the value is
-    // a rate.
+    // Covers only the part of the window after the last pause, which is sufficient because the
+    // value is a rate.
     whole.busy.add(since(worked_, *worked) / (std::max)(1.0, since(began_, now)));
     window_ = {};
     begin(now, *worked);
@@ -192,7 +193,7 @@ class throughput_window {
   }
 
   bool is_fresh_ = true;
-  unsigned unsettled_ = settling;  // batches to skip until a window begins
+  unsigned unsettled_ = settling;  // number of batches to skip until a window begins
   std::uint64_t read_ahead_ = 0;   // maximum number of batches to skip before those
   std::uint64_t last_ = 0;
   std::uint64_t waited_ = 0;
@@ -201,19 +202,19 @@ class throughput_window {
   pace window_;
 };
 
-/// Watches a loop that uses the best known setting. Detects that the loop has changed, and decides
+/// Observes a loop that uses the best known setting. Detects that the loop has changed, and decides
 /// when to try other settings again, each time after a longer rest.
 class idle_phase {
  public:
-  /// The result of a window during a rest.
+  /// The state of a rest after a window.
   enum class state {
     rests,    ///< the rest continues
     is_over,  ///< the rest has lasted long enough
-    is_long,  ///< like `is_over`, and the rest was long: failed directions may be tried again
+    is_long,  ///< like `is_over`, but after a long rest, so failed directions may be tried again
     changed,  ///< the loop has changed
   };
 
-  /// Starts a rest of a loop with this pace.
+  /// Starts a rest of a loop with the pace `settled`.
   void begin(const pace& settled) noexcept {
     settled_ = settled;
     window_ = {};
@@ -222,11 +223,11 @@ class idle_phase {
   /// Makes the next rest short.
   void shorten() noexcept { length_ = shortest; }
 
-  /// Adds a window to the rest.
+  /// Records a window of a rest. Returns the resulting state.
   [[nodiscard]] state record(const pace& window) noexcept {
     window_.add(window, true);
-    // An abrupt change must show in two consecutive windows, since a single window may be noise. A
-    // small change shows in the mean of all windows.
+    // An abrupt change must appear in two consecutive windows, because a single window may be
+    // noise. A small change appears in the mean of all windows.
     odd_windows_ = is_other(window, 2) ? odd_windows_ + 1 : 0;
     const double rested = window_.waits.count();
     const bool has_drifted = rested >= enough && is_other(window_, 1);
@@ -244,11 +245,11 @@ class idle_phase {
   [[nodiscard]] const pace& window() const noexcept { return window_; }
 
  private:
-  static constexpr double enough = 32;  // the unit of the first four constants is batches
+  static constexpr double enough = 32;  // in batches, like the next three constants
   static constexpr double shortest = 64;
   static constexpr double long_ago = 1024;
   static constexpr double longest = 16384;
-  static constexpr double errors = 2;  // standard errors that a change has to exceed
+  static constexpr double errors = 2;  // number of standard errors that a change must exceed
 
   [[nodiscard]] bool is_other(const pace& now, double times) const noexcept {
     const auto is_off = [](const gain& change, double share) {
@@ -264,20 +265,19 @@ class idle_phase {
   int odd_windows_ = 0;
 };
 
-/// Searches, while a loop runs, for the setting with which its batches arrive soonest. The caller
-/// records each batch, and uses the setting that `now` returns. Pure arithmetic: no clock, no
-/// thread, no allocation, and the same result for the same numbers.
+/// Searches for the setting with the shortest batch time while a loop runs. The caller records each
+/// batch, and uses the setting returned by `now`. Deterministic, without clocks, threads or
+/// allocations.
 ///
 /// The search measures 32 batches at the start and uses as many readers as Little's law requires.
-/// After that, it compares the setting with a neighbor, in alternating windows. The search keeps
-/// the neighbor if the neighbor is better by more than the noise, or needs fewer readers and is as
-/// good. If no neighbor is better, the search rests. Rests are short at first and become longer,
-/// until the loop changes.
+/// Then it compares the setting with a neighbor in alternating windows. The neighbor is accepted if
+/// it is better by more than the noise, or if it is as good with fewer readers. If no neighbor is
+/// better, the search rests. Rests are short at first and become longer, until the loop changes.
 class hill_climber {
  public:
-  /// Searches between `min` and `max`; a number that is equal in both is fixed. A window lasts
-  /// `min_window` ticks, but at most 64 batches. `keeps_depth` is true if a larger prefetch depth
-  /// takes memory permanently.
+  /// Searches between `min` and `max`. A value that is equal in both is fixed. A window lasts
+  /// `min_window` ticks, but at most 64 batches. `keeps_depth` is true if memory for a larger depth
+  /// is never freed.
   hill_climber(const tuning_setting& start, const tuning_setting& min, const tuning_setting& max,
                double min_window, bool keeps_depth = false) noexcept
       : min_(min),
@@ -296,10 +296,10 @@ class hill_climber {
   /// Records the start of a range, whose first batch is not timed.
   void pause() noexcept { meter_.pause(); }
 
-  /// Records that the consumer got a batch at `now`, and that it has waited `waited` ticks in total
-  /// for batches to be read. Calls `busy()` at the start and the end of a window. `busy()` returns
-  /// the ticks that all readers have worked. If it returns nothing, the window lasts one batch
-  /// longer. Returns the result of a trial if one ends with this batch.
+  /// Records that the consumer received a batch at `now`, after waiting a total of `waited` ticks
+  /// for reads. Calls `busy()` at the start and the end of a window. `busy()` returns the ticks
+  /// that all readers have worked, or nothing, in which case the window lasts one batch longer.
+  /// Returns the result of a trial if one ends with this batch.
   template <class Busy>
   std::optional<trial_result> record(std::uint64_t now, std::uint64_t waited, Busy busy) noexcept {
     const std::optional<pace> window = meter_.record(now, waited, length_, busy);
@@ -310,11 +310,13 @@ class hill_climber {
   enum class phase { estimate, jump, trial, rest };
   enum direction : std::size_t { up = 1, deeper = 2, down = 4 };
 
-  static constexpr double first_look = 29;    // batches; 32 with the three batches before
-  static constexpr double is_waiting = 0.02;  // a smaller share of waiting is not worth a move
-  static constexpr double worth_it = 0.01;    // the share that a trial must gain
-  static constexpr double errors = 2;         // a gain must be above this many standard errors
-  static constexpr int max_pairs = 4;         // pairs of windows in a trial
+  // Number of batches; 32 including the three batches before.
+  static constexpr double first_look = 29;
+  // A smaller fraction of waiting does not justify a move.
+  static constexpr double is_waiting = 0.02;
+  static constexpr double worth_it = 0.01;  // fraction that a trial must gain
+  static constexpr double errors = 2;       // a gain must exceed this number of standard errors
+  static constexpr int max_pairs = 4;       // pairs of windows in a trial
   static constexpr int max_jumps = 4;
 
   std::optional<trial_result> end_window(const pace& window) noexcept {
@@ -326,7 +328,7 @@ class hill_climber {
     return std::nullopt;
   }
 
-  /// Chooses the next setting to try, from the pace of the kept setting.
+  /// Chooses the next setting to try from the pace of the accepted setting.
   void decide() noexcept {
     const std::size_t workers = retained_.workers;
     const std::size_t step = std::max<std::size_t>(1, workers / 8);
@@ -343,7 +345,7 @@ class hill_climber {
     if (may_rise) return begin_trial(up, more);
     const std::size_t min = (std::max)(min_.workers, floor_);
     if (workers > min && may(down)) {
-      // If the loop does not wait, readers that are idle a tenth of their time can be spared.
+      // If the loop does not wait, readers that are idle a tenth of their time are not needed.
       const std::size_t enough = std::clamp(ceiling(base_.busy.mean() / 0.9), min, workers);
       if (enough < workers) return begin_trial(down, {enough, retained_.prefetch});
       const std::size_t fewer = workers - (std::min)(step, workers - min);
@@ -371,7 +373,7 @@ class hill_climber {
       if (is_better) floor_ = retained_.workers + 1;
       keep(other_, 0);
     } else {
-      jumps_ = max_jumps;  // no more jumps, only single steps
+      jumps_ = max_jumps;  // only single steps after this point
       use(retained_);
     }
     decide();
@@ -403,7 +405,8 @@ class hill_climber {
     const gain change = gain_of(base_, other_, by_waits_);
     const bool is_last = pairs_ == max_pairs;
     const bool for_good = trying_ == deeper && keeps_depth_;  // the memory stays allocated
-    const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);  // one pair may be noise
+    // a single pair may be noise
+    const bool may_end = pairs_ > 1 || (trying_ != down && !for_good);
     const double sure = for_good ? 2 * errors : errors;
     if (may_end && change.is_above(worth_it, sure)) return end_trial(tuning_reason::faster);
     if (trying_ != down) {
@@ -440,13 +443,13 @@ class hill_climber {
     rest_.begin(base_);
     use(retained_);
   }
-  /// Returns true if the rest is over, and another setting may be tried.
+  /// Returns true if the rest is over and another setting may be tried.
   [[nodiscard]] bool is_over(const pace& window) noexcept {
     const idle_phase::state idle = rest_.record(window);
     if (idle == idle_phase::state::rests) return false;
     if (idle == idle_phase::state::changed) jumps_ = 0;
     failed_ &= ~std::exchange(unsure_, 0);
-    if (idle != idle_phase::state::is_over) failed_ = floor_ = 0;  // allows all directions
+    if (idle != idle_phase::state::is_over) failed_ = floor_ = 0;  // allows all directions again
     base_ = rest_.window();
     return true;
   }
@@ -481,29 +484,29 @@ class hill_climber {
   tuning_setting retained_;
   tuning_setting now_;
   throughput_window meter_;
-  double length_ = first_look;  // length of a window, in batches
+  double length_ = first_look;  // length of a window in batches
   phase phase_ = phase::estimate;
-  pace base_;               // pace of the kept setting
-  std::size_t failed_ = 0;  // directions that gained nothing from the kept setting
-  std::size_t unsure_ = 0;  // directions in `failed_` whose result was not significant
-  std::size_t floor_ = 0;   // fewer workers than this have delayed batches
+  pace base_;               // pace of the accepted setting
+  std::size_t failed_ = 0;  // directions without a gain over the accepted setting
+  std::size_t unsure_ = 0;  // directions in `failed_` without a significant result
+  std::size_t floor_ = 0;   // minimum number of workers, because fewer workers have delayed batches
   int jumps_ = 0;
-  direction trying_ = up;  // the direction of the trial
+  direction trying_ = up;  // direction of the trial
   tuning_setting tried_;
   pace other_;
   int pairs_ = 0;
   bool by_waits_ = false;
-  bool window_was_prefetched_ = false;  // the last window left batches that were read ahead
+  bool window_was_prefetched_ = false;  // true if batches read ahead in the last window are left
   idle_phase rest_;
 };
 
-/// A move of the search, and the number of the batch at which it ended.
+/// A move of the search, and the index of the batch at which it ended.
 struct logged_move {
   std::uint64_t batch = 0;
   trial_result result;
 };
 
-/// The last moves. Move `n` is at index `n % max`.
+/// The most recent moves. Move `n` is at index `n % max`.
 struct logged_moves {
   static constexpr std::size_t max = 32;
   tuning_setting now;
@@ -511,8 +514,8 @@ struct logged_moves {
   std::array<logged_move, max> moves{};
 };
 
-/// The last moves of a loader. One thread writes and any thread reads. Allocates no memory after
-/// construction, except in `snapshot`.
+/// The most recent moves of a loader. One thread writes, and any thread reads. Does not allocate
+/// after construction, except in `snapshot`.
 class tuning_log {
  public:
   explicit tuning_log(const tuning_setting& now) noexcept {
@@ -520,8 +523,8 @@ class tuning_log {
     shown_.store(retained_);
   }
 
-  /// Records that a trial ended at batch number `batch`, and that `now` is the kept setting. Only
-  /// the writing thread calls this.
+  /// Records that a trial ended at batch index `batch`, and that `now` is the accepted setting.
+  /// Only the writing thread may call this.
   void add(std::uint64_t batch, const trial_result& result, const tuning_setting& now) noexcept {
     retained_.moves[retained_.count % logged_moves::max] = {batch, result};
     ++retained_.count;

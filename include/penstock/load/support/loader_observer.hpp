@@ -43,8 +43,8 @@ struct ahead_meter {
 /// at construction.
 class loader_observer : public consumer_meters {
  public:
-  /// Observes `workers` threads, or the consumer's thread if `workers` is 0. Chunks have at most
-  /// `max_chunk` samples of `sample_bytes` bytes, not including ragged fields.
+  /// Observes `workers` threads, or the consumer thread if `workers` is 0. Chunks have at most
+  /// `max_chunk` samples of `sample_bytes` bytes, excluding ragged fields.
   loader_observer(std::size_t workers, std::size_t max_chunk, std::size_t sample_bytes,
                   bool workers_are_automatic = false)
       : workers_(workers),
@@ -69,10 +69,11 @@ class loader_observer : public consumer_meters {
     if (workers_ == 0) readers_[0]->trace_to(kept_trace());
   }
 
-  /// Returns the identifier of this loader's batches in a trace; 0 if nothing is traced.
+  /// Returns the ID of this loader's batches in a trace, or 0 without a trace.
   [[nodiscard]] std::uint64_t trace_flow() const noexcept { return trace_flow_; }
 
-  /// Returns the meters of a worker. Without workers, returns the meters of the consumer's reads.
+  /// Returns the meters of a worker. Without workers, returns the meters of the reads on the
+  /// consumer thread.
   [[nodiscard]] worker_meters& reader(std::size_t worker) noexcept { return *readers_[worker]; }
   /// Returns the meter of the lookahead thread.
   [[nodiscard]] ahead_meter& of_lookahead() noexcept { return ahead_; }
@@ -87,14 +88,13 @@ class loader_observer : public consumer_meters {
   /// Records that the consumer discards a complete batch.
   void record_discarded() noexcept { discarded_.add(1); }
 
-  /// @name For the consumer, to adjust the loop while it runs. These functions do not wait.
-  /// @{
-  /// Returns the ticks until `now` in which the consumer waited for batches that were not complete.
+  /// @name Used by the consumer to adjust the loop while it runs. These functions do not wait. @{
+  /// Returns the ticks until `now` in which the consumer waited for incomplete batches.
   [[nodiscard]] std::uint64_t waited_for_ready(std::uint64_t now) const noexcept {
     return batch().read(now).ticks;
   }
   /// Returns the ticks until `now` in which readers worked, summed over all readers. Returns
-  /// nothing if a reader is just writing its ticks.
+  /// nothing if a reader is currently writing its ticks.
   [[nodiscard]] std::optional<std::uint64_t> busy_readers(std::uint64_t now) const noexcept {
     std::uint64_t busy = 0;
     for (const auto& reader : readers_) {
@@ -104,8 +104,8 @@ class loader_observer : public consumer_meters {
   }
   /// @}
 
-  /// Returns the statistics so far. Any thread may call this. Reads files of the process's cgroup,
-  /// and one file for each worker.
+  /// Returns the statistics so far. Any thread may call this. Reads the cgroup files of the
+  /// process, and one file per worker.
   [[nodiscard]] loader_stats snapshot() const {
     const auto at = clock().look();
     const tick_times times{at.nanoseconds_per_tick};
@@ -192,7 +192,7 @@ class loader_observer : public consumer_meters {
     return grown(times.of(range().read(now).ticks), other);
   }
 
-  /// Returns the number of batches that are complete and not yet taken or discarded.
+  /// Returns the number of complete batches that are not taken or discarded yet.
   [[nodiscard]] std::uint64_t ready() const noexcept {
     std::uint64_t complete = 0;
     for (const auto& reader : readers_) complete += reader->complete();

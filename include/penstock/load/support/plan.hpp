@@ -21,9 +21,10 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns `options` with `workers = automatic` resolved: `workers` and `tuning.max_workers` are
-/// set to the maximum number of workers. `usable` is the number of usable cores, one of which is
-/// left for the step. Options that specify a number of workers are returned unchanged.
+/// Returns `options` with `workers = automatic` resolved. In that case, `workers` and
+/// `tuning.max_workers` are set to the maximum number of workers. `usable` is the number of usable
+/// cores, one of which is reserved for the step. Options that specify a number of workers are
+/// returned unchanged.
 [[nodiscard]] inline loader_options resolved(loader_options options, std::size_t usable) {
   if (!options.workers.is_automatic()) return options;
   if (options.tuning.max_workers == automatic) {
@@ -39,8 +40,8 @@ namespace detail {
   return resolved(options, needs_cpus ? options.workers.tuning()->usable_cpus() : 1);
 }
 
-/// Throws `option_error` if the options conflict with the sampler, which may require a batch size,
-/// a treatment of the last batch, or that no hints are given.
+/// Throws `option_error` if the options conflict with the sampler, which may require a batch size
+/// or a treatment of the last batch, or may not allow hints.
 template <sampler Sampler>
 void require_options_of(const Sampler& order, const loader_options& options) {
   using global = std::remove_cvref_t<decltype(global_sampler(order))>;
@@ -70,16 +71,16 @@ void require_options_of(const Sampler& order, const loader_options& options) {
   }
 }
 
-/// The division of an epoch of `samples` samples into batches. Pure arithmetic, no state.
+/// The division of an epoch of `samples` samples into batches. Stateless.
 class epoch_plan {
  public:
-  /// Throws `empty_dataset` for 0 samples, and `option_error` if the samples give no batch.
+  /// Throws `empty_dataset` for 0 samples, and `option_error` if the samples do not form a batch.
   epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last)
       : epoch_plan(samples, batch_size, last, samples) {}
 
-  /// Makes the plan of a rank that has `samples` of the `total` samples of all ranks. A rank
-  /// without samples has no batch. Throws `empty_dataset` if `total` is 0, and `option_error` if
-  /// `samples` give no batch.
+  /// Creates the plan for a rank that has `samples` of the `total` samples. A rank without samples
+  /// has no batches. Throws `empty_dataset` if `total` is 0, and `option_error` if the samples do
+  /// not form a batch.
   epoch_plan(std::uint64_t samples, std::size_t batch_size, last_batch last, std::uint64_t total)
       : samples_(samples),
         batch_size_(batch_size),
@@ -104,7 +105,7 @@ class epoch_plan {
   /// Returns the number of batches in an epoch.
   [[nodiscard]] std::uint64_t batches() const noexcept { return batches_; }
 
-  /// Returns the batch at a position. `position.batch` must be below `batches()`.
+  /// Returns the batch at a position. `position.batch` must be less than `batches()`.
   [[nodiscard]] batch_info at(const batch_position& position) const noexcept {
     const std::uint64_t left = samples_ - position.batch * batch_size_;
     const auto valid = left < batch_size_ ? static_cast<std::size_t>(left) : batch_size_;
@@ -112,7 +113,7 @@ class epoch_plan {
     return {position.epoch, position.batch, size, valid};
   }
 
-  /// Returns `position`, except that the end of an epoch becomes the start of the next epoch.
+  /// Returns `position`, or the start of the next epoch if `position` is the end of an epoch.
   [[nodiscard]] batch_position normal(const batch_position& position) const noexcept {
     const bool is_end =
         batches() != 0 && position.batch == batches() && position.epoch < max_epochs;
@@ -120,8 +121,8 @@ class epoch_plan {
   }
 
   /// Returns the number of batches from `from` up to the start of epoch `last_epoch`. Throws
-  /// `option_error` if `from` is later, if an epoch has no batch `from.batch`, or if the epochs do
-  /// not fit in 32 bits (the key of the random bits has no room for more).
+  /// `option_error` if `from` is later, if an epoch has no batch `from.batch`, or if the epochs
+  /// exceed 32 bits, which is the size of an epoch in the random key.
   [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
     const std::uint64_t per_epoch = batches();
     if (last_epoch > max_epochs) {
@@ -152,8 +153,7 @@ class epoch_plan {
   std::uint64_t batches_;
 };
 
-/// Sets the number of samples of `batch` to the number that its order specifies, if the order
-/// specifies one.
+/// Sets the number of samples of `batch` to the number specified by its order, if any.
 template <epoch_order Order>
 void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info& batch) noexcept {
   if constexpr (variable_batch_order<Order>) {
@@ -161,13 +161,13 @@ void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info&
   }
 }
 
-/// Sets `out` to the dataset indices of the samples of `batch`, starting at place `begin`, in the
-/// `order` of its epoch. With `last_batch::pad`, the batch continues with the first samples of the
-/// epoch after the last samples.
+/// Sets `out` to the dataset indices of the samples in `batch`, starting at position `begin`,
+/// according to `order`. With `last_batch::pad`, the last samples of the epoch are followed by the
+/// first samples.
 template <epoch_order Order>
 void pick_samples(const Order& order, const epoch_plan& plan, const batch_info& batch,
                   std::size_t begin, std::span<std::uint64_t> out) noexcept {
-  // Neither sum can overflow, for any size, because a batch starts before the end of the epoch.
+  // Neither sum can overflow, because a batch starts before the end of the epoch.
   std::uint64_t k = batch.batch * plan.batch_size();
   const std::uint64_t left = plan.samples() - k;
   k = begin < left ? k + begin : (begin - left) % plan.samples();
@@ -176,12 +176,12 @@ void pick_samples(const Order& order, const epoch_plan& plan, const batch_info& 
         static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), plan.samples() - k));
     order.fill(k, out.first(count));
     out = out.subspan(count);
-    k = 0;  // the epoch has ended, unless the batch has
+    k = 0;  // The epoch has ended, unless the batch has ended.
   }
 }
 
-/// Returns the number of samples in a chunk if each worker gets two chunks of a batch. Therefore
-/// all workers help with the oldest batch, and wait only briefly for its last chunk.
+/// Returns the number of samples in a chunk if each worker claims two chunks of a batch. With this
+/// number, all workers help with the oldest batch, and wait only briefly for its last chunk.
 inline std::size_t chunk_per_worker(const loader_options& options) noexcept {
   const std::size_t workers = options.workers.value();
   if (workers <= 1) return options.batch_size;
@@ -196,9 +196,9 @@ inline std::size_t clamp_chunk(std::size_t chunk, std::size_t batch) noexcept {
   return (std::min)(chunk, batch);
 }
 
-/// Returns the largest number of samples that a worker claims at a time: `chunk_per_worker`, but at
-/// least a page of bytes. So a claim costs little compared with the work, even if reading only
-/// copies.
+/// Returns the maximum number of samples that a worker claims at a time, which is
+/// `chunk_per_worker` but at least a page of bytes. A claim then costs little compared with the
+/// work, even if reads only copy.
 inline std::size_t chunk_size_of(const loader_options& options, std::size_t sample_bytes) noexcept {
   constexpr std::size_t min_bytes = 4096;
   const std::size_t page = (min_bytes + sample_bytes - 1) / sample_bytes;
@@ -207,54 +207,53 @@ inline std::size_t chunk_size_of(const loader_options& options, std::size_t samp
   return clamp_chunk(chunk, options.batch_size);
 }
 
-/// Returns the smallest number of samples that a worker claims at a time: `chunk_per_worker`. Used
-/// for samples that take longer to read than their bytes suggest.
+/// Returns the minimum number of samples that a worker claims at a time, which is
+/// `chunk_per_worker`. Used for samples that take longer to read than their size suggests.
 inline std::size_t min_chunk(const loader_options& options, std::size_t sample_bytes) noexcept {
   if (options.tuning.chunk != 0) return chunk_size_of(options, sample_bytes);
   return clamp_chunk(chunk_per_worker(options), options.batch_size);
 }
 
-/// Chooses the number of samples that a worker claims at a time, for each batch. If reading a
-/// sample takes long, chunks are short, so the workers share a batch evenly. Chunks are longer if a
-/// claim and the wake-up of another worker would cost more than the read.
+/// Chooses the number of samples per claim for each batch. If samples take long to read, chunks are
+/// short, so that the workers share a batch evenly. Chunks are longer if a claim and the wake-up of
+/// another worker would cost more than the read.
 ///
-/// The bytes of a sample do not predict its read time: a label from a database takes longer than an
-/// image in memory. So the opener's chunk of every eighth batch is timed. Chunks are short until
-/// the first chunk has been timed.
+/// The size of a sample does not predict its read time, because a label from a database takes
+/// longer to read than an image in memory. Therefore the opener's chunk of every eighth batch is
+/// timed. Chunks are short until the first chunk has been timed.
 ///
-/// The choice has no effect on the contents of batches, only on which worker reads a sample.
+/// The choice does not affect the contents of batches, only which worker reads a sample.
 class chunk_length {
  public:
-  /// Makes the choice for samples of `sample_bytes` bytes. `ten_milliseconds` is the length of 10
-  /// ms in ticks.
+  /// Creates the choice for samples of `sample_bytes` bytes. `ten_milliseconds` is 10 ms in ticks.
   chunk_length(const loader_options& options, std::size_t sample_bytes,
                std::uint64_t ten_milliseconds) noexcept
       : batch_size_(options.batch_size),
-        // 10 us: the cost of waking a worker, measured on a virtual machine.
+        // 10 us, the measured cost of waking a worker on a virtual machine.
         min_chunk_time_(ten_milliseconds / 1000),
         min_(min_chunk(options, sample_bytes)),
         max_(chunk_size_of(options, sample_bytes)) {}
 
-  /// Returns the largest number of samples in a chunk.
+  /// Returns the maximum number of samples in a chunk.
   [[nodiscard]] std::size_t max_samples() const noexcept { return max_; }
 
-  /// Returns the largest number of chunks in a batch.
+  /// Returns the maximum number of chunks in a batch.
   [[nodiscard]] std::uint32_t chunks() const noexcept { return chunks_of(min_); }
-  /// Returns the number of the first chunk of a batch with chunks of `samples` samples. The last
-  /// chunk of every batch has the number `chunks() - 1`.
+  /// Returns the index of the first chunk in a batch with chunks of `samples` samples. The index of
+  /// the last chunk is always `chunks() - 1`.
   [[nodiscard]] std::uint32_t first_chunk(std::size_t samples) const noexcept {
     return chunks() - chunks_of(samples);
   }
 
-  /// Returns the number of samples in a chunk of the batch that is opened now.
+  /// Returns the number of samples in a chunk of the batch that is opened next.
   [[nodiscard]] std::size_t samples() const noexcept {
     const std::uint64_t each = sample_time_.load(std::memory_order_relaxed);
     if (each == unknown) return min_;
     return std::clamp(static_cast<std::size_t>(min_chunk_time_ / each), min_, max_);
   }
 
-  /// Returns true if the opener's chunk of the batch with this number is timed. Timing every batch
-  /// would cost a hundredth of the time of the smallest batches.
+  /// Returns true if the opener's chunk of batch `batch` is timed. Timing every batch would slow
+  /// down the smallest batches by a hundredth.
   [[nodiscard]] bool is_timed(std::uint64_t batch) const noexcept {
     constexpr std::uint64_t every = 8;
     return min_ != max_ &&
@@ -263,7 +262,8 @@ class chunk_length {
 
   /// Records that `samples` samples were read in `ticks` ticks. Any thread may call this.
   void record(std::size_t samples, std::uint64_t ticks) noexcept {
-    // Limits each increase of the time, because a reader that was preempted only seems slow.
+    // Limits each increase of the time, because a reader that was preempted only appears to be
+    // slow.
     constexpr std::uint64_t max_growth = 16;
     const std::uint64_t each = ticks / std::max<std::uint64_t>(1, samples);
     const std::uint64_t before = sample_time_.load(std::memory_order_relaxed);
@@ -283,13 +283,13 @@ class chunk_length {
   std::uint64_t min_chunk_time_;  // in ticks
   std::size_t min_;
   std::size_t max_;
-  // Ticks; 0 until a chunk has been timed. Relaxed: the value orders no other memory. If two
-  // readers write at the same time, either value is good.
+  // Ticks; 0 until a chunk has been timed. Relaxed, because the value does not order other memory.
+  // If two readers write concurrently, either value is valid.
   std::atomic<std::uint64_t> sample_time_{unknown};
 };
 
-/// Returns true if a number is tuned while the loop runs. `options` must be resolved, see
-/// `resolved`.
+/// Returns true if an option is tuned while the loop runs. `options` must be resolved (see
+/// `resolved`).
 inline bool has_automatic(const loader_options& options) noexcept {
   return options.workers != 0 &&
          (options.workers.is_automatic() || options.prefetch.is_automatic());
@@ -299,7 +299,7 @@ inline std::size_t first_workers(const loader_options& options) noexcept {
   return options.workers.is_automatic() ? 1 : options.workers.value();
 }
 
-/// Returns the number of batches to read ahead if the options specify no number.
+/// Returns the default number of batches to read ahead.
 inline std::size_t default_prefetch(const loader_options& options,
                                     std::size_t slot_bytes) noexcept {
   if (options.workers == 0) return 1;  // one slot is refilled while another is copied
@@ -310,11 +310,11 @@ inline std::size_t default_prefetch(const loader_options& options,
       std::min<std::size_t>(9, cached_bytes / std::max<std::size_t>(1, slot_bytes));
   const std::size_t wanted =
       (std::max)(cached, std::max<std::size_t>(2, options.workers.value()) + 1);
-  return std::min<std::size_t>(wanted, max_slots) - 1;  // 4096 workers would need one slot more
+  return std::min<std::size_t>(wanted, max_slots) - 1;  // 4096 workers would need one more slot
 }
 
-/// Returns the number of host slots that the resolved options request: one for the consumer, the
-/// others for reading ahead.
+/// Returns the number of host slots that the resolved options request. One slot is for the
+/// consumer, and the others are for reading ahead.
 inline std::size_t wanted_slots(const loader_options& options, std::size_t slot_bytes) noexcept {
   const bool is_number = options.prefetch != 0 && !options.prefetch.is_automatic();
   if (is_number) return options.prefetch.value() + 1;

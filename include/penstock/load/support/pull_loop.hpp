@@ -14,23 +14,24 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The first epoch that an endless loop does not read: the largest number of epochs.
+/// The maximum number of epochs, used as the end of an endless loop.
 inline constexpr std::uint64_t endless = std::uint64_t{1} << 32;
 
-/// The loop behind `next()` of a transfer: an endless range and an iterator in it. Only the
-/// consumer's thread uses it.
+/// The loop of `next()`, which is an endless range and an iterator. Only the consumer thread may
+/// use this object.
 template <class Flow>
 class pull_loop {
  public:
-  /// Ends the loop, if there is one. The next call to `next` starts at `from`.
+  /// Ends the loop, if any. The next call to `next` starts at `from`.
   void reset(const batch_position& from) noexcept {
     loop_.reset();
     from_ = from;
   }
 
   /// Releases the current batch and returns the next batch of `flow`. Returns an empty batch after
-  /// the last batch of a source that ends. Throws what a range throws. After an exception, throws
-  /// `std::logic_error` until `reset` is called. Allocates for the first batch after a `reset`.
+  /// the last batch of a finite source. Throws the same errors as a range. After an exception,
+  /// throws `std::logic_error` until `reset` is called. Allocates for the first batch after a
+  /// `reset`.
   typename Flow::batch_type& next(const std::shared_ptr<Flow>& flow) {
     if (loop_ == nullptr) loop_ = std::make_shared<loop>(flow, from_);
     loop_->advance();

@@ -23,9 +23,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Returns the extents of a loader's batches: the extents of its dataset, with the capacity of
-/// ragged fields that the options specify. Throws `option_error` if the options do not suit the
-/// record.
+/// Returns the batch extents of a loader: the dataset extents with the ragged capacity specified by
+/// the options. Throws `option_error` if the options do not suit the record.
 template <record_type Record>
 [[nodiscard]] record_extents<Record> extents_for(const record_extents<Record>& lengths,
                                                  const loader_options& options) {
@@ -57,7 +56,7 @@ template <record_type Record>
   }
 }
 
-/// Returns the error for a sample that does not fit: it is too long, or the batch is full.
+/// Returns the error for a sample that does not fit, because it is too long or the batch is full.
 template <std::size_t Index, record_type Record>
 [[nodiscard]] ragged_overflow overflow_of(const batch_view<Record>& all, const batch_info& batch,
                                           std::size_t position, std::uint64_t sample,
@@ -92,7 +91,7 @@ template <std::size_t Index, record_type Record>
                    ": raise memory.max_values_per_batch, or lower batch_size"})};
 }
 
-/// Assigns a place to the sample at `position`. Throws `ragged_overflow`.
+/// Reserves the values of the sample at `position`. Throws `ragged_overflow`.
 template <record_type Record>
 void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std::size_t position,
                     std::uint64_t sample, const sample_lengths<Record>& lengths) {
@@ -109,9 +108,9 @@ void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std:
   });
 }
 
-/// Opener: assigns the places of all samples of a batch in its ragged fields, from the lengths that
-/// the dataset returns, before any sample is read. So the workers write without communicating with
-/// each other. An exception is stored with the batch, in which case its samples are not read.
+/// Reserves the ragged values of all samples in a batch, using the lengths returned by the dataset,
+/// before any sample is read. Therefore the workers write without synchronization. An exception is
+/// stored with the batch, in which case its samples are not read. Called by the opener.
 template <dataset D, epoch_order Order>
 void place_samples(const D& data, const Order& order, const epoch_plan& plan, batch_work& batch,
                    const batch_view<typename D::record_type>& all) noexcept {

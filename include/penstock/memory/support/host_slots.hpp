@@ -30,8 +30,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws `leases_exhausted` for a loader with `count` host slots, `lost` of them lost, in the
-/// memory that `granted` describes.
+/// Throws `leases_exhausted` for a loader with `count` host slots, of which `lost` are lost.
+/// `granted` is the reservation of the slots.
 [[noreturn, gnu::cold]] inline void throw_slots_exhausted(std::size_t count,
                                                           const memory_reservation& granted,
                                                           std::size_t lost) {
@@ -53,36 +53,35 @@ namespace detail {
       str_cat({"loader: all ", count, " host slots are held as leases: release one, or ", remedy}));
 }
 
-/// The ring of a loader's host slots, for batches of any record, and the queue of free slots. Lives
+/// The host slot ring of a loader, for batches of any record, and the queue of free slots. Lives
 /// until the last lease has ended.
 ///
-/// A slot returns as a ticket, either free at once or after a copy. In the second case the end of
-/// the copy is recorded before the ticket is pushed. The thread that pops the ticket waits for the
-/// end of the copy. Tickets come in the order of their copies, so this thread waits for the oldest
-/// copy.
+/// A slot returns to the ring as a ticket. If a copy still reads the slot, the end of the copy is
+/// recorded before the ticket is pushed, and the thread that pops the ticket waits for that end.
+/// Tickets are queued in the order of their copies, so this thread waits for the oldest copy.
 ///
-/// A worker that sleeps until a slot is free wakes when half of all slots have returned, and not
-/// for each slot. A wake-up costs the consumer's thread microseconds (11 measured on a virtual
-/// machine), and no slot is urgent while batches are ready. A consumer that runs out of batches
-/// calls `set_starving`, after which every ticket wakes a worker.
+/// Sleeping workers wake when half of all slots have returned, and not for each slot. A wake-up
+/// costs the consumer thread microseconds (11 measured on a virtual machine), and no slot is urgent
+/// while batches are ready. A consumer that runs out of batches calls `set_starving`, after which
+/// every ticket wakes a worker.
 template <device Device>
 class host_slots final : public slot_ring<Device> {
   using base = slot_ring<Device>;
 
  public:
-  sample_lists lists;  ///< samples of the batch in each slot, if lists are requested
+  sample_lists lists;  ///< sample indices of the batch in each slot, if lists are requested
 
-  /// Makes `count` slots for batches of `layout`. Throws `out_of_memory`, and what the device
-  /// throws.
+  /// Creates `count` slots for batches of `layout`. Throws `out_of_memory`, and errors from the
+  /// device.
   host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind)
       : host_slots(device, layout, slab<Device>{device, kind, layout.bytes(), count}, count) {}
-  /// Makes `count` slots for batches of `layout` in `memory`, whose unit is a slot. Keeps `granted`
-  /// as long as the memory. Throws the device's errors.
+  /// Creates `count` slots for batches of `layout` in `memory`, whose unit is a slot. Owns
+  /// `granted` until the memory is freed. Throws errors from the device.
   host_slots(const Device& device, slot_layout layout, slab<Device> memory, std::size_t count,
              memory_reservation granted = {});
 
-  /// Takes a slot to fill. Waits until a slot returns. Returns `std::nullopt` after `close`. Throws
-  /// what the device throws. `waits` times the waits.
+  /// Acquires a slot to fill. Blocks until a slot returns. Returns `std::nullopt` after `close`.
+  /// Throws errors from the device. `waits` times the waits.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<std::uint32_t> acquire(Waits&& waits = {}) {
     std::optional<ticket> back = returned_.try_pop();
@@ -93,14 +92,15 @@ class host_slots final : public slot_ring<Device> {
     return wait_until_drained(back, waits);
   }
 
-  /// Takes a slot to fill, without waiting for a consumer. Returns `std::nullopt` if no slot has
-  /// returned. Throws what the device throws. `waits` times the wait for a copy.
+  /// Acquires a slot to fill without waiting for the consumer. Returns `std::nullopt` if no slot
+  /// has returned. Throws errors from the device. `waits` times the wait for a copy.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<std::uint32_t> try_acquire(Waits&& waits = {}) {
     return wait_until_drained(returned_.try_pop(), waits);
   }
 
-  /// Like `acquire`, for a consumer that reads samples itself. Every lease that ends wakes it.
+  /// Acquires a slot like `acquire`, for a consumer that reads samples itself. Every lease that
+  /// ends wakes the consumer.
   [[nodiscard]] std::optional<std::uint32_t> acquire_starving() {
     struct starving_guard {
       host_slots& ring;
@@ -110,19 +110,19 @@ class host_slots final : public slot_ring<Device> {
     return acquire();
   }
 
-  /// Records whether the consumer is about to wait for a batch (true) or has received it (false).
-  /// While the consumer starves, every slot that returns wakes a worker.
+  /// Records that the consumer is about to wait for a batch (true) or has received it (false).
+  /// While the consumer is starving, every slot that returns wakes a worker.
   void set_starving(bool starving) noexcept {
     starving_.store(starving, std::memory_order_seq_cst);
     if (starving) returned_.wake_poppers();
   }
 
-  /// Wakes a worker that still sleeps although a slot has returned. A consumer that polls calls
-  /// this.
+  /// Wakes a worker that is still asleep although a slot has returned. Called by a polling
+  /// consumer.
   void wake_if_free() noexcept {
     if (free_.load(std::memory_order_relaxed) != 0) returned_.wake_poppers();
   }
-  /// Returns the number of slots that leases hold now.
+  /// Returns the number of slots that are currently leased.
   [[nodiscard]] std::size_t leased() const noexcept {
     return leased_.load(std::memory_order_acquire);
   }
@@ -130,9 +130,9 @@ class host_slots final : public slot_ring<Device> {
   [[nodiscard]] bool is_exhausted() const noexcept {
     return leased() + base::lost() >= base::count();
   }
-  /// Records the leases for a trace, one at a time for each slot.
+  /// Returns the recorder that traces leases, one at a time for each slot.
   [[nodiscard]] lease_tracks& leases() noexcept { return leases_; }
-  /// Begins a lease.
+  /// Records that a lease of `slot` begins.
   void begin_lease(std::uint32_t slot) noexcept {
     leased_.fetch_add(1, std::memory_order_relaxed);
     leases_.begin(slot);
@@ -157,7 +157,8 @@ class host_slots final : public slot_ring<Device> {
     std::uint32_t slot;
     bool behind_copy;
   };
-  static constexpr std::uint32_t none_left = ~std::uint32_t{0};  // not a slot: all slots are lost
+  // Value of a ticket if all slots are lost.
+  static constexpr std::uint32_t none_left = ~std::uint32_t{0};
 
   void add_free(std::uint32_t slot, bool is_copied) noexcept override { push({slot, is_copied}); }
   /// After the loss of the last slot, wakes a thread that waits for a slot. That thread throws, and
@@ -169,8 +170,9 @@ class host_slots final : public slot_ring<Device> {
   void push(ticket back) noexcept {
     // Counts the ticket before the push, so that no ticket is popped before it is counted.
     const std::size_t free = free_.fetch_add(1, std::memory_order_relaxed) + 1;
-    // The queue has room for all tickets. A push fails only while more threads are inside `push`
-    // than there are spare cells, so it is repeated. After `close`, no thread needs the ticket.
+    // The queue has room for all tickets. A push fails only while more threads are in `push` than
+    // the queue has spare cells, so the push is repeated. After `close`, no thread needs the
+    // ticket.
     while (!returned_.try_push_quietly(back) && !returned_.was_closed()) std_atomics::yield();
     // Invariant: this thread pushes before it loads starving_, and the consumer stores starving_
     // before it checks for sleepers, all seq_cst. So either the consumer wakes a worker for this
@@ -187,7 +189,7 @@ class host_slots final : public slot_ring<Device> {
       if (back->slot == none_left) throw_exhausted();
       if (back->behind_copy) base::wait_for_copy(back->slot);
     } catch (...) {
-      push(*back);  // the next thread that pops it waits again
+      push(*back);  // The next thread that pops the ticket waits again.
       throw;
     }
     base::allow(back->slot);
@@ -198,8 +200,8 @@ class host_slots final : public slot_ring<Device> {
   lease_tracks leases_;
   batch_queue<ticket> returned_;
   // Each member has its own cache line. Workers and releasing threads write `free_`. The consumer
-  // and releasing threads write `leased_`. Only the consumer writes `starving_`, which every thread
-  // that returns a slot reads.
+  // and releasing threads write `leased_`. Only the consumer writes `starving_`, which every
+  // releasing thread reads.
   alignas(cache_line) std::atomic<std::size_t> free_{0};  // tickets in the queue
   alignas(cache_line) std::atomic<std::size_t> leased_{0};
   alignas(cache_line) std::atomic<bool> starving_{false};

@@ -14,15 +14,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The sample indices of the batches in a ring of slots. If no lists are requested, they are off:
-/// nothing is allocated, and all functions do nothing. Otherwise the constructor allocates all
-/// memory. A slot's list passes from thread to thread together with the slot's memory, and moves
-/// with the batch to a slot of the next ring.
+/// The sample indices of batches in a slot ring. If lists are disabled, the object allocates
+/// nothing and all functions do nothing. Otherwise the constructor allocates all memory. The list
+/// of a slot is transferred between threads together with the slot memory, and moves with the batch
+/// to a slot of the next ring.
 class sample_lists {
  public:
-  /// Makes an object without lists, whose functions do nothing.
+  /// Creates an object with disabled lists.
   sample_lists() = default;
-  /// Makes lists for `slot_count` slots of batches of at most `batch_size` samples.
+  /// Creates lists for `slot_count` slots of batches of at most `batch_size` samples.
   sample_lists(std::size_t slot_count, std::size_t batch_size)
       : batch_size_(batch_size), lists_(slot_count) {
     for (list& one : lists_) {
@@ -31,7 +31,7 @@ class sample_lists {
     }
   }
 
-  /// Returns true if there are lists.
+  /// Returns true if lists are enabled.
   [[nodiscard]] bool is_on() const noexcept { return !lists_.empty(); }
 
   /// Begins a new batch in `slot`.
@@ -39,28 +39,29 @@ class sample_lists {
     if (is_on()) [[unlikely]]
       lists_[slot].replaced.clear();
   }
-  /// Records that the samples at the places `first` and after of the batch in `slot` are `indices`.
-  /// Several threads may record different places of a batch at once.
+  /// Records `indices` as the samples starting at position `first` of the batch in `slot`. Several
+  /// threads may record different positions of a batch concurrently.
   void record(std::size_t slot, std::size_t first,
               std::span<const std::uint64_t> indices) noexcept {
     if (!is_on()) [[likely]]
       return;
     std::copy(indices.begin(), indices.end(), lists_[slot].indices.begin() + offset(first));
   }
-  /// Records that sample `index` replaces the sample at `place` of the batch. Calls for the same
-  /// slot must not overlap.
+  /// Records that sample `index` replaces the sample at position `place` of the batch. Calls for
+  /// the same slot must not overlap.
   void record_replacement(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
     lists_[slot].indices[place] = index;
-    lists_[slot].replaced.push_back(place);  // has room: at most once for each place
+    // Has capacity, because each position is recorded at most once.
+    lists_[slot].replaced.push_back(place);
   }
-  /// Sorts the places of the substitutes, which may have been recorded in any order. Called when
-  /// all samples are read.
+  /// Sorts the positions of the replaced samples, which may have been recorded in any order. Called
+  /// when all samples are read.
   void end_batch(std::size_t slot) noexcept {
     if (is_on()) [[unlikely]]
       std::sort(lists_[slot].replaced.begin(), lists_[slot].replaced.end());
   }
-  /// Removes the samples marked in `is_gone` from the list, and moves later samples up.
+  /// Removes the samples marked in `is_gone` from the list, and closes the gaps.
   void close_gaps(std::size_t slot, std::span<const std::uint8_t> is_gone) noexcept {
     if (!is_on()) return;
     std::vector<std::uint64_t>& indices = lists_[slot].indices;
@@ -70,7 +71,7 @@ class sample_lists {
     }
   }
 
-  /// Copies to `slot` the lists of a batch that is stored outside these slots.
+  /// Copies the lists of a batch that is stored outside these slots to `slot`.
   void take(std::size_t slot, std::span<const std::uint64_t> indices,
             std::span<const std::uint64_t> replaced) noexcept {
     if (!is_on()) [[likely]]
@@ -78,9 +79,9 @@ class sample_lists {
     record(slot, 0, indices);
     lists_[slot].replaced.assign(replaced.begin(), replaced.end());
   }
-  /// Moves the lists of a batch of `size` samples from slot `other_slot` of `other` to `slot`. The
-  /// slots exchange their memory, and `other_slot` then has no substitutes. If the slots have room
-  /// for different numbers of samples, copies the lists.
+  /// Moves the lists of a batch with `size` samples from slot `other_slot` of `other` to `slot`.
+  /// The slots exchange their memory, and the list of replaced samples in `other_slot` is then
+  /// empty. If the slots have different capacities, copies the lists.
   void take(std::size_t slot, sample_lists& other, std::size_t other_slot,
             std::size_t size) noexcept {
     if (!is_on()) [[likely]]
@@ -90,15 +91,15 @@ class sample_lists {
     take(slot, other.indices(other_slot, size), other.replaced(other_slot));
   }
 
-  /// Returns the sample indices of the batch of `size` samples in `slot`, by place. Empty if lists
-  /// are off.
+  /// Returns the sample indices of the batch of `size` samples in `slot`, indexed by position.
+  /// Empty if lists are disabled.
   [[nodiscard]] std::span<const std::uint64_t> indices(std::size_t slot,
                                                        std::size_t size) const noexcept {
     if (!is_on()) return {};
     return {lists_[slot].indices.data(), size};
   }
-  /// Returns the places in the batch that have a substitute, in ascending order. Empty if lists are
-  /// off.
+  /// Returns the positions of the replaced samples in the batch, in ascending order. Empty if lists
+  /// are disabled.
   [[nodiscard]] std::span<const std::uint64_t> replaced(std::size_t slot) const noexcept {
     if (!is_on()) return {};
     return lists_[slot].replaced;
@@ -106,8 +107,8 @@ class sample_lists {
 
  private:
   struct list {
-    std::vector<std::uint64_t> indices;   // indexed by place
-    std::vector<std::uint64_t> replaced;  // places
+    std::vector<std::uint64_t> indices;   // indexed by position
+    std::vector<std::uint64_t> replaced;  // positions
   };
 
   static std::ptrdiff_t offset(std::size_t place) noexcept {

@@ -18,25 +18,24 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The kind of memory of a slab.
+/// The memory kind of a slab.
 enum class memory_kind {
-  device,    ///< device memory
-  pinned,    ///< host memory for asynchronous copies
-  pageable,  ///< ordinary host memory: slower to copy from; on a GPU such a copy may be synchronous
-  pinned_or_pageable,  ///< pinned if possible, else pageable
-  registered,          ///< the caller's host memory, page-locked while the slab exists
+  device,              ///< device memory
+  pinned,              ///< host memory for asynchronous copies
+  pageable,            ///< ordinary host memory; copies are slower, and may be synchronous on a GPU
+  pinned_or_pageable,  ///< pinned if possible, otherwise pageable
+  registered,          ///< existing host memory, page-locked for the lifetime of the slab
 };
 
-/// A device that allocates pinned memory in pieces, and therefore must know the maximum size of a
-/// copy.
+/// A device that allocates pinned memory in pieces, and therefore needs the maximum size of a copy.
 template <class D>
 concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::size_t unit) {
   { d.allocate_pinned(bytes, unit) } -> std::same_as<pinned_block>;
   { d.deallocate_pinned(data, bytes, unit) } noexcept;
 };
 
-/// Returns the total size of `count` slots of `slot_bytes` bytes each. If it overflows, throws
-/// `out_of_memory` for `kind` memory.
+/// Returns the total size of `count` slots of `slot_bytes` bytes each. Throws `out_of_memory` for
+/// `kind` memory if the size overflows.
 [[nodiscard]] inline std::size_t bytes_of_slots(memory_kind kind, std::size_t slot_bytes,
                                                 std::size_t count) {
   constexpr auto max = (std::numeric_limits<std::size_t>::max)();
@@ -47,14 +46,14 @@ concept pins_by_unit = requires(const D& d, void* data, std::size_t bytes, std::
                " bytes exceed the address space: use fewer slots or smaller batches"}));
 }
 
-/// One contiguous piece of memory, allocated at construction and freed at destruction. Aligned to
-/// at least 256 bytes, unless it is memory of the caller. Move-only. The owner must make sure that
-/// nothing still uses the memory at destruction. The memory may be divided into equal slots.
+/// A contiguous memory block, allocated at construction and freed at destruction. May be divided
+/// into slots of equal size. Aligned to at least 256 bytes, unless the caller owns the memory.
+/// Move-only. All use of the memory must have ended before the destruction.
 template <device Device>
 class slab {
  public:
-  /// Allocates `bytes` bytes, which must not be 0. `unit` is the size of a slot, or 0 if there are
-  /// no slots. Copies from pinned memory must take at most `unit` bytes at a multiple of `unit`.
+  /// Allocates `bytes` bytes, which must not be 0. `unit` is the slot size, or 0 without slots.
+  /// Copies from pinned memory must start at a multiple of `unit` and be at most `unit` bytes long.
   /// Throws `out_of_memory`.
   slab(const Device& device, std::size_t bytes, memory_kind kind, std::size_t unit = 0)
       : device_(device), bytes_(bytes), unit_(unit), kind_(kind) {
@@ -68,7 +67,7 @@ class slab {
       case memory_kind::pageable:
         take_pageable();
         break;
-      case memory_kind::registered:  // see the other constructor
+      case memory_kind::registered:  // allocated by the other constructor
         break;
       case memory_kind::pinned_or_pageable:
         try {
@@ -83,8 +82,8 @@ class slab {
   /// Allocates `count` slots of `slot_bytes` bytes. Throws `out_of_memory`.
   slab(const Device& device, memory_kind kind, std::size_t slot_bytes, std::size_t count)
       : slab(device, bytes_of_slots(kind, slot_bytes, count), kind, slot_bytes) {}
-  /// Page-locks `memory`, which the caller owns and which must outlive the slab. `unit` is as for
-  /// allocated memory. Throws what `registered_memory` throws.
+  /// Page-locks `memory`, which the caller owns and which must outlive the slab. `unit` has the
+  /// same meaning as for allocated memory. Throws the same errors as `registered_memory`.
   slab(const Device& device, std::span<std::byte> memory, std::size_t unit)
     requires registering_device<Device>
       : device_(device),
@@ -132,13 +131,13 @@ class slab {
       case memory_kind::registered:
         unlock();
         break;
-      case memory_kind::pinned_or_pageable:  // the constructor has replaced this kind
+      case memory_kind::pinned_or_pageable:  // replaced by the constructor
         break;
     }
   }
 
-  /// Leaks the memory and reports that on stderr, because work that cannot be waited for may still
-  /// use it. The owner may still use the memory until it destroys the slab.
+  /// Leaks the memory and reports the leak on stderr, because work that cannot be waited for may
+  /// still use the memory. The owner may use the memory until the slab is destroyed.
   [[gnu::cold]] void leak() noexcept {
     if (std::exchange(is_leaked_, true)) return;
     std::fprintf(
@@ -154,15 +153,15 @@ class slab {
   [[nodiscard]] std::byte* slot(std::size_t number) const noexcept {
     return data_ + number * unit_;
   }
-  /// In a checked build: fills a slot that nothing uses with the pattern of free memory, and lets
-  /// AddressSanitizer report each access to the slot until `allow`.
+  /// Fills an unused slot with the pattern of free memory, and lets AddressSanitizer report each
+  /// access to the slot until `allow`. Does nothing unless the build is checked.
   void forbid(std::size_t number) noexcept {
     if (!is_on_host()) return;
     poison(slot(number), unit_);
     detail::forbid(slot(number), unit_);
   }
-  /// Allows access to the slot again after `forbid`. The slot then has the pattern of free memory,
-  /// even if it was not forbidden.
+  /// Allows access to the slot after `forbid`. Fills the slot with the pattern of free memory, even
+  /// if it was not forbidden.
   void allow(std::size_t number) noexcept {
     if (!is_on_host()) return;
     detail::allow(slot(number), unit_);
@@ -170,15 +169,15 @@ class slab {
   }
   /// Returns the size in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// Returns true if the memory is page-locked. A GPU's pinned memory always is. If the system
-  /// refuses to lock memory for the CPU device, the device uses it anyway, and this returns false.
+  /// Returns true if the memory is page-locked, which pinned memory of a GPU always is. The CPU
+  /// device also uses memory that the system refused to lock, in which case this returns false.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
-  /// See `pinned_block::registration_refused`.
+  /// Returns `pinned_block::registration_refused`.
   [[nodiscard]] bool registration_refused() const noexcept { return registration_refused_; }
 
  private:
-  /// Returns true if the calling thread may access the memory. This includes device memory if the
-  /// device's streams run host functions.
+  /// Returns true if the calling thread may access the memory. Device memory is accessible if the
+  /// streams of the device run host functions.
   [[nodiscard]] bool is_on_host() const noexcept {
     return kind_ != memory_kind::device || runs_host_functions<typename Device::stream_ref>;
   }

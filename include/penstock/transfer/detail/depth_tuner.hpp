@@ -23,7 +23,7 @@ namespace detail {
 template <class>
 class basic_depth_tuner final : public feed_tuner {
  public:
-  /// Makes a tuner for options with `depth = automatic`. `flow` identifies the feed in a trace.
+  /// Creates a tuner for options with `depth = automatic`. `flow` identifies the feed in a trace.
   basic_depth_tuner(const transfer_options& options, std::uint64_t flow, double ten_milliseconds)
       : range_(checked_depth(options)),
         climber_({1, range_.first - 1}, {1, 1}, {1, range_.max - 1}, ten_milliseconds / 10, true),
@@ -31,7 +31,7 @@ class basic_depth_tuner final : public feed_tuner {
         trace_(options.instrumentation.trace.add_track(flow, "penstock depth")),
         log_({0, 0, used_}) {}
 
-  /// Makes a tuner. `depth_tuning::make` refers to this function.
+  /// Creates a tuner. Used by `depth_tuning::make`.
   [[nodiscard]] static std::unique_ptr<feed_tuner> make(const transfer_options& options,
                                                         std::uint64_t flow,
                                                         double ten_milliseconds) {
@@ -45,9 +45,9 @@ class basic_depth_tuner final : public feed_tuner {
   void end(std::uint64_t now) noexcept override { record(now); }
   [[nodiscard]] std::size_t take(std::uint64_t now, std::uint64_t waited, std::size_t count,
                                  std::uint64_t number) noexcept override {
-    if (count > used_) {  // leases have made the feed open more slots
+    if (count > used_) {  // The feed has opened more slots because of leases.
       held_ += count - used_;
-      range_.max = (std::max)(range_.max, count);  // so the device has memory for them
+      range_.max = (std::max)(range_.max, count);  // Therefore the device has memory for them.
       wanted_ = count;
       record_opened(now, count);
     }
@@ -57,7 +57,7 @@ class basic_depth_tuner final : public feed_tuner {
     return wanted_ = slots_of(climber_.now());
   }
   void record_opened(std::uint64_t now, std::size_t count) noexcept override {
-    if (count < wanted_) range_.max = count;  // the device has no more memory
+    if (count < wanted_) range_.max = count;  // The device is out of memory.
     record(now);
     used_ = count;
   }
@@ -85,8 +85,8 @@ class basic_depth_tuner final : public feed_tuner {
   depth_range range_;
   hill_climber climber_;
   std::size_t used_;
-  std::size_t wanted_ = 0;             // the last result of `take`
-  std::size_t held_ = 0;               // additional slots for kept leases
+  std::size_t wanted_ = 0;             // last result of `take`
+  std::size_t held_ = 0;               // number of additional slots for leases that were moved out
   std::uint64_t since_ = 0;            // start of the current depth or range
   std::shared_ptr<trace_sink> trace_;  // null without a trace
   tuning_log log_;

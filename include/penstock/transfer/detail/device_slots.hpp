@@ -41,12 +41,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The slots of `results` to which the step of a batch writes. Each entry holds the owner and the
-/// address of a slot.
+/// The slots of `results` to which the step of a batch writes, each as the owner and the address.
 using noted_results = std::vector<std::pair<const void*, const void*>>;
 
-/// Returns the number of uses of `stream` by the host that may reveal its progress. Returns nothing
-/// for a stream that does not count its uses, such as the calling thread.
+/// Returns the number of host calls on `stream` that may reveal its progress. Returns nothing for a
+/// stream that does not count them, such as the calling thread.
 template <class StreamRef>
 [[nodiscard]] std::optional<std::uint64_t> uses_of([[maybe_unused]] StreamRef stream) noexcept {
   if constexpr (requires {
@@ -58,16 +57,16 @@ template <class StreamRef>
   }
 }
 
-/// Returns true if a batch in host memory can be released at a point of the feed's timeline.
+/// Returns true if a batch in host memory can be released at a point of the feed timeline.
 template <class HostBatch, class Device>
 inline constexpr bool releases_at_points =
     requires(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>& copies) {
       from.release_after(copies, typename fill_timeline<Device>::point{});
     };
 
-/// Releases host memory that is free when `copies` has reached `at`. If the batch cannot be
-/// released at points, releases it after the work on the stream of `copies`, and throws what the
-/// device throws.
+/// Releases host memory, which is free when `copies` has reached `at`. If the batch cannot be
+/// released at points, releases it after the work on the stream of `copies`, and throws errors from
+/// the device.
 template <class HostBatch, class Device>
 void release_host(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>& copies,
                   typename fill_timeline<Device>::point at) {
@@ -79,8 +78,8 @@ void release_host(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>&
 }
 
 /// The state of one device slot: the batch in the slot, and the points that order the streams that
-/// fill and use the slot. The feed's thread fills the slot after its release. The thread that ends
-/// the lease releases it.
+/// fill and use the slot. The feed thread fills the slot after its release. The thread that ends
+/// the lease releases the slot.
 template <class Device>
 struct device_slot {
   using stream_ref = typename Device::stream_ref;
@@ -93,57 +92,58 @@ struct device_slot {
     event_type released;
   };
 
-  std::optional<stream_ref> handed_to;  // the stream of the lease
-  timeline* filled_by = nullptr;        // the timeline of the work that fills the slot
-  point filled_at = 0;                  // the slot is filled at this point of `filled_by`
-  point released_at = 0;                // the slot is free at this point of the consumer's stream
-  point host_read_at = 0;               // the kept host slot was read at this point
-  std::vector<extra_stream> extras;     // the end of the lease on each further stream
+  std::optional<stream_ref> handed_to;  // stream of the lease
+  timeline* filled_by = nullptr;        // timeline of the work that fills the slot
+  point filled_at = 0;                  // point of `filled_by` at which the slot is filled
+  point released_at = 0;                // point of the consumer stream at which the slot is free
+  point host_read_at = 0;               // point at which the retained host slot was read
+  std::vector<extra_stream> extras;     // end of the lease on each additional stream
   std::size_t extras_used = 0;
   std::byte* data = nullptr;            // memory of the slot, or of its batch in host memory
-  const slot_layout* layout = nullptr;  // layout at `data`; lives as long as the memory
+  const slot_layout* layout = nullptr;  // layout at `data`; valid as long as the memory
   batch_info info;
-  noted_results results;  // results that the batch's step writes to
+  noted_results results;  // results that the step of the batch writes
   std::vector<std::uint64_t>
       tags;  // a word per sample, or empty; copied, because the host slot is refilled earlier
-  [[no_unique_address]] lease_guard lease;  // held here until the hand-out
+  [[no_unique_address]] lease_guard lease;  // stored here until the batch is delivered
   std::optional<std::uint64_t> uses;        // checked build: `uses_of` at the start of the lease
   // Invariant: true from the end of a lease to the next copy. The thread that ends the lease stores
-  // true with release, after the lease's records and all its accesses. The feed's thread loads it
-  // with acquire before it accesses the slot.
+  // true with release, after the event records and all accesses of the lease. The feed thread loads
+  // the flag with acquire before it accesses the slot.
   std::atomic<bool> is_released{true};
 
   /// Reserves the slot for the batch `held`.
   void take(const batch_info& held) noexcept {
     info = held;
     results.clear();
-    is_released.store(false, std::memory_order_relaxed);  // only this thread reads it now
+    // Relaxed, because only this thread reads it now.
+    is_released.store(false, std::memory_order_relaxed);
   }
   /// Records that the slot is filled when `fills` has reached `at`.
   void fill(timeline& fills, point at) noexcept {
     filled_by = &fills;
     filled_at = at;
   }
-  /// Releases the slot after a failure. The slot must not be in use by a stream.
+  /// Releases the slot after a failure. No stream may be using the slot.
   void put_back() noexcept {
-    is_released.store(true, std::memory_order_relaxed);  // only this thread reads it now
+    // Relaxed, because only this thread reads it now.
+    is_released.store(true, std::memory_order_relaxed);
   }
 
-  /// In a checked build: begins the lease of the batch in the slot. For a batch that is copied,
-  /// `filler` is the stream that fills the slot. The stream marks the data as arrived before the
+  /// Begins the lease of the batch in the slot in a checked build. For a batch that is copied,
+  /// `filler` is the stream that fills the slot. The stream marks the data as complete before the
   /// end of the copy is recorded.
   template <class... Filler>
   void record_arrival([[maybe_unused]] Filler... filler) {
     if constexpr (checked) {
-      lease.end();  // ends the lease of a copy that failed
+      lease.end();  // ends the lease of a failed copy
       lease = lease_guard{info.epoch, info.batch, filler...};
     }
   }
 
-  /// In a checked build: ends `ended` for the host immediately, and for each stream of the lease
-  /// after the work that is currently queued on the stream. The last stream applies `then` to the
-  /// memory of the slot. If an exception ended the lease, the body may not have used the stream
-  /// yet.
+  /// Ends `ended` in a checked build: immediately on the host, and on each stream of the lease
+  /// after the work currently queued there. The last stream applies `then` to the memory of the
+  /// slot. If an exception ended the lease, the body may not have used the stream yet.
   template <class Guard, class Then>
   void end(Guard& ended, const Then& then) const noexcept {
     if (ended.was_seen_in_body() && extras_used == 0 && uses && uses == uses_of(*handed_to) &&
@@ -170,8 +170,7 @@ struct device_slot {
       device.record(extras[i].released, *extras[i].stream);
     }
   }
-  /// Waits for the extra streams. Called if recording on them has failed. Returns true if their
-  /// work has ended.
+  /// Waits for the extra streams after a failed record. Returns true if their work has ended.
   [[nodiscard]] bool synchronize_extras(const Device& device) noexcept {
     bool is_idle = true;
     for (std::size_t i = 0; i < extras_used; ++i) {
@@ -181,7 +180,7 @@ struct device_slot {
     return is_idle;
   }
 
-  /// Waits for all work that fills the slot, and for the extra streams, before the memory is freed.
+  /// Waits for all work that fills the slot and for the extra streams, before the memory is freed.
   /// Returns true if that work has ended.
   [[nodiscard]] bool settle_all(const Device& device) const noexcept {
     bool is_idle = filled_by == nullptr || filled_by->try_synchronize(filled_at);
@@ -198,7 +197,7 @@ struct device_slot {
     return false;
   }
 
-  /// Makes the release wait for `stream` too. Allocates an event the first time.
+  /// Makes the release also wait for `stream`. The first call allocates an event.
   void also_release_after(const Device& device, stream_ref stream) {
     if (extras_used == extras.size()) {
       extras.push_back({std::nullopt, device.make_event(event_wait::by_streams)});
@@ -215,10 +214,8 @@ void wait_until_written([[maybe_unused]] const HostBatch& from, [[maybe_unused]]
 }
 
 /// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` on `stream`, after
-/// the work that still writes the batch. If
-/// `pinned()` of the batch returns false, uses the device's copy function for memory that is not
-/// page-locked, if the device has one. Throws what the device throws. Inline, to save instructions
-/// for each batch.
+/// the work that still writes the batch. For pageable memory, uses the device's copy function for
+/// such memory, if any. Throws errors from the device. Inline, to save instructions for each batch.
 template <class Device, class HostBatch>
 inline void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
                            typename Device::stream_ref stream) {
@@ -236,12 +233,12 @@ inline void copy_from_host(const Device& device, void* to, const HostBatch& from
   }
 }
 
-/// The errors of leases whose end could not be recorded. The threads that end the leases record
-/// errors, and the consumer rethrows them. Any thread may call `record` at any time.
+/// The errors of leases whose end could not be recorded. Recorded by the threads that end the
+/// leases, and rethrown by the consumer. Any thread may call `record` at any time.
 class refused_releases {
  public:
-  /// Records that a release failed with `error`. Keeps the first error that has not been rethrown.
-  /// Keeps the error of a lost slot permanently, because the slot is never used again.
+  /// Records that a release failed with `error`. Stores the first error until it is rethrown. The
+  /// error of a lost slot is stored permanently, because the slot is never used again.
   void record(std::exception_ptr error, bool is_slot_lost) noexcept {
     const std::lock_guard lock{mutex_};
     auto& kept = is_slot_lost ? sticky_error_ : pending_error_;
@@ -258,7 +255,8 @@ class refused_releases {
     return sticky_error_ != nullptr;
   }
 
-  /// Throws the recorded error, if there is an error: once, or on each call if a slot is lost.
+  /// Throws the recorded error, if any. The error is thrown once, or on each call if a slot is
+  /// lost.
   void rethrow() {
     if (!any()) return;
     std::exception_ptr error;
@@ -274,12 +272,13 @@ class refused_releases {
   std::mutex mutex_;  // guards the two errors
   std::exception_ptr pending_error_;
   std::exception_ptr sticky_error_;
-  // Invariant: true while there is an error. Written under the mutex, so that a check needs no
-  // lock.
+  // Invariant: true if and only if there is an error. Written under the mutex, so that a check
+  // needs no lock.
   std::atomic<bool> any_{false};
 };
 
-/// A host batch that a device slot holds or keeps, without the types of its source and its record.
+/// A host batch that a device slot holds or retains, without the types of its source and its
+/// record.
 template <device Device>
 class held_host : public host_slot_lease<slot_ring<Device>> {
   using base = host_slot_lease<slot_ring<Device>>;
@@ -287,27 +286,27 @@ class held_host : public host_slot_lease<slot_ring<Device>> {
  public:
   using base::base;
 
-  /// See `slot_ring::wait_until_written`.
+  /// Calls `slot_ring::wait_until_written`.
   void wait_until_written(typename Device::stream_ref stream) const {
     base::slots_->wait_until_written(base::slot_, stream);
   }
-  /// Returns the layout of the batch. The layout lives as long as the host slot's memory.
+  /// Returns the layout of the batch, which is valid as long as the memory of the host slot.
   [[nodiscard]] const slot_layout& layout() const noexcept { return base::slots_->layout(); }
-  /// Returns a view of the batch as a batch of `Record`, or `std::nullopt` if the batch has another
-  /// record. The lease of the transfer checks that only a single thread uses the batch.
+  /// Returns the batch as a view of `Record`, or `std::nullopt` if the batch has another record.
+  /// The lease of the transfer checks that only one thread uses the batch.
   template <record_type Record>
   [[nodiscard]] std::optional<const_batch_view<Record>> view_as() const noexcept {
     if (!layout().template is_of<Record>()) return std::nullopt;
     return const_batch_view<Record>{base::slots_->data(base::slot_), layout().template as<Record>(),
                                     0, base::size(), base::guard_.tag()};
   }
-  /// Ends the lease without releasing the slot, because work that can't be waited for may still use
-  /// it.
+  /// Ends the lease without releasing the slot, because work that cannot be waited for may still
+  /// use the slot.
   void lose() noexcept { base::leave()->lose(); }
 };
 
-/// True if a device slot can hold or keep a `Batch`: a lease of host slots, and not a type of batch
-/// that the program has derived from a lease.
+/// True if a device slot can hold or retain a `Batch`, which must be a lease of host slots, but not
+/// a user-defined type derived from a lease.
 template <class Batch, class Device>
 inline constexpr bool is_holdable = std::same_as<Batch, host_lease<Device>>;
 template <class Record, class Base, class Device>
@@ -321,8 +320,8 @@ struct slot_filling {
   HostBatch from;
 };
 
-/// A lock for short sections that two threads rarely enter at once. Threads enter in the order of
-/// their calls. Takes fewer instructions than `std::mutex`.
+/// A lock for short sections with rare contention. Threads enter in the order of their calls. Costs
+/// fewer instructions than `std::mutex`.
 class turn_lock {
  public:
   /// Enters the section after all threads that called this earlier.
@@ -339,36 +338,36 @@ class turn_lock {
     serving_.wait([mine](std::uint32_t now) { return now == mine; });
   }
 
-  // Invariant: a thread is inside while `serving_` is its number. The thread leaves by advancing
-  // `serving_`, with release. `next_` is relaxed, because it orders nothing.
+  // Invariant: a thread is inside while `serving_` equals its number. A thread leaves by advancing
+  // `serving_` with release. `next_` is relaxed, because it does not order other data.
   std_atomics::atomic<std::uint32_t> next_{0};
   waitable_counter serving_;
 };
 
-/// Selects when the host slot of a batch is released.
+/// The time at which the host slot of a batch is released.
 enum class host_slot_end : unsigned char {
   with_copy,      ///< after the copy or the transform has read the batch
   with_lease,     ///< when the device lease has ended and the batch was read
   with_last_use,  ///< after the work on the lease, because the device slot is the host slot
 };
 
-/// The ring of device slots, for batches of any record: memory at fixed addresses, the events that
-/// order its use, and the copy stream. Lives until the last lease has ended.
+/// The ring of device slots for batches of any record. Owns memory at fixed addresses, the events
+/// that order its use, and the copy stream. Lives until the last lease has ended.
 ///
 /// If `holds_host()`, the slots have no memory, and each is the host slot of its batch. The slot
-/// keeps the batch until the lease ends, and releases it after all work that is queued on the
-/// streams of the lease at that time. If `keeps_host()`, a slot has memory of its own, keeps the
-/// batch until the lease ends, and releases it after its copy. Invariant: the feed's thread stores
-/// the batch while `is_released` is false. The thread that ends the lease takes the batch out
-/// before `is_released` is true.
+/// holds the batch until the lease ends, and releases it after all work queued on the streams of
+/// the lease at that time. If `keeps_host()`, a slot has its own memory, retains the batch until
+/// the lease ends, and releases it after its copy. Invariant: the feed thread stores the batch
+/// while `is_released` is false. The thread that ends the lease removes the batch before
+/// `is_released` is true.
 ///
-/// Two timelines order the streams. A slot is filled at a point of the copies or of the transforms,
-/// and free at a point of the consumer's stream. An event of the slot marks the end of a lease on
-/// each further stream.
+/// Two timelines order the streams. A slot is filled at a point of the copies or the transforms,
+/// and free at a point of the consumer stream. A slot event marks the end of a lease on each
+/// additional stream.
 ///
 /// Batches that are queued together are filled at one point. If consecutive leases end on the
-/// feed's stream (`defer_release`), their slots are free at one point. `flush_releases` marks that
-/// point when the next copies are queued, and the copies wait for it once.
+/// consumer stream (`defer_release`), their slots are free at one point. `flush_releases` marks
+/// that point when the next copies are queued, and the copies wait for it once.
 template <device Device>
 class device_slots {
   using slot_type = device_slot<Device>;
@@ -378,37 +377,37 @@ class device_slots {
   using timeline = fill_timeline<Device>;
   using point = typename timeline::point;
   using slot_number = std::size_t;
-  lease_tracks leases;  ///< records the leases for a trace, one at a time for each slot
-  sample_lists lists;   ///< samples of the batch in each slot, if the source lists them
+  lease_tracks leases;  ///< traces the leases, one at a time for each slot
+  sample_lists lists;   ///< sample indices of the batch in each slot, if the source lists them
 
-  /// Makes `depth` slots for batches of `layout` on `device`, and at most `max` slots later.
-  /// `host_ends` selects when host slots are released. `has_host` makes `host` available.
-  /// `transform` fills the slots; if it is null, batches are copied. Leases are handed to the
-  /// stream `consumer`. A lease on another stream costs an event. Throws `out_of_memory`, and what
-  /// the device throws.
+  /// Creates `depth` slots for batches of `layout` on `device`, with a maximum of `max` slots
+  /// later. `host_ends` specifies when host slots are released. `has_host` enables `host`.
+  /// `transform` fills the slots. If it is null, batches are copied. Leases are ordered on the
+  /// stream `consumer`. A lease on another stream costs an event. Throws `out_of_memory`, and
+  /// errors from the device.
   device_slots(const Device& device, slot_layout layout, stream_ref consumer, std::size_t depth,
                std::size_t max, host_slot_end host_ends = host_slot_end::with_copy,
                std::shared_ptr<transform_stage<Device>> transform = {}, bool has_host = false);
   device_slots(device_slots&&) = delete;
 
   /// Waits for all work on the slots, and frees their memory. If waiting fails, leaks the memory
-  /// and the host slots that lost slots still hold, because work may still use them.
+  /// and the host slots held by lost device slots, because work may still use them.
   ~device_slots();
 
-  /// Returns the places of a batch's fields in a slot.
+  /// Returns the layout of a batch in a slot.
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
-  /// Returns the layout of the batch in `slot`. Views refer to it, and it lives as long as the
-  /// memory.
+  /// Returns the layout of the batch in `slot`. Views reference this layout, which is valid as long
+  /// as the memory.
   [[nodiscard]] const slot_layout& layout_of(std::size_t slot) const noexcept {
     return *slots_[slot].layout;
   }
-  /// Returns the device whose memory holds the slots.
+  /// Returns the device that owns the memory of the slots.
   [[nodiscard]] const Device& device() const noexcept { return device_; }
-  /// Returns the number of slots in use. `max` is the largest number of slots.
+  /// Returns the number of slots in use. `max` returns the maximum number of slots.
   [[nodiscard]] std::size_t count() const noexcept { return open_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t max_count() const noexcept { return slots_.size(); }
-  /// Returns the size in bytes of the device memory of all slots, and of the staging memory of the
-  /// transform.
+  /// Returns the device memory used by all slots and by the staging buffers of the transform, in
+  /// bytes.
   [[nodiscard]] std::size_t bytes() const noexcept {
     if (holds_host()) return 0;
     return made() * layout_.bytes() + (transform_ ? transform_->bytes() : 0);
@@ -416,23 +415,23 @@ class device_slots {
   /// Returns the address of a slot on the device.
   [[nodiscard]] std::byte* data(std::size_t slot) const noexcept { return slots_[slot].data; }
 
-  /// Returns the number of the memory of `slot`. Equal numbers mean equal addresses.
+  /// Returns the memory index of `slot`. Equal indices mean equal addresses.
   [[nodiscard]] std::size_t number(std::size_t slot) const noexcept {
     return holds_host() ? hosts_[slot].slot() : slot;
   }
 
-  /// Uses `count` of the `max` slots, or fewer if the device has no memory for them. Only the
-  /// thread that fills slots may call this. Throws what the device throws, except `out_of_memory`.
+  /// Uses `count` of the `max` slots, or fewer if the device is out of memory. Only the thread that
+  /// fills slots may call this. Throws errors from the device, except `out_of_memory`.
   void open(std::size_t count);
 
   /// Returns true if each slot is the host slot of its batch.
   [[nodiscard]] bool holds_host() const noexcept {
     return host_ends_ == host_slot_end::with_last_use;
   }
-  /// Returns true if each slot keeps the host slot of its batch until the lease ends.
+  /// Returns true if each slot retains the host slot of its batch until the lease ends.
   [[nodiscard]] bool keeps_host() const noexcept { return host_ends_ == host_slot_end::with_lease; }
-  /// Returns the batch in host memory that `slot` holds or keeps. Only the user of the lease may
-  /// call this. Throws `option_error` unless the ring was made with `has_host`.
+  /// Returns the batch in host memory that `slot` holds or retains. Only the user of the lease may
+  /// call this. Throws `option_error` unless the ring was created with `has_host`.
   [[nodiscard]] const held_host<Device>& host(std::size_t slot) const {
     if (!has_host_) {
       refuse_option("keep_host",
@@ -442,10 +441,10 @@ class device_slots {
     return hosts_[slot];
   }
 
-  /// Returns true if a transform makes the batches.
+  /// Returns true if a transform computes the batches.
   [[nodiscard]] bool transforms() const noexcept { return transform_ != nullptr; }
 
-  /// Times the copies and transforms with `timer`, and records the transforms with `trace`. Null
+  /// Times the copies and transforms with `timer`, and traces the transforms with `trace`. Null
   /// disables an instrument.
   void watch_by(trace_sink* trace, device_timer<Device>* timer) noexcept {
     timer_ = timer;
@@ -453,13 +452,12 @@ class device_slots {
   }
 
   /// Returns true if the lease of `slot` has ended, in which case the host may queue a new copy.
-  /// Events order the copy on the device. Acquires everything that the releasing thread has
-  /// recorded.
+  /// Events order the copy on the device. Acquires all data recorded by the releasing thread.
   [[nodiscard]] bool is_released(std::size_t slot) const noexcept {
     return slots_[slot].is_released.load(std::memory_order_acquire);
   }
 
-  /// Blocks until `is_over()` returns true. Calls it again after each release and each `wake`.
+  /// Blocks until `is_over()` returns true. Evaluates it again after each release and each `wake`.
   void wait_for_release(auto is_over) const {
     releases_.wait([&](std::uint32_t) { return is_over(); });
   }
@@ -468,27 +466,27 @@ class device_slots {
 
   /// Reserves the free `slot` for `batch`. Only the thread that fills slots may call this.
   void take(std::size_t slot, const batch_info& batch) noexcept { slots_[slot].take(batch); }
-  /// Releases `slot`, which no batch and no stream uses.
+  /// Releases `slot`, which is not used by a batch or a stream.
   void put_back(std::size_t slot) noexcept { slots_[slot].put_back(); }
 
   /// A function that queues the work for a batch.
   template <class HostBatch>
   using queue_function = void (device_slots::*)(slot_filling<HostBatch>&);
 
-  /// Fills the slots of `batches`, and releases the host memory as soon as it has been read. Does
-  /// not block. Calls `around` for each batch, with the batch and its slot, and with a function
-  /// that queues the work. Each slot is filled after the release of its previous batch. Without a
-  /// transform, a batch is copied or stays in its host slot. With a transform, a batch is copied to
-  /// a staging buffer, and the transform fills the slot on its own stream. That copy waits for the
-  /// previous transform that reads the buffer, but not for the slot. If the transform reads host
-  /// memory, nothing is copied.
+  /// Fills the slots of `batches`, and releases the host memory after it has been read. Does not
+  /// block. Calls `around` for each batch with the batch, its slot, and a function that queues the
+  /// work. Each slot is filled after the release of its previous batch. Without a transform, a
+  /// batch is copied or stays in its host slot. With a transform, a batch is copied to a staging
+  /// buffer, and the transform fills the slot on its own stream. That copy waits for the previous
+  /// transform that reads the buffer, but not for the slot. If the transform reads host memory, no
+  /// copy is made.
   ///
-  /// `by_transform` is `queue_transform` if there is a transform, otherwise null. The feed passes
-  /// it so that a program without transforms does not compile it.
+  /// `by_transform` is `queue_transform` with a transform, and otherwise null. The feed passes this
+  /// pointer so that a program without transforms does not compile the function.
   ///
-  /// Throws what the device and the transform throw. In that case the first `filled()` batches are
-  /// in their slots. The other slots and batches are free after the work that was queued for them.
-  /// If waiting for that work fails, they are lost.
+  /// Throws errors from the device and the transform. In that case, the first `filled()` batches
+  /// are in their slots. The other slots and batches are free after the work queued for them. If
+  /// waiting for that work fails, they are lost.
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around,
                queue_function<HostBatch> by_transform = nullptr) {
@@ -518,8 +516,7 @@ class device_slots {
     give_up(batches, queued, end);
     end.rethrow_refusal();
   }
-  /// Queues the work that fills a slot with the transform. Throws what the device and the transform
-  /// throw.
+  /// Queues the transform that fills a slot. Throws errors from the device and the transform.
   template <class HostBatch>
   void queue_transform(slot_filling<HostBatch>& one) {
     slot_type& to = slots_[one.slot];
@@ -553,7 +550,7 @@ class device_slots {
   /// Returns the number of batches that are in their slots after a `copy_in` that threw.
   [[nodiscard]] std::size_t filled() const noexcept { return filled_; }
 
-  /// Fills `slot` with a single batch. Throws what the device throws.
+  /// Fills `slot` with a single batch. Throws errors from the device.
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
     slot_filling<HostBatch&> one{slot, from};
@@ -561,28 +558,28 @@ class device_slots {
     copy_in(std::span{&one, 1}, [](const auto&, const auto& queue) { queue(); });
   }
 
-  /// Makes `stream`, which is usable, wait for the work that fills `slot`. If `holds_host()`, this
-  /// is work of the producer that still writes the host slot.
+  /// Makes `stream`, which must be usable, wait for the work that fills `slot`. If `holds_host()`,
+  /// this is producer work that still writes the host slot.
   void wait_for_copy(std::size_t slot, stream_ref stream) const {
     if (holds_host()) return hosts_[slot].wait_until_written(stream);
     slots_[slot].filled_by->wait(slots_[slot].filled_at, stream);
   }
-  /// Makes `stream` wait for the work that fills `slot`, unless `stream` already waits for it.
-  /// `known` is the newest point that this function has made `stream` wait for, initially 0. Only
-  /// the thread that fills slots may call this.
+  /// Makes `stream` wait for the work that fills `slot`, unless `stream` already waits for this
+  /// work. `known` is the newest point that this function has made `stream` wait for, initially 0.
+  /// Only the thread that fills slots may call this.
   void wait_for_copy(std::size_t slot, stream_ref stream, point& known) const {
     slots_[slot].filled_by->wait(slots_[slot].filled_at, stream, known);
   }
-  /// Returns true if no stream has to wait for the work that fills `slot`, because the host sees
-  /// that the work is done, or because the stream of `known` already waits for it. A stream's wait
-  /// costs more than this query: a CUDA graph that follows a wait starts microseconds late, even if
-  /// the copy is long complete. Queries at most one event. Throws what the device throws. Only the
-  /// thread that fills slots may call this.
+  /// Returns true if no stream needs to wait for the work that fills `slot`, because the host
+  /// observes that the work is done, or because the stream of `known` already waits for it. A
+  /// stream wait costs more than this query: a CUDA graph after a wait starts microseconds late,
+  /// even if the copy completed long ago. Queries at most one event. Throws errors from the device.
+  /// Only the thread that fills slots may call this.
   [[nodiscard]] bool is_filled(std::size_t slot, point known) const {
     const slot_type& filled = slots_[slot];
     return filled.filled_at <= known || filled.filled_by->reached(filled.filled_at);
   }
-  /// Returns the batch that the slot holds.
+  /// Returns the description of the batch in the slot.
   [[nodiscard]] const batch_info& info(std::size_t slot) const noexcept {
     return slots_[slot].info;
   }
@@ -590,30 +587,31 @@ class device_slots {
   void record_dropped(std::size_t slot, std::uint64_t batches) noexcept {
     slots_[slot].info.dropped += batches;
   }
-  /// Returns the words of the samples of the batch. The feed's thread sets them before the copy.
+  /// Returns the words of the samples in the batch. The feed thread sets them before the copy.
   [[nodiscard]] std::vector<std::uint64_t>& tags(std::size_t slot) noexcept {
     return slots_[slot].tags;
   }
 
-  /// Begins the lease of `slot`, which is handed to `stream`. Returns the guard of a checked build.
+  /// Begins the lease of `slot`, which is ordered on `stream`. Returns the guard of a checked
+  /// build.
   [[nodiscard]] lease_guard hand_out(std::size_t slot, stream_ref stream) noexcept {
     leases.begin(slot);
     slot_type& leased = slots_[slot];
     leased.handed_to = stream;
     if constexpr (checked) {
-      // A batch in its host slot is not copied, so no stream has to wait for a copy.
+      // A batch in its host slot is not copied, so no stream needs to wait for a copy.
       if (!holds_host()) leased.uses = uses_of(stream);
     }
     return std::move(leased.lease);
   }
-  /// Returns the stream of the lease of `slot`.
+  /// Returns the stream on which the lease of `slot` is ordered.
   [[nodiscard]] stream_ref stream_of(std::size_t slot) const noexcept {
     return *slots_[slot].handed_to;
   }
 
-  /// Ends the lease for the host before `release`, and records it in the trace. Returns the host
-  /// slot to the loader if it was kept. In a checked build, also ends the lease for each of its
-  /// streams, after the work that is currently queued on the stream.
+  /// Ends the lease on the host before `release`, and records the end in the trace. Returns the
+  /// host slot to the loader if it was retained. In a checked build, also ends the lease on each of
+  /// its streams, after the work currently queued there.
   void close_lease(std::size_t slot, const batch_info& batch,
                    [[maybe_unused]] lease_guard& lease) noexcept {
     leases.end(slot, batch);
@@ -626,12 +624,12 @@ class device_slots {
     }
   }
 
-  /// In a checked build: records that the loop's body may have ended before it used the stream.
+  /// Records in a checked build that the loop body may have ended before it used the stream.
   void record_left([[maybe_unused]] std::size_t slot) noexcept {
     if constexpr (checked) slots_[slot].uses.reset();
   }
 
-  /// Returns the results that the step of the batch in `slot` writes to. Only the user of the lease
+  /// Returns the results that the step of the batch in `slot` writes. Only the user of the lease
   /// may call this.
   [[nodiscard]] noted_results& results(std::size_t slot) noexcept { return slots_[slot].results; }
 
@@ -642,47 +640,47 @@ class device_slots {
   }
 
   /// Returns `slot`, whose lease has ended, to the ring. The next batch in the slot waits for all
-  /// work that is currently queued on the stream of the lease. If recording the event fails, waits
-  /// for that work, and `rethrow_poison` throws the error. If waiting fails too, the slot is lost:
-  /// the library cannot know when it is free.
+  /// work currently queued on the stream of the lease. If recording the event fails, waits for that
+  /// work, and `rethrow_poison` throws the error. If waiting fails too, the slot is lost, because
+  /// the end of its use is unknown.
   void release(std::size_t slot) noexcept;
 
-  /// Ends a lease on the feed's stream like `release`, but leaves the record to `flush_releases`,
+  /// Ends a lease on the consumer stream like `release`, but defers the record to `flush_releases`,
   /// which records one event for several leases. Checks that the stream is usable. Only the thread
   /// that fills slots may call this.
   void defer_release(std::size_t slot) noexcept;
 
-  /// Marks the release of the leases that `defer_release` has ended. Handles an error of the device
-  /// like `release`.
+  /// Marks the release of the leases that `defer_release` has ended. Handles device errors like
+  /// `release`.
   void flush_releases(capture_check check) noexcept;
 
-  /// Returns `slot`, which was filled but never handed out, to the ring.
+  /// Returns `slot`, which was filled but never delivered, to the ring.
   void discard(std::size_t slot) noexcept;
 
   /// Makes `stream`, which is not the stream of the lease, wait for the work that fills `slot`, and
-  /// makes the release wait for `stream`. Allocates an event the first time. Throws what the device
-  /// throws.
+  /// makes the release wait for `stream`. The first call allocates an event. Throws errors from the
+  /// device.
   void also_used_on(std::size_t slot, stream_ref stream);
 
   /// Returns true if `rethrow_poison` would throw.
   [[nodiscard]] bool has_error() const noexcept { return refused_.any(); }
-  /// Throws the error of a failed release, if there is one: once, or on each call if a slot is
-  /// lost.
+  /// Throws the error of a failed release, if any. The error is thrown once, or on each call if a
+  /// slot is lost.
   void rethrow_poison() { refused_.rethrow(); }
 
  private:
   /// Allocates `count` more slots as one contiguous block. Existing slots keep their addresses.
   /// Throws `out_of_memory`.
   void add(std::size_t count);
-  /// Returns the number of slots that have been made. Any thread may call this and `bytes`.
+  /// Returns the number of slots created so far. Any thread may call this and `bytes`.
   [[nodiscard]] std::size_t made() const noexcept { return made_.load(std::memory_order_relaxed); }
 
   /// Returns the timeline of the work that fills slots.
   [[nodiscard]] const std::shared_ptr<timeline>& filling() const noexcept {
     return transform_ ? transform_->made() : copied_;
   }
-  /// Returns true if each batch is filled at its own point. In that case its copy and its transform
-  /// are both marked, because the next batches wait for them.
+  /// Returns true if each batch is filled at a separate point. In that case, its copy and its
+  /// transform are both marked, because the next batches wait for them.
   [[nodiscard]] bool marks_each() const noexcept { return transform_ && !transform_->reads_host(); }
 
   /// Queues the work that fills a slot.
@@ -695,15 +693,15 @@ class device_slots {
     copy(to.data, from, layout_.used_bytes(to.info.size, from.data()), stream);
     to.record_arrival(stream);
   }
-  /// Waits for the work that fills slots. Returns true if it has ended.
+  /// Waits for the work that fills slots. Returns true if the work has ended.
   [[nodiscard]] bool synchronize_filling() noexcept {
     if (holds_host()) return true;
     const bool is_copied = try_synchronize(device_, stream_ref{copies_});
     return (!transform_ || try_synchronize(device_, transform_->made()->stream())) && is_copied;
   }
 
-  /// Records that `batches` are filled, if no mark was made for the whole group: either each batch
-  /// has a mark of its own, or nothing is copied.
+  /// Records that `batches` are filled, unless a mark was made for the whole group. In that case,
+  /// each batch has a separate mark, or no copy was made.
   template <class HostBatch>
   [[gnu::noinline]] void record_filled(std::span<slot_filling<HostBatch>> batches) noexcept {
     if (holds_host()) {
@@ -724,15 +722,15 @@ class device_slots {
       to.layout = &hosts_[one.slot].layout();
     }
   }
-  /// Releases the host slot of a batch, which is read when `reads` has reached `at`, or keeps the
-  /// host slot until the lease ends.
+  /// Releases the host slot of a batch, which is read when `reads` has reached `at`, or retains it
+  /// until the lease ends.
   template <class HostBatch>
   void end_host(slot_filling<HostBatch>& one, const std::shared_ptr<timeline>& reads, point at) {
     if (keeps_host()) [[unlikely]]
       return keep(one, at);
     release_host<HostBatch, Device>(one.from, reads, at);
   }
-  /// Keeps the host slot of a batch, which is read at the point `at`, until the lease ends.
+  /// Retains the host slot of a batch, which is read at the point `at`, until the lease ends.
   template <class HostBatch>
   void keep([[maybe_unused]] slot_filling<HostBatch>& one, [[maybe_unused]] point at) noexcept {
     if constexpr (is_holdable<HostBatch, Device>) {
@@ -740,16 +738,16 @@ class device_slots {
       hosts_[one.slot] = held_host<Device>{std::move(one.from)};
     }
   }
-  /// Returns the host slot that `slot` keeps, if any, to the loader. The host slot can be refilled
-  /// after it was read; work on the lease does not delay that.
+  /// Returns the host slot that `slot` retains, if any, to the loader. The host slot can be
+  /// refilled after it was read, without waiting for work on the lease.
   [[gnu::noinline]] void return_kept(std::size_t slot) noexcept {
     if (!hosts_[slot]) return;
     hosts_[slot].release_after(marks_each() ? copied_ : filling(), slots_[slot].host_read_at);
   }
 
   /// Sets `filled()` after a failure, when `queued` batches had been queued, and frees the slots of
-  /// the other batches. If the work that was queued for them cannot be waited for, the slots are
-  /// lost. Their host memory is returned in stream order, because the work may still read it.
+  /// the other batches. If the work queued for them cannot be waited for, the slots are lost. The
+  /// host memory of these batches is returned in stream order, because the work may still read it.
   template <class HostBatch>
   [[gnu::cold]] void give_up(std::span<slot_filling<HostBatch>> batches, std::size_t queued,
                              const recorded_end& end) noexcept {
@@ -778,8 +776,8 @@ class device_slots {
       }
     }
   }
-  /// Returns the host slot of `slot`, which other streams may have used too, to the loader. The
-  /// host slot is free after all work that was recorded for `slot`.
+  /// Returns the host slot of `slot`, which other streams may also have used, to the loader. The
+  /// host slot is free after all work recorded for `slot`.
   [[nodiscard]] recorded_end release_host_slot(std::size_t slot) noexcept {
     slot_type& from = slots_[slot];
     const stream_ref after_all = copies_;
@@ -790,7 +788,7 @@ class device_slots {
     return end;
   }
 
-  /// Returns the host slot of `slot` to the loader at once.
+  /// Returns the host slot of `slot` to the loader immediately.
   void drop_host(std::size_t slot) noexcept { hosts_[slot] = {}; }
 
   /// Returns the function that a checked build applies to the memory of a slot when its lease has
@@ -824,7 +822,7 @@ class device_slots {
     to.wait_for_extras(device_, stream);
   }
 
-  /// Returns true if the ends of leases on `stream` are points of the consumer's timeline.
+  /// Returns true if the ends of leases on `stream` are points of the consumer timeline.
   [[nodiscard]] bool is_consumer([[maybe_unused]] stream_ref stream) const noexcept {
     if constexpr (std::equality_comparable<stream_ref>) {
       return stream == consumer_.stream();
@@ -835,39 +833,39 @@ class device_slots {
   /// Implements `release` for a host slot, and for a slot that other streams have used. Not
   /// inlined, so that `release` stays small.
   [[gnu::noinline]] void release_other(std::size_t slot) noexcept;
-  /// Records that `from` is free after all work that is currently queued on `stream` and the extra
-  /// streams.
+  /// Records that `from` is free after all work currently queued on `stream` and the extra streams.
   [[nodiscard]] recorded_end record_release(slot_type& from, stream_ref stream) noexcept;
-  /// Keeps the error if recording failed, and releases the slot unless it is lost.
+  /// Stores the error if recording failed, and releases the slot unless it is lost.
   [[gnu::noinline]] void end_release(slot_type& from, const recorded_end& end) noexcept;
 
   void set_released(slot_type& from) noexcept {
-    // Invariant: the flag is set after the records, because a wait refers to the newest record at
+    // Invariant: the flag is set after the event records, because a wait uses the newest record at
     // the time of the call. A thread that sees the flag waits for these records, not for older
     // records.
     from.is_released.store(true, std::memory_order_release);
-    wake();  // after the flag is set, because a waiter checks the flag
+    wake();  // after the flag is set, because a waiting thread checks the flag
   }
 
   Device device_;
   std::shared_ptr<transform_stage<Device>> transform_;  // may be null; outlives the streams
   slot_layout layout_;
   host_slot_end host_ends_;
-  bool has_host_;  // see `host`
-  // A slab for the first slots, and a slab for each later slot. The capacity is reserved, so no
-  // slab moves.
+  bool has_host_;  // true if `host` is enabled
+  // One slab for the first slots, and one slab for each later slot. The capacity is reserved, so
+  // slabs are never moved.
   std::vector<slab<Device>> memory_;
   typename Device::stream_type copies_;
-  std::shared_ptr<timeline> copied_;             // points of the copies, shared with host slots
-  stream_timeline<Device, turn_lock> consumer_;  // points of the feed's stream: the ends of leases
-  point filler_knows_released_ = 0;       // the filling stream waits for this point of `consumer_`
-  point copies_know_read_ = 0;            // the copies wait for this point of the transforms
-  std::vector<std::size_t> ended_;        // the slots of leases that have ended since the last mark
-  std::size_t filled_ = 0;                // see `filled`
+  std::shared_ptr<timeline> copied_;  // points of the copies, shared with host slots
+  // points of the consumer stream, which are the ends of leases
+  stream_timeline<Device, turn_lock> consumer_;
+  point filler_knows_released_ = 0;       // point of `consumer_` that the filling stream waits for
+  point copies_know_read_ = 0;            // point of the transforms that the copies wait for
+  std::vector<std::size_t> ended_;        // slots of leases that have ended since the last mark
+  std::size_t filled_ = 0;                // result of `filled`
   std::vector<slot_type> slots_;          // the first `made()` slots have been used
-  std::vector<held_host<Device>> hosts_;  // by slot: its host slot, if any
-  std::atomic<std::size_t> open_;         // relaxed: only the filling thread writes it
-  std::atomic<std::size_t> made_{0};      // relaxed: only the filling thread writes it
+  std::vector<held_host<Device>> hosts_;  // host slot of each slot, if any
+  std::atomic<std::size_t> open_;         // relaxed, because only the filling thread writes it
+  std::atomic<std::size_t> made_{0};      // relaxed, because only the filling thread writes it
   refused_releases refused_;
   device_timer<Device>* timer_ = nullptr;
   waitable_counter releases_;  // advances after each release and each `wake`
@@ -905,7 +903,7 @@ device_slots<Device>::~device_slots() {
     is_idle = consumer_.try_synchronize(slots_[slot].released_at) && is_idle;
     is_idle = slots_[slot].settle_all(device_) && is_idle;
   }
-  // No event marks the end of the work on a lost slot, and its stream may be gone.
+  // No event marks the end of the work on a lost slot, and its stream may have been destroyed.
   if (refused_.has_lost_slot()) is_idle = synchronize_before_free(device_) && is_idle;
   if (is_idle) return;
   for (auto& piece : memory_) piece.leak();
@@ -1033,7 +1031,8 @@ void device_slots<Device>::flush_releases(capture_check check) noexcept {
     if (end.is_lost) break;
     // Invariant: the flag is set after the record, as in `set_released`.
     slots_[slot].released_at = end.at;
-    slots_[slot].is_released.store(true, std::memory_order_relaxed);  // read by this thread
+    // Relaxed, because it is read by this thread.
+    slots_[slot].is_released.store(true, std::memory_order_relaxed);
   }
   ended_.clear();
 }

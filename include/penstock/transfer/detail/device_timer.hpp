@@ -13,18 +13,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Times batches of a feed with the device's clock, one batch at a time, with pauses in between.
+/// Times batches of a feed with the device clock, one batch at a time with pauses in between.
 /// Measures the copy, the transform, the step, and the idle time of the step's stream before the
-/// step. Only the consumer's thread may use it. Never waits: checks occasionally whether the batch
-/// is complete. An error ends the measurement, but not the loop.
+/// step. Only the consumer thread may use this object. Never waits, but checks occasionally whether
+/// the batch is complete. An error ends the measurement, but not the loop.
 template <device Device>
 class device_timer {
   using stream_ref = typename Device::stream_ref;
   using event_type = typename Device::event_type;
 
  public:
-  /// Makes the events. Throws what the device throws, and `option_error` if the device cannot time
-  /// work.
+  /// Creates the events. Throws errors from the device, and `option_error` if the device cannot
+  /// time work.
   explicit device_timer(const Device& device) : device_(device) {
     if constexpr (!times_work<Device>) {
       throw option_error("instrumentation.time_device",
@@ -36,14 +36,14 @@ class device_timer {
     }
   }
 
-  /// Abandons the current measurement. Called when a range begins or ends, because the batch that
-  /// is being timed may never be handed out.
+  /// Discards the current measurement when a range begins or ends, because the timed batch may
+  /// never be delivered.
   void abandon() noexcept {
     if (now_ != phase::off) now_ = phase::pause;
     has_left_ = in_body_ = false;
   }
 
-  /// Chooses `batch`, whose copy is queued next, for a measurement, if the pause is over.
+  /// Selects `batch`, whose copy is queued next, for a measurement if the pause is over.
   void choose(const batch_info& batch) noexcept {
     if (now_ != phase::pause || ++paused_ < pause) return;
     now_ = phase::copy;
@@ -59,13 +59,13 @@ class device_timer {
     mark(phase::copy, transformed_, stream);
     transforms_ = true;
   }
-  /// Ends the choice after the work of the batch is queued.
+  /// Ends the selection after the work of the batch is queued.
   void end_choice() noexcept {
     if (now_ == phase::copy) now_ = phase::wait;
   }
 
-  /// Records the end of the loop's body on the consumer's stream. Returns the times of a batch
-  /// whose work is complete.
+  /// Records the end of the loop body on the consumer stream. Returns the times of a batch whose
+  /// work is complete.
   std::optional<device_stats> end_step(stream_ref stream) noexcept {
     if (!std::exchange(in_body_, false)) return std::nullopt;
     if (now_ == phase::wait || (now_ == phase::pause && paused_ + 1 >= pause)) {
@@ -79,11 +79,11 @@ class device_timer {
     }
     return std::nullopt;
   }
-  /// Records the start of the body for this batch, after the stream's wait for the batch.
+  /// Records the start of the loop body for `batch`, after the stream waits for the batch.
   void begin_step(stream_ref stream, const batch_info& batch) noexcept {
     in_body_ = true;
     if (now_ != phase::wait || batch.epoch != batch_.epoch || batch.batch != batch_.batch) return;
-    if (!has_left_) {  // the first batch of a range: the stream's earlier work is unknown
+    if (!has_left_) {  // For the first batch of a range, earlier work on the stream is unknown.
       now_ = phase::pause;
       return;
     }
@@ -126,11 +126,11 @@ class device_timer {
   Device device_;
   phase now_ = phase::pause;
   unsigned paused_ = 0;
-  batch_info batch_;         // the batch that is timed
+  batch_info batch_;         // batch that is timed
   bool copies_ = false;      // true if batches are copied
   bool transforms_ = false;  // true if batches have a transform
   bool has_left_ = false;    // true if a body has ended before the batch
-  bool in_body_ = false;     // true from a batch's hand-out to the end of the body
+  bool in_body_ = false;     // true from the batch delivery to the end of the body
   event_type copy_begun_;
   event_type copied_;
   event_type transform_begun_;

@@ -53,15 +53,15 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The requirements of `transfer` on its source and its transform.
+/// The requirements of `transfer` on its source and transform.
 template <class Source, class Transform>
 concept transferable =
     batch_source<Source> &&
     (std::same_as<Transform, no_transform> ||
      device_transform<Transform, typename Source::record_type, typename Source::device_type>);
 
-/// Reads a stage for a feed, which takes batches ahead of its consumer. An error is kept until the
-/// consumer has received the batches before it. Only the consumer's thread may use it.
+/// Reads a stage for a feed, which takes batches ahead of its consumer. An error is stored until
+/// the consumer has received the batches before it. Only the consumer thread may use this object.
 template <stage Stage>
 class stage_reader {
  public:
@@ -70,14 +70,14 @@ class stage_reader {
   explicit stage_reader(std::shared_ptr<Stage> from) noexcept : stage_(std::move(from)) {}
   stage_reader(stage_reader&&) = delete;
 
-  /// Returns the stage that is read.
+  /// Returns the stage.
   [[nodiscard]] const std::shared_ptr<Stage>& from() const noexcept { return stage_; }
   /// Reads `other` in later ranges. May only be called between two ranges.
   void read_from(std::shared_ptr<Stage> other) noexcept {
-    if (other != stage_) stage_ = std::move(other);  // other threads may read an equal pointer
+    if (other != stage_) stage_ = std::move(other);  // Other threads may read an equal pointer.
   }
 
-  /// Begins a range. `stop` ends it.
+  /// Begins a range, which `stop` ends.
   void start(const batch_position& from, std::uint64_t last_epoch) {
     stage_->start(from, last_epoch);
     is_over_ = false;
@@ -87,13 +87,13 @@ class stage_reader {
     failed_ = {};
     end();
   }
-  /// Keeps the error of a batch from the stage that could not be copied, until it is that batch's
-  /// turn. Ends the range. `judged` is the value of `judged()` for that batch.
+  /// Stores the error of a batch that could not be copied until the batch is due. Ends the range.
+  /// `judged` is the value of `judged()` for that batch.
   void fail(failed_batch failed, const judged_samples& judged) noexcept {
     failed_ = std::move(failed);
     judged_ = judged;
     end();
-    stage_->judge_from(judged);  // the loop never gets the failed batch
+    stage_->judge_from(judged);  // the loop never receives the failed batch
   }
 
   /// Returns the next batch. If `Waits` is false, returns an empty batch unless a batch is ready.
@@ -106,48 +106,48 @@ class stage_reader {
     return batch;
   }
 
-  /// Returns true if the range has ended or the stage has failed. The stage must not be read after
-  /// that.
+  /// Returns true if the range has ended or the stage has failed, after which the stage must not be
+  /// read.
   [[nodiscard]] bool is_over() const noexcept { return is_over_; }
   /// Returns true if `next` may return a batch.
   [[nodiscard]] bool may_have_more() const noexcept { return !is_over_ && !stage_->at_end(); }
   /// Returns true if the program has ended the range early by a call to the source.
   [[nodiscard]] bool was_cut() const noexcept { return !is_over_ && stage_->was_cut(); }
-  /// Removes the stored error and returns it, when it is the error's turn.
+  /// Removes and returns the stored error when it is due.
   [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
   /// Returns the samples that the stage had judged before it returned the last batch or error.
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
 
  private:
   void end() noexcept {
-    if (!std::exchange(is_over_, true)) stage_->stop();  // `is_over_`: a failed stage has stopped
+    if (!std::exchange(is_over_, true)) stage_->stop();  // A failed stage has already stopped.
   }
 
   std::shared_ptr<Stage> stage_;
   bool is_over_ = false;
-  failed_batch failed_;    // kept until it is due
-  judged_samples judged_;  // see `judged`
+  failed_batch failed_;    // stored until it is due
+  judged_samples judged_;  // result of `judged`
 };
 
-/// Instruments of the feed loop: the trace of the step, the tuner of the depth, and the times of
-/// the device. They never change a batch. Only the consumer's thread may use it.
+/// The instruments of the feed loop: step trace, depth tuner and device times. Instruments never
+/// change a batch. Only the consumer thread may use this object.
 template <device Device>
 class feed_watch {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// Traces and times the batches that go to `ring` and that `seen` counts, as the options specify.
-  /// `flow` is the number that the source's trace has for its batches, or 0 if the source is not
-  /// traced. `ring` and `seen` must outlive this object. Throws what the device throws, and
+  /// Traces and times the batches that go to `ring` and are counted in `seen`, as the options
+  /// specify. `flow` is the ID of the source's batches in the trace, or 0 if the source is not
+  /// traced. `ring` and `seen` must outlive this object. Throws errors from the device, and
   /// `option_error` if the device cannot measure times.
   feed_watch(device_slots<Device>& ring, stream_ref consumer, const transfer_options& options,
              feed_observer& observer, std::uint64_t flow);
 
-  /// Returns the timer of the device's work, or null.
+  /// Returns the timer of device work, or null.
   [[nodiscard]] device_timer<Device>* timer() noexcept { return timer_ ? &*timer_ : nullptr; }
 
-  /// Calls `queue`, which queues the work that fills the slot of `batch`. Throws what `queue`
-  /// throws.
+  /// Calls `queue`, which queues the work that fills the slot of `batch`. Throws the same errors as
+  /// `queue`.
   template <class Queue>
   void fill_of(const batch_info& batch, bool is_copied, const Queue& queue) {
     const work_probe probe{trace_stage::copy, is_copied ? metrics_->trace() : nullptr, batch,
@@ -157,8 +157,7 @@ class feed_watch {
     if (timer_) timer_->end_choice();
   }
 
-  /// @name A range
-  /// @{
+  /// @name Range events @{
   void begin_range() noexcept {
     if (tuner_) tuner_->begin(metrics_->ticks());
     if (timer_) timer_->abandon();
@@ -169,21 +168,20 @@ class feed_watch {
   }
   /// @}
 
-  /// @name A loop's body
-  /// @{
+  /// @name Loop body events @{
   void end_step(stream_ref consumer) noexcept {
     step_.end();
     if (!timer_) return;
     if (const auto times = timer_->end_step(consumer)) metrics_->record_device(*times);
   }
-  /// Records the start of the loop's body with a batch in a slot of `ring`. Throws what the device
-  /// throws.
+  /// Records the start of the loop body with a batch in a slot of `ring`. Throws errors from the
+  /// device.
   void begin_step(device_slots<Device>& ring, stream_ref consumer, const batch_info& batch) {
     step_.begin(metrics_->trace(), batch);
     if (timer_) timer_->begin_step(consumer, batch);
     if (tuner_) tune(ring, runs_inline(ring.device(), consumer));
   }
-  /// Ends the step, because the range ends within the loop's body.
+  /// Ends the step, because the range ends within the loop body.
   void leave_step() noexcept { step_.end(); }
   /// @}
 
@@ -195,9 +193,9 @@ class feed_watch {
   }
 
  private:
-  /// Changes the depth. If the consumer's stream is the calling thread (`runs_inline`), the tuner
-  /// knows how long the thread waited for copies. For another stream, the tuner only knows the time
-  /// of each batch.
+  /// Changes the depth. If the consumer stream is the calling thread (`runs_inline`), the tuner
+  /// uses the time that the thread waited for copies. For other streams, only batch times are
+  /// known.
   void tune(device_slots<Device>& ring, bool runs_inline) noexcept {
     const std::uint64_t now = metrics_->ticks();
     const std::uint64_t waited = runs_inline ? metrics_->waited_for_copy(now) : now;
@@ -234,12 +232,12 @@ feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
   if (options.instrumentation.time_device) timer_.emplace(ring.device());
 }
 
-/// The error text for an option that needs a source with `holdable_slots`.
+/// The error text for an option that requires a source with `holdable_slots`.
 inline constexpr const char* needs_holdable =
     "needs a source whose batches may outlive it: a loader, an intake or a batcher";
 
 /// Returns true if the device works on batches of `source` in their host slots. `host` describes
-/// these slots if the feed may hold them. Throws `option_error`, and what the device throws.
+/// these slots if the feed may hold them. Throws `option_error`, and errors from the device.
 template <stage Source>
 [[nodiscard]] bool resolved_zero_copy(const Source& source, zero_copy_use requested,
                                       const std::optional<holdable_slots>& host) {
@@ -258,10 +256,10 @@ template <stage Source>
                                  "addresses: omit it, and batches are copied");
 }
 
-/// Returns `options` as they apply to `source` and its device. `tuning.zero_copy` becomes `always`
-/// or `never`. If leases hold host slots, the depth is at most the number of slots of the source.
-/// Leases hold host slots with `keep_host`, and if batches are used without a copy or a transform
-/// (`transforms`). Throws `option_error`, and what the device throws.
+/// Returns `options` resolved for `source` and its device. `tuning.zero_copy` becomes `always` or
+/// `never`. If leases hold host slots, the depth is limited to the number of source slots. Leases
+/// hold host slots with `keep_host`, and if batches are used without a copy or a transform
+/// (`transforms`). Throws `option_error`, and errors from the device.
 template <stage Source>
 [[nodiscard]] transfer_options resolved_options(const Source& source, transfer_options options,
                                                 bool transforms) {
@@ -281,7 +279,7 @@ template <stage Source>
   const bool is_in_place = resolved_zero_copy(source, zero_copy, host);
   zero_copy = is_in_place ? zero_copy_use::always : zero_copy_use::never;
   if (!options.keep_host && (!is_in_place || transforms)) return options;
-  // The feed requests a batch only if the source has a slot for it.
+  // The feed requests a batch only if the source has a slot for the batch.
   if (host->count < depth.first) {
     options.depth = host->count;
   } else if (host->count < depth.max) {
@@ -290,7 +288,7 @@ template <stage Source>
   return options;
 }
 
-/// Throws the error for a feed whose `count` device slots are all in use and which no longer waits.
+/// Throws the error for a feed that no longer waits and whose `count` device slots are all in use.
 [[noreturn, gnu::cold]] inline void throw_no_slot(std::size_t count, bool is_stopped) {
   if (is_stopped) {
     throw cancelled(str_cat({"cancelled: a stop of the source was requested while all ", count,
@@ -302,8 +300,8 @@ template <stage Source>
                "let it wait for leases that end on other threads (on_slots_exhausted)"}));
 }
 
-/// Returns the first free slot of `ring`, starting at `slot`, or nothing if all are leased. Only
-/// the consumer's thread may call this.
+/// Returns the first free slot of `ring`, starting at `slot`, or nothing if all slots are leased.
+/// Only the consumer thread may call this.
 template <class Slots>
 [[nodiscard]] std::optional<std::size_t> find_free(const Slots& ring, std::size_t slot) noexcept {
   const std::size_t count = ring.count();
@@ -315,15 +313,15 @@ template <class Slots>
 }
 
 /// Returns the first free slot of `ring`, starting at `first`. If all are leased, opens a new slot
-/// if the ring may have more. Otherwise, if `on_slots_exhausted` is `wait`, waits for a lease to
-/// end; `timing` returns an object that times the wait. Throws `leases_exhausted`, `cancelled` if
-/// `stop` was requested, or the error of a failed release.
+/// if the ring allows it. Otherwise, if `on_slots_exhausted` is `wait`, waits for a lease to end.
+/// `timing` returns an object that times the wait. Throws `leases_exhausted`, `cancelled` if `stop`
+/// was requested, or the error of a failed release.
 template <class Slots, class Timing>
 [[nodiscard]] std::size_t wait_for_free(Slots& ring, std::size_t first,
                                         exhausted_action on_slots_exhausted,
                                         const std::stop_token& stop, const Timing& timing) {
   std::optional<std::size_t> slot = find_free(ring, first);
-  // A slot that was closed before may still be leased. In that case the loop opens the next slot.
+  // A slot that was closed before may still be leased. In that case, the loop opens the next slot.
   for (std::size_t had = 0; !slot && had < ring.count() && ring.count() < ring.max_count();) {
     had = ring.count();
     ring.open(had + 1);
@@ -342,15 +340,15 @@ template <class Slots, class Timing>
   return *slot;
 }
 
-/// The implementation of the ranges of a `transfer`, except for the type of its leases. Only the
-/// consumer's thread may use it, except for functions that any thread may call.
+/// Implements the ranges of a `transfer`, except for the lease type. Only the consumer thread may
+/// use this object, unless a function allows any thread.
 ///
-/// Copies are queued in groups. A group takes the batches that are ready, up to `group()`. A group
-/// is queued when that number of slots is free, or when at most one batch is in flight. The end of
-/// a group is one point: when the first batch of the group is handed out, the consumer's stream
-/// waits for this point, and so for all batches of the group. Between two groups, `++` defers the
-/// releases of leases (`defer_release`). One record releases them before the next group needs free
-/// slots, or when the range ends.
+/// Copies are queued in groups. A group contains the batches that are ready, up to `group()`. A
+/// group is queued when that number of slots is free, or when at most one batch is in flight. The
+/// end of a group is one point. When the first batch of the group is delivered, the consumer stream
+/// waits for this point, and therefore for all batches of the group. Between two groups, `++`
+/// defers the releases of leases (`defer_release`). One record releases them before the next group
+/// needs free slots, or when the range ends.
 template <stage Stage>
 class feed_engine {
  public:
@@ -360,16 +358,16 @@ class feed_engine {
   using slots_type = device_slots<device_type>;
   using queue_function = typename slots_type::template queue_function<typename Stage::batch_type>;
 
-  /// Feeds batches of `source`, which have `layout`, to `ring`. `options` have been resolved.
-  /// `by_transform` is passed to `device_slots::copy_in`. `held` is the lease that the consumer
-  /// holds. Throws what the device throws, and `option_error`.
+  /// Feeds batches of `source`, which have `layout`, to `ring`. `options` must be resolved.
+  /// `by_transform` is passed to `device_slots::copy_in`. `held` is the lease of the consumer.
+  /// Throws errors from the device, and `option_error`.
   feed_engine(std::shared_ptr<Stage> source, stream_ref stream, std::shared_ptr<slots_type> ring,
               const slot_layout& layout, const transfer_options& options,
               queue_function by_transform, lease_type& held);
   feed_engine(feed_engine&&) = delete;
   ~feed_engine();
 
-  /// Ends the range permanently, because the source may be destroyed next. Does not access a range
+  /// Permanently ends the ranges, because the source may be destroyed next. Does not access a range
   /// that is live on another thread. The next step of a live range throws `cancelled`.
   void shut_down() noexcept {
     if (range_.is_live()) {
@@ -390,11 +388,11 @@ class feed_engine {
   std::uint64_t start(const batch_position& from, std::uint64_t last_epoch,
                       const std::optional<batch_position>& next = {});
 
-  /// Releases the current batch, queues copies, and hands out the next batch. Returns false at the
+  /// Releases the current batch, queues copies, and delivers the next batch. Returns false at the
   /// end.
   bool advance();
 
-  /// Returns the next batch, which may be used on the consumer's stream, or an empty lease at the
+  /// Returns the next batch, which may be used on the consumer stream, or an empty lease at the
   /// end. Checks that the stream is usable, unless the caller has just done so (`is_asked`).
   [[nodiscard]] lease_type next(bool is_asked = false);
 
@@ -409,24 +407,24 @@ class feed_engine {
   [[nodiscard]] bool is_live(std::uint64_t range) const noexcept {
     return range_.is_live() && range_.is_current(range);
   }
-  /// Returns true if `next` does not need a lease to end.
+  /// Returns true if `next` does not need to wait for the end of a lease.
   [[nodiscard]] bool has_room() const noexcept {
     return in_flight() != 0 || find_free(*slots_, next_slot_);
   }
   /// Returns true if a stop of the source was requested.
   [[nodiscard]] bool is_stopped() const { return source_.from()->stop_token().stop_requested(); }
-  /// Waits for all work on the consumer's stream.
+  /// Waits for all work on the consumer stream.
   void synchronize() const { slots_->device().synchronize(stream_); }
-  /// Counts batches that were handed out repeatedly, and the time that they took.
+  /// Counts batches that were delivered repeatedly, and the time that they took.
   void record_replay(std::uint64_t batches, std::chrono::nanoseconds time) noexcept {
     metrics_.record_replay(batches, time);
   }
 
-  /// Returns the place of the exception that ended the last range. Any thread may call this.
+  /// Returns the origin of the exception that ended the last range. Any thread may call this.
   [[nodiscard]] std::optional<penstock::failure> last_failure() const noexcept {
     return failure_.load();
   }
-  /// Returns the statistics, including the source's statistics if it has any. Any thread may call
+  /// Returns the statistics, including the statistics of the source, if any. Any thread may call
   /// this.
   [[nodiscard]] transfer_stats stats() const {
     transfer_stats all = metrics_.snapshot();
@@ -434,7 +432,7 @@ class feed_engine {
     all.loader = source_.from()->stats();
     return all;
   }
-  /// Returns the position after the batch that was handed out last. Any thread may call this.
+  /// Returns the position after the last batch delivered. Any thread may call this.
   [[nodiscard]] batch_position next_position() const noexcept { return next_position_.load(); }
   /// Returns the history of an automatic depth. Any thread may call this.
   [[nodiscard]] tuning_history tuning() const { return watch_.tuning(depth()); }
@@ -442,41 +440,41 @@ class feed_engine {
   [[nodiscard]] std::size_t depth() const noexcept { return slots_->count(); }
   /// Returns true if batches are not copied.
   [[nodiscard]] bool zero_copy() const noexcept { return zero_copy_; }
-  /// Returns the number of bytes of device memory.
+  /// Returns the size of the device memory in bytes.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return slots_->bytes(); }
 
   /// Throws `std::logic_error` unless a range may start. After `shut_down`, no range may start,
   /// because the source may be destroyed.
   void require_none() const { range_.require_none(); }
-  /// Returns the stage that gives the batches.
+  /// Returns the stage that delivers the batches.
   [[nodiscard]] const std::shared_ptr<Stage>& source() const noexcept { return source_.from(); }
   /// Takes the batches of later ranges from `source`. May only be called between two ranges.
   void feed_from(std::shared_ptr<Stage> source) noexcept { source_.read_from(std::move(source)); }
-  /// Returns the layout of the batches as they are copied.
+  /// Returns the layout of the batches when they are copied.
   [[nodiscard]] const slot_layout& layout() const noexcept { return layout_; }
   [[nodiscard]] const slots_type& ring() const noexcept { return *slots_; }
 
-  /// Ends the live range. Copies in flight continue, and their slots are free after them.
+  /// Ends the live range. Copies in flight continue, and their slots are free afterwards.
   void stop() noexcept;
 
  private:
   /// True if batches may become outdated, so that a feed may skip them. False for a loader, so that
-  /// a program with a loader does not compile the code for `newest`.
+  /// a program with a loader does not compile the code of `newest`.
   static constexpr bool may_skip = !std::same_as<Stage, loader_core<device_type>>;
 
-  /// Returns the largest number of copies in a group.
+  /// Returns the maximum number of copies in a group.
   [[nodiscard]] std::size_t largest_group() const {
     if (!releases_at_points<typename Stage::batch_type, device_type>) return 1;
-    if (slots_->holds_host()) return 1;  // nothing is copied
+    if (slots_->holds_host()) return 1;  // no copies
     if (newest_) return 1;               // copies one batch at a time
     if (runs_inline(slots_->device(), stream_)) return 1;
     return preferred_group<device_type>(layout_.bytes());
   }
-  /// Returns the largest number of copies in a group at the current depth.
+  /// Returns the maximum number of copies in a group at the current depth.
   [[nodiscard]] std::size_t group() const noexcept {
     return (std::min)(max_in_group_, (slots_->count() + 1) / 2);
   }
-  /// Returns the number of batches whose copies are queued and that are not handed out yet.
+  /// Returns the number of batches whose copies are queued but that are not delivered yet.
   [[nodiscard]] std::size_t in_flight() const noexcept {
     return static_cast<std::size_t>(issued_ - handed_out_);
   }
@@ -485,7 +483,7 @@ class feed_engine {
     return slot_of_[handed_out_ % slot_of_.size()];
   }
 
-  /// Ends the lease that the consumer holds, if there is one.
+  /// Ends the lease of the consumer, if any.
   void end_held() noexcept {
     if (group() > 1 && held_.is_in(*slots_)) return held_.defer_release();
     held_.release();
@@ -498,20 +496,20 @@ class feed_engine {
   std::uint64_t skip(std::size_t slot) noexcept;
   std::uint64_t drop_in_flight() noexcept;
   bool issue_next();
-  /// Adds a batch to the next group. The batch goes into `slot`, which is free.
+  /// Adds a batch to the next group, in the free slot `slot`.
   void take(std::size_t slot, typename Stage::batch_type&& batch) noexcept {
     slots_->take(slot, batch.info());
     next_slot_ = slot + 1;
     judged_[slot] = source_.judged();
     if constexpr (has_tags<typename Stage::batch_type>) {
       const std::span<const std::uint64_t> words = batch.tags();
-      slots_->tags(slot).assign(words.begin(), words.end());  // has room
+      slots_->tags(slot).assign(words.begin(), words.end());  // has capacity
     }
-    group_.push_back({slot, std::move(batch)});  // has room
+    group_.push_back({slot, std::move(batch)});  // has capacity
   }
   void issue();
-  /// Moves the lists of the batch's samples to its slot. If the program has its own type of batch,
-  /// which may have lists, copies them.
+  /// Moves the sample lists of the batch to its slot. The lists of a user-defined batch type, if
+  /// any, are copied.
   void take_lists([[maybe_unused]] slot_filling<typename Stage::batch_type>& one) {
     if constexpr (std::same_as<typename Stage::batch_type, host_lease<device_type>>) {
       one.from.move_lists_to(slots_->lists, one.slot);
@@ -529,23 +527,23 @@ class feed_engine {
   queue_function by_transform_;  // null without a transform
   exhausted_action when_held_;
   std::size_t max_in_group_;
-  std::vector<slot_filling<typename Stage::batch_type>> group_;  // the next copies to queue
-  // The slots of the batches in flight, which are queued and not handed out yet. The slot of the
+  std::vector<slot_filling<typename Stage::batch_type>> group_;  // copies to queue next
+  // The slots of the batches in flight, which are queued but not delivered yet. The slot of the
   // n-th batch is at n modulo the size.
   std::vector<std::size_t> slot_of_;
   std::uint64_t issued_ = 0;
   std::uint64_t handed_out_ = 0;
-  std::uint64_t knows_filled_ = 0;      // the stream waits for this point of the copies
-  std::uint64_t dropped_ = 0;           // batches dropped since the last hand-out
-  std::vector<judged_samples> judged_;  // by slot: `stage_reader::judged` of its batch
-  std::size_t next_slot_ = 0;           // the slot after the slot that was taken last
+  std::uint64_t knows_filled_ = 0;      // point of the copies that the stream waits for
+  std::uint64_t dropped_ = 0;           // batches dropped since the last delivery
+  std::vector<judged_samples> judged_;  // `stage_reader::judged` of the batch in each slot
+  std::size_t next_slot_ = 0;           // slot after the last slot that was taken
   shared_value<std::optional<penstock::failure>> failure_;
   shared_value<batch_position> next_position_;
   feed_observer metrics_;
   feed_watch<device_type> watch_;
   active_range range_{"transfer"};
-  std::atomic<std::thread::id> consumer_;  // the thread that started the last range
-  std::atomic<bool> was_cut_{false};       // see `require_whole`
+  std::atomic<std::thread::id> consumer_;  // thread that started the last range
+  std::atomic<bool> was_cut_{false};       // used by `require_whole`
   lease_type& held_;
 };
 
@@ -642,7 +640,7 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
       if constexpr (may_skip) slots_->record_dropped(slot, std::exchange(dropped_, 0));
       return {slots_, slot, stream_};
     }
-  } catch (...) {  // an exception of the device
+  } catch (...) {  // error from the device
     stop();
     throw;
   }
@@ -679,12 +677,12 @@ void feed_engine<Stage>::drain() noexcept {
   if (first) source_.from()->judge_from(judged_[*first]);
 }
 
-/// If a group is due, queues copies while a batch is ready and a slot is free.
+/// Queues copies while a batch is ready and a slot is free, if a group is due.
 template <stage Stage>
 void feed_engine<Stage>::issue_ready() {
   if (in_flight() > 1 && in_flight() + group() > slots_->count()) return;
   if (max_in_group_ != 1) {
-    // Releases the leases that `++` has ended, before looking for free slots. `next` has checked
+    // Releases the leases that `++` has ended before looking for free slots. `next` has checked
     // that the stream is usable.
     slots_->flush_releases(capture_check::done);
     slots_->rethrow_poison();
@@ -692,8 +690,8 @@ void feed_engine<Stage>::issue_ready() {
   while (take_ready()) issue();
 }
 
-/// Queues the copy of the newest batch when the consumer's stream has finished its work. If a batch
-/// is ready earlier, its copy overlaps that work, and the batch is dropped if a newer batch
+/// Queues the copy of the newest batch when the consumer stream has finished its work. If a batch
+/// is ready earlier, its copy overlaps with that work, and the batch is dropped if a newer batch
 /// follows.
 template <stage Stage>
 void feed_engine<Stage>::issue_newest() {
@@ -707,7 +705,7 @@ void feed_engine<Stage>::issue_newest() {
 template <stage Stage>
 void feed_engine<Stage>::take_newest() {
   while (!source_.is_over()) {
-    // A batch takes the slot of the batch that it replaces, or a free slot.
+    // A batch uses the slot of the batch that it replaces, or a free slot.
     if (group_.empty() && in_flight() == 0 && !find_free(*slots_, next_slot_)) break;
     auto batch = source_.template next<false>();
     if (!batch) break;
@@ -722,8 +720,9 @@ void feed_engine<Stage>::take_newest() {
   if (!group_.empty()) issue();
 }
 
-/// Returns the batch in `slot` to the source, because no consumer gets it. Returns the number of
-/// batches that the consumer does not get: this batch and the batches dropped before it.
+/// Returns the batch in `slot` to the source, because the consumer does not receive it. Returns the
+/// number of batches that the consumer does not receive, which are this batch and the batches
+/// dropped before it.
 template <stage Stage>
 std::uint64_t feed_engine<Stage>::skip(std::size_t slot) noexcept {
   const batch_info& info = slots_->info(slot);
@@ -731,7 +730,7 @@ std::uint64_t feed_engine<Stage>::skip(std::size_t slot) noexcept {
   return 1 + info.dropped;
 }
 
-/// Drops the batches in flight. Returns the number of batches that the consumer does not get.
+/// Drops the batches in flight. Returns the number of batches that the consumer does not receive.
 template <stage Stage>
 std::uint64_t feed_engine<Stage>::drop_in_flight() noexcept {
   std::uint64_t dropped = 0;
@@ -742,7 +741,7 @@ std::uint64_t feed_engine<Stage>::drop_in_flight() noexcept {
   return dropped;
 }
 
-/// Takes batches that are ready. Returns true if the group has a batch.
+/// Takes batches that are ready. Returns true if the group contains a batch.
 template <stage Stage>
 bool feed_engine<Stage>::take_ready() {
   for (std::size_t left = group(); left != 0 && !source_.is_over(); --left) {
@@ -759,7 +758,7 @@ bool feed_engine<Stage>::take_ready() {
 template <stage Stage>
 bool feed_engine<Stage>::issue_next() {
   if (!source_.may_have_more()) return false;
-  // Find a slot first, so that a batch taken from the source has a place.
+  // Finds a slot first, so that a batch taken from the source has a slot.
   const std::size_t slot =
       wait_for_free(*slots_, next_slot_, when_held_, source_.from()->stop_token(),
                     [this] { return metrics_.for_lease(); });
@@ -773,7 +772,7 @@ bool feed_engine<Stage>::issue_next() {
   return in_flight() != 0;
 }
 
-/// Queues the copies of the group. An error is kept until the turn of the batch that it belongs to.
+/// Queues the copies of the group. An error is stored until its batch is due.
 template <stage Stage>
 void feed_engine<Stage>::issue() {
   try {
@@ -806,8 +805,8 @@ void feed_engine<Stage>::issue() {
   group_.clear();
 }
 
-/// The state of the ranges of a `transfer`: the source or a reference to it, the lease that the
-/// consumer holds, and the engine. Only the consumer's thread may use it.
+/// The state of `transfer` ranges: the source or a reference to it, the lease of the consumer, and
+/// the engine. Only the consumer thread may use this object.
 template <class Source, record_type Record>
   requires batch_source<std::remove_reference_t<Source>>
 class feed {
@@ -842,13 +841,13 @@ class feed {
     require_unchanged();
     return engine_.start(from, last_epoch, next);
   }
-  /// See `feed_engine::advance`.
+  /// Calls `feed_engine::advance`.
   bool advance() { return engine_.advance(); }
-  /// See `feed_engine::next`.
+  /// Calls `feed_engine::next`.
   [[nodiscard]] batch_type next() { return batch_type{engine_.next()}; }
-  /// See `feed_engine::finish`.
+  /// Calls `feed_engine::finish`.
   void finish(std::uint64_t range) noexcept { engine_.finish(range); }
-  /// Returns the lease that the consumer holds.
+  /// Returns the lease of the consumer.
   [[nodiscard]] batch_type& current() noexcept { return held_; }
   /// Returns the source of the batches.
   [[nodiscard]] const source_type& source() const noexcept { return source_; }
@@ -871,7 +870,7 @@ class feed {
       return &slots_type::template queue_transform<typename stage_type::batch_type>;
   }
 
-  /// Makes the ring of device slots and allocates its memory.
+  /// Creates the ring of device slots and allocates its memory.
   template <class Transform>
   [[nodiscard]] std::shared_ptr<slots_type> make_slots(stream_ref stream, Transform transform,
                                                        const transfer_options& options) {
@@ -898,8 +897,8 @@ class feed {
     }
   }
 
-  /// Reads the source's current stage. Throws `source_mismatch` if the memory of this feed does not
-  /// suit the source any more, because another loader was assigned to it.
+  /// Reads the current stage of the source. Throws `source_mismatch` if the memory of this feed no
+  /// longer fits the source, because another loader was assigned to it.
   void require_unchanged() {
     const auto refuse = [](std::initializer_list<str_cat_arg> problem) {
       throw source_mismatch(
@@ -941,9 +940,9 @@ class feed {
     }
   }
 
-  Source source_;  // or a reference to the source
+  Source source_;  // the source or a reference to it
   transfer_options options_;
-  batch_type held_;  // the consumer's lease
+  batch_type held_;  // lease of the consumer
   engine_type engine_;
 };
 

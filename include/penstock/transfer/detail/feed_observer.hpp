@@ -16,26 +16,26 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The counts and times of one transfer. The consumer's thread writes them. Any thread may take a
+/// The counts and times of one transfer. The consumer thread writes them. Any thread may take a
 /// snapshot.
 class feed_observer : public consumer_meters {
  public:
-  /// Makes an observer. A sample is `sample_bytes` bytes when it is copied, and `out_bytes` bytes
-  /// when the consumer gets it, not counting ragged fields.
+  /// Creates an observer. A sample has `sample_bytes` bytes when it is copied, and `out_bytes`
+  /// bytes when the consumer receives it, excluding ragged fields.
   feed_observer(std::size_t sample_bytes, std::size_t out_bytes, bool transforms) noexcept
       : sample_bytes_(sample_bytes), out_bytes_(out_bytes), transforms_(transforms) {}
   feed_observer(feed_observer&&) = delete;
 
-  /// Counts a batch whose copy the consumer's thread has queued. Its ragged fields hold
-  /// `value_bytes`.
+  /// Counts a batch whose copy the consumer thread has queued. `value_bytes` is the size of its
+  /// ragged values in bytes.
   void record_copy(std::uint64_t samples, std::uint64_t value_bytes) noexcept {
     copies_.add(1);
     copied_.add(samples);
     if (value_bytes != 0) values_.add(value_bytes);
   }
-  /// Counts a batch that stays in its host slot, where the device works on it.
+  /// Counts a batch that is not copied, because the device works on it in its host slot.
   void record_zero_copy() noexcept { zero_copies_.add(1); }
-  /// Counts a batch that the consumer gets, with `ahead` copies queued after it.
+  /// Counts a batch that the consumer receives, with `ahead` copies queued after it.
   void record_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
     on_batch(samples);
     record_depth(ahead);
@@ -64,7 +64,7 @@ class feed_observer : public consumer_meters {
     add(device_step_, one.step);
   }
 
-  /// Sets whether the loop's body is the step. Must be called before the first batch.
+  /// Sets whether the loop body is the step. Must be called before the first batch.
   void set_runs_inline(bool runs_inline) noexcept { runs_inline_ = runs_inline; }
 
   /// Returns the statistics so far, without the statistics of the source. Any thread may call this.
@@ -109,7 +109,7 @@ class feed_observer : public consumer_meters {
   tally zero_copies_;
   tally values_;
   tally replayed_;
-  tally replay_time_;  // nanoseconds, like the tallies of the device
+  tally replay_time_;  // in nanoseconds, like the tallies of the device
   tally timed_;
   tally device_copy_;
   tally device_transform_;

@@ -14,8 +14,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Chooses the number of device slots that a feed uses while its loop runs. The consumer's thread
-/// calls it once for each batch. Times are ticks of the feed's statistics.
+/// Chooses the number of device slots that a feed uses while its loop runs. Called by the consumer
+/// thread once for each batch. Times are in ticks of the feed statistics.
 class feed_tuner {
  public:
   feed_tuner() = default;
@@ -26,21 +26,21 @@ class feed_tuner {
   virtual void begin(std::uint64_t now) noexcept = 0;
   /// Records the end of the range.
   virtual void end(std::uint64_t now) noexcept = 0;
-  /// Records that the consumer has received its batch `number` and has waited for `waited` ticks so
-  /// far, and that `count` slots are open. Returns the number of slots that should be open. If it
+  /// Records that the consumer has received batch `number` after a total wait of `waited` ticks,
+  /// and that `count` slots are open. Returns the number of slots that should be open. If this
   /// differs from `count`, the feed calls `record_opened` next.
   [[nodiscard]] virtual std::size_t take(std::uint64_t now, std::uint64_t waited, std::size_t count,
                                          std::uint64_t number) noexcept = 0;
-  /// Records that `count` slots are open now, which is less than `take` returned if the device has
-  /// no memory.
+  /// Records that `count` slots are now open, which is less than `take` returned if the device is
+  /// out of memory.
   virtual void record_opened(std::uint64_t now, std::size_t count) noexcept = 0;
   /// Returns the history of the depths. Any thread may call this.
   [[nodiscard]] virtual tuning_history history(const tick_times& times) const = 0;
 };
 
-/// The functions behind `transfer_options::depth = automatic`, see `loop_tuning`.
+/// The code of `transfer_options::depth = automatic` (see `loop_tuning`).
 struct depth_tuning {
-  /// Makes the tuner of a feed. `flow` identifies the feed in a trace.
+  /// Creates the tuner of a feed. `flow` identifies the feed in a trace.
   std::unique_ptr<feed_tuner> (*make)(const transfer_options& options, std::uint64_t flow,
                                       double ten_milliseconds);
   /// Returns the functions. Defined in `depth_tuner.hpp`.

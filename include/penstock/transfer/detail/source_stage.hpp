@@ -25,7 +25,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// A batch in host memory with one word for each sample, set by its source.
+/// A batch in host memory with one word per sample, set by its source.
 template <class Batch>
 concept has_tags = requires(const Batch& batch) {
   { batch.tags() } -> std::convertible_to<std::span<const std::uint64_t>>;
@@ -38,22 +38,22 @@ concept batch_of_listed_samples = requires(const Batch& batch) {
   { batch.replaced() } -> std::convertible_to<std::span<const std::uint64_t>>;
 };
 
-/// Adapts a `batch_source` of the program to a stage. Refers to the source. Has a default for each
-/// optional member of the source:
+/// Converts a user-defined `batch_source` to a stage. References the source. Provides a default for
+/// each optional member of the source:
 ///
-/// | member of the source | without it |
+/// | source member | default |
 /// |---|---|
 /// | `at_end()` | the feed takes batches until a batch is empty |
-/// | `was_cut()` | an early end of the range looks like its end |
-/// | `take_back(info, tags)` | batches that no consumer gets are dropped |
-/// | `stop_token()` | nothing ends a wait for a lease |
-/// | `last_failure()` | an error of the source has no place |
+/// | `was_cut()` | an early end of the range looks like the regular end |
+/// | `take_back(info, tags)` | undelivered batches are dropped |
+/// | `stop_token()` | waits for a lease cannot be ended |
+/// | `last_failure()` | source errors have no origin |
 /// | `stats()` | `transfer_stats::loader` is empty |
 /// | `footprint()`, with `slot_count` and `pinned` | batches are always copied |
-/// | `options().instrumentation.indices` | batches have no lists of samples |
+/// | `options().instrumentation.indices` | batches do not have sample lists |
 /// | `trace_flow(recorder)` | a trace does not connect the feed with its source |
 ///
-/// The limits of `faults.on_error` apply only to a loader, not to a source of the program.
+/// The limits of `faults.on_error` apply only to a loader, not to a user-defined source.
 template <batch_source Source>
 class source_stage {
  public:
@@ -155,7 +155,7 @@ class source_stage {
 
  private:
   /// Gets a batch from `next_of_source`. If the source throws, stores the exception in `failed`. If
-  /// a batch is larger than the source's layout, returns it to the source and stores a failure too.
+  /// a batch exceeds the source's layout, returns it to the source and stores an error.
   template <class Next>
   batch_type take(failed_batch& failed, const Next& next_of_source) noexcept {
     try {
@@ -191,9 +191,9 @@ class source_stage {
   Source* source_;
 };
 
-/// Returns the stage that gives the batches of a source of the program. The stage of an
-/// `any_loader` is its core. A class derived from `any_loader` may have members of its own, so it
-/// counts as a source of the program.
+/// Returns the stage that delivers the batches of `source`. The stage of an `any_loader` is its
+/// core. A class derived from `any_loader` may have additional members, so it counts as a
+/// user-defined source.
 template <class Source>
 [[nodiscard]] std::shared_ptr<source_stage<Source>> stage_of(Source& source) {
   return std::make_shared<source_stage<Source>>(source);

@@ -25,7 +25,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The interface of a transform, without the types of the transform and its records.
+/// The type-erased interface of a transform, independent of the record types.
 template <device Device>
 class erased_transform {
  public:
@@ -33,7 +33,7 @@ class erased_transform {
   erased_transform(erased_transform&&) = delete;
   virtual ~erased_transform() = default;
 
-  /// Queues the work that computes the first `size` samples of the batch at `out` from the batch at
+  /// Queues work that computes the first `size` samples of the batch at `out` from the batch at
   /// `in`.
   virtual void enqueue(const std::byte* in, std::byte* out, std::size_t size,
                        typename Device::stream_ref stream) = 0;
@@ -46,7 +46,7 @@ class transform_of final : public erased_transform<Device> {
  public:
   using out_record = transformed_record_t<Transform, In>;
 
-  /// Prepares the transform. Throws what the transform throws.
+  /// Prepares the transform. Throws errors from the transform.
   transform_of(Transform transform, const Device& device, const batch_layout<In>& layout)
       : transform_(std::move(transform)),
         in_(layout),
@@ -70,24 +70,24 @@ class transform_of final : public erased_transform<Device> {
 
 /// The stage between the copies and the device slots of a feed with a transform. Owns the
 /// transform, its stream, and two staging buffers in device memory. The next copy goes to one
-/// buffer while the transform reads the other. Two buffers serve all slots, because both streams
-/// run in order.
+/// buffer while the transform reads the other. Two buffers are sufficient for all slots, because
+/// both streams run in order.
 template <device Device>
 class transform_stage {
  public:
   using stream_ref = typename Device::stream_ref;
 
-  /// Makes a stage for batches that have the layout `in` when they are copied, and for at most
-  /// `slot_count` device slots. If `reads_host`, the transform reads host memory, and no staging
-  /// buffers are allocated. Throws `out_of_memory`, and what the device throws.
+  /// Creates a stage for at most `slot_count` device slots. `in` is the layout of batches when they
+  /// are copied. If `reads_host` is true, the transform reads host memory, and no staging buffers
+  /// are allocated. Throws `out_of_memory`, and errors from the device.
   transform_stage(const Device& device, slot_layout in,
                   std::unique_ptr<erased_transform<Device>> transform, std::size_t slot_count,
                   bool reads_host)
       : device_(device),
         transform_(std::move(transform)),
         in_(std::move(in)),
-        // Gives the stream the highest priority, so that a transform does not wait for all blocks
-        // of the running step.
+        // Uses the highest stream priority, so that a transform does not wait for all blocks of the
+        // running step.
         stream_(make_stream(device, stream_priority::highest)),
         made_(std::make_shared<fill_timeline<Device>>(device, stream_, 4 * (slot_count + 1),
                                                       event_wait::by_host)) {
@@ -108,10 +108,10 @@ class transform_stage {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return reads_host() ? 0 : 2 * places_[0].memory->bytes();
   }
-  /// Returns the layout of the batches that are copied.
+  /// Returns the layout of the batches when they are copied.
   [[nodiscard]] const slot_layout& in_layout() const noexcept { return in_; }
 
-  /// Records the transforms with `trace`, and times them with `timer`. Null disables an instrument.
+  /// Traces the transforms with `trace`, and times them with `timer`. Null disables an instrument.
   void watch_by(trace_sink* trace, device_timer<Device>* timer) noexcept {
     trace_ = trace;
     timer_ = timer;
@@ -128,7 +128,7 @@ class transform_stage {
   /// Returns the point at which the transforms have read the previous batch at `data()`.
   [[nodiscard]] std::uint64_t read_at() const noexcept { return places_[next_].read_at; }
 
-  /// Queues the transform of the batch at `arrived` into `slab`. Throws what the transform throws.
+  /// Queues the transform of the batch at `arrived` into `slab`. Throws errors from the transform.
   void enqueue(const std::byte* arrived, std::byte* slab, const batch_info& batch) {
     const stream_ref stream = made_->stream();
     const work_probe probe{trace_stage::transform, trace_, batch, batch.size};
@@ -150,7 +150,8 @@ class transform_stage {
     std::uint64_t read_at = 0;
   };
 
-  /// Makes the device current on this thread while the result lives, if the device supports that.
+  /// Makes the device current on this thread for the lifetime of the returned object, if the device
+  /// supports it.
   [[nodiscard]] auto enter() const {
     if constexpr (requires { device_.enter_scope(); }) {
       return device_.enter_scope();
@@ -166,7 +167,7 @@ class transform_stage {
   std::size_t next_ = 0;
   trace_sink* trace_ = nullptr;
   device_timer<Device>* timer_ = nullptr;
-  typename Device::stream_type stream_;  // destroyed before what its work uses
+  typename Device::stream_type stream_;  // destroyed before the members that its work uses
   std::shared_ptr<fill_timeline<Device>> made_;
 };
 

@@ -17,11 +17,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Does the same as `std::memcpy`, but on x86-64 the stores of whole blocks bypass the caches. Such
-/// stores do not read the lines of `to` first, and evict nothing. Copies four runs of 4 KiB at a
-/// time, because a hardware prefetcher follows several runs but does not cross a page. All stores
-/// are ordered before later stores of the thread. The method is that of glibc's `memcpy` for copies
-/// that exceed its share of the last cache.
+/// Copies like `std::memcpy`, but on x86-64 the stores of whole blocks bypass the caches. Such
+/// stores do not first read the cache lines of `to`, and do not evict other lines. Copies four runs
+/// of 4 KiB at a time, because a hardware prefetcher follows several runs but does not cross a
+/// page. All stores are ordered before later stores of the thread. glibc uses the same method in
+/// `memcpy` for copies that exceed its share of the last-level cache.
 inline void copy_non_temporal(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   std::size_t done = 0;
 #if defined(__x86_64__)
@@ -58,9 +58,9 @@ inline void copy_non_temporal(std::byte* to, const std::byte* from, std::size_t 
 }
 
 /// Returns true if `copy_non_temporal` is faster than `std::memcpy` for a ring of `ring_bytes`
-/// bytes that a single thread fills and no core reads. On a Xeon it took 0.73 to 0.88 of the time
-/// of `std::memcpy` if the ring was at least as large as the core's L2 cache, and 0.95 to 1.07 if
-/// it was smaller: see bench/bulk_bench.cpp. A cache of unknown size counts as empty. Returns false
+/// bytes that a single thread fills and no core reads. On a Xeon, the ratio of their times was 0.73
+/// to 0.88 if the ring was at least as large as the L2 cache of the core, and 0.95 to 1.07 for
+/// smaller rings (see bench/bulk_bench.cpp). A cache of unknown size counts as empty. Returns false
 /// on processors other than x86-64, which were not measured.
 [[nodiscard]] inline bool prefers_non_temporal(std::size_t ring_bytes) noexcept {
 #if defined(__x86_64__) && defined(_SC_LEVEL2_CACHE_SIZE)

@@ -26,14 +26,14 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A tensor of a safetensors file: elements of one type in C order, little-endian.
+/// A tensor in a safetensors file, which contains little-endian elements of one type in C order.
 struct safetensor {
-  std::string name = {};                  ///< unique in its file
+  std::string name = {};                  ///< unique in the file
   std::string dtype = {};                 ///< "F32", "BF16", "I64" and so on
-  std::vector<std::uint64_t> shape = {};  ///< if empty, there is one element
-  std::uint64_t offset = 0;               ///< position of its first byte, counted from the first
-                                          ///< byte of all tensors
-  std::uint64_t bytes = 0;                ///< the number of bytes
+  std::vector<std::uint64_t> shape = {};  ///< empty for a single element
+  /// position of the first byte, relative to the first byte of all tensors
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;  ///< number of bytes
 };
 
 namespace detail {
@@ -54,12 +54,12 @@ namespace detail {
   return found != all.end() ? found->bits : 0;
 }
 
-/// Returns the number of bytes of a tensor of this type and shape. Returns `std::nullopt` if the
-/// number does not fit in 64 bits or is not a whole number. The type must be known.
+/// Returns the size in bytes of a tensor of this type and shape. Returns `std::nullopt` if the size
+/// does not fit in 64 bits or is not a whole number. The type must be known.
 [[nodiscard]] inline std::optional<std::uint64_t> safetensors_bytes(
     std::string_view dtype, std::span<const std::uint64_t> shape) noexcept {
-  // Multiplies in the order of the shape, as the safetensors library does: [0, n, n] has no
-  // elements for any n, but [n, n, 0] is refused if n * n overflows.
+  // Multiplies in the order of the shape, like the safetensors library. [0, n, n] has no elements
+  // for any n, but [n, n, 0] is rejected if n * n overflows.
   std::uint64_t bits = 1;
   for (const std::uint64_t length : shape) {
     if (__builtin_mul_overflow(bits, length, &bits)) return {};
@@ -70,24 +70,24 @@ namespace detail {
 
 /// The header of a safetensors file:
 ///
-///     u64 n, little-endian; n bytes of JSON; the tensors' bytes
+///     u64 n, little-endian; n bytes of JSON; the bytes of the tensors
 ///
 /// The member "__metadata__" of the JSON is an object of strings, or null. Each other member is a
-/// tensor with "dtype", "shape" and "data_offsets". The offsets are the positions of the tensor's
-/// first byte and of its end, counted from the end of the JSON. The tensors cover all bytes without
+/// tensor with "dtype", "shape" and "data_offsets". The offsets are the positions of the first byte
+/// and the end of the tensor, relative to the end of the JSON. The tensors cover all bytes without
 /// gaps.
 struct safetensors_header {
   std::vector<safetensor> tensors;  ///< sorted by `offset`
   std::map<std::string, std::string> metadata;
 };
 
-/// The start of a header that contains a sum of its file, up to the digits of the sum. A program
-/// that saves the file again, with this metadata and other tensors, does not write the space after
-/// the brace.
+/// The beginning of a header that contains a checksum of the file, up to the checksum digits. A
+/// program that saves the file again, with this metadata but other tensors, does not write the
+/// space after the brace.
 inline constexpr std::string_view safetensors_sum_begin =
     "{ \"__metadata__\":{\"penstock.crc64nvme\":\"";
 inline constexpr std::size_t safetensors_sum_digits = 16;
-/// The maximum number of bytes of a header, as the format specifies.
+/// The maximum size of a header in bytes, as specified by the format.
 inline constexpr std::uint64_t max_safetensors_header = 100'000'000;
 
 /// Parses the JSON `text` of the file `path`, whose tensors have `data` bytes in total.
@@ -243,8 +243,8 @@ class safetensors_parser {
 }  // namespace detail
 
 /// The tensors of a safetensors file, for uploads. The constructor reads and checks the header, but
-/// reads no tensor. The file stays open, so replacing it under its path has no effect on this
-/// object.
+/// does not read tensors. The file stays open, so replacing the file at its path has no effect on
+/// this object.
 ///
 ///     const ps::safetensors_file file{"model.safetensors"};
 ///     auto loading = ps::upload(device, stream, weights, file.all());
@@ -252,7 +252,7 @@ class safetensors_parser {
 /// Movable. Thread-safe.
 class safetensors_file {
  public:
-  /// Opens `path`. Throws `file_unreadable`, `file_truncated`, and if the header is invalid,
+  /// Opens `path`. Throws `file_unreadable`, `file_truncated`, and, if the header is invalid,
   /// `file_format_error` or a derived type.
   explicit safetensors_file(std::string path) : path_(std::move(path)), file_(path_) {
     std::array<std::byte, 8> start{};
@@ -291,19 +291,19 @@ class safetensors_file {
     }
   }
 
-  /// The tensors, in the order of the file.
+  /// Returns the tensors in file order.
   [[nodiscard]] const std::vector<safetensor>& tensors() const noexcept { return header_.tensors; }
-  /// The strings in "__metadata__".
+  /// Returns the strings in "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
     return header_.metadata;
   }
-  /// The number of bytes of all tensors.
+  /// Returns the total number of bytes in all tensors.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return tensors().empty() ? 0 : tensors().back().offset + tensors().back().bytes;
   }
-  /// Returns true if the file contains its sum, as files that `safetensors_sink` writes do.
+  /// Returns true if the file contains its checksum, like files written by `safetensors_sink`.
   [[nodiscard]] bool has_sum() const noexcept { return sum_.has_value(); }
-  /// Returns the tensor `name`. Throws `file_format_error` if the file does not have it.
+  /// Returns the tensor `name`. Throws `file_format_error` if the file does not contain the tensor.
   [[nodiscard]] const safetensor& at(std::string_view name) const {
     const auto found = std::ranges::find(tensors(), name, &safetensor::name);
     if (found != tensors().end()) return *found;
@@ -312,8 +312,8 @@ class safetensors_file {
   }
 
   /// Returns a source of all tensors, in the order of `tensors`, for an upload to one range per
-  /// tensor. If `verify` is set and the file contains a sum, the upload verifies the sum and throws
-  /// `file_corrupt` at the end if it differs.
+  /// tensor. If `verify` is true and the file contains a checksum, the upload verifies the checksum
+  /// and throws `file_corrupt` at the end if it does not match.
   [[nodiscard]] bulk_file_source all(bool verify = true) const {
     bulk_file_options options{.offset = begin_, .size = bytes()};
     if (!verify || !sum_) return {file_, options};
@@ -322,8 +322,8 @@ class safetensors_file {
     head->add(0, std::as_bytes(std::span{head_}));
     return {file_, options, std::move(head)};
   }
-  /// Returns a source of one tensor, without verifying a sum. Throws `file_format_error` if the
-  /// file does not have the tensor.
+  /// Returns a source of one tensor, without verifying a checksum. Throws `file_format_error` if
+  /// the file does not contain the tensor.
   [[nodiscard]] bulk_file_source only(std::string_view name) const {
     const safetensor& one = at(name);
     return {file_, {.offset = begin_ + one.offset, .size = one.bytes}};
@@ -332,33 +332,34 @@ class safetensors_file {
  private:
   std::string path_;
   bulk_file_source file_;
-  std::string head_;  // all bytes before the tensors, with zeros in place of the digits of the sum
+  std::string head_;  // all bytes before the tensors, with zeros in place of the checksum digits
   std::uint64_t begin_ = 0;
   detail::safetensors_header header_;
   std::optional<std::uint64_t> sum_;
 };
 
-/// A `bulk_sink` that writes a safetensors file, which appears complete or not at all, see
-/// `bulk_file_sink`. The entry "penstock.crc64nvme" of the header's metadata is the CRC-64/NVME of
-/// the file, computed with zeros in place of its 16 digits. Other readers ignore the entry.
+/// A `bulk_sink` that writes a safetensors file, which appears either complete or not at all (see
+/// `bulk_file_sink`). The metadata entry "penstock.crc64nvme" of the header contains the
+/// CRC-64/NVME of the file, computed with zeros in place of its 16 digits. Other readers ignore the
+/// entry.
 class safetensors_sink {
  public:
-  /// Creates the file `path` with these tensors, one after the other, and ignores their `offset`
-  /// and `bytes`. Throws `file_unwritable`, and `option_error` for a duplicate name, an unknown
-  /// type, a shape whose size is not a whole number of bytes, or a header of more than 100,000,000
-  /// bytes.
+  /// Creates the file `path` with these tensors in this order. Ignores `offset` and `bytes` of the
+  /// tensors. Throws `file_unwritable`, and `option_error` for a duplicate name, an unknown type, a
+  /// shape whose size is not a whole number of bytes, or a header of more than 100,000,000 bytes.
   safetensors_sink(std::string path, std::vector<safetensor> tensors,
                    const std::map<std::string, std::string>& metadata = {})
       : safetensors_sink(std::move(path), header_of(std::move(tensors), metadata)) {}
 
-  /// The number of bytes of all tensors.
+  /// Returns the total number of bytes in all tensors.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Writes `bytes` at `offset`, counted from the first tensor. Thread-safe. Throws
+  /// Writes `bytes` at `offset`, relative to the first tensor. Thread-safe. Throws
   /// `file_unwritable`.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     file_->write(begin_ + offset, bytes);
   }
-  /// Writes the sum into the header, and gives the file its name. Throws `file_unwritable`.
+  /// Writes the checksum to the header, and renames the file to its final name. Throws
+  /// `file_unwritable`.
   void finish() {
     const std::string digits = bulk_file_source::text_of(file_->sum());
     file_->overwrite(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));

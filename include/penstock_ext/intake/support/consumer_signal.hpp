@@ -14,12 +14,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The consumers of an intake sleep on this object until they are notified or a time point is
+/// A signal on which the consumers of an intake sleep until they are notified or a time point is
 /// reached. Because a sleeping thread wakes up late, one consumer spins on the clock during the
 /// last `spin` before that time.
 ///
-/// The caller holds the same mutex at the start of all calls. A wait releases the mutex until its end.
-/// Wake-ups may be spurious, so the caller must check its condition again.
+/// The caller holds the same mutex at the start of all calls. A wait releases the mutex until it
+/// ends. Wake-ups may be spurious, so the caller must check its condition again.
 template <class Clock = std::chrono::steady_clock>
 class consumer_signal {
  public:
@@ -29,11 +29,11 @@ class consumer_signal {
   /// Lets one consumer at a time spin for `spin`. If `spin` is 0, all consumers sleep.
   explicit consumer_signal(std::chrono::nanoseconds spin) noexcept : spin_(spin) {}
 
-  /// Notifies one consumer, and releases the mutex before.
+  /// Releases the mutex, and then notifies one consumer.
   void notify_one(lock_type& lock) noexcept {
     count_notification();
     lock.unlock();
-    changed_.notify_one();  // even if a thread spins, as it may be about to take another batch
+    changed_.notify_one();  // even if a thread spins, which may be about to take another batch
   }
   void notify_all() noexcept {
     count_notification();
@@ -42,7 +42,7 @@ class consumer_signal {
 
   /// Waits for a notification.
   void wait(lock_type& lock) { changed_.wait(lock); }
-  /// Waits for a notification, or until `due` at most.
+  /// Waits for a notification until `due` at the latest.
   void wait_until(lock_type& lock, moment due) {
     if (spin_.count() == 0 || spins_) {
       changed_.wait_until(lock, due);
@@ -71,8 +71,8 @@ class consumer_signal {
   std::condition_variable changed_;
   const std::chrono::nanoseconds spin_;
   bool spins_ = false;  // true while a thread spins
-  // Counts notifications. Written only under the mutex. A spinning thread reads it as a hint to
-  // check again, under the mutex, and checks at `due` in any case, so relaxed order suffices.
+  // Counts notifications. Written only under the mutex. Relaxed, because a spinning thread uses the
+  // count only as a hint to check again under the mutex, and always checks at `due`.
   std::atomic<std::uint32_t> notified_{0};
 };
 

@@ -34,7 +34,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Thrown by an `intake`, by one of its slots, or by a `batcher` if a call is invalid. The caller
+/// Thrown by an `intake`, one of its slots, or a `batcher` if a call is invalid, because the caller
 /// does not own the slot, the slot has no room for these samples or lengths, or the number of
 /// lengths is wrong. The call had no effect.
 class [[gnu::visibility("default")]] intake_error : public error {
@@ -42,93 +42,94 @@ class [[gnu::visibility("default")]] intake_error : public error {
   using error::error;
 };
 
-/// Selects what a producer gets from an `intake` without a free slot.
+/// The result of `acquire` for a producer if an `intake` has no free slot.
 enum class when_full : unsigned char {
-  wait,         ///< `acquire` waits until a slot is free: backpressure
-  refuse,       ///< `acquire` returns no slot; the producer decides what to do
+  wait,         ///< `acquire` waits until a slot is free (backpressure)
+  refuse,       ///< `acquire` returns no slot, and the producer decides what to do
   drop_oldest,  ///< the slot of the oldest batch that no consumer has taken, which is dropped
-  drop_new,     ///< `acquire` returns no slot; the new batch counts as dropped
+  drop_new,     ///< `acquire` returns no slot, and the new batch counts as dropped
 };
 
-/// Lengths of ragged fields, sample by sample, in the record's order of fields. For one sample with
-/// one ragged field, pass `{n}`. A view: the list must outlive the call that it is passed to.
+/// A non-owning list of ragged lengths, sample by sample, in field order. For one sample with one
+/// ragged field, pass `{n}`. The list must outlive the call that it is passed to.
 class length_list {
  public:
-  /// Makes an empty list.
+  /// Creates an empty list.
   constexpr length_list() noexcept = default;
-  /// Refers to a list in braces.
+  /// References a list in braces.
   constexpr length_list(std::initializer_list<std::uint64_t> list) noexcept {
     all_ = {std::data(list), list.size()};
   }
-  /// Refers to an array or a vector.
+  /// References an array or a vector.
   template <std::convertible_to<std::span<const std::uint64_t>> List>
     requires(!std::same_as<List, length_list>)
   constexpr length_list(const List& list) noexcept : all_(list) {}  // NOLINT: implicit
 
-  /// The lengths.
+  /// Returns the lengths.
   [[nodiscard]] constexpr std::span<const std::uint64_t> all() const noexcept { return all_; }
 
  private:
   std::span<const std::uint64_t> all_;
 };
 
-/// Describes the batch that a producer has written to a slot of an `intake`.
+/// Describes a batch that a producer has written to a slot of an `intake`.
 struct commit_info {
-  std::size_t samples = 1;   ///< the number of samples, from 1 to `intake_options::samples`
-  length_list lengths = {};  ///< the length of each ragged field of each sample
-  std::uint64_t tag = 0;     ///< a number for the consumer, which `tag()` of the batch returns
-  /// The time at which the age of the batch is 0. By default, the time of the commit.
+  std::size_t samples = 1;   ///< number of samples, from 1 to `intake_options::samples`
+  length_list lengths = {};  ///< the length of each ragged field, for each sample
+  std::uint64_t tag = 0;     ///< a value for the consumer, returned by `tag()` of the batch
+  /// The time at which the age of the batch is 0. The default is the time of the commit.
   std::chrono::steady_clock::time_point timestamp = {};
 };
 
-/// Statistics of an `intake`, in batches. While no call is in progress, `committed` is the sum of
-/// `delivered`, `waiting` and `dropped`. As an exception, `dropped` also counts the batches that
-/// `when_full::drop_new` drops before they are written, which `committed` does not.
+/// The statistics of an `intake`, in batches. While no call is in progress, `committed` is the sum
+/// of `delivered`, `waiting` and `dropped`. However, `dropped` also counts the batches that
+/// `when_full::drop_new` drops before they are written, which `committed` does not include.
 struct intake_stats {
   std::uint64_t committed = 0;  ///< batches that producers have committed
   std::uint64_t delivered = 0;  ///< batches that consumers have received
-  std::uint64_t dropped = 0;    ///< batches that no consumer gets
-  std::uint64_t refused = 0;    ///< acquisitions that `when_full::refuse` has refused
+  std::uint64_t dropped = 0;    ///< batches that no consumer receives
+  std::uint64_t refused = 0;    ///< `acquire` calls that `when_full::refuse` has refused
   std::uint64_t waiting = 0;    ///< committed batches that no consumer has taken yet
   wait_stats waits = {};        ///< waits of producers for a slot
-  duration_stats age = {};      ///< the age of batches when a consumer takes them
+  duration_stats age = {};      ///< age of batches when a consumer takes them
 };
 
-/// The host memory of an `intake` or a `batcher`, which allocates all of it at construction.
+/// The host memory of an `intake` or a `batcher`, which is allocated at construction.
 struct intake_footprint {
-  std::size_t slot_count = 0;  ///< the number of slots
-  std::size_t slot_bytes = 0;  ///< bytes of each slot, see `batch_layout`
-  std::size_t bytes = 0;       ///< bytes of all slots
+  std::size_t slot_count = 0;  ///< number of slots
+  std::size_t slot_bytes = 0;  ///< size of each slot in bytes (see `batch_layout`)
+  std::size_t bytes = 0;       ///< size of all slots in bytes
   bool pinned = false;         ///< true if the memory is page-locked
 };
 
 namespace detail {
 
-/// The owner of a slot of an `intake`.
+/// The owner of an `intake` slot.
 enum class slot_owner : unsigned char {
   ring,      ///< free, or lost
-  producer,  ///< taken by a thread that writes it
-  driver,    ///< detached from its lease, and with a driver
+  producer,  ///< acquired by a thread that writes it
+  driver,    ///< detached from its lease and owned by a driver
   consumer,  ///< committed, or taken by a consumer
 };
 
-/// The kind and behavior of an `intake_board`.
+/// The type and behavior of an `intake_board`.
 struct board_traits {
-  const char* name = "intake";         ///< the public class, for errors
-  when_full policy = when_full::wait;  ///< what happens without a free slot
+  const char* name = "intake";         ///< name of the public class, for errors
+  when_full policy = when_full::wait;  ///< the action without a free slot
   std::size_t reserved = 0;            ///< number of slots reserved for urgent batches
-  bool awaits_writers = false;         ///< batches that are written at the close are delivered
-  std::chrono::nanoseconds spin{0};    ///< see `consumer_signal`
+  /// True if batches that are being written at the close are delivered.
+  bool awaits_writers = false;
+  std::chrono::nanoseconds spin{0};  ///< passed to `consumer_signal`
 };
 
-/// The memory of `count` slots for batches of `layout`, page-locked and inside a budget.
+/// Page-locked memory of `count` slots for batches of `layout`, reserved from a budget.
 template <device Device>
 struct pinned_slots {
   memory_reservation granted;
   slab<Device> memory;
 
-  /// Allocates the slots. In the error message, `lower` names the options that reduce the size.
-  /// Throws `pinned_budget_exceeded`, `out_of_memory`, and what the device throws.
+  /// Allocates the slots. `lower` names the options that reduce the size, for error messages.
+  /// Throws `pinned_budget_exceeded`, `out_of_memory`, and errors from the device.
   pinned_slots(const Device& device, std::size_t slot_bytes, std::size_t count,
                const std::optional<memory_budget>& budget, const char* lower)
       : granted(budget ? budget->reserve({.slot_count = count,
@@ -148,18 +149,18 @@ struct close_board {
   void operator()() const noexcept { board->close(false); }
 };
 
-/// Manages the slots of an `intake` or a `batcher`: decides which thread may use which slot, and
-/// when.
+/// Manages the slots of an `intake` or a `batcher`, and decides when a thread may use a slot.
 ///
-/// A single mutex guards everything. Invariant: a slot has one owner, who alone uses its memory and
-/// its `frame`, and the owner changes under the mutex only. A thread that holds the mutex writes no
-/// batch, runs no user code, and calls the device only to query an event. No wake-up is lost,
-/// because conditions are checked and changed under the mutex, and notifications follow the change.
-/// A free slot wakes all producers, because producers that wait for the end of a copy poll. A
-/// committed batch wakes one consumer, because one consumer takes it.
+/// A single mutex guards all members. Invariant: a slot has one owner, which has exclusive access
+/// to its memory and its `frame`, and the owner changes only under the mutex. A thread that holds
+/// the mutex does not write batches or run user code, and calls the device only to query an event.
+/// No wake-up is lost, because conditions are checked and changed under the mutex, and
+/// notifications follow the change. A free slot wakes all producers, because producers that wait
+/// for the end of a copy poll. A committed batch wakes one consumer, because only one consumer
+/// takes it.
 ///
-/// No consumer sleeps beyond `due_`, because a consumer waits until `due_` at most, and an earlier
-/// `due_` wakes all consumers.
+/// No consumer sleeps beyond `due_`, because a wait ends at `due_`, and an earlier `due_` wakes all
+/// consumers.
 template <record_type Record, device Device>
 class intake_board : public slot_ring<Device> {
   using base = slot_ring<Device>;
@@ -169,7 +170,7 @@ class intake_board : public slot_ring<Device> {
   using stream_ref = typename Device::stream_ref;
   static constexpr deadline forever = (deadline::max)();
 
-  /// Makes `count` slots for batches of `layout` in `memory`. Throws what the device throws.
+  /// Creates `count` slots for batches of `layout` in `memory`. Throws errors from the device.
   intake_board(const Device& device, const batch_layout<Record>& layout, slab<Device> memory,
                std::size_t count, const board_traits& traits, memory_reservation granted)
       : base(device, layout, std::move(memory), count, std::move(granted)),
@@ -183,7 +184,7 @@ class intake_board : public slot_ring<Device> {
       free_.push_back(slot);
     }
   }
-  /// Waits for the work of producers on slots that no consumer has waited for.
+  /// Waits for producer work on slots that no consumer has waited for.
   ~intake_board() override {
     for (const frame& one : frames_) {
       if (one.writing != nullptr && !synchronize_before_free(base::device(), *one.writing))
@@ -198,10 +199,10 @@ class intake_board : public slot_ring<Device> {
     return {base::count(), layout().bytes(), base::bytes(), base::pinned()};
   }
 
-  /// Takes a slot to write, according to the policy. Waits until `end` at most. Only an urgent
-  /// batch may take a slot that is reserved. Returns `std::nullopt` if the policy gives no slot, on
-  /// timeout, and after `close`. Throws `leases_exhausted` if all slots are lost, and what the
-  /// device throws.
+  /// Acquires a slot to write, according to the policy. Waits until `end` at the latest. Only an
+  /// urgent batch may use a reserved slot. Returns `std::nullopt` if the policy provides no slot,
+  /// on timeout, and after `close`. Throws `leases_exhausted` if all slots are lost, and errors
+  /// from the device.
   [[nodiscard]] std::optional<slot_number> acquire(deadline end, bool is_urgent = true) {
     require_own();
     const when_full policy = traits_.policy;
@@ -215,8 +216,8 @@ class intake_board : public slot_ring<Device> {
     deadline now = begin;
     if (now < end) ++stats_.waits.count;
     for (; !slot && !is_closed_ && now < end; now = clock::now()) {
-      // The end of a copy or of a producer's work wakes no thread, so this thread polls if it waits
-      // only for that.
+      // No thread wakes when a copy or producer work ends, so this thread polls if it waits only
+      // for that.
       const bool polls = free_.size() > kept_free(is_urgent) ||
                          (policy == when_full::drop_oldest && !ready_.empty());
       if (!polls && end == forever) {
@@ -230,12 +231,12 @@ class intake_board : public slot_ring<Device> {
     return slot;
   }
 
-  /// Gives the slot of a lease to a driver.
+  /// Transfers the slot of a lease to a driver.
   void detach(slot_number slot) noexcept {
     const std::lock_guard lock{mutex_};
     frames_[slot].owner = slot_owner::driver;
   }
-  /// Takes a slot back from a driver. Throws `intake_error` unless the driver owns it.
+  /// Takes a slot back from a driver. Throws `intake_error` unless the driver owns the slot.
   [[nodiscard]] slot_number claim(std::uint64_t slot) {
     require_own();
     const std::lock_guard lock{mutex_};
@@ -252,15 +253,15 @@ class intake_board : public slot_ring<Device> {
   /// Throws `intake_error` unless a slot has room for this batch.
   void require_room(const commit_info& what) const;
 
-  /// Publishes the batch that the calling thread has written to `slot`. `require_room` has checked
-  /// `what`. Returns false if the batch is dropped, because the intake is closed.
+  /// Publishes the batch that the calling thread has written to `slot`. `require_room` must have
+  /// checked `what`. Returns false if the batch is dropped, because the intake is closed.
   bool commit(slot_number slot, const commit_info& what) noexcept {
     if (is_in_child()) return false;
     place(slot, what);
     return publish(slot, {.size = what.samples, .valid_size = what.samples, .tag = what.tag},
                    what.timestamp, false);
   }
-  /// Publishes a batch whose ragged fields have their offsets. An urgent batch is handed out before
+  /// Publishes a batch whose ragged offsets are written. An urgent batch is delivered before
   /// batches that are not urgent.
   bool publish(slot_number slot, const batch_info& info, deadline born, bool is_urgent) noexcept {
     frame& one = frames_[slot];
@@ -280,20 +281,20 @@ class intake_board : public slot_ring<Device> {
     const auto before =
         is_urgent ? std::ranges::find_if(ready_, [&](auto at) { return !frames_[at].is_urgent; })
                   : ready_.end();
-    ready_.insert(before, slot);  // reserved
+    ready_.insert(before, slot);  // capacity is reserved
     if (traits_.policy == when_full::drop_oldest) room_.notify_all();
     end_writing(lock);
     return true;
   }
-  /// Returns a slot that a producer has taken and does not commit.
+  /// Returns a slot that a producer has acquired but does not commit.
   void cancel(slot_number slot) noexcept {
     base::release(slot);
     std::unique_lock lock{mutex_};
     end_writing(lock);
   }
-  /// Like `commit`, for a batch that work on `stream` of `producer` still writes. If recording the
-  /// end of that work fails, waits for the stream, returns the slot, and throws what the device
-  /// threw. If waiting fails too, the slot is lost.
+  /// Publishes a batch like `commit`, which work on `stream` of `producer` still writes. If
+  /// recording the end of that work fails, waits for the stream, returns the slot, and throws the
+  /// device error. If waiting fails too, the slot is lost.
   bool commit_after(slot_number slot, const commit_info& what, stream_ref stream,
                     const Device& producer) {
     frame& one = frames_[slot];
@@ -314,7 +315,7 @@ class intake_board : public slot_ring<Device> {
     return commit(slot, what);
   }
 
-  /// Delivers `error` after the batches that were committed before it. Has no effect after `close`.
+  /// Delivers `error` after the batches committed before it. Has no effect after `close`.
   void fail(std::exception_ptr error) {
     if (is_in_child()) return;
     std::unique_lock lock{mutex_};
@@ -323,7 +324,8 @@ class intake_board : public slot_ring<Device> {
     changed_.notify_one(lock);
   }
 
-  /// Accepts no further batch. If `discards`, drops the batches that no consumer has taken.
+  /// Rejects all further batches. If `discards` is true, drops the batches that no consumer has
+  /// taken.
   void close(bool discards) noexcept {
     if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
@@ -336,9 +338,9 @@ class intake_board : public slot_ring<Device> {
     changed_.notify_all();
   }
 
-  /// Takes the oldest committed slot away from the consumers, and counts its batch as dropped. The
-  /// caller must then cancel the slot, and the end of the loop waits for that. Returns
-  /// `std::nullopt` if no slot is committed.
+  /// Removes the oldest committed slot from the queue, and counts its batch as dropped. The caller
+  /// must then cancel the slot, and the end of the loop waits for that. Returns `std::nullopt` if
+  /// no slot is committed.
   [[nodiscard]] std::optional<slot_number> withdraw() noexcept {
     const std::lock_guard lock{mutex_};
     if (ready_.empty()) return std::nullopt;
@@ -353,8 +355,8 @@ class intake_board : public slot_ring<Device> {
   }
 
   /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
-  /// `waits`, if no batch is ready. Throws the errors of producers. If there is nothing to hand out
-  /// at the time that `set_due` has specified, calls `at_due`, which sets the next time.
+  /// `waits` is true, if no batch is ready. Throws the errors of producers. If no batch is ready at
+  /// the time specified by `set_due`, calls `at_due`, which sets the next time.
   template <class AtDue>
   [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits, AtDue at_due) {
     require_own();
@@ -382,36 +384,37 @@ class intake_board : public slot_ring<Device> {
     }
   }
 
-  /// Makes `stream` wait for the work of the producer on the batch that the caller has in `slot`.
+  /// Makes `stream` wait for the producer work on the batch that the caller holds in `slot`.
   void wait_until_written(slot_number slot, stream_ref stream) const override {
     if (const auto* writing = frames_[slot].writing) base::device().wait(stream, *writing);
   }
-  /// Waits for the work of the producer on the batch that the caller has in `slot`.
+  /// Waits for the producer work on the batch that the caller holds in `slot`.
   void wait_until_written(slot_number slot) const {
     if (const auto* writing = frames_[slot].writing) base::device().synchronize(*writing);
   }
 
-  /// Counts a batch as dropped that was handed out but has reached no consumer. The feed that had
-  /// the batch reports the drop to its consumer.
+  /// Counts a delivered batch that has reached no consumer as dropped. The feed that took the batch
+  /// reports the drop to its consumer.
   void count_undelivered() noexcept {
     if (is_in_child()) return;
     const std::lock_guard lock{mutex_};
     --stats_.delivered;
     ++stats_.dropped;
   }
-  /// Ends a lease for the host. The caller returns or commits the slot next.
+  /// Ends a lease on the host. The caller then returns or commits the slot.
   void close_lease(slot_number, const batch_info&, lease_guard& guard) noexcept override {
     guard.end();
   }
 
-  /// Returns true if this process is a child made by fork(), which uses and destroys nothing here:
-  /// other threads may have held the mutex when the process was copied.
+  /// Returns true if this process is a child created by fork(). The child must not use or destroy
+  /// the board, because other threads may have held the mutex at the time of the fork.
   [[nodiscard]] bool is_in_child() const noexcept override { return process_.is_in_child(); }
-  /// Throws `std::logic_error` in a child made by fork().
+  /// Throws `std::logic_error` in a child created by fork().
   void require_own() const {
     process_.require(traits_.name, "make a separate one in this process");
   }
-  /// Returns true if the intake is closed and, if `is_drained`, a consumer gets nothing more.
+  /// Returns true if the intake is closed and, if `is_drained` is true, consumers have received all
+  /// batches and errors.
   [[nodiscard]] bool is_closed(bool is_drained) const noexcept {
     if (is_in_child()) return true;
     const std::lock_guard lock{mutex_};
@@ -431,13 +434,14 @@ class intake_board : public slot_ring<Device> {
 
   /// The batch in a slot.
   struct frame {
-    typename Device::event_type written;  // marks the end of work of the intake's device
-    std::optional<typename Device::event_type> written_elsewhere{};  // end of another device's work
+    typename Device::event_type written;  // marks the end of work on the intake's device
+    // End of work on another device.
+    std::optional<typename Device::event_type> written_elsewhere{};
     const typename Device::event_type* writing = nullptr;  // event of the last commit, or null
     batch_info info{};
     deadline born{};
-    std::uint64_t number = 0;  // the commit, counted from 0
-    bool is_copied = false;    // a copy out of the slot may be in flight
+    std::uint64_t number = 0;  // index of the commit
+    bool is_copied = false;    // true if a copy from the slot may be in flight
     bool is_urgent = false;
     slot_owner owner = slot_owner::ring;
   };
@@ -449,19 +453,19 @@ class intake_board : public slot_ring<Device> {
       return true;
     }
   }
-  /// Returns true if no producer's work writes the slot any more.
+  /// Returns true if no producer work writes the slot.
   [[nodiscard]] bool is_written(slot_number slot) const {
     const auto* writing = frames_[slot].writing;
     return writing == nullptr || base::device().is_complete(*writing);
   }
   /// Returns the number of free slots that are reserved for urgent batches. At least one of the
-  /// slots that are not lost may always be taken.
+  /// slots that are not lost may always be acquired.
   [[nodiscard]] std::size_t kept_free(bool is_urgent) const noexcept {
     const std::size_t usable = base::count() - base::lost();
     return is_urgent || usable == 0 ? 0 : (std::min)(traits_.reserved, usable - 1);
   }
-  /// Takes a slot that no work uses: a free slot that is not reserved, or the oldest committed slot
-  /// if the policy allows that.
+  /// Acquires a slot that no work uses, which is a free slot that is not reserved, or the oldest
+  /// committed slot if the policy allows it.
   std::optional<slot_number> take_free(bool is_urgent) {
     if (is_closed_) return std::nullopt;
     if (base::lost() == base::count()) throw_slots_lost();
@@ -489,21 +493,22 @@ class intake_board : public slot_ring<Device> {
     }
     return std::nullopt;
   }
-  /// Drops the committed batch at `at` of the queue.
+  /// Drops the committed batch at index `at` of the queue.
   void drop(std::size_t at) noexcept {
     const slot_number slot = ready_[at];
     ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(at));
     count_dropped(1 + frames_[slot].info.dropped, at);
     put_free(slot, false);
   }
-  /// Counts a batch that is dropped. The next batch, which is at `at` of the queue or is committed
-  /// later, reports the drop, together with earlier drops: `batches` in all.
+  /// Counts a dropped batch. The next batch, which is at index `at` of the queue or is committed
+  /// later, reports the drop together with earlier drops, `batches` in total.
   void count_dropped(std::uint64_t batches, std::size_t at) noexcept {
     (at < ready_.size() ? frames_[ready_[at]].info.dropped : dropped_at_end_) += batches;
     ++stats_.dropped;
   }
   [[nodiscard]] bool has_ended() const noexcept { return is_closed_ && writing_ == 0; }
-  /// Notifies a consumer of a slot that is written. The last slot after the close notifies all.
+  /// Notifies a consumer of a slot that is written. The last slot after the close notifies all
+  /// consumers.
   void end_writing(std::unique_lock<std::mutex>& lock) noexcept {
     if (traits_.awaits_writers) --writing_;
     if (is_closed_) changed_.notify_all();
@@ -533,10 +538,10 @@ class intake_board : public slot_ring<Device> {
   void put_free(slot_number slot, bool is_copied) noexcept {
     frames_[slot].owner = slot_owner::ring;
     frames_[slot].is_copied = is_copied;
-    free_.push_back(slot);  // reserved
+    free_.push_back(slot);  // capacity is reserved
     room_.notify_all();
   }
-  /// Wakes the waiting producers: no slot will be free again, or fewer slots are reserved.
+  /// Wakes waiting producers, because no slot will become free, or fewer slots are reserved.
   void wake_after_loss(bool) noexcept override {
     const std::lock_guard lock{mutex_};
     room_.notify_all();
@@ -555,7 +560,7 @@ class intake_board : public slot_ring<Device> {
       for (std::size_t at = 0; at < what.samples; ++at) {
         sample_lengths<Record> lengths;
         std::ranges::copy(lengths_of(what, at), lengths.begin());
-        static_cast<void>(place_sample(all, at, lengths));  // `require_room` has checked
+        static_cast<void>(place_sample(all, at, lengths));  // already checked by `require_room`
       }
     }
   }
@@ -566,19 +571,20 @@ class intake_board : public slot_ring<Device> {
 
   fork_guard process_{true};
   board_traits traits_;
-  mutable std::mutex mutex_;        // guards all members below, except frames with their owner
+  mutable std::mutex mutex_;        // guards all members below, except frames with an owner
   std::condition_variable room_;    // wakes producers
   consumer_signal<> changed_;       // wakes consumers
   std::vector<frame> frames_;       // indexed by slot
   std::vector<slot_number> free_;   // in the order of their return
-  std::vector<slot_number> ready_;  // committed and not taken, in the order of hand-out
-  // The errors in order, each with the number of the commit that it precedes.
+  std::vector<slot_number> ready_;  // committed but not taken, in the order of delivery
+  // The errors in order, each with the index of the commit that it precedes.
   std::vector<std::pair<std::uint64_t, std::exception_ptr>> errors_;
   std::uint64_t commits_ = 0;
-  std::uint64_t numbers_ = 0;         // batches handed out
-  std::uint64_t dropped_at_end_ = 0;  // dropped after the last batch of `ready_`
-  std::size_t writing_ = 0;           // slots being written, if the end of the loop waits for them
-  deadline due_ = forever;            // the time of the next call of `at_due`
+  std::uint64_t numbers_ = 0;         // number of batches delivered
+  std::uint64_t dropped_at_end_ = 0;  // number of batches dropped after the last batch of `ready_`
+  // Number of slots being written, if the end of the loop waits for them.
+  std::size_t writing_ = 0;
+  deadline due_ = forever;  // time of the next call to `at_due`
   bool is_closed_ = false;
   intake_stats stats_;
 };
