@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Builds a pack of the programs of the GPU report with nvcc, moves it away from its build, and
-# starts each program and the report, which measures nothing without a GPU. Packs the programs that
+# Builds a pack of the GPU report programs with nvcc, moves it away from its build folder, and
+# starts each program and the report, which does not measure without a GPU. Packs the programs that
 # the preset `full` does not build.
 #
 #   bash tests/bench/gpu_pack_test.sh FOLDER       the script empties the folder
@@ -16,7 +16,7 @@ fail() {
 
 rm -rf "${folder:?}"
 mkdir -p "$folder"
-# The programs compute nothing here, so they need not be fast.
+# The programs are only started, so they need not be fast.
 export CMAKE_ARGS="-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DCMAKE_CUDA_FLAGS_RELEASE=-O0 ${CMAKE_ARGS:-}"
 programs=(penstock_cuda_transfer_bench penstock_cuda_on_device_bench penstock_cuda_narrowed_bench
   penstock_cuda_graph_wait_bench penstock_gpu_torch)

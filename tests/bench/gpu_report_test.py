@@ -45,7 +45,7 @@ STEPS += ["mlp-modes", "mlp-seeds", "mlp-augment", "mlp-wide", "mlp-workers"]
 STEPS += ["mlp-no-graph", "mlp-precisions", "mlp-steps-table", "pytorch"]
 STEPS += ["tests-contract", "tests-fault"]
 
-# One stub for all programs. BREAK is a list of STEP:HOW.
+# A stub for all programs. BREAK is a list of STEP:HOW.
 STUB = r"""#!/bin/bash
 how=
 for one in $BREAK; do [ "${one%%:*}" != "$PENSTOCK_STEP" ] || how=${one#*:}; done
@@ -205,7 +205,7 @@ def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident"), **ch
 
 
 def mlp_lists():
-    """Returns what the MLP writes about several experiments in one process, by option."""
+    """Returns the output of the MLP for several experiments in one process, by option."""
     fed, steps = ("overlapped",), ("resident",)
     return {
         "seeds": [mlp(modes=fed, seed=n) for n in (1, 2, 3, 4, 5)],
@@ -352,7 +352,7 @@ class Script(unittest.TestCase):
         self.assertEqual(precisions, ["fp32", "fp16", "bf16"])
         self.assertEqual(report["commit"], "abc1234")
         self.assertEqual(report["pack"]["nvcc"], "13.0")
-        # Writes only a few files, so that a user can easily send them back.
+        # Checks that only a few files are written, so that a user can easily send them back.
         left = sorted(path.name for path in (self.place.folder / "out").iterdir())
         self.assertEqual(left, ["logs.txt", "report.json", "report.txt"])
 
@@ -679,7 +679,7 @@ class Building(unittest.TestCase):
 
 
 class RealPrograms(unittest.TestCase):
-    """The report can read the output of the programs."""
+    """Checks that the report can read the output of the programs."""
 
     def setUp(self):
         self.temporary = tempfile.TemporaryDirectory()
@@ -723,7 +723,7 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual(measured, expected, text)
 
     def bench(self, fails="none:0", program="TRANSFER", **more):
-        """Returns rows, status and text of a benchmark on the double, in which one call fails."""
+        """Returns rows, status and text of a benchmark with a failing call on the fake runtime."""
         path = os.environ.get(program + "_BENCH_ON_DOUBLE")
         if not path:
             self.skipTest(f"no {program}_BENCH_ON_DOUBLE")
@@ -740,13 +740,13 @@ class RealPrograms(unittest.TestCase):
 
     @staticmethod
     def refused(found):
-        """Returns the refused rows, except rows that the double's clock reported too late."""
+        """Returns the refused rows, except rows that the fake clock reported too late."""
         told = "the device's clock has told nothing"
         return [row for row in found["rows"] if row.get("refused", told) != told]
 
     @staticmethod
     def group_of(row):
-        """Returns the group of measurements of a row. A group may name its rows differently."""
+        """Returns the measurement group of a row. A group may name its rows differently."""
         loads = row["name"].startswith("loader, ")
         return "loaders" if loads else row["group"].replace("launch, L2", "on_device")
 
@@ -756,7 +756,7 @@ class RealPrograms(unittest.TestCase):
         return [row for row in rows if row[0] not in but_of]
 
     def test_each_call_may_be_refused_once_and_ends_its_row_or_group_and_no_other(self):
-        # Calls that cannot fail: they do not call the driver, or the program needs them.
+        # Calls that cannot fail, because they do not call the driver or the program requires them.
         never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
         seen = set()
         for program in ("TRANSFER", "NARROWED", "ON_DEVICE"):
@@ -774,7 +774,7 @@ class RealPrograms(unittest.TestCase):
         self.assertGreater(len(seen), 70)
         for call in ("cudaHostAlloc", "cudaGraphLaunch", "cudaMalloc"):
             self.assertIn(("TRANSFER", call, 1), seen)
-        # If cudaHostRegister fails, the library uses other memory.
+        # If cudaHostRegister fails, the library allocates memory in another way.
         self.assertIn(("TRANSFER", "cudaHostRegister", 0), seen)
 
     def check_refused(self, whole, found, call):
@@ -865,7 +865,7 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual([one["options"]["workers"] for one in found], [1, 2])
 
     def mlp_on_double(self, *words, fails="none:0", **more):
-        """Returns experiments, status and text of the MLP on the double. One call fails."""
+        """Returns experiments, status and text of the MLP with a failing fake runtime call."""
         path = os.environ.get("MLP_ON_DOUBLE")
         if not path:
             self.skipTest("no MLP_ON_DOUBLE")
@@ -884,7 +884,7 @@ class RealPrograms(unittest.TestCase):
             return gpu_report.found_by(found), done.returncode, done.stdout
 
     def calls_of_mlp(self, *words):
-        """Returns the name and the number of calls, for each function that can fail."""
+        """Returns the name and the call count of each function that can fail."""
         listed = Path(f"{self.file}.calls")
         found, status, said = self.mlp_on_double(*words, PENSTOCK_LIST_CALLS=str(listed))
         self.assertEqual((status, [one["refused"] for one in found]), (0, [[]] * len(found)), said)
@@ -942,8 +942,8 @@ class RealPrograms(unittest.TestCase):
         self.assertEqual(measured, 8 * [False] + [True, True, False], text)
 
 
-# The part of PyTorch that bench/gpu_torch.py uses, on the double of the CUDA runtime. Making a
-# tensor copies its bytes on the current stream and waits for the copy.
+# The part of PyTorch that bench/gpu_torch.py uses, on the fake CUDA runtime. Creating a tensor
+# copies its bytes on the current stream and waits for the copy.
 TORCH = r"""
 import ctypes, math, os
 if os.environ.get("NO_TORCH"):

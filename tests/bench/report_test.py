@@ -106,7 +106,7 @@ def results():
 
 
 class Written:
-    """The output of report.py for some results: its table, its pictures, its messages."""
+    """The table, the pictures and the messages of report.py for some results."""
 
     def __init__(self, found, drawn_by=None):
         drawn_by = mock.patch.object(report, "pictures", drawn_by)

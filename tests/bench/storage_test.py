@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Tests bench/compare/storage: its rows, its texts about results, and penstock on small files."""
+"""Tests the rows and the result texts of bench/compare/storage, and penstock on small files."""
 
 import dataclasses
 import json
@@ -63,7 +63,7 @@ class Lines(unittest.TestCase):
         self.assertIn("aim 0.99: met", self.said("flux", penstock=[run(0.995)], no_step=[run(0)]))
 
     def test_cores_that_do_not_suffice(self):
-        # A batch of 7 takes 0.7 s of one core, and a step takes 0.162 s.
+        # A batch of 7 takes 0.7 s on one core, and a step takes 0.162 s.
         slow = run(0, cpu=100, samples=1000)
         text = self.said("unet3d", penstock=[run(0.4, verdict="CPU-bound: all cores")], no_step=[slow])
         self.assertIn("a core carries 0.231 of one accelerator, which takes 4.32 cores", text)
@@ -151,7 +151,7 @@ class Files(unittest.TestCase):
 
     def test_dlio_has_waited_for_what_a_step_took_longer(self):
         out = Path(self.folder)
-        # Half as many samples as the steps need. DLIO's own figure differs.
+        # Half of the sample rate that the steps need. The figure of DLIO differs.
         metric = {"train_throughput_mean_samples_per_second": 20, "train_au_mean_percentage": 80}
         (out / "summary.json").write_text(json.dumps({"metric": metric}))
         (out / "0_output.json").write_text(json.dumps({"1": {"proc": {"block1": 5 * [0.1]}}}))

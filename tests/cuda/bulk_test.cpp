@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests bulk transfers on the CUDA device: the bytes are right in any order of the device's work,
-// and a transfer ends if a call fails.
+// Tests that bulk transfers on the CUDA device transfer the correct bytes in any order of the
+// device work, and that a transfer ends if a call fails.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t page_bytes = 4096;
 
-/// An owner of device memory.
+/// Owns device memory.
 class device_words {
  public:
   device_words(const ps::cuda_device& device, std::size_t bytes)
@@ -47,8 +47,8 @@ struct outcome {
   int wrong = 0;
 };
 
-/// Uploads weights, changes them in steps and saves them after each step, as words of 8 bytes.
-/// Throws the errors of the transfers.
+/// Uploads weights, changes them in steps, and saves them after each step, as 8-byte words. Throws
+/// errors from the transfers.
 void run(std::size_t workers, std::uint64_t steps, outcome& found) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -98,8 +98,7 @@ TEST_CASE("bulk transfers carry the right bytes in any order of the device's wor
   }
 }
 
-TEST_CASE("a bulk transfer reports the failure of each of its calls",
-          "[cuda][bulk][fault:devices-3]") {
+TEST_CASE("a bulk transfer reports the failure of any CUDA call", "[cuda][bulk][fault:devices-3]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   {
     outcome found;
@@ -142,7 +141,7 @@ TEST_CASE("a device that is lost ends bulk transfers", "[cuda][bulk][fault:devic
 
 namespace {
 
-/// A source that counts the calls of both functions.
+/// A source that counts the calls to both functions.
 struct counting_source {
   struct counts {
     std::atomic<int> plain{0};
@@ -161,7 +160,8 @@ struct counting_source {
   }
 };
 
-/// Uploads four pieces and a half by one thread with two pieces. Returns true if the bytes arrive.
+/// Uploads four and a half pieces on one thread with two pieces of memory. Returns true if the
+/// bytes arrive.
 template <class Device>
 bool upload_counted(const Device& device, std::size_t piece_bytes, counting_source::counts& calls) {
   const auto stream = device.make_stream();

@@ -40,7 +40,7 @@ struct clean_start {
 
 }  // namespace
 
-TEST_CASE("the program's own memory is page-locked while its registration lives", "[cuda]") {
+TEST_CASE("existing memory is page-locked for the lifetime of its registration", "[cuda]") {
   const clean_start runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
@@ -56,7 +56,7 @@ TEST_CASE("the program's own memory is page-locked while its registration lives"
   CHECK(fake_cuda::calls_of("cudaHostUnregister") == 1);
 }
 
-TEST_CASE("memory that is registered already, even in part, is a typed error",
+TEST_CASE("memory that is already registered, even partly, is rejected with a typed error",
           "[cuda][fault:devices-10]") {
   const clean_start runtime;
   const ps::cuda_device device;
@@ -73,7 +73,7 @@ TEST_CASE("memory that is registered already, even in part, is a typed error",
   CHECK(now.bytes() == 10'000);
 }
 
-TEST_CASE("const memory is registered read-only where the device can, else refused",
+TEST_CASE("const memory is registered read-only if the device supports it and rejected otherwise",
           "[cuda][fault:devices-10]") {
   const bool can = GENERATE(true, false);
   CAPTURE(can);
@@ -90,8 +90,9 @@ TEST_CASE("const memory is registered read-only where the device can, else refus
   }
 }
 
-TEST_CASE("a refusal is out_of_memory with the limit to raise, and other errors keep their type",
-          "[cuda]") {
+TEST_CASE(
+    "failed page-locking throws out_of_memory with the limit, and other errors keep their type",
+    "[cuda]") {
   const clean_start runtime;
   const ps::cuda_device device;
   std::vector<std::byte> owner(10'000);
@@ -108,10 +109,10 @@ TEST_CASE("a refusal is out_of_memory with the limit to raise, and other errors 
   CHECK(fake_cuda::calls_of("cudaHostUnregister") == 0);
 }
 
-TEST_CASE("a refusal of more than 256 GiB in one call advises to lock it in pieces", "[cuda]") {
+TEST_CASE("the error for more than 256 GiB in one call advises registration in pieces", "[cuda]") {
   const clean_start runtime;
   constexpr std::size_t limit = std::size_t{256} << 30;
-  std::byte first{};  // the call fails before it reads the memory
+  std::byte first{};  // The call fails before it reads the memory.
   const auto told = [&](std::size_t bytes) {
     fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorMemoryAllocation);
     try {
@@ -125,7 +126,7 @@ TEST_CASE("a refusal of more than 256 GiB in one call advises to lock it in piec
   CHECK(told(limit).find("ulimit -l") != std::string::npos);
 }
 
-TEST_CASE("pieces of a registration cover it once, and cut no page and no unit", "[cuda]") {
+TEST_CASE("the pieces of a registration cover it once and do not split pages or units", "[cuda]") {
   std::size_t plans = 0;
   std::size_t cut = 0;
   for (const std::size_t page : {1U, 4U, 8U}) {
@@ -142,7 +143,7 @@ TEST_CASE("pieces of a registration cover it once, and cut no page and no unit",
                 is_wrong =
                     is_wrong || unit == 0 || covered % unit != 0 || (address + covered) % page != 0;
               }
-              // No piece is longer than requested, unless the borders of units require it.
+              // No piece is longer than requested, unless unit boundaries require it.
               const std::size_t step = unit == 0 ? bytes : std::lcm(unit, page);
               const bool has_borders = plan.pieces() > 1;
               is_wrong = is_wrong || (has_borders && plan.bytes(which) > std::max(largest, step));
@@ -165,7 +166,7 @@ TEST_CASE("pieces of a registration cover it once, and cut no page and no unit",
 
 namespace {
 
-/// Address space of the program that occupies no memory.
+/// A range of reserved address space without physical memory.
 struct much_memory {
   std::span<std::byte> bytes;
 
@@ -183,8 +184,9 @@ constexpr std::size_t gib = std::size_t{1} << 30;
 
 }  // namespace
 
-TEST_CASE("with a unit much memory is registered in pieces of 1 GiB, and all of them end",
-          "[cuda]") {
+TEST_CASE(
+    "a large range with a unit is registered in pieces of 1 GiB, and every piece is unregistered",
+    "[cuda]") {
   const clean_start runtime;
   const ps::cuda_device device;
   const much_memory mine{2 * gib + gib / 2};
@@ -214,7 +216,7 @@ TEST_CASE("with a unit much memory is registered in pieces of 1 GiB, and all of 
   }
 }
 
-TEST_CASE("a machine that refuses 2 GB in one call is detected, and a unit splits the call",
+TEST_CASE("a machine that cannot register 2 GB in one call is detected, and a unit splits the call",
           "[cuda][fault:devices-10]") {
   const clean_start runtime;
   const ps::cuda_device device;
@@ -227,7 +229,7 @@ TEST_CASE("a machine that refuses 2 GB in one call is detected, and a unit split
   CHECK(fake_cuda::live().registrations == 2);
 }
 
-TEST_CASE("registering no bytes makes no call", "[cuda]") {
+TEST_CASE("registering an empty range does not call CUDA", "[cuda]") {
   const clean_start runtime;
   const ps::cuda_device device;
   const auto before = fake_cuda::calls();

@@ -18,7 +18,7 @@ using timeline_type = ps::detail::stream_timeline<ps::cuda_device>;
 
 namespace {
 
-/// A stream of the double that runs no work before a wait, and its timeline.
+/// A stream of the fake CUDA runtime, which runs work only when a thread waits, and its timeline.
 struct marked_stream {
   clean_double clean{{.policy = fake_cuda::policy::late}};
   ps::cuda_device device{0};
@@ -31,7 +31,7 @@ struct marked_stream {
   }
 };
 
-/// Returns the calls of the runtime that `work` makes on this thread.
+/// Returns the CUDA runtime calls that `work` makes on this thread.
 template <class Work>
 std::map<std::string, std::uint64_t> calls_of(const Work& work) {
   const auto before = fake_cuda::thread_calls();
@@ -76,12 +76,12 @@ TEST_CASE("a mark is one record, and a wait is at most one call", "[cuda]") {
         }).empty());
 }
 
-TEST_CASE("a mark under a capture is refused, and the capture survives",
+TEST_CASE("a mark during a capture is rejected, and the capture remains valid",
           "[cuda][fault:devices-7]") {
   marked_stream on;
   REQUIRE(cudaStreamBeginCapture(on.stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   const auto lost = on.timeline.mark();
-  CHECK(lost.at == timeline_type::never);  // nothing can wait for a captured stream either
+  CHECK(lost.at == timeline_type::never);  // A captured stream cannot be waited for either.
   CHECK_THROWS_AS(lost.rethrow_refusal(), ps::capture_in_progress);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(on.stream.get(), &graph) == cudaSuccess);
@@ -93,7 +93,7 @@ TEST_CASE("a mark under a capture is refused, and the capture survives",
   CHECK(on.done == 1);
 }
 
-TEST_CASE("the work before a refused record is waited for", "[cuda][fault:devices-5]") {
+TEST_CASE("a mark waits for the earlier work if recording fails", "[cuda][fault:devices-5]") {
   marked_stream on;
   on.launch();
   fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
@@ -105,7 +105,7 @@ TEST_CASE("the work before a refused record is waited for", "[cuda][fault:device
   CHECK(on.timeline.mark().at == 1);
 }
 
-TEST_CASE("a mark is lost if the runtime refuses to wait as well", "[cuda][fault:devices-5]") {
+TEST_CASE("a mark is lost if recording and waiting both fail", "[cuda][fault:devices-5]") {
   marked_stream on;
   on.launch();
   fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
@@ -114,12 +114,11 @@ TEST_CASE("a mark is lost if the runtime refuses to wait as well", "[cuda][fault
   CHECK(lost.at == timeline_type::never);
   CHECK(on.done == 0);
   CHECK_THROWS_AS(lost.rethrow_refusal(), ps::cuda_error);
-  CHECK(fake_cuda::calls_of("cudaDeviceSynchronize") == 0);  // such a call would invalidate a
-                                                             // capture
+  // Such a call would invalidate a capture.
+  CHECK(fake_cuda::calls_of("cudaDeviceSynchronize") == 0);
 }
 
-TEST_CASE("a refused wait is thrown, and its point counts as not reached",
-          "[cuda][fault:devices-3]") {
+TEST_CASE("a failed wait throws, and its point counts as not reached", "[cuda][fault:devices-3]") {
   marked_stream on;
   on.launch();
   const auto end = on.timeline.mark();
@@ -134,7 +133,7 @@ TEST_CASE("a refused wait is thrown, and its point counts as not reached",
     CHECK(on.done == 0);
   }
   fake_cuda::fail_call_of("cudaEventQuery", 0, cudaErrorUnknown);
-  CHECK(on.timeline.try_synchronize(end.at));  // the failed query is repeated
+  CHECK(on.timeline.try_synchronize(end.at));  // The failed query is repeated.
   CHECK(on.done == 1);
   on.launch();
   const auto next = on.timeline.mark();
@@ -145,7 +144,7 @@ TEST_CASE("a refused wait is thrown, and its point counts as not reached",
   CHECK(on.timeline.try_synchronize(next.at));
 }
 
-TEST_CASE("after the loss of the device marks are lost, and memory may be freed",
+TEST_CASE("marks are lost after the device is lost, and memory may be freed",
           "[cuda][fault:devices-1]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   const ps::cuda_device device{0};
@@ -158,5 +157,5 @@ TEST_CASE("after the loss of the device marks are lost, and memory may be freed"
   CHECK_THROWS_AS(lost.rethrow_refusal(), ps::cuda_context_lost);
   CHECK_THROWS_AS(timeline.wait(before.at), ps::cuda_context_lost);
   CHECK_THROWS_AS(timeline.reached(before.at), ps::cuda_context_lost);
-  CHECK(timeline.try_synchronize(before.at));  // the lost device runs no more work
+  CHECK(timeline.try_synchronize(before.at));  // The lost device no longer runs work.
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests device slots in memory of CCCL's memory resources, with the names of CCCL 3.0 and of later
-// versions.
+// Tests device slots in CCCL memory resources, with the names of CCCL 3.0 and later versions.
 #include <penstock/cuda/pinned_resource_ref.hpp>  // first, because it enables cuda::mr
 
 #include <cstddef>
@@ -21,7 +20,7 @@ namespace {
 
 namespace mr = ::cuda::mr;
 
-/// A pool with the interface of a `cuda::mr` resource of device memory.
+/// A pool of device memory with the interface of a `cuda::mr` resource.
 class device_pool {
  public:
   explicit device_pool(test::device_arena& arena) noexcept : arena_(std::addressof(arena)) {}
@@ -54,7 +53,7 @@ static_assert(mr::resource_with<device_pool, mr::device_accessible>);
 using any_pool = mr::resource_ref<mr::device_accessible>;
 #endif
 
-/// Returns the numbers of all samples, in the order in which they arrive on the device.
+/// Returns all samples in the order in which they arrive on the device.
 std::vector<std::uint64_t> arrived(const ps::cuda_device& device) {
   std::vector<std::uint64_t> all;
   const auto stream = device.make_stream();
@@ -72,7 +71,7 @@ std::vector<std::uint64_t> arrived(const ps::cuda_device& device) {
 
 }  // namespace
 
-TEST_CASE("device slots come from a cuda::mr resource or from a reference to it",
+TEST_CASE("device slots are allocated from a cuda::mr resource or a reference to it",
           "[cuda_mr][memory]") {
   fake_cuda::reset();
   const auto expected = arrived(ps::cuda_device{0});

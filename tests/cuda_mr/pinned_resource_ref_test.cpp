@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests pinned memory through CCCL's references to memory resources, with the names of CCCL 3.0 and
-// of later versions. The header comes first, so that nothing is included before it.
+// Tests pinned memory through CCCL resource references, with the names of CCCL 3.0 and later
+// versions. The header is included first, to test that it needs no other header.
 #include <penstock/cuda/pinned_resource_ref.hpp>
 
 #include <cuda_runtime_api.h>
@@ -66,7 +66,7 @@ using any_both = any_ref<mr::host_accessible, mr::device_accessible>;
 
 static_assert(is_memory_with<on_gpu, mr::host_accessible, mr::device_accessible>);
 static_assert(std::is_convertible_v<on_gpu&, any_both> && std::is_convertible_v<on_gpu&, any_host>);
-// Memory that kernels cannot access does not have the property `device_accessible`.
+// Memory that kernels cannot access must not have the property `device_accessible`.
 static_assert(is_memory_with<on_cpu, mr::host_accessible>);
 static_assert(!is_memory_with<on_cpu, mr::device_accessible>);
 static_assert(!is_memory_with<on_other, mr::device_accessible>);
@@ -74,7 +74,7 @@ static_assert(std::is_convertible_v<on_cpu&, any_host> &&
               !std::is_convertible_v<on_cpu&, any_both>);
 static_assert(on_gpu::is_device_accessible && !on_cpu::is_device_accessible);
 
-// The type behaves like a reference: it can be copied and compared, and needs a resource.
+// Like a reference, the type is copyable and comparable, and requires a resource.
 static_assert(std::is_trivially_copyable_v<on_gpu> && !std::is_default_constructible_v<on_gpu>);
 static_assert(sizeof(on_gpu) == sizeof(void*));
 static_assert(!std::is_convertible_v<ps::pinned_resource<ps::cuda_device>&, on_gpu>);
@@ -83,7 +83,8 @@ static_assert(noexcept(std::declval<on_gpu&>().deallocate(nullptr, 0, 1)));
 
 constexpr std::size_t large = ps::detail::small_pinned_bytes + 1;  // large enough to be registered
 
-/// Resets the double. At the end it checks that everything was freed and that no error was found.
+/// Resets the fake CUDA runtime. The destructor checks that everything was freed and that no error
+/// was detected.
 struct clean_start {
   explicit clean_start(const fake_cuda::config& how = {}) { fake_cuda::reset(how); }
   clean_start(clean_start&&) = delete;
@@ -177,7 +178,7 @@ TEST_CASE("a reference of cuda::mr throws out_of_memory, and nothing is counted"
   CHECK(pinned.bytes() == 0);
 }
 
-TEST_CASE("references of cuda::mr are equal when their pinned resource is the same",
+TEST_CASE("cuda::mr references are equal if they refer to the same pinned resource",
           "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
@@ -211,7 +212,7 @@ TEST_CASE("large pinned memory has one address for the host and for kernels",
   CHECK(fake_cuda::live().registrations == 0);
 }
 
-TEST_CASE("no memory is registered if kernels see it at another address",
+TEST_CASE("memory is not registered if kernels access it at a different address",
           "[cuda_mr][promise:honest-17]") {
   const clean_start runtime{{.registered_at_host_address = false}};
   ps::pinned_resource<ps::cuda_device> pinned;
@@ -227,8 +228,8 @@ TEST_CASE("no memory is registered if kernels see it at another address",
 }
 
 TEST_CASE(
-    "if CUDA cannot report the device address, the error keeps its type and no memory is "
-    "kept",
+    "if CUDA cannot report the device address, the error keeps its type and all memory is "
+    "freed",
     "[cuda_mr][promise:honest-17]") {
   const clean_start runtime;
   ps::pinned_resource<ps::cuda_device> pinned;
@@ -267,7 +268,7 @@ TEST_CASE(
   CHECK(fake_cuda::contexts(0) == 0);
 }
 
-TEST_CASE("memory of the CPU device is accepted where only the host uses it",
+TEST_CASE("memory of the CPU device is accepted if only the host accesses it",
           "[cuda_mr][promise:honest-17]") {
   fake_cuda::reset();
   const auto before = fake_cuda::calls();

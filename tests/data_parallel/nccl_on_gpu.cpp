@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests NCCL on a GPU as a world of one process. Exits with 77 without a GPU.
+// Tests NCCL on a GPU in a world of one process. Exits with 77 without a GPU.
 #include <algorithm>
 #include <cstddef>
 #include <exception>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the training by ranks that sum with NCCL, without a GPU: on the CUDA double, and with an
+// Tests training by ranks that sum with NCCL, without a GPU. Uses the fake CUDA runtime, and a fake
 // NCCL whose other ranks have the same values as this rank.
 #include <algorithm>
 #include <atomic>
@@ -43,18 +43,18 @@ void each(ps::cuda_stream_ref stream, std::size_t count, const Kernel& kernel) {
 
 namespace {
 
-/// Records the calls of the fake NCCL below, and holds the callbacks that its all-reduces run.
+/// Records the calls to the fake NCCL below, and stores the callbacks of its all-reduces.
 struct {
   int size = 1;
   int aborts = 0;
   ncclResult_t answer = ncclSuccess;
-  std::vector<std::size_t> sums;                 // lengths of the sums
+  std::vector<std::size_t> sums;                 // sizes of the sums
   std::vector<cudaStream_t> streams;             // streams of the sums
-  std::function<void(std::size_t)> when_called;  // gets the number of the sum
-  std::function<void(std::size_t)> before_sum;   // runs on the stream, before the sum
+  std::function<void(std::size_t)> when_called;  // called with the index of the sum
+  std::function<void(std::size_t)> before_sum;   // runs on the stream before the sum
 } other_ranks;
 
-/// A world of `count` ranks. Each has the same values as this rank.
+/// A world of `count` ranks with the same values as this rank.
 struct mirrors {
   int count;
   static int rank() { return 0; }
@@ -62,7 +62,8 @@ struct mirrors {
   static void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = mine[i % mine.size()];
   }
-  static void sum(std::span<float>, ps::cpu_stream_ref) {}  // this rank's values are the sum
+  // The sum equals the values of this rank.
+  static void sum(std::span<float>, ps::cpu_stream_ref) {}
   static void join(ps::cpu_stream_ref) {}
 };
 
@@ -105,8 +106,8 @@ namespace {
 
 using ranks_by_nccl = data_parallel::nccl_ranks<mirrors>;
 
-/// A flag that work on a stream waits for. The wait is limited, so that a test fails and does not
-/// hang.
+/// A flag that work on a stream waits for. The wait is bounded, so that a test fails instead of
+/// hanging.
 class gate {
  public:
   void open() {
@@ -199,8 +200,8 @@ TEST_CASE("gradients are summed layer by layer on a separate stream before the u
     CHECK(std::count(other_ranks.streams.begin(), other_ranks.streams.end(), alone.stream.get()) ==
           0);
   }
-  // Twice half of the gradients has the same bits as the gradients. This holds only if each
-  // gradient is summed once, after it is computed, and before the update.
+  // Twice half of the gradients has the same bits as the gradients. This is true only if each
+  // gradient is summed exactly once, after it is computed and before the update.
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     CAPTURE(seed);
     const auto policy = seed == 0   ? fake_cuda::policy::late
@@ -236,7 +237,7 @@ TEST_CASE("the backward pass continues while a layer's gradients are summed", "[
   other_ranks = {};
 }
 
-TEST_CASE("a sum that NCCL refuses names the call and the rank", "[data_parallel]") {
+TEST_CASE("the error of a failed NCCL sum names the call and the rank", "[data_parallel]") {
   other_ranks = {};
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   const auto fail = [] {
@@ -245,14 +246,15 @@ TEST_CASE("a sum that NCCL refuses names the call and the rank", "[data_parallel
     here.train();
   };
   CHECK_THROWS_WITH(fail(), "ncclAllReduce on rank 0 of 2: an error");
-  CHECK(other_ranks.aborts == 1);  // in place of a normal end, which waits for the other ranks
+  CHECK(other_ranks.aborts == 1);  // instead of a normal end, which would wait for the other ranks
   other_ranks = {};
   { const rank_on_double here{2}; }
   CHECK(other_ranks.aborts == 0);
 }
 
-TEST_CASE("a rank on a GPU has the CPU device's losses and resumes from its checkpoint",
-          "[data_parallel]") {
+TEST_CASE(
+    "a rank on a GPU has the same losses as on the CPU device and resumes from its checkpoint",
+    "[data_parallel]") {
   other_ranks = {};
   const test::temp_dir directory;
   data_parallel::options chosen{.epochs = 2, .global_batch = 16};

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Tests the same training with 1, 2 and 4 processes, worlds that cannot train together, and a
-training whose ranks are killed and that continues with another number of ranks.
+"""Tests identical training with 1, 2 and 4 processes, worlds that cannot train together, and
+training that continues with a different number of ranks after ranks were killed.
 
-    worlds.py <penstock_data_parallel> <a folder to work in>
+    worlds.py <penstock_data_parallel> <working folder>
 """
 
 import os
@@ -24,7 +24,7 @@ def require(holds, *what):
 
 
 class Program:
-    """The program under mpirun, with the options that all runs share."""
+    """Runs the program under mpirun, with the options that all runs share."""
 
     def __init__(self, path, *options):
         mpirun = shutil.which("mpirun")
@@ -47,7 +47,7 @@ class Program:
         for rank, options in enumerate(options_of_ranks):
             command += [":"] if rank else []
             command += ["-np", "1", *self.command, *map(str, options)]
-        # No other machine takes part, so ssh need not be installed.
+        # No other machine is involved, so ssh need not be installed.
         environment = os.environ | {"OMPI_MCA_plm_rsh_agent": "sh"}
         return subprocess.run(
             command, capture_output=True, text=True, timeout=TIMEOUT, check=False, env=environment
@@ -60,7 +60,7 @@ def succeed(ran):
 
 
 def steps_of(log):
-    """Returns (epoch, batch) -> (loss, samples). A repeated step must be the same."""
+    """Maps (epoch, batch) to (loss, samples). Requires that repeated steps are identical."""
     steps = {}
     for line in log.read_text(encoding="ascii").splitlines():
         head, samples = line.split(": ")
@@ -71,7 +71,7 @@ def steps_of(log):
 
 
 def same_training(program, work):
-    """Returns losses and parameters of one process. Requires that more processes give the same."""
+    """Returns the losses and parameters of one process. Requires that more processes agree."""
     found = {}
     for how in ("fast", "ordered"):
         for ranks in (1, 2, 4):
@@ -116,7 +116,7 @@ def worlds_that_cannot_be(program, work):
         program.run_apart([["--samples", 200], ["--samples", 100]]),
         "dataset: 200 on rank 0; 100 on rank 1",
     )
-    # If only one rank fails, the others wait for it. So it must end them.
+    # If only one rank fails, the other ranks wait for it. Therefore it must end them.
     torn = work / "torn"
     torn.write_bytes(b"a line\nand less than the arrays")
     ran = program.run_apart([["--checkpoint", work / "none"], ["--checkpoint", torn]])

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSL-1.0
-# csv_list.sh PROGRAM: examples/20_csv_list.cpp gets the right labels out of CSV as other programs
-# write it, or names the file and the line.
+# csv_list.sh PROGRAM: tests that examples/20_csv_list.cpp reads the correct labels from CSV files
+# of other programs, or names the file and the line of an error.
 set -eu
 case ${1:-} in -h | --help) sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;; esac
 program=$1
@@ -19,13 +19,13 @@ fail() {
   echo "FAILED: $1: $said"
   failed=1
 }
-# reads NAME CSV LABELS
+# reads NAME CSV LABELS: checks that the program reads these labels.
 reads() {
   run "$2"
   found=$(echo "$said" | sed -n 's/.* has label //p' | tr '\n' ' ')
   [ "$found" = "$3 " ] || fail "$1"
 }
-# refuses NAME CSV LINE
+# refuses NAME CSV LINE: checks that the program rejects this line.
 refuses() {
   run "$2"
   case $said in *"$dir/list.csv:$3: "*) ;; *) fail "$1" ;; esac

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the CUDA code of the main example unchanged, on the double of the CUDA runtime.
+// Tests the unchanged CUDA code of the main example on the fake CUDA runtime.
 #define main example_main_cuda
 #include "main.cu"
 #undef main
@@ -27,7 +27,7 @@ std::vector<float> losses_of(const Backend& backend, const example::loop_options
 
 }  // namespace
 
-TEST_CASE("the three loops have the same losses on a GPU, and nearly those of the CPU device",
+TEST_CASE("the three loops have equal losses on a GPU and nearly the same losses on the CPU device",
           "[example]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
@@ -61,7 +61,7 @@ TEST_CASE("the three loops have the same losses on a GPU, and nearly those of th
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a step on a GPU waits for nothing and allocates nothing", "[example]") {
+TEST_CASE("a step on a GPU does not wait or allocate", "[example]") {
   fake_cuda::reset({.policy = fake_cuda::policy::late});
   {
     const example::cuda_backend gpu;
@@ -71,7 +71,7 @@ TEST_CASE("a step on a GPU waits for nothing and allocates nothing", "[example]"
     on_gpu.warm_up(net, 32);
     const auto calls = fake_cuda::calls();
     on_gpu.warm_up(net, 32);
-    // A step only launches kernels. On the double, a launch is not a call of the runtime.
+    // A step only launches kernels. In the fake CUDA runtime, a launch does not count as a call.
     CHECK(fake_cuda::calls() == calls);
     CHECK_FALSE(gpu.stream().is_complete());
     gpu.device().synchronize(gpu.stream());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the main example on the CPU device: compares its arithmetic with plain loops, compares its
+// Tests the main example on the CPU device. Compares its arithmetic with plain loops and its
 // training loops with each other, and runs the program.
 #define main example_main
 #include "main.cpp"
@@ -36,7 +36,7 @@ class plain_network {
     v_.resize(parameters.size());
   }
 
-  /// Makes a step and returns the mean loss before it.
+  /// Performs a step and returns the mean loss before it.
   double step(const std::vector<std::uint8_t>& images, const std::vector<std::uint8_t>& labels) {
     std::vector<double> g(parameters.size());
     double loss = 0;
@@ -83,7 +83,8 @@ class plain_network {
     }
     return out;
   }
-  /// Adds to the gradients `g`. Returns the gradient of the inputs, through their ReLU.
+  /// Adds to the gradients `g`. Returns the gradient with respect to the inputs, through their
+  /// ReLU.
   template <class Layer>
   std::vector<double> differentiate(const std::vector<double>& in,
                                     const std::vector<double>& slopes,
@@ -105,7 +106,7 @@ class plain_network {
   int steps_ = 0;
 };
 
-/// Returns a (rows x 3) * b (3 x columns) + bias, computed with tiles of Height x Width.
+/// Returns a (rows x 3) * b (3 x columns) + bias, computed with tiles of size Height x Width.
 template <std::size_t Height, std::size_t Width>
 std::vector<float> product_of(std::size_t rows, const std::vector<float>& a,
                               const std::vector<float>& b, const std::vector<float>& bias) {
@@ -143,7 +144,7 @@ bool has(const outcome& found, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a product has the same bits whatever the size of its tiles", "[example]") {
+TEST_CASE("a product has the same bits for every tile size", "[example]") {
   const std::size_t rows = GENERATE(std::size_t{1}, std::size_t{8}, std::size_t{13});
   std::vector<float> a;
   std::vector<float> b;
@@ -164,7 +165,8 @@ TEST_CASE("a product has the same bits whatever the size of its tiles", "[exampl
   }
 }
 
-TEST_CASE("steps are those of the plain network, also of batches that are not full", "[example]") {
+TEST_CASE("training steps equal those of the plain network, even for incomplete batches",
+          "[example]") {
   const example::cpu_backend cpu;
   example::network<example::cpu_backend> net{cpu, 21, 5};
   plain_network plain{5};
@@ -178,7 +180,7 @@ TEST_CASE("steps are those of the plain network, also of batches that are not fu
     const double expected = plain.step(digits.images, digits.labels);
     CHECK(std::abs(static_cast<double>(losses[step++]) - expected) < 1e-4);
   }
-  // A parameter whose gradient is nearly 0 may move in either direction by Adam's rate.
+  // A parameter with a gradient near 0 may move in either direction by the learning rate of Adam.
   double distance = 0;
   const auto found = net.parameters();
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -205,15 +207,15 @@ TEST_CASE("the three loops train the same bits, with any number of workers", "[e
     add("serial", example::train_serially(data, trained, how, stages));
     add("overlapped", example::train_overlapped(data, trained, how, nullptr, diagnosis));
     add("resident", example::train_resident(data, trained, how));
-    CHECK(runs[0].losses.size() == 10);  // five batches per epoch; the last has eight samples
+    CHECK(runs[0].losses.size() == 10);  // five batches per epoch, the last with eight samples
     CHECK(stages.events().size() == 30);
     CHECK_FALSE(diagnosis.empty());
-    // Each epoch has other pictures, because the warp is drawn again.
+    // The images differ between epochs, because the warp is drawn again in each epoch.
     CHECK(runs[0].losses[0] != runs[0].losses[5]);
   }
 }
 
-TEST_CASE("runs that differ in a loss or a parameter are refused by name", "[example]") {
+TEST_CASE("runs that differ in a loss or a parameter are rejected by name", "[example]") {
   const example::run first{"serial", 1, {1, 2, 3}, {4, 5}, 0};
   auto other = first;
   other.name = "overlapped";
@@ -237,7 +239,7 @@ TEST_CASE("augmentation rotates and shifts an image and stays inside at its edge
   CHECK(out[5 * 28 + 9] == in[6 * 28 + 7]);
   CHECK(out[5 * 28 + 1] == 0);   // from outside the left edge
   CHECK(out[27 * 28 + 9] == 0);  // from outside the lower edge
-  // A rotation by 90 degrees around the center between four pixels: columns become rows.
+  // A rotation by 90 degrees around the center between four pixels turns columns into rows.
   example::augment::turn(in.data(), out.data(), std::acos(0.0F), 0, 0);
   CHECK(std::abs(out[3 * 28 + 20] - in[(27 - 20) * 28 + 3]) <= 1);
 }
@@ -260,7 +262,7 @@ TEST_CASE("invalid options are reported by name with the expected value", "[exam
   CHECK(has(help, "--augment"));
 }
 
-TEST_CASE("the program names the file of MNIST that is missing", "[example]") {
+TEST_CASE("the program names the missing MNIST file", "[example]") {
   const test::temp_dir empty;
   const outcome found = run_program("--data " + empty.path(""));
   CHECK(found.status == 1);
@@ -290,7 +292,7 @@ TEST_CASE("the program prints its table without data, and writes both loops' tra
   }
 }
 
-TEST_CASE("three epochs of MNIST give 97 % if the files exist", "[example]") {
+TEST_CASE("three epochs of MNIST reach an accuracy of 97 % if the files exist", "[example]") {
   if (std::getenv("MNIST_DIR") == nullptr) return;
   const auto digits = example::find_digits("", 60'000);
   const example::cpu_backend cpu;

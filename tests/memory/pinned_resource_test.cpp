@@ -43,7 +43,7 @@ TEST_CASE("a pinned resource counts its allocated bytes and allocates from its d
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("an allocation of 0 bytes succeeds, as the standard demands", "[memory]") {
+TEST_CASE("an allocation of 0 bytes succeeds, as the standard requires", "[memory]") {
   const ledger_device device;
   ps::pinned_resource pinned{device};
   void* nothing = pinned.allocate(0, 1);
@@ -53,7 +53,7 @@ TEST_CASE("an allocation of 0 bytes succeeds, as the standard demands", "[memory
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("every alignment is served, even if the device aligns only to 256 bytes", "[memory]") {
+TEST_CASE("every alignment is supported even if the device aligns only to 256 bytes", "[memory]") {
   const barely_aligned_device device;
   ps::pinned_resource pinned{device};
   for (std::size_t alignment = 1; alignment <= std::size_t{1} << 20; alignment *= 2) {
@@ -71,7 +71,7 @@ TEST_CASE("every alignment is served, even if the device aligns only to 256 byte
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a pool may hand out large blocks, which it wants aligned to their size", "[memory]") {
+TEST_CASE("a pool can allocate large blocks that are aligned to their size", "[memory]") {
   const barely_aligned_device device;
   ps::pinned_resource pinned{device};
   {
@@ -97,11 +97,11 @@ TEST_CASE("a pool may hand out large blocks, which it wants aligned to their siz
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("an impossible size is refused and not counted", "[memory]") {
+TEST_CASE("an impossible size is rejected and not counted", "[memory]") {
   ps::pinned_resource pinned;
   CHECK_THROWS_AS(pinned.allocate(std::size_t{1} << 60, 8), ps::out_of_memory);
   CHECK_THROWS_AS(pinned.allocate(std::numeric_limits<std::size_t>::max() - 4095, 4096),
-                  ps::out_of_memory);  // the size with its alignment would overflow
+                  ps::out_of_memory);  // the size plus the alignment would overflow
   CHECK(pinned.bytes() == 0);
   CHECK(pinned.pageable_bytes() == 0);
 }
@@ -127,7 +127,7 @@ TEST_CASE("a resource is equal only to itself", "[memory]") {
   CHECK_FALSE(one.is_equal(two));
 }
 
-TEST_CASE("a pool over a pinned resource serves containers and gives all back", "[memory]") {
+TEST_CASE("a pool over a pinned resource supports containers and returns all memory", "[memory]") {
   const ledger_device device;
   ps::pinned_resource pinned{device};
   {
@@ -146,7 +146,7 @@ TEST_CASE("a pool over a pinned resource serves containers and gives all back", 
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("several threads take from one pinned resource", "[memory]") {
+TEST_CASE("several threads allocate from one pinned resource", "[memory]") {
   const ledger_device device;
   ps::pinned_resource pinned{device};
   std::pmr::synchronized_pool_resource pool{&pinned};

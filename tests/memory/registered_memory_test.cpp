@@ -58,7 +58,7 @@ static_assert(!std::copyable<registered> && std::movable<registered>);
 static_assert(std::is_nothrow_move_constructible_v<registered> &&
               std::is_nothrow_move_assignable_v<registered>);
 
-/// Newly mapped pages, so that nothing else has locked them.
+/// Newly mapped pages, which no other code has locked.
 class pages {
  public:
   explicit pages(std::size_t count, int protection = PROT_READ | PROT_WRITE)
@@ -74,14 +74,14 @@ class pages {
   std::byte* data_;
 };
 
-/// Returns true if the range is locked: the kernel refuses to discard locked pages.
+/// Returns true if the range is locked, because the kernel then refuses to discard the pages.
 bool is_locked(std::span<const std::byte> range) {
   return ::madvise(const_cast<std::byte*>(range.data()), range.size(), MADV_DONTNEED) != 0;
 }
 
 }  // namespace
 
-TEST_CASE("memory is registered while its registration lives, and belongs to its owner",
+TEST_CASE("memory is registered for the lifetime of its registration and keeps its owner",
           "[memory]") {
   const noting_device device;
   std::vector<float> owner(1000, 1.0F);
@@ -108,7 +108,8 @@ TEST_CASE("const memory is registered read-only", "[memory]") {
   CHECK(device.seen->live.empty());
 }
 
-TEST_CASE("a registration that moves ends once, and the one it replaces ends then", "[memory]") {
+TEST_CASE("a moved registration ends once, and move assignment ends the previous registration",
+          "[memory]") {
   const noting_device device;
   std::vector<std::byte> first(10);
   std::vector<std::byte> second(20);
@@ -131,7 +132,7 @@ TEST_CASE("a registration that moves ends once, and the one it replaces ends the
   CHECK(device.seen->wrong_ends == 0);
 }
 
-TEST_CASE("a refusal is thrown, and then there is nothing to end", "[memory]") {
+TEST_CASE("a failed registration throws and is not ended later", "[memory]") {
   const noting_device device;
   std::vector<std::byte> owner(10);
   device.seen->refuses = true;
@@ -139,7 +140,7 @@ TEST_CASE("a refusal is thrown, and then there is nothing to end", "[memory]") {
   CHECK(device.seen->wrong_ends == 0);
 }
 
-TEST_CASE("no bytes are registered without asking the device", "[memory]") {
+TEST_CASE("an empty range is registered without calling the device", "[memory]") {
   const noting_device device;
   device.seen->refuses = true;
   {
@@ -149,7 +150,7 @@ TEST_CASE("no bytes are registered without asking the device", "[memory]") {
   CHECK(device.seen->wrong_ends == 0);
 }
 
-TEST_CASE("the CPU device locks the pages into RAM, also those that are read-only", "[memory]") {
+TEST_CASE("the CPU device locks pages into RAM, including read-only pages", "[memory]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
     return;
@@ -166,7 +167,7 @@ TEST_CASE("the CPU device locks the pages into RAM, also those that are read-onl
   CHECK_FALSE(is_locked(constant.all()));
 }
 
-TEST_CASE("if the process may not lock memory, the CPU device names the limit to raise",
+TEST_CASE("the error of the CPU device names the limit if the process may not lock memory",
           "[memory]") {
   if (test::sanitized) {
     WARN("not tested: sanitizers make mlock do nothing");
@@ -178,7 +179,7 @@ TEST_CASE("if the process may not lock memory, the CPU device names the limit to
   REQUIRE(child >= 0);
   if (child == 0) {
     const ::rlimit nothing{0, 0};
-    // The limit does not bind root: the child becomes nobody.
+    // The limit does not apply to root, so the child changes its user to nobody.
     if (::setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || (::geteuid() == 0 && ::setuid(65534) != 0)) {
       ::_exit(cannot_lower);
     }

@@ -48,7 +48,7 @@ TEST_CASE("the experiment runs only on the first samples if requested", "[mlp]")
   CHECK(mlp::run_experiment(chosen, data).train_samples == 300);
 }
 
-TEST_CASE("the experiment is tested on fewer samples and without the stages' costs if requested",
+TEST_CASE("the experiment evaluates fewer samples and omits the stage costs if requested",
           "[mlp]") {
   auto chosen = small();
   chosen.test_samples = 20;
@@ -58,10 +58,10 @@ TEST_CASE("the experiment is tested on fewer samples and without the stages' cos
   CHECK(found.test_samples == 20);
   CHECK_FALSE(found.costs);
   CHECK_FALSE(found.modes[0].limit.empty());  // the diagnosis depends on the machine
-  CHECK(found.one_batch.empty());             // there is no resident set
+  CHECK(found.one_batch.empty());             // this run has no resident set
 }
 
-TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
+TEST_CASE("the wide workload learns as much as the plain workload", "[mlp]") {
   const auto data = mlp::random_data(300, 50);
   const auto plain = mlp::run_experiment(small(), data);
   auto chosen = small();
@@ -71,7 +71,7 @@ TEST_CASE("the wide workload learns what the plain one does", "[mlp]") {
   CHECK(wide.modes[0].accuracy == plain.modes[0].accuracy);
 }
 
-TEST_CASE("images that travel as half, bfloat16 or int8 teach the network the same to rounding",
+TEST_CASE("training with images copied as half, bfloat16 or int8 differs only by rounding",
           "[mlp]") {
   const auto data = mlp::random_data(300, 50);
   auto chosen = small();
@@ -110,7 +110,7 @@ TEST_CASE("results are reported after every run of a mode", "[mlp]") {
   CHECK(found.one_batch.size() == 2);
 }
 
-/// An environment variable that is set during the life of the object.
+/// Sets an environment variable for the lifetime of the object.
 class variable {
  public:
   variable(const char* name, const char* value) : name_(name) {
@@ -125,7 +125,7 @@ class variable {
   std::optional<std::string> old_;
 };
 
-TEST_CASE("data is searched in the given folder, then in MNIST_DIR, and read, plain or packed",
+TEST_CASE("data is read from the given folder or else from MNIST_DIR, plain or compressed",
           "[mlp]") {
   const variable environment{"MNIST_DIR", "/somewhere"};
   CHECK(mlp::find_data("/given") == std::filesystem::path{"/given"});
@@ -158,15 +158,16 @@ TEST_CASE("data is searched in the given folder, then in MNIST_DIR, and read, pl
   CHECK_THROWS_AS(mlp::digit_set{}.first(0), std::runtime_error);
 }
 
-TEST_CASE("MNIST is named MNIST", "[mlp]") {
+TEST_CASE("the name of the MNIST data is MNIST", "[mlp]") {
   const char* directory = std::getenv("MNIST_DIR");
-  if (directory == nullptr || *directory == 0) return;  // the files are not on every machine
+  // The files are not available on every machine.
+  if (directory == nullptr || *directory == 0) return;
   CHECK(mlp::read_data(directory).name == "MNIST");
 }
 
-TEST_CASE("without a GPU the CPU device is used, with the reason", "[mlp]") {
+TEST_CASE("the CPU device is used and the reason is reported if there is no GPU", "[mlp]") {
   const auto reason = mlp::why_no_cuda();
-  if (!reason) return;  // there is a GPU, which other tests use
+  if (!reason) return;  // a GPU is available, and other tests use it
   CHECK_FALSE(reason->empty());
   const auto data = mlp::random_data(300, 50);
   auto chosen = small();

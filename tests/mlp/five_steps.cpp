@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs five steps of the network of bench/mlp on the double of the CUDA runtime, as graphs with
-// fused kernels, and on the CPU device. The losses must be the same. Small enough for a sanitizer.
+// Runs five steps of the network in bench/mlp on the fake CUDA runtime, as graphs with fused
+// kernels, and on the CPU device. The losses must be equal. Small enough for sanitizers.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,7 +16,7 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "host_backend.hpp"
 #include "train.hpp"
-// Included after the host backend, because the stand-ins add to Thrust's namespace.
+// Included after the host backend, because the stand-ins extend the namespace of Thrust.
 #include "cuda_backend.cuh"
 
 namespace {
@@ -36,7 +36,7 @@ mlp::options chosen() {
   return all;
 }
 
-/// Returns the loss of each sample, in the order of the steps.
+/// Returns the loss of each sample, in step order.
 template <class Backend, class Loop>
 std::vector<float> losses_of(const typename Backend::device_type& device, const Backend& backend,
                              Loop loop) {

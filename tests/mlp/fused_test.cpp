@@ -103,7 +103,7 @@ double farthest(const std::vector<float>& a, const float* b) {
   double max = 0.0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double distance = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(distance <= max)) max = distance;  // true if the distance is NaN
+    if (!(distance <= max)) max = distance;  // also true if the distance is NaN
   }
   return max;
 }
@@ -173,7 +173,8 @@ TEST_CASE("a fused step updates every parameter as Adam does", "[mlp]") {
   }
 }
 
-TEST_CASE("no thread of a fused kernel reads what another writes in the same phase", "[mlp]") {
+TEST_CASE("no thread of a fused kernel reads data that another thread writes in the same phase",
+          "[mlp]") {
   constexpr std::size_t count = 70;
   const way how = any_way();
   const samples data{count};
@@ -187,7 +188,7 @@ TEST_CASE("no thread of a fused kernel reads what another writes in the same pha
   CHECK(farthest(upwards.first, downwards.first.data()) == 0.0);
 }
 
-TEST_CASE("fused steps follow the plain network's losses", "[mlp]") {
+TEST_CASE("fused steps have nearly the same losses as the plain network", "[mlp]") {
   constexpr std::size_t count = 20;
   const way how = any_way();
   const samples data{count};
@@ -204,7 +205,7 @@ TEST_CASE("fused steps follow the plain network's losses", "[mlp]") {
   }
 }
 
-TEST_CASE("small and large tiles of the first layer give the same bits", "[mlp]") {
+TEST_CASE("small and large tiles of the first layer produce the same bits", "[mlp]") {
   constexpr std::size_t count = 37;
   const samples data{count};
   memory small{count};

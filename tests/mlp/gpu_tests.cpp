@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares the network on a GPU with the CPU device. The losses must be the same for all kinds of
+// Compares the network on a GPU with the CPU device. The losses must be equal for all kinds of
 // kernels, and the bits must be equal in the four modes (run_experiment throws otherwise). Without
-// a GPU it exits with 77 and prints the reason.
+// a GPU, prints the reason and exits with 77.
 //
 //   penstock_mlp_gpu_tests [SAMPLES [KERNELS]]
 //
-// SAMPLES is the number of samples for training and for testing. KERNELS selects one kind (thrust,
-// cublas or fused). Both are for runs under compute-sanitizer.
+// SAMPLES is the number of samples for training and testing. KERNELS selects one kind (thrust,
+// cublas or fused). Both are intended for runs under compute-sanitizer.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -25,7 +25,7 @@ namespace {
 
 int failures = 0;
 int comparisons = 0;
-std::string only;  // the kind of kernels; empty: all kinds
+std::string only;  // kind of kernels, or empty for all kinds
 
 void check(bool is_right, const std::string& what) {
   if (is_right) return;
@@ -33,9 +33,10 @@ void check(bool is_right, const std::string& what) {
   ++failures;
 }
 
-/// Compares the results of the GPU with the results of the CPU device.
+/// Compares the results of the GPU and the CPU device.
 void compare(const mlp::results& gpu, const mlp::results& host) {
-  // Both sum in float, but in different orders. The difference grows over a few hundred steps.
+  // Both accumulate in float, but in different orders. The difference grows over a few hundred
+  // steps.
   constexpr double of_first_steps = 1e-4;
   constexpr double of_first_epoch = 1e-3;
   const auto& found = gpu.modes.front();

@@ -22,7 +22,7 @@ using mlp::precision_choice;
 using mlp::shape;
 using mixed_trainer = mlp::trainer<mlp::host_backend>;
 
-/// Digits as bytes and as the floats that the network gets.
+/// Digits as bytes, and as the floats that the network receives.
 struct some_digits {
   std::vector<std::uint8_t> bytes;
   std::vector<float> floats;
@@ -42,7 +42,7 @@ mixed_trainer trainer_of(std::size_t batch, std::size_t epochs, std::size_t samp
   return {device, {}, device.inline_stream(), batch, epochs, samples, 7, how};
 }
 
-/// Trains on all digits in their order.
+/// Trains on all digits in order.
 template <class Pixel>
 void train_on(mixed_trainer& trained, const std::vector<Pixel>& images,
               const std::vector<std::uint8_t>& labels, std::size_t batch, std::size_t epochs) {
@@ -95,26 +95,26 @@ double rounded_loss(const std::vector<float>& parameters, const float* image, st
 
 }  // namespace
 
-TEST_CASE("batches that make a step together have the losses of the large batch, to rounding",
+TEST_CASE("batches accumulated into one step have the losses of one large batch, up to rounding",
           "[mlp]") {
   const some_digits digits{100};
   auto large = trainer_of(64, 3, 100, {});
   train_on(large, digits.bytes, digits.labels, 64, 3);
-  // Each step accumulates four batches. The last step of an epoch has the batches of 16, 16 and 4
-  // samples that remain.
+  // Each step accumulates four batches. The last step of an epoch has the remaining batches of 16,
+  // 16 and 4 samples.
   auto small = trainer_of(16, 3, 100, {.accumulate = 4});
   train_on(small, digits.bytes, digits.labels, 16, 3);
   const auto expected = large.trace();
   const auto found = small.trace();
   CHECK(farthest(found.losses, expected.losses) < 2e-5);
   CHECK(farthest(found.parameters, expected.parameters) < 2e-5);
-  // A step after each small batch, without accumulation, gives other results.
+  // A step after each small batch, without accumulation, has different results.
   auto alone = trainer_of(16, 3, 100, {});
   train_on(alone, digits.bytes, digits.labels, 16, 3);
   CHECK(farthest(alone.trace().losses, expected.losses) > 1e-2);
 }
 
-TEST_CASE("a step of several batches begins again after a restart", "[mlp]") {
+TEST_CASE("a step of several batches starts again after a restart", "[mlp]") {
   const some_digits digits{40};
   auto trained = trainer_of(16, 1, 40, {.accumulate = 2});
   train_on(trained, digits.bytes, digits.labels, 16, 1);
@@ -126,7 +126,7 @@ TEST_CASE("a step of several batches begins again after a restart", "[mlp]") {
   CHECK(trained.trace() == expected);
 }
 
-TEST_CASE("operands of products are rounded, and the parameters are not", "[mlp]") {
+TEST_CASE("operands of products are rounded, but parameters are not", "[mlp]") {
   const some_digits digits{5};
   const auto parameters = mlp::initial_parameters(7);
   const auto check = [&](precision_choice precision, const auto& round) {
@@ -144,8 +144,8 @@ TEST_CASE("operands of products are rounded, and the parameters are not", "[mlp]
       unlike = std::max(unlike, std::abs(plain - rounded));
     }
     CHECK(apart < unlike / 5);
-    // Adam changes a parameter by about 1e-3 per step. If the parameter is not rounded, it keeps
-    // more than 8 bits of the change.
+    // Adam changes a parameter by about 1e-3 per step. An unrounded parameter preserves more than 8
+    // bits of the change.
     std::size_t fine = 0;
     for (const float value : found.parameters) fine += round(value) != double{value} ? 1U : 0U;
     CHECK(fine > shape::parameters / 2);
@@ -154,7 +154,7 @@ TEST_CASE("operands of products are rounded, and the parameters are not", "[mlp]
   check(precision_choice::fp16, [](float x) { return double{penstock::half{x}}; });
 }
 
-TEST_CASE("a gradient that overflows halves the scale and skips its step alone", "[mlp]") {
+TEST_CASE("a gradient overflow halves the scale and skips only its own step", "[mlp]") {
   constexpr std::size_t batch = 8;
   constexpr std::size_t steps = 5;
   const some_digits digits{batch * steps};
@@ -182,12 +182,12 @@ TEST_CASE("a gradient that overflows halves the scale and skips its step alone",
     CHECK(std::all_of(after.begin(), after.end(), [](float x) { return std::isfinite(x); }));
     if (k != bad) step(without, k, 1.0F);
   }
-  // The skipped step changes only the scale. All other steps equal those of a run without the
+  // The skipped step changes only the scale. All other steps equal the steps of a run without the
   // skipped step.
   CHECK(farthest(trained.trace().parameters, without.trace().parameters) < 1e-4);
 }
 
-TEST_CASE("a step whose first batch overflows is skipped when its last one ends it", "[mlp]") {
+TEST_CASE("a step whose first batch overflows is skipped at its last batch", "[mlp]") {
   const some_digits digits{32};
   auto images = digits.floats;
   images[5] = 1e30F;
@@ -202,7 +202,7 @@ TEST_CASE("a step whose first batch overflows is skipped when its last one ends 
   CHECK(trained.scaler().scale == 32768.0F);
 }
 
-TEST_CASE("bf16 has no scale, and skips nothing", "[mlp]") {
+TEST_CASE("bf16 does not use a scale and does not skip steps", "[mlp]") {
   const some_digits digits{16};
   auto trained = trainer_of(8, 1, 16, {.precision = precision_choice::bf16});
   train_on(trained, digits.bytes, digits.labels, 8, 1);
@@ -225,7 +225,7 @@ TEST_CASE("the scale doubles after 2000 good steps, and an overflow restarts the
   CHECK(scaler.scale == 1024.0F);
   steps(1);
   CHECK(scaler.scale == 2048.0F);
-  CHECK(scaler.factor == 1.0F / 1024.0F);  // the factor of the previous scale, which the step used
+  CHECK(scaler.factor == 1.0F / 1024.0F);  // factor of the previous scale, which the step used
   steps(1999);
   scaler.found = 1;
   steps(1);
@@ -236,13 +236,13 @@ TEST_CASE("the scale doubles after 2000 good steps, and an overflow restarts the
   CHECK(scaler.scale == 1024.0F);
   steps(1);
   CHECK(scaler.scale == 2048.0F);
-  // The scale does not exceed the largest float.
+  // The scale does not exceed the maximum float.
   scaler.scale = 0x1p127F;
   steps(2000);
   CHECK(scaler.scale == 0x1p127F);
 }
 
-TEST_CASE("with rounded operands the network learns what it learns with floats", "[mlp]") {
+TEST_CASE("the network learns as much with rounded operands as with floats", "[mlp]") {
   const some_digits digits{200};
   const some_digits others{200, 1000};
   const auto accuracy_of = [&](precision_choice precision) {

@@ -81,15 +81,14 @@ TEST_CASE("the four modes agree in every bit of losses and parameters", "[mlp]")
   check_all_equal(traces, traces[0]);
 }
 
-TEST_CASE("the four modes agree on augmented samples too, which differ from epoch to epoch",
-          "[mlp]") {
+TEST_CASE("the four modes agree on augmented samples, which differ between epochs", "[mlp]") {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> plain{digits.images, digits.labels};
   const auto data = plain | ps::map<ps::digit_record>(mlp::augment{});
   const auto chosen = chosen_for(2);
   const auto traces = traces_of_all_modes(data, true, chosen);
   check_all_equal(traces, traces[0]);
-  // Checks the comparison itself: a resident set that repeats its first epoch must be detected.
+  // Tests the comparison itself, which must detect a resident set that repeats its first epoch.
   const ps::cpu_device device;
   const auto stream = device.inline_stream();
   mlp::trainer<mlp::host_backend> trained{device, {},          stream,     chosen.batch,
@@ -100,7 +99,7 @@ TEST_CASE("the four modes agree on augmented samples too, which differ from epoc
   CHECK(trained.trace() != traces[0]);
 }
 
-TEST_CASE("steps that are repeated as they were captured give the same bits", "[mlp]") {
+TEST_CASE("replayed steps produce the same bits as captured steps", "[mlp]") {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
   auto chosen = chosen_for(1);
@@ -109,11 +108,11 @@ TEST_CASE("steps that are repeated as they were captured give the same bits", "[
   const test::replaying_backend<> replaying;
   const auto traces = traces_of_all_modes(data, false, chosen, replaying);
   check_all_equal(traces, expected[0]);
-  CHECK(replaying.graphs() == 2);  // in the last mode: full batches and the short batch
+  CHECK(replaying.graphs() == 2);  // in the last mode, for full batches and the short batch
   CHECK(replaying.replays() >= 4 * 39);
 }
 
-TEST_CASE("the four modes agree with fused kernels too, captured and repeated", "[mlp]") {
+TEST_CASE("the four modes agree with fused kernels, captured and replayed", "[mlp]") {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
   auto chosen = chosen_for(1);
@@ -129,7 +128,7 @@ TEST_CASE("the four modes agree with fused kernels too, captured and repeated", 
 
 TEST_CASE(
     "the four modes agree with rounded operands and steps of several batches, captured and "
-    "repeated",
+    "replayed",
     "[mlp]") {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
@@ -140,12 +139,12 @@ TEST_CASE(
   check_all_equal(expected, expected[0]);
   const test::replaying_backend<> replaying;
   check_all_equal(traces_of_all_modes(data, false, chosen, replaying), expected[0]);
-  // In the last mode: full batches and the short batch, each at the end of a step and before it.
+  // In the last mode, for full batches and the short batch, each at the end of a step and before
+  // the end.
   CHECK(replaying.graphs() == 4);
 }
 
-TEST_CASE("the four modes agree on images that travel as floats, which are those of the bytes",
-          "[mlp]") {
+TEST_CASE("the four modes agree on images copied as floats, which equal the byte images", "[mlp]") {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> plain{digits.images, digits.labels};
   const auto wide = plain | ps::map<mlp::wide_record>(mlp::widen{});
@@ -154,7 +153,7 @@ TEST_CASE("the four modes agree on images that travel as floats, which are those
                   traces_of_all_modes(plain, false, chosen)[0]);
 }
 
-TEST_CASE("an epoch's loss is the mean over its batches of their mean losses", "[mlp]") {
+TEST_CASE("the loss of an epoch is the mean of the mean batch losses", "[mlp]") {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
   const auto chosen = chosen_for(1);
@@ -180,7 +179,7 @@ TEST_CASE("an epoch's loss is the mean over its batches of their mean losses", "
   CHECK(means[2] < means[0]);
 }
 
-TEST_CASE("the stages are measured with batches larger than the dataset too", "[mlp]") {
+TEST_CASE("the stages can be measured with batches larger than the dataset", "[mlp]") {
   const drawn digits;
   const ps::memory_dataset<ps::digit_record> data{digits.images, digits.labels};
   auto chosen = chosen_for(1);

@@ -31,7 +31,7 @@ struct sample_set {
   }
 };
 
-/// Returns the outputs of one layer, computed in double by the definition of a layer.
+/// Returns the outputs of one layer, computed in double precision by the definition of a layer.
 std::vector<double> layer(const std::vector<double>& inputs, const std::vector<double>& parameters,
                           std::size_t weight, std::size_t bias, std::size_t outputs) {
   std::vector<double> result(outputs);
@@ -49,8 +49,8 @@ std::vector<double> relu(std::vector<double> values) {
   return values;
 }
 
-/// Returns the mean cross-entropy of the first `count` samples, computed without the network's
-/// code.
+/// Returns the mean cross-entropy of the first `count` samples, computed without the code of the
+/// network.
 double reference_loss(const std::vector<double>& parameters, const sample_set& of,
                       std::size_t count = batch) {
   double sum = 0.0;
@@ -144,11 +144,11 @@ TEST_CASE("the gradients are the slopes of the mean loss", "[mlp]") {
       CHECK(std::abs(gradients[i] - slope) < 1e-5 + 1e-3 * std::abs(slope));
       steepest = std::max(steepest, std::abs(slope));
     }
-    CHECK(steepest > 1e-3);  // otherwise the comparison proves nothing
+    CHECK(steepest > 1e-3);  // otherwise the comparison would be meaningless
   }
 }
 
-TEST_CASE("a step is the Adam update of the paper", "[mlp]") {
+TEST_CASE("a step equals the Adam update in the paper", "[mlp]") {
   fixture f;
   std::vector<double> parameters(f.initial.begin(), f.initial.end());
   std::vector<double> first(shape::parameters);
@@ -196,7 +196,7 @@ TEST_CASE("evaluation counts the samples whose largest logit is their label", "[
   CHECK(right == 1);
 }
 
-TEST_CASE("the bias counts when the largest logit is looked for", "[mlp]") {
+TEST_CASE("the largest logit includes the bias", "[mlp]") {
   const float bias[] = {0.0F, 2.0F, -3.0F};
   const float logits[] = {1.0F, 0.0F, 3.0F, 1.0F, -2.0F, 4.5F};
   const std::uint8_t labels[] = {1, 2};
@@ -207,7 +207,7 @@ TEST_CASE("the bias counts when the largest logit is looked for", "[mlp]") {
   CHECK(mlp::kernel::is_right<3>{bias, without_bias, logits}(0) == 0);
 }
 
-TEST_CASE("the plain product is that of the CPU device", "[mlp]") {
+TEST_CASE("the plain product equals the product of the CPU device", "[mlp]") {
   constexpr std::size_t m = 3;
   constexpr std::size_t n = 2;
   constexpr std::size_t k = 4;
@@ -222,7 +222,7 @@ TEST_CASE("the plain product is that of the CPU device", "[mlp]") {
   CHECK(found == expected);
 }
 
-TEST_CASE("the network computes the same on a stream that is a thread", "[mlp]") {
+TEST_CASE("the network has the same results on a stream with its own thread", "[mlp]") {
   fixture f;
   f.step();
   f.step();
@@ -237,7 +237,7 @@ TEST_CASE("the network computes the same on a stream that is a thread", "[mlp]")
   CHECK((copy_of(f.net.parameters()) == expected));
 }
 
-TEST_CASE("columns are summed to the same bits wherever the sum lies", "[mlp]") {
+TEST_CASE("column sums have the same bits at every address", "[mlp]") {
   constexpr std::size_t rows = 128;
   constexpr std::size_t columns = 8;
   std::vector<float> matrix(rows * columns);

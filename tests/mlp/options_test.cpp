@@ -58,7 +58,7 @@ TEST_CASE("every option is parsed into its member", "[mlp]") {
   CHECK_FALSE(std::filesystem::exists("out.json"));
 }
 
-TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
+TEST_CASE("an invalid value is rejected with the option name", "[mlp]") {
   using arguments = std::initializer_list<const char*>;
   const auto [option, value] =
       GENERATE(table<std::string, std::string>({{"--epochs", "0"},
@@ -93,7 +93,7 @@ TEST_CASE("a bad value is refused with the option's name", "[mlp]") {
   CHECK(result.err.find(option) != std::string::npos);
 }
 
-TEST_CASE("device, workload and kernels are words", "[mlp]") {
+TEST_CASE("the values of device, workload and kernels are words", "[mlp]") {
   const auto usual = parse({}).line.chosen;
   CHECK(usual.device == mlp::device_choice::automatic);
   CHECK(usual.kernels == mlp::kernel_choice::fused);
@@ -121,7 +121,7 @@ TEST_CASE("device, workload and kernels are words", "[mlp]") {
         mlp::device_choice::host);
 }
 
-TEST_CASE("options of the step require one operation per launch", "[mlp]") {
+TEST_CASE("step options require one operation per launch", "[mlp]") {
   CHECK(parse({}).line.chosen.step.is_plain());
   CHECK(parse({"--precision", "fp32", "--accumulate", "1"}).line.chosen.kernels ==
         mlp::kernel_choice::fused);
@@ -138,7 +138,7 @@ TEST_CASE("options of the step require one operation per launch", "[mlp]") {
   }
 }
 
-TEST_CASE("variants come after the four ways, and not with another step", "[mlp]") {
+TEST_CASE("variants are off by default and cannot be combined with other step options", "[mlp]") {
   CHECK_FALSE(parse({}).line.chosen.variants);
   CHECK(parse({"--variants"}).line.chosen.variants);
   for (const auto& result :
@@ -176,7 +176,7 @@ TEST_CASE("variants are plain runs of the overlapped loop: other steps, and othe
         "fp16/1/float/thrust bf16/1/float/thrust fp32/4/float/thrust " + images);
 }
 
-TEST_CASE("several seeds, worker counts or precisions are an experiment each", "[mlp]") {
+TEST_CASE("each seed, worker count or precision is a separate experiment", "[mlp]") {
   CHECK(mlp::rows_of(parse({"--seed", "3"}).line.chosen).empty());
   const auto rows = [](std::initializer_list<const char*> arguments) {
     const auto line = parse(arguments).line;
@@ -205,7 +205,7 @@ TEST_CASE("several seeds, worker counts or precisions are an experiment each", "
   }
 }
 
-TEST_CASE("the table of steps has each kind of kernels, without and with graph", "[mlp]") {
+TEST_CASE("the step table lists each kind of kernels with and without a graph", "[mlp]") {
   std::string all;
   for (const mlp::options& row : mlp::rows_of(parse({"--steps-table"}).line.chosen)) {
     CHECK(row.device == mlp::device_choice::cuda);
@@ -228,7 +228,7 @@ TEST_CASE("help lists the options and is not an error", "[mlp]") {
   }
 }
 
-TEST_CASE("the wide workload has large batches, products by cuBLAS, and no augmentation", "[mlp]") {
+TEST_CASE("the wide workload uses large batches and cuBLAS products but no augmentation", "[mlp]") {
   const auto wide = parse({"--workload", "wide"}).line.chosen;
   CHECK(wide.kernels == mlp::kernel_choice::cublas);
   CHECK(wide.batch == 4096);
@@ -241,6 +241,6 @@ TEST_CASE("the wide workload has large batches, products by cuBLAS, and no augme
   CHECK(parse({"--bus", "0.25", "--device", "cuda"}).err.starts_with("--bus: not with"));
 }
 
-TEST_CASE("of an option that is given twice the last one counts", "[mlp]") {
+TEST_CASE("the last value is used if an option is specified twice", "[mlp]") {
   CHECK(parse({"--samples", "640", "--samples", "64"}).line.chosen.samples == 64);
 }

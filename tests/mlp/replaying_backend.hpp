@@ -34,9 +34,8 @@ class fused_context : public mlp::host_context {
   bool upwards_;
 };
 
-/// A backend that computes on the host, and records and replays steps like CUDA graphs. The
-/// addresses, sizes and values of the first step for a pair of slot and size are used for all later
-/// steps.
+/// A backend that computes on the host, and records and replays steps like CUDA graphs. All later
+/// steps for a pair of slot and size use the addresses, sizes and values of the first step.
 template <class Context = mlp::host_context>
 class replaying_backend : public mlp::host_backend {
  public:

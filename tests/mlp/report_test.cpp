@@ -55,7 +55,7 @@ TEST_CASE("the bound is the slowest stage, or all work over the cores", "[mlp]")
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).microseconds == 135);
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2).limit == "cores");
   CHECK(mlp::bound_of({190, 80, 100}, 2, 2, mlp::core_use::reads_and_steps).microseconds == 145);
-  // A step on a GPU uses no cores, so all cores can read.
+  // A step on a GPU does not use cores, so all cores can read.
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2, mlp::core_use::reads).microseconds == 100);
   CHECK(mlp::bound_of({90, 80, 100}, 1, 2, mlp::core_use::reads).limit == "compute");
   // Without workers, one thread reads. More workers than cores count as the number of cores.
@@ -71,14 +71,14 @@ TEST_CASE("the report shows medians, ratios and the distance from the bound", "[
   CHECK(text.find("random digits, 640 + 100") != std::string::npos);
   CHECK(text.find("0.005") != std::string::npos);    // the median of the serial runs
   CHECK(text.find("2.27x") != std::string::npos);    // 5 ms over 2.2 ms
-  CHECK(text.find("1.100") != std::string::npos);    // fed over resident
-  CHECK(text.find("0.25000") != std::string::npos);  // the last epoch's loss
+  CHECK(text.find("1.100") != std::string::npos);    // ratio of fed to resident
+  CHECK(text.find("0.25000") != std::string::npos);  // loss of the last epoch
   CHECK(text.find("97.50 %") != std::string::npos);
   CHECK(text.find("load 40.0 us, copy 10.0 us, compute 100.0 us") != std::string::npos);
   CHECK(text.find("overlapped takes 110.0 us, 10.0 % above") != std::string::npos);
 }
 
-TEST_CASE("other steps of the overlapped loop are rows beside the serial one", "[mlp]") {
+TEST_CASE("other steps of the overlapped loop are rows next to the serial loop", "[mlp]") {
   const auto variant = [](mlp::step_options step, double seconds, double accuracy) {
     mlp::measured_step made{reported_options(), reported_results()};
     made.chosen.step = step;
@@ -135,7 +135,7 @@ TEST_CASE("the report names the bottleneck of a diagnosed loop", "[mlp]") {
   CHECK(out.str().ends_with("\noverlapped is step-bound: it never waits.\n"));
 }
 
-TEST_CASE("a GPU is shown with its driver, its runtime and what a step is made of", "[mlp]") {
+TEST_CASE("a GPU is reported with its driver, its runtime and the parts of a step", "[mlp]") {
   auto found = reported_results();
   found.device = {.kind = "cuda",
                   .name = "Some GPU",
@@ -191,7 +191,7 @@ TEST_CASE("the table of steps shows the gain of each row over the previous row",
   CHECK(all[1]["options"]["seed"] == 2);
 }
 
-TEST_CASE("a mode that was not run shows as a dash", "[mlp]") {
+TEST_CASE("a mode that was not run is shown as a dash", "[mlp]") {
   auto found = reported_results();
   found.modes = {found.modes[1]};
   std::ostringstream out;
@@ -202,14 +202,14 @@ TEST_CASE("a mode that was not run shows as a dash", "[mlp]") {
   CHECK(row.find(" - ") != std::string::npos);
 }
 
-TEST_CASE("a fed loop is compared with steps without a gather too", "[mlp]") {
+TEST_CASE("a fed loop is also compared with steps without a gather", "[mlp]") {
   auto found = reported_results();
   found.one_batch = {0.0016, 0.001, 0.0021};
   std::ostringstream out;
   mlp::print_report(out, reported_options(), found);
   CAPTURE(out.str());
   CHECK(out.str().find("one batch") != std::string::npos);
-  CHECK(out.str().find("0.800") != std::string::npos);  // 1.6 ms over resident's 2 ms
+  CHECK(out.str().find("0.800") != std::string::npos);  // 1.6 ms over 2 ms in resident mode
 
   const test::temp_dir directory;
   auto o = reported_options();
@@ -221,7 +221,7 @@ TEST_CASE("a fed loop is compared with steps without a gather too", "[mlp]") {
   CHECK(std::abs(object["modes"][1]["fed_over_one_batch"].get<double>() - 1.375) < 1e-9);
 }
 
-TEST_CASE("the JSON file holds the same figures", "[mlp]") {
+TEST_CASE("the JSON file contains the same figures", "[mlp]") {
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");

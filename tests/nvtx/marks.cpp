@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the ranges that a profiler sees of a loop. This program is its own profiler, by NVTX's
-// static injection. Each batch is read, copied and used under ranges with its number, in the domain
-// penstock. The ranges of a thread nest, and each range ends. Exits with 0, or prints the error.
+// Tests the ranges of a loop that a profiler receives. The program is its own profiler, using
+// static NVTX injection. Each batch is read, copied and used in ranges with its number, in the
+// domain penstock. The ranges of a thread are nested, and each range ends. Exits with 0, or prints
+// the error.
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
@@ -137,7 +138,7 @@ void require(bool is_so, const char* what) {
   ++problems;
 }
 
-/// Returns how often each of the batches 0 to 5 was marked with `name`, or an empty list if any
+/// Returns the number of marks with `name` for each of the batches 0 to 5, or an empty list if any
 /// other batch was marked.
 std::vector<int> times(const char* name) {
   const std::lock_guard lock{seen().mutex};

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSL-1.0
-# code_of_options.sh NM OBJECT PROGRAM...: checks that the object of a program that sets no option
-# has no code of an option. The other programs together set all options. If none of their symbols
-# names a class in the list of this script, that class was renamed.
+# code_of_options.sh NM OBJECT PROGRAM...: checks that the object of a program without options does
+# not contain option code. The other programs together set all options. If none of their symbols
+# contains a class name in the list of this script, that class was renamed.
 set -eu
 case ${1:-} in -h | --help) sed -n '3,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 0 ;; esac
 nm=$1

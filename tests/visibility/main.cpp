@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// One library makes loaders and batches, another library uses them, and the program checks them.
-// The program catches exceptions of a library by their type. Exits with 0 if everything is right.
+// One library creates loaders and batches, another library uses them, and the program checks them.
+// The program catches library exceptions by type. Exits with 0 on success.
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
@@ -32,7 +32,7 @@ void loop() {
 }  // namespace
 
 int main() {
-  // Other threads run first. Libraries and program must agree on the identity of each thread.
+  // Other threads run first. The libraries and the program must agree on the ID of each thread.
   std::thread{loop}.join();
   std::thread{[] {
     auto loader = parts::make(10, 10);

@@ -7,7 +7,7 @@
 
 namespace parts {
 
-/// A dataset of the numbers 0, 1, 2, ...
+/// A dataset of the integers 0, 1, 2, ...
 struct numbers {
   using record_type = penstock::record<penstock::field<"x", std::uint64_t>>;
   std::uint64_t count;
@@ -19,11 +19,11 @@ struct numbers {
 
 using loader = penstock::loader<numbers, penstock::sequential, penstock::cpu_device>;
 
-// The first library.
+// Defined in the first library.
 [[gnu::visibility("default")]] loader make(std::uint64_t count, std::size_t batch_size);
 [[gnu::visibility("default")]] void throw_index_error();
 
-// The second library.
+// Defined in the second library.
 [[gnu::visibility("default")]] std::uint64_t sum(loader::batch_type& batch);
 
 }  // namespace parts

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests a program without `PENSTOCK_COMPILED` that uses a library with `PENSTOCK_COMPILED`, which
-// hides its symbols. Both must share one table of signals. Exits with 0 if everything is right.
+// hides its symbols. Both must share one table of signals. Exits with 0 on success.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

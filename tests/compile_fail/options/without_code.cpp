@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Sets an option whose value needs code, in a program that includes only the options. The test
+// Sets an option whose value requires code, in a program that includes only the options. The test
 // defines OPTIONS.
 #include <chrono>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tensors over a batch whose lease is not passed, and over elements that libtorch has no type for.
+// Tensors over a batch whose lease is not passed, and over elements without a libtorch type.
 #include <penstock_ext/interop/torch/torch.hpp>
 
 namespace ps = penstock;

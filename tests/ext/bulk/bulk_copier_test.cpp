@@ -44,13 +44,13 @@ bytes_type pattern(std::size_t count, std::uint32_t seed = 1) {
   return test::some_bytes<bytes_type>(count, seed);
 }
 
-/// The settings of a source or sink of a test, and what it has observed.
+/// The settings of a test source or sink, and its observations.
 struct watched {
-  std::atomic<std::uint64_t> calls{0};  // calls of `read` or `write`
+  std::atomic<std::uint64_t> calls{0};  // number of calls to `read` or `write`
   std::atomic<int> finished{0};
   std::atomic<int> alive{1};
-  std::uint64_t fails_at = std::numeric_limits<std::uint64_t>::max();  // number of the call that
-                                                                       // throws
+  // Index of the call that throws.
+  std::uint64_t fails_at = std::numeric_limits<std::uint64_t>::max();
   bool finish_fails = false;
   bool holds = false;  // makes each call wait for `open`
   ps::detail::waitable_counter open;
@@ -98,7 +98,7 @@ struct watched_sink {
 };
 static_assert(ps::bulk_source<watched_source> && ps::bulk_sink<watched_sink>);
 
-/// Returns the output of `call` on stderr: a few lines.
+/// Returns the few lines that `call` prints to stderr.
 std::string said_on_stderr(const std::function<void()>& call) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -138,7 +138,7 @@ std::vector<std::span<Byte>> in_parts(std::span<Byte> all) {
 
 }  // namespace
 
-TEST_CASE("an upload and a download carry every byte, in any pieces",
+TEST_CASE("an upload and a download transfer every byte for every piece size",
           "[transfer][bulk][promise:honest-21]") {
   const auto size = GENERATE(std::size_t{0}, std::size_t{1}, page - 1, 3 * page, 7 * page + 5);
   const auto workers = GENERATE(std::size_t{1}, std::size_t{3});
@@ -171,7 +171,7 @@ TEST_CASE("an upload and a download carry every byte, in any pieces",
   CHECK((written.finished == 1 && written.alive == 0));
 }
 
-TEST_CASE("copies of an upload come after the stream's work, and its later work after them",
+TEST_CASE("copies of an upload run after earlier work on the stream and before later work",
           "[transfer][bulk][promise:race-free-15]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -188,7 +188,7 @@ TEST_CASE("copies of an upload come after the stream's work, and its later work 
   auto loading = ps::upload(device, stream, std::span{there},
                             watched_source{ps::memory_source{from}, watched_end{read}},
                             {.workers = 1, .piece_bytes = page, .pieces = 5});
-  loading.wait(stream);  // everything is read and queued, but nothing is copied
+  loading.wait(stream);  // everything is read and queued, but nothing is copied yet
   CHECK(read.calls == 5);
   CHECK_FALSE(loading.done());
   stream.launch([&] { is_there = there == from; });
@@ -199,7 +199,7 @@ TEST_CASE("copies of an upload come after the stream's work, and its later work 
   CHECK(is_there);
 }
 
-TEST_CASE("a piece of the ring is filled again after the copy out of it",
+TEST_CASE("a piece of the ring is refilled only after the copy from it",
           "[transfer][bulk][promise:race-free-15][promise:bounded-15]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -219,7 +219,7 @@ TEST_CASE("a piece of the ring is filled again after the copy out of it",
   CHECK(there == from);
 }
 
-TEST_CASE("with a snapshot the step continues while a download is written",
+TEST_CASE("the step continues while a download with a snapshot is written",
           "[transfer][bulk][promise:race-free-15]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -235,7 +235,7 @@ TEST_CASE("with a snapshot the step continues while a download is written",
       copier.download(stream, watched_sink{ps::memory_sink{out}, watched_end{written}}, weights);
   CHECK(copier.device_bytes() == weights.size());
   stream.launch([&] { std::ranges::fill(weights, std::byte{9}); });
-  stream.synchronize();  // the step has ended, and nothing is written yet
+  stream.synchronize();  // the step has ended, but nothing is written yet
   CHECK(written.calls == 0);
   CHECK_FALSE(saving.done());
   written.open.store(1);
@@ -244,7 +244,7 @@ TEST_CASE("with a snapshot the step continues while a download is written",
   CHECK(written.finished == 1);
 }
 
-TEST_CASE("a download without a snapshot comes after the stream's work",
+TEST_CASE("a download without a snapshot runs after earlier work on the stream",
           "[transfer][bulk][promise:race-free-15]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -262,7 +262,7 @@ TEST_CASE("a download without a snapshot comes after the stream's work",
   CHECK(out == weights);
 }
 
-TEST_CASE("transfers of one copier follow each other in its memory",
+TEST_CASE("consecutive transfers of a copier reuse its memory",
           "[transfer][bulk][promise:bounded-15]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -314,7 +314,7 @@ TEST_CASE("an exception of a source or sink ends the transfer and is rethrown by
   CHECK((written.finished == 0 && written.alive == 0));
 }
 
-TEST_CASE("a sink that can't be finished fails the download",
+TEST_CASE("a download fails if its sink cannot be finished",
           "[transfer][bulk][fault:consumers-11]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -353,8 +353,7 @@ TEST_CASE("a bulk transfer is cancelled between pieces", "[transfer][bulk][fault
   CHECK((written.finished == 0 && written.alive == 0));
 }
 
-TEST_CASE("each call of the device that fails ends a bulk transfer",
-          "[transfer][bulk][fault:devices-4]") {
+TEST_CASE("any failed device call ends a bulk transfer", "[transfer][bulk][fault:devices-4]") {
   const auto which = GENERATE(0, 1, 2);
   const auto k = GENERATE(range(std::uint64_t{0}, std::uint64_t{9}));
   const gated_device device;
@@ -392,7 +391,8 @@ TEST_CASE("each call of the device that fails ends a bulk transfer",
   CHECK(written.alive == 0);
   if (is_down) CHECK(back == there);
   CHECK(failures <= 1);
-  // A wait for a point that is known to be reached makes no call, so the k-th wait may not happen.
+  // A wait for a point that is known to be reached does not call the device, so the k-th wait may
+  // not occur.
   CHECK((failures == 1 || (which == 2 && k > 0)));
   if (failures == 0) device.fail_synchronize(~std::uint64_t{0});
   // The copier still works after the failure.
@@ -400,7 +400,8 @@ TEST_CASE("each call of the device that fails ends a bulk transfer",
   CHECK(there == here);
 }
 
-TEST_CASE("destroying a handle ends its transfer", "[transfer][bulk][promise:honest-21]") {
+TEST_CASE("destroying a handle waits for the end of its transfer",
+          "[transfer][bulk][promise:honest-21]") {
   const gated_device device;
   auto stream = device.make_stream();
   const bytes_type here = pattern(9 * page);
@@ -424,7 +425,7 @@ TEST_CASE("destroying a handle ends its transfer", "[transfer][bulk][promise:hon
   CHECK(failing.alive == 0);
 }
 
-TEST_CASE("copies that cannot be waited for at the end of a handle are reported",
+TEST_CASE("the destructor of a handle reports copies that cannot be waited for",
           "[transfer][bulk][fault:devices-4]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -441,7 +442,7 @@ TEST_CASE("copies that cannot be waited for at the end of a handle are reported"
   CHECK(said.empty() == is_waited_for);
 }
 
-TEST_CASE("a child made by fork leaves a bulk transfer to its parent",
+TEST_CASE("a child created by fork does not affect a bulk transfer of its parent",
           "[transfer][bulk][fault:memory-8]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -479,8 +480,8 @@ TEST_CASE("a child made by fork leaves a bulk transfer to its parent",
 
 namespace {
 
-/// Ends a child process after its other static objects were destroyed. ThreadSanitizer then does not
-/// report workers that end at that time and that no thread can join in exit().
+/// Ends a child process after its other static objects were destroyed. Otherwise ThreadSanitizer
+/// would report workers that are still running and that no thread can join in exit().
 class ends_child {
  public:
   ends_child() = default;
@@ -503,7 +504,7 @@ TEST_CASE("exit() in a sink ends a process with a static bulk transfer",
     bool writes;
     void write(std::uint64_t, std::span<const std::byte>) const {
       while (!is_begun) std::this_thread::yield();
-      // Only one call may exit: a second exit() is undefined behavior.
+      // Only one call may exit, because a second exit() is undefined behavior.
       if (writes && !is_exiting.exchange(true)) std::exit(7);
     }
     void finish() const { std::exit(7); }
@@ -566,7 +567,7 @@ TEST_CASE("exit() in a sink or on the stream releases a thread that waits for a 
   }
 }
 
-TEST_CASE("a sink or source that can't be moved ends a bulk transfer before it begins",
+TEST_CASE("a bulk transfer does not begin if moving the sink or source throws",
           "[transfer][bulk][fault:consumers-11]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -580,7 +581,7 @@ TEST_CASE("a sink or source that can't be moved ends a bulk transfer before it b
   CHECK(device.copies() == 0);
 }
 
-TEST_CASE("bulk transfers refuse sizes that do not match", "[transfer][bulk][fault:consumers-11]") {
+TEST_CASE("bulk transfers reject mismatched sizes", "[transfer][bulk][fault:consumers-11]") {
   const ps::cpu_device device;
   const auto stream = device.inline_stream();
   const bytes_type here(100);
@@ -600,7 +601,7 @@ TEST_CASE("bulk transfers refuse sizes that do not match", "[transfer][bulk][fau
   refused({.pieces = 0}, "pieces");
   refused({.piece_bytes = 0}, "piece_bytes");
   refused({.piece_bytes = 4097}, "piece_bytes");
-  // These options are also rejected if a small transfer would need less memory.
+  // These options are rejected even if a small transfer would need less memory.
   for (const ps::bulk_options& wrong : {ps::bulk_options{.piece_bytes = 5},
                                         {.piece_bytes = std::size_t{2} << 30},
                                         {.pieces = 5000}}) {
@@ -635,7 +636,7 @@ TEST_CASE("pieces of bulk transfers stay within a budget",
       .wait();
 }
 
-TEST_CASE("the loop's body may be the step that a bulk transfer follows", "[transfer][bulk]") {
+TEST_CASE("a bulk transfer may follow a step in the loop body", "[transfer][bulk]") {
   const ps::cpu_device device;
   std::vector<float> weights(5000);
   const std::vector<float> values(5000, 0.5F);

@@ -49,7 +49,7 @@ void save(ps::bulk_file_sink sink, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a download makes a file, and an upload reads it, whole and with its sum",
+TEST_CASE("a download writes a complete file with its checksum, and an upload reads it",
           "[files][bulk][promise:honest-21]") {
   const auto size = GENERATE(std::size_t{0}, std::size_t{1}, 9 * page + 77);
   const test::temp_dir dir;
@@ -68,7 +68,8 @@ TEST_CASE("a download makes a file, and an upload reads it, whole and with its s
   }
 }
 
-TEST_CASE("the sum of pieces in any order is that of the bytes", "[files][bulk]") {
+TEST_CASE("the checksum of pieces in any order equals the checksum of the whole data",
+          "[files][bulk]") {
   const std::string text = "123456789";
   const auto part = [&](ps::detail::pieces_sum& to, std::size_t at, std::size_t count) {
     to.add(at, bytes_of(text).subspan(at, count));
@@ -77,11 +78,11 @@ TEST_CASE("the sum of pieces in any order is that of the bytes", "[files][bulk]"
   part(sum, 4, 4);
   part(sum, 8, 1);
   part(sum, 0, 4);
-  CHECK(sum.sum() == 0xae8b14860a799888U);  // the check value of CRC-64/NVME
+  CHECK(sum.sum() == 0xae8b14860a799888U);  // check value of CRC-64/NVME
   CHECK(ps::detail::pieces_sum{}.sum() == 0);
 }
 
-TEST_CASE("a file is written whole or not at all",
+TEST_CASE("a file is written completely or not at all",
           "[files][bulk][fault:files-18][fault:memory-8]") {
   const test::temp_dir dir;
   const std::string path = dir.path("weights");
@@ -135,7 +136,7 @@ TEST_CASE("a sink removes the partial file of a killed process", "[files][bulk][
   CHECK(files_in(dir) == 2);
   const ps::bulk_file_sink sink{path};
   CHECK(files_in(dir) == 2);
-  const ps::bulk_file_sink second{path};  // the file of the first sink is locked
+  const ps::bulk_file_sink second{path};  // The file of the first sink is locked.
   CHECK(files_in(dir) == 3);
 }
 
@@ -153,7 +154,7 @@ TEST_CASE("a file is never readable by more users while it is written", "[files]
   }
 }
 
-TEST_CASE("a file stays in the folder that its path led to", "[files][bulk]") {
+TEST_CASE("a relative path refers to the folder in which the sink was created", "[files][bulk]") {
   const test::temp_dir dir;
   const test::temp_dir other;
   const std::filesystem::path before = std::filesystem::current_path();
@@ -166,7 +167,7 @@ TEST_CASE("a file stays in the folder that its path led to", "[files][bulk]") {
   CHECK((files_in(dir) == 1 && files_in(other) == 0));
 }
 
-TEST_CASE("a link is followed, and a path that is not a regular file is refused",
+TEST_CASE("a link is followed, and a path to anything but a regular file is rejected",
           "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   put(dir.path("real"), "old");
@@ -180,7 +181,8 @@ TEST_CASE("a link is followed, and a path that is not a regular file is refused"
   CHECK(test::has(problem.found(), "No such file"));
 }
 
-TEST_CASE("a bad file ends its upload with the cause", "[files][bulk][fault:files-18]") {
+TEST_CASE("an upload of an invalid file throws an error with the cause",
+          "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   const std::string path = dir.path("weights");
   put(path, text_of(6 * page));

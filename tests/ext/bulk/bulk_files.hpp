@@ -15,7 +15,7 @@ namespace test {
 inline constexpr std::size_t page = 4096;
 inline const penstock::cpu_device device;
 
-/// Writes a file with these bytes.
+/// Writes `text` to a file.
 inline void put(const std::string& path, const std::string& text) {
   std::ofstream{path, std::ios::binary} << text;
 }

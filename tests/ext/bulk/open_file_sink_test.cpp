@@ -66,7 +66,7 @@ TEST_CASE("parts of an open file are written and read back at their offsets", "[
         }).what() != nullptr);
 }
 
-TEST_CASE("errors of open files name descriptor, place, expected and found",
+TEST_CASE("errors of open files name the descriptor, the offset, the expected and the found state",
           "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
   const std::string path = dir.path("checkpoint");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that for every failing allocation a download waits for the snapshot work that it has
-// queued.
+// Tests that a download waits for its queued snapshot work, whichever allocation fails.
 #include <cstddef>
 #include <new>
 #include <span>

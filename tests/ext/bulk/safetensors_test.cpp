@@ -58,8 +58,8 @@ TEST_CASE("the tensors of a safetensors file are found and uploaded",
           "[files][bulk][promise:honest-21]") {
   const test::temp_dir dir;
   const std::string path = dir.path("model.safetensors");
-  // Other programs write files like this one: tensors not in file order, a padded header, metadata,
-  // and no checksum.
+  // Other programs write files like this one, with tensors that are not in file order, a padded
+  // header, metadata, and no checksum.
   put(path, file_of(R"({"b":{"dtype":"F16","shape":[2,3],"data_offsets":[8,20]},)"
                     R"("__metadata__":{"format":"pt"},)"
                     R"("none":{"dtype":"F32","shape":[0,7],"data_offsets":[20,20]},)"
@@ -84,7 +84,7 @@ TEST_CASE("the tensors of a safetensors file are found and uploaded",
   CHECK(load(ps::safetensors_file{path}.all()).empty());
 }
 
-TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
+TEST_CASE("a checkpoint is a safetensors file with a checksum of all its bytes",
           "[files][bulk][promise:honest-21][fault:files-18]") {
   const test::temp_dir dir;
   const std::string path = dir.path("model.safetensors");
@@ -111,7 +111,7 @@ TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
   std::filesystem::remove(dir.path("late"));
   late.finish();
   CHECK(content_of(dir.path("late")) == whole);
-  // Every changed byte is detected, also in the header if the header is still readable.
+  // Every changed byte is detected, including bytes of the header if it is still readable.
   const std::size_t shape = whole.find("[100,60]");
   std::vector<std::size_t> places{whole.size() - 1, whole.size() - 6000, whole.size() - 12011};
   for (const std::size_t at : places) {
@@ -129,7 +129,7 @@ TEST_CASE("a checkpoint is a safetensors file with a sum of all its bytes",
   CHECK_THROWS_AS(load(ps::safetensors_file{path}.all()), ps::file_corrupt);
 }
 
-TEST_CASE("a safetensors header is read as by the format's own library", "[files][bulk]") {
+TEST_CASE("a safetensors header is read like the safetensors library reads it", "[files][bulk]") {
   const test::temp_dir dir;
   const auto reads = [&](const std::string& json) {
     put(dir.path("x"), file_of(json, 4));
@@ -148,7 +148,7 @@ TEST_CASE("a safetensors header is read as by the format's own library", "[files
   reads(R"({"a":{"dtype":"U8","b":{"dtype":[{}]},"b":5,"shape":[4],"data_offsets":[0,4]}})");
 }
 
-TEST_CASE("an invalid safetensors header is refused at its offset",
+TEST_CASE("an invalid safetensors header is rejected with the offset of the error",
           "[files][bulk][fault:files-18]") {
   const std::string one = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
   const std::string whole = file_of(one, 4);
@@ -211,7 +211,7 @@ TEST_CASE("an invalid safetensors header is refused at its offset",
   CHECK(sum.offset() == 8 + ps::detail::safetensors_sum_begin.size());
 }
 
-TEST_CASE("a file that takes the name of an open safetensors file does not mix with it",
+TEST_CASE("an open safetensors file is unaffected by a new file with the same name",
           "[files][bulk][promise:honest-21]") {
   const test::temp_dir dir;
   const std::string path = dir.path("model.safetensors");
@@ -274,7 +274,7 @@ TEST_CASE("beginning a checkpoint of many tensors does not take quadratic time",
   CHECK(ps::safetensors_sink{dir.path("x"), tensors}.size() == tensors.size());
 }
 
-TEST_CASE("a safetensors header above the limit of its readers is not written",
+TEST_CASE("a safetensors header above the limit of the format is not written",
           "[files][bulk][large][fault:files-18]") {
   const test::temp_dir dir;
   const auto problem = error_of<ps::option_error>([&] {

@@ -18,10 +18,10 @@ namespace ps = penstock;
 namespace {
 
 constexpr std::size_t line = 64;
-constexpr std::size_t block = 16384;  // bytes of a round of non-temporal stores
-constexpr std::size_t guard = 128;    // bytes that must not change, on both sides
+constexpr std::size_t block = 16384;  // bytes per round of non-temporal stores
+constexpr std::size_t guard = 128;    // bytes on both sides that must not change
 
-/// Memory that starts at the start of a cache line and is filled with one value.
+/// Memory that starts at a cache line boundary and is filled with one value.
 class aligned_bytes {
  public:
   explicit aligned_bytes(std::size_t count)
@@ -43,8 +43,8 @@ class aligned_bytes {
 };
 
 /// Counts the copies of `bytes` bytes that differ from the source or write beyond their target, for
-/// the given offsets from a cache line. The last byte of the source ends its allocation, so that
-/// AddressSanitizer reports reads beyond it.
+/// offsets from a cache line in steps of `offset_step`. The last byte of the source ends its
+/// allocation, so that AddressSanitizer reports reads beyond it.
 std::size_t wrong_copies(std::size_t bytes, std::size_t offset_step) {
   const auto pattern = test::some_bytes<std::vector<std::byte>>(bytes, 3);
   aligned_bytes to{guard + line + bytes + guard};
@@ -73,7 +73,7 @@ TEST_CASE("a non-temporal copy of any alignment and length equals memcpy", "[bul
     CAPTURE(bytes);
     CHECK(wrong_copies(bytes, step) == 0);
   }
-  // The lengths around one, two and three rounds, with and without a head of up to 63 bytes.
+  // Lengths around one, two and three rounds, with and without a head of up to 63 bytes.
   for (const std::size_t rounds : {1U, 2U, 3U}) {
     for (std::size_t bytes = rounds * block - 2; bytes <= rounds * block + line + 1;
          bytes += test::sanitized ? 11 : 5) {

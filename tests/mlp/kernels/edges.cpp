@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Runs fused kernels that contain an error. Passes if the result of every run differs from that of
-// the CPU device, for each order of blocks and threads.
+// Runs fused kernels that contain an error. Passes if every result differs from the result of the
+// CPU device, for each order of blocks and threads.
 #include <cmath>
 #include <cstdio>
 

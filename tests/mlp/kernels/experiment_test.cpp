@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the unchanged CUDA code of bench/mlp: runs the whole experiment on the CUDA device, with
-// the double as its runtime.
+// Tests the unchanged CUDA code of bench/mlp by running the whole experiment on the CUDA device
+// with the fake CUDA runtime.
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
 #include "mlp/kernels/fused_on_cuda.hpp"
 #include "support/catch.hpp"
-// Included after the host backend, because the stand-ins add to Thrust's namespace.
+// Included after the host backend, because the stand-ins extend the namespace of Thrust.
 #include "cuda_experiment.cu"
 
 namespace {
 
-/// Some digits, and the options for training on CUDA.
+/// A few digits, and the options for training on CUDA.
 struct small_experiment {
   explicit small_experiment(mlp::kernel_choice kernels) {
     chosen.device = mlp::device_choice::cuda;
@@ -28,8 +28,9 @@ const mlp::row_done ignored = [](const mlp::results&, const mlp::mode_result&) {
 
 }  // namespace
 
-TEST_CASE("the experiment with fused kernels has the CPU device's results, with and without graphs",
-          "[mlp]") {
+TEST_CASE(
+    "fused kernels have the results of the CPU device in the experiment, with and without graphs",
+    "[mlp]") {
   small_experiment small{mlp::kernel_choice::fused};
   const mlp::digit_data& data = small.data;
   mlp::options& chosen = small.chosen;
@@ -56,7 +57,7 @@ TEST_CASE("the experiment with fused kernels has the CPU device's results, with 
   }
 }
 
-TEST_CASE("images that travel as half, bfloat16 or int8 are floats again on the CUDA device",
+TEST_CASE("images copied as half, bfloat16 or int8 are widened to floats on the CUDA device",
           "[mlp]") {
   small_experiment small{mlp::kernel_choice::cublas};
   mlp::options& chosen = small.chosen;

@@ -13,11 +13,11 @@
 #include "fake_cuda/fake_cuda.hpp"
 #include "host_backend.hpp"
 #include "run_on.hpp"
-// Included after the host backend, because the stand-ins add to Thrust's namespace.
+// Included after the host backend, because the stand-ins extend the namespace of Thrust.
 #include "cuda_backend.cuh"
 
-/// The training loops of bench/mlp on the CUDA device with the double as its runtime, and on the
-/// CPU device.
+/// The training loops of bench/mlp on the CUDA device with the fake CUDA runtime, and on the CPU
+/// device.
 namespace fused_on_cuda {
 
 namespace ps = penstock;
@@ -85,7 +85,7 @@ template <class Data>
                {mlp::technique::serial})[0];
 }
 
-/// Trains on the CUDA device, with the kernels that `chosen` names.
+/// Trains on the CUDA device, with the kernels specified by `chosen`.
 template <class Data>
 [[nodiscard]] std::vector<outcome> on_cuda(const Data& data, const Data& tested,
                                            const mlp::options& chosen,

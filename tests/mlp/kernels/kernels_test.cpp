@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests bench/mlp on the CUDA device without a GPU. The double of the CUDA runtime runs its
-// unchanged kernels. Host code replaces the kernels of cuBLAS, CUB and Thrust.
+// Tests bench/mlp on the CUDA device without a GPU. The fake CUDA runtime runs the unchanged
+// kernels. Host code replaces the kernels of cuBLAS, CUB and Thrust.
 #include <cmath>
 #include <cstddef>
 #include <vector>
@@ -21,7 +21,7 @@ struct schedule {
 
 }  // namespace
 
-TEST_CASE("fused kernels give the same bits in every order of blocks and threads, near the host's",
+TEST_CASE("fused kernels produce the same bits in every thread order, close to the host results",
           "[mlp]") {
   const digits drawn{100};  // six batches of 16 and one of 4
   const auto data = drawn.data();
@@ -48,8 +48,8 @@ TEST_CASE("fused kernels give the same bits in every order of blocks and threads
 }
 
 TEST_CASE(
-    "rounded operands and steps of several batches give the losses of the CPU device, as graphs "
-    "too",
+    "rounded operands and steps of several batches have the losses of the CPU device, with and "
+    "without graphs",
     "[mlp]") {
   const digits drawn{52};  // a step of three batches of 16, and one of 4
   const auto data = drawn.data();
@@ -72,7 +72,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("fused kernels learn what the CPU device learns", "[mlp]") {
+TEST_CASE("fused kernels learn as much as the CPU device", "[mlp]") {
   fake_cuda::reset({.policy = policy::early, .kernels = order::backwards});
   const digits drawn{203};
   const digits others{200, 1000};
@@ -85,7 +85,7 @@ TEST_CASE("fused kernels learn what the CPU device learns", "[mlp]") {
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("fused kernels around cuBLAS products have the CPU device's losses too", "[mlp]") {
+TEST_CASE("fused kernels with cuBLAS products have the losses of the CPU device", "[mlp]") {
   fake_cuda::reset({.policy = policy::random, .seed = 4, .kernels = order::seeded});
   const digits drawn{84};
   const auto data = drawn.data();
@@ -103,7 +103,7 @@ TEST_CASE("fused kernels take images as floats, large batches, and a last batch 
   const digits drawn{261};
   const auto data = drawn.data() | ps::map<mlp::wide_record>(mlp::widen{});
   auto chosen = chosen_for(1);
-  chosen.batch = 260;  // gives tiles of eight samples in the first layer
+  chosen.batch = 260;  // results in tiles of eight samples in the first layer
   chosen.graph = false;
   const auto host = on_host(data, data, chosen);
   const auto cuda = on_cuda(data, data, chosen, {mlp::technique::resident});

@@ -8,7 +8,7 @@
 
 #include <fake_cuda/fake_cuda.hpp>
 
-// Replaces CUB: host code on the stream in place of the kernels of CUB.
+// Replaces CUB. Runs host code on the stream instead of the CUB kernels.
 namespace cub {
 
 struct DeviceReduce {

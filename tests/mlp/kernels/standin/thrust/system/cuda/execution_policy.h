@@ -6,7 +6,7 @@
 
 #include "fake_cuda/fake_cuda.hpp"
 
-// Replaces Thrust's CUDA system: host code on the stream in place of the kernels of Thrust.
+// Replaces the CUDA system of Thrust. Runs host code on the stream instead of the Thrust kernels.
 namespace thrust {
 
 namespace cuda {
