@@ -29,7 +29,7 @@ namespace ps = penstock;
 
 namespace {
 
-constexpr std::size_t mib = std::size_t{1} << 20;
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
 /// A device that accepts every registration, and can touch the pages as a real one does.
 struct accepting_device : ledger_device {
@@ -45,13 +45,13 @@ class mapping {
  public:
   explicit mapping(std::size_t bytes, std::size_t shift = 0, int flags = MAP_ANONYMOUS,
                    int file = -1)
-      : length_(bytes + shift + 2 * mib) {
+      : length_(bytes + shift + 2 * mebibyte) {
     // Reserves address space, and then maps the aligned part of it.
     all_ = ::mmap(nullptr, length_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(all_ != MAP_FAILED);
     const auto address = reinterpret_cast<std::uintptr_t>(all_);
-    auto* const begin =
-        static_cast<std::byte*>(all_) + (2 * mib - address % (2 * mib)) % (2 * mib) + shift;
+    auto* const begin = static_cast<std::byte*>(all_) +
+                        (2 * mebibyte - address % (2 * mebibyte)) % (2 * mebibyte) + shift;
     const int share = (flags & MAP_SHARED) != 0 ? 0 : MAP_PRIVATE;
     void* const part =
         ::mmap(begin, bytes, PROT_READ | PROT_WRITE, flags | share | MAP_FIXED, file, 0);
@@ -100,7 +100,8 @@ std::size_t kib_of(const std::string& key, std::span<const std::byte> memory) {
 /// Returns true if the system has transparent huge pages of 2 MiB, and has not disabled them.
 bool has_huge_pages() {
   const auto enabled = ps::detail::text_of_file("/sys/kernel/mm/transparent_hugepage/enabled");
-  return ps::detail::huge_page_size() == 2 * mib && enabled.find("[never]") == std::string::npos;
+  return ps::detail::huge_page_size() == 2 * mebibyte &&
+         enabled.find("[never]") == std::string::npos;
 }
 /// Returns true if the kernel also moves pages that were touched to huge pages (Linux 6.1).
 bool kernel_collapses() { return has_huge_pages() && ::madvise(nullptr, 0, 25) == 0; }
@@ -112,21 +113,21 @@ TEST_CASE("registered memory moves to huge pages and keeps its contents", "[memo
     WARN("not tested: the kernel does not move touched pages to huge pages");
     return;
   }
-  const mapping memory{9 * mib, mib};  // half a huge page and four whole huge pages
+  const mapping memory{9 * mebibyte, mebibyte};  // half a huge page and four whole huge pages
   const auto bytes = filled(memory.bytes());
   ps::registered_memory locked{accepting_device{}, memory.bytes()};
   CHECK(holds(memory.bytes(), bytes));
-  CHECK(locked.huge_page_bytes() == 8 * mib);
+  CHECK(locked.huge_page_bytes() == 8 * mebibyte);
   CHECK(kib_of("AnonHugePages", memory.bytes()) == 8 * 1024);
   ps::registered_memory moved{std::move(locked)};
-  CHECK(moved.huge_page_bytes() == 8 * mib);
+  CHECK(moved.huge_page_bytes() == 8 * mebibyte);
   CHECK(locked.huge_page_bytes() == 0);
   locked = std::move(moved);
-  CHECK(locked.huge_page_bytes() == 8 * mib);
+  CHECK(locked.huge_page_bytes() == 8 * mebibyte);
 }
 
 TEST_CASE("memory that is marked with MADV_NOHUGEPAGE keeps its pages", "[memory]") {
-  const mapping memory{8 * mib};
+  const mapping memory{8 * mebibyte};
   ::madvise(memory.bytes().data(), memory.bytes().size(), MADV_NOHUGEPAGE);
   const auto bytes = filled(memory.bytes());
   const ps::registered_memory locked{accepting_device{}, memory.bytes()};
@@ -140,21 +141,21 @@ TEST_CASE("only the registered part of a mapping moves to huge pages", "[memory]
     WARN("not tested: the kernel does not move touched pages to huge pages");
     return;
   }
-  const mapping memory{16 * mib};
+  const mapping memory{16 * mebibyte};
   const auto bytes = filled(memory.bytes());
   // Starts one byte after a boundary, and ends one byte before a boundary.
-  const auto part = memory.bytes().subspan(2 * mib + 1, 10 * mib - 2);
+  const auto part = memory.bytes().subspan(2 * mebibyte + 1, 10 * mebibyte - 2);
   const std::span<const std::byte> constant{part};
   const ps::registered_memory locked{accepting_device{}, constant};
-  CHECK(locked.huge_page_bytes() == 6 * mib);
+  CHECK(locked.huge_page_bytes() == 6 * mebibyte);
   CHECK(kib_of("AnonHugePages", memory.bytes()) == 6 * 1024);
   CHECK(holds(memory.bytes(), bytes));
 }
 
 TEST_CASE("memory without a whole huge page keeps its pages", "[memory]") {
-  const mapping memory{3 * mib, mib};
+  const mapping memory{3 * mebibyte, mebibyte};
   const auto bytes = filled(memory.bytes());
-  const ps::registered_memory locked{accepting_device{}, memory.bytes().first(2 * mib)};
+  const ps::registered_memory locked{accepting_device{}, memory.bytes().first(2 * mebibyte)};
   CHECK(locked.huge_page_bytes() == 0);
   CHECK(holds(memory.bytes(), bytes));
 }
@@ -162,7 +163,7 @@ TEST_CASE("memory without a whole huge page keeps its pages", "[memory]") {
 TEST_CASE("mapped files and shared memory keep their pages", "[memory]") {
   const test::temp_dir folder;
   const std::string path = folder.path("pages");
-  const auto in_file = test::some_bytes<std::string>(4 * mib);
+  const auto in_file = test::some_bytes<std::string>(4 * mebibyte);
   std::ofstream(path, std::ios::binary) << in_file;
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(file >= 0);
@@ -178,12 +179,12 @@ TEST_CASE("mapped files and shared memory keep their pages", "[memory]") {
     CHECK(holds(memory.bytes(), contents));
     CHECK(huge_kib() == before);
   };
-  const mapping shared_file{4 * mib, 0, MAP_SHARED, file};
+  const mapping shared_file{4 * mebibyte, 0, MAP_SHARED, file};
   keeps(shared_file);
-  const mapping private_file{4 * mib, 0, MAP_PRIVATE, file};
+  const mapping private_file{4 * mebibyte, 0, MAP_PRIVATE, file};
   static_cast<void>(filled(private_file.bytes()));  // now anonymous copies of the file's pages
   keeps(private_file);
-  const mapping shared{4 * mib, 0, MAP_SHARED | MAP_ANONYMOUS};
+  const mapping shared{4 * mebibyte, 0, MAP_SHARED | MAP_ANONYMOUS};
   static_cast<void>(filled(shared.bytes()));
   keeps(shared);
   ::close(file);
@@ -199,12 +200,12 @@ TEST_CASE("areas of huge pages are read from the list of mappings", "[memory]") 
     std::vector<std::pair<std::size_t, std::size_t>> found;  // offset and size in MiB
     std::size_t in_use = 0;
     ps::detail::visit_huge_page_areas(
-        memory, 2 * mib, path.c_str(), [&](std::span<std::byte> area, std::size_t huge_bytes) {
-          found.emplace_back(static_cast<std::size_t>(area.data() - memory.data()) / mib,
-                             area.size() / mib);
+        memory, 2 * mebibyte, path.c_str(), [&](std::span<std::byte> area, std::size_t huge_bytes) {
+          found.emplace_back(static_cast<std::size_t>(area.data() - memory.data()) / mebibyte,
+                             area.size() / mebibyte);
           in_use += huge_bytes;
         });
-    return std::pair{found, in_use / mib};
+    return std::pair{found, in_use / mebibyte};
   };
   const auto mapped = [](const char* range, const char* rest, int kib, const char* flags) {
     return std::string{range} + rest +
@@ -235,7 +236,7 @@ TEST_CASE("areas of huge pages are read from the list of mappings", "[memory]") 
   CHECK(areas("no mappings\n").first.empty());
   std::filesystem::remove(path);
   bool is_called = false;
-  ps::detail::visit_huge_page_areas(memory, 2 * mib, path.c_str(),
+  ps::detail::visit_huge_page_areas(memory, 2 * mebibyte, path.c_str(),
                                     [&](auto, auto) { is_called = true; });
   ps::detail::visit_huge_page_areas(memory, 0, "/proc/self/smaps",
                                     [&](auto, auto) { is_called = true; });
@@ -247,16 +248,16 @@ TEST_CASE("pages that the registration touches first are huge pages", "[memory]"
     WARN("not tested: the system has no transparent huge pages of 2 MiB");
     return;
   }
-  const mapping memory{8 * mib};
+  const mapping memory{8 * mebibyte};
   accepting_device device;
   device.touches = true;
   const ps::registered_memory locked{device, memory.bytes()};
-  CHECK(locked.huge_page_bytes() == 8 * mib);
+  CHECK(locked.huge_page_bytes() == 8 * mebibyte);
   CHECK(kib_of("AnonHugePages", memory.bytes()) == 8 * 1024);
 }
 
 TEST_CASE("a refusal to move pages is no error, and untouched memory is not occupied", "[memory]") {
-  const mapping memory{8 * mib};
+  const mapping memory{8 * mebibyte};
   const ps::registered_memory locked{accepting_device{}, memory.bytes()};
   CHECK(locked.huge_page_bytes() == 0);
   CHECK(kib_of("Rss", memory.bytes()) == 0);

@@ -328,7 +328,7 @@ TEST_CASE("a minimal batch_source is a stage with defaults", "[transfer]") {
   CHECK_FALSE(stage.was_cut());
   CHECK_FALSE(stage.lists_samples());
   CHECK_FALSE(stage.stats().has_value());
-  CHECK_FALSE(stage.footprint().has_value());
+  CHECK_FALSE(stage.holdable().has_value());
   CHECK_FALSE(stage.stop_token().stop_possible());
   CHECK(stage.trace_flow(nullptr) == 0);
   stage.take_back({}, {});
