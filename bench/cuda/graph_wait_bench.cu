@@ -65,7 +65,7 @@ void queue_step(cudaStream_t stream, const word* batch, word* sum) {
   }
 }
 
-/// Returns the work that `queue` queues on `stream` as a graph. Throws what `queue` throws.
+/// Returns the work that `queue` queues on `stream` as a graph. Throws errors from `queue`.
 template <class Queue>
 ps::detail::cuda_graph captured(cudaStream_t stream, const Queue& queue) {
   must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
@@ -88,7 +88,7 @@ bool is_done(const ps::cuda_event& event) {
   return code == cudaSuccess;
 }
 
-/// The functions of the driver that make a stream write or wait for a value in device memory.
+/// CUDA driver functions that make a stream write or wait for a value in device memory.
 struct stream_values {
   using function = int (*)(cudaStream_t, unsigned long long address, std::uint64_t value, unsigned);
   static constexpr unsigned at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
@@ -148,16 +148,17 @@ class rig {
     return reinterpret_cast<word*>(there_.data() + batch % depth_ * batch_bytes);
   }
   [[nodiscard]] word* sum() const noexcept { return reinterpret_cast<word*>(words_.data()); }
-  /// A word that streams write and wait for.
+  /// Returns the address of a word that streams write and wait for.
   [[nodiscard]] unsigned long long flag() const noexcept {
     return reinterpret_cast<std::uintptr_t>(words_.data() + sizeof(word));
   }
-  /// The end of the copy of a batch.
+  /// Returns the event that marks the end of the copy of a batch.
   [[nodiscard]] const ps::cuda_event& copied(std::uint64_t batch) const noexcept {
     return copied_[batch % copied_.size()];
   }
 
-  /// Queues a copy when the step on the previous batch in its device slot is done.
+  /// Queues the copy of a batch, ordered after the step on the previous batch in the same device
+  /// slot.
   void copy(std::uint64_t batch) const {
     must(cudaStreamWaitEvent(copies(), released_[batch % depth_].get(), 0));
     must(cudaMemcpyAsync(device_slot(batch), host_slot(batch), batch_bytes, cudaMemcpyHostToDevice,
@@ -169,7 +170,7 @@ class rig {
     must(cudaEventRecord(released_[batch % depth_].get(), steps()));
   }
 
-  /// Returns the seconds of `count` batches, without copies.
+  /// Returns the time of `count` steps in seconds, without copies.
   template <class Step>
   double resident(std::uint64_t count, const Step& step) const {
     synchronize();
@@ -178,8 +179,9 @@ class rig {
     synchronize();
     return bench::seconds_since(begin);
   }
-  /// Returns the seconds of `count` batches. Calls `copy` up to `depth` batches ahead as soon as the
-  /// host slot is free, and `step`. Throws if a step has read a wrong value.
+  /// Returns the time of `count` batches in seconds. Calls `step` for each batch. Calls `copy` up
+  /// to `depth` batches ahead, as soon as the host slot is free. Throws if a step has read a wrong
+  /// value.
   template <class Copy, class Step>
   double fed(std::uint64_t count, const Copy& copy, const Step& step) const {
     clear();

@@ -85,9 +85,9 @@ struct augment {
 
   static std::int32_t fixed(float value) { return static_cast<std::int32_t>(value * one); }
 
-  /// The image with a background border, stored as squares between four pixels. Each square is a
-  /// word whose bytes are the values at its corners, so that each point needs a single load and
-  /// compilers can use gather instructions.
+  /// The image with a background border, stored as overlapping 2x2 neighborhoods. Each neighborhood
+  /// is one word whose bytes are its four pixel values. Therefore interpolation at a point needs a
+  /// single load, and compilers can use gather instructions.
   class cells {
    public:
     explicit cells(const std::uint8_t* picture) {
@@ -103,7 +103,7 @@ struct augment {
       }
     }
 
-    /// Returns the picture's value at (u, v), times 2^14.
+    /// Returns the interpolated pixel value at (u, v), times 2^14.
     [[nodiscard]] std::uint32_t at(std::int32_t u, std::int32_t v) const {
       u = std::min(std::max(u, -one), side * one) + one;
       v = std::min(std::max(v, -one), side * one) + one;

@@ -31,8 +31,8 @@ struct way {
   std::uint64_t batches = 12;
 };
 
-/// Runs an epoch whose steps sum each image, and consumers that check the sums. Throws the errors
-/// of the flow.
+/// Runs one epoch in which each step sums every image, and the consumers check the sums. Counts the
+/// right and wrong batches in `found`. Throws errors from the flow.
 void run(const way& how, digits_flow::outcome& found) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

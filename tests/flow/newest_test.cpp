@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests `transfer_options::newest` with the loop body as the step. The tests count delivered frames
-// and measure no time. tests/cuda/newest_test.cpp tests waiting for the step.
+// Tests `transfer_options::newest` with loops whose body is the step. The tests count delivered
+// frames instead of measuring time. In tests/cuda/newest_test.cpp, the loop body only launches the
+// step.
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>

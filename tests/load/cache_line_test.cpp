@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that data which every worker reads per chunk does not share cache lines with data which the
-// opener, the consumer and releasing threads write per batch.
+// Tests the cache lines of the loader's fields. Fields that every worker reads for each chunk must
+// not share a cache line with fields that are written for each batch. The opener, the consumer and
+// threads that release slots write such fields.
 #include <penstock/threads/support/atomics.hpp>
 
 #include <cstddef>

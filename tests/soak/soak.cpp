@@ -37,8 +37,9 @@ std::size_t entries_of(const char* folder) {
   const std::filesystem::directory_iterator all{folder};
   return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
-// Both counts include the descriptor or the thread that lists the folder.
+/// Returns the number of open descriptors, including the descriptor that lists the folder.
 std::size_t descriptors() { return entries_of("/proc/self/fd"); }
+/// Returns the number of threads, including the calling thread.
 std::size_t threads() { return entries_of("/proc/self/task"); }
 
 /// Waits until at most `count` threads exist, because a joined thread may remain listed for a

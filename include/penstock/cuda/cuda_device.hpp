@@ -108,7 +108,8 @@ class cuda_device {
   }
 
   /// Returns the host's NUMA node next to this device, as reported by the driver or, failing that,
-  /// by sysfs. Returns `std::nullopt` if neither reports one. Throws `cuda_error`.
+  /// by sysfs. Returns `std::nullopt` if neither reports one. Throws `cuda_error` if a CUDA call
+  /// fails.
   [[nodiscard]] std::optional<int> host_node() const {
     const int node = detail::nearest_node(ordinal_);
     return node < 0 ? std::nullopt : std::optional<int>{node};
@@ -119,7 +120,7 @@ class cuda_device {
   /// host's page tables, as GH200, GB200 and GB10 do. `as_own`: in addition, the device is
   /// integrated and shares the host's memory, as GB10 does. `as_own` is false for a GH200, whose
   /// own memory is several times as fast, and for a Jetson that does not use the host's page
-  /// tables, because it does not cache pinned memory. Throws `cuda_error`.
+  /// tables, because it does not cache pinned memory. Throws `cuda_error` if a CUDA call fails.
   [[nodiscard]] host_access reads_host() const {
     const auto has = [this](cudaDeviceAttr attribute) {
       return detail::device_attribute(ordinal_, attribute) != 0;
@@ -138,11 +139,11 @@ class cuda_device {
     return cuda_event{ordinal_, waits};
   }
 
-  /// Checks that the feed can use `stream`. Throws `stream_of_another_device`. Throws
-  /// `capture_in_progress` if a graph is being captured from the stream, because events recorded
-  /// there become part of the graph and do not order the feed's work. Throws `unusable_stream` for
-  /// the per-thread default stream, because it is a different stream on each thread, and a lease
-  /// may end on any thread.
+  /// Checks that the feed can use `stream`. Throws `stream_of_another_device` if the stream belongs
+  /// to a different device. Throws `capture_in_progress` if a graph is being captured from the
+  /// stream, because events recorded there become part of the graph and do not order the feed's
+  /// work. Throws `unusable_stream` for the per-thread default stream, because it is a different
+  /// stream on each thread, and a lease may end on any thread.
   void require_usable(stream_ref stream) const {
     if (detail::is_per_thread(stream.get())) {
       throw unusable_stream(cudaErrorInvalidResourceHandle, "cudaStreamIsCapturing",

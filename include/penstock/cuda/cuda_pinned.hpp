@@ -307,7 +307,7 @@ inline void record_pinned(void* data, std::size_t bytes, pinned_by how) noexcept
   return how == pinned_by::registration;
 }
 
-/// Ends the first `pieces` registrations of a plan. Ignores errors.
+/// Unregisters the first `pieces` pieces of the plan. Ignores errors.
 inline void unregister_pieces(const registration_plan& plan, std::byte* data,
                               std::size_t pieces) noexcept {
   for (std::size_t which = 0; which < pieces; ++which) {
@@ -315,8 +315,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   }
 }
 
-/// Registers the pieces of a plan one by one. If a registration fails, ends the earlier
-/// registrations, returns the error and sets `which` to the failed piece.
+/// Registers the pieces of a plan one by one. If a registration fails, unregisters the earlier
+/// pieces, returns the error, and sets `which` to the index of the failed piece.
 [[nodiscard]] inline cudaError_t register_pieces(const registration_plan& plan, std::byte* data,
                                                  unsigned flags, std::size_t& which) {
   for (which = 0; which < plan.pieces(); ++which) {

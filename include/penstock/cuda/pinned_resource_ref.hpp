@@ -56,7 +56,8 @@ class pinned_resource_ref {
   /// Returns the resource.
   [[nodiscard]] pinned_resource<Device>& resource() const noexcept { return *resource_; }
 
-  /// Allocates uninitialized memory with any power-of-two alignment. Throws `out_of_memory`.
+  /// Allocates uninitialized memory with any power-of-two alignment. Throws `out_of_memory` if the
+  /// allocation fails.
   [[nodiscard]] void* allocate_sync(std::size_t bytes, std::size_t alignment) const {
     return resource_->allocate(bytes, alignment);
   }

@@ -88,13 +88,14 @@ class memory_dataset {
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
-  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  /// Copies the samples with the given `indices` into `out`. Throws `index_error` if an index is
+  /// out of range.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// Returns a view of a sample in the arrays. Throws `index_error`.
+  /// Returns a view of a sample in the arrays. Throws `index_error` if `index` is out of range.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("memory_dataset", index, size_);
     return {rows(index, std::make_index_sequence<Record::size>{}), layout_.extents()};

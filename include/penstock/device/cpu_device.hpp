@@ -141,9 +141,9 @@ class cpu_device {
   }
 
   /// Returns zeroed memory on separate pages, so that no two slots share a page. Throws
-  /// `out_of_memory`.
+  /// `out_of_memory` if the allocation fails.
   [[nodiscard]] void* allocate(std::size_t bytes) const { return map_pages(bytes, "device"); }
-  /// Returns pageable host memory. Throws `out_of_memory`.
+  /// Returns pageable host memory. Throws `out_of_memory` if the allocation fails.
   [[nodiscard]] void* allocate_pageable(std::size_t bytes) const {
     return map_pages(bytes, "pageable");
   }
@@ -153,7 +153,8 @@ class cpu_device {
   }
 
   /// Returns page-aligned, pre-touched memory, which is locked into RAM if the process limit allows
-  /// it (`ulimit -l`). `pinned` is true if the memory was locked. Throws `out_of_memory`.
+  /// it (`ulimit -l`). `pinned` is true if the memory was locked. Throws `out_of_memory` if the
+  /// allocation fails.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes) const {
     void* data = map_pages(bytes, "pinned");
     return {data, ::mlock(data, rounded(bytes)) == 0};

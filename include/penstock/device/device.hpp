@@ -196,7 +196,7 @@ template <class Device>
   return name;
 }
 
-/// Returns the host memory that the device's kernels may use. Throws what the device throws.
+/// Returns the host memory that the device's kernels may use. Throws errors from the device.
 template <class Device>
 [[nodiscard]] host_access host_access_of([[maybe_unused]] const Device& device) {
   if constexpr (requires {
@@ -208,8 +208,8 @@ template <class Device>
   }
 }
 
-/// Makes a stream with this priority, if the device supports priorities. Throws what the device
-/// throws.
+/// Makes a stream with this priority, if the device supports priorities. Throws errors from the
+/// device.
 template <class Device>
 [[nodiscard]] typename Device::stream_type make_stream(const Device& device,
                                                        [[maybe_unused]] stream_priority how) {
@@ -260,7 +260,7 @@ template <class Device>
 inline constexpr bool has_host_node = requires(const Device& device) { device.host_node(); };
 
 /// Returns the host's NUMA node that is closest to the device, or `std::nullopt` if no node is
-/// known. Throws what the device throws.
+/// known. Throws errors from the device.
 template <class Device>
 [[nodiscard]] std::optional<int> host_node_of(const Device& device) {
   if constexpr (has_host_node<Device>) {

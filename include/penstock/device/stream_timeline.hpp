@@ -77,7 +77,7 @@ template <class Device>
       [&] { return try_synchronize(device, stream); });
 }
 
-/// The lock of a timeline whose caller orders the calls to `mark`.
+/// A lock that does nothing, for timelines whose callers already serialize calls to `mark`.
 struct no_lock {
   /// Does nothing.
   void lock() noexcept {}
@@ -85,8 +85,8 @@ struct no_lock {
   void unlock() noexcept {}
 };
 
-/// Points in the work of a stream. A point is reached when the stream has done everything that was
-/// queued before `mark` returned the point.
+/// Points in the work of a stream. A point is reached when the stream has finished all work that
+/// was queued before `mark` returned the point.
 ///
 /// Points are numbers, and a ring of events marks the newest points. The work of a stream ends in
 /// order, so a later point implies every earlier point. Therefore an event is recorded again when
@@ -119,7 +119,7 @@ class stream_timeline {
 
   /// Makes a timeline of `stream` with at least `events` events, a number above 0 that is rounded
   /// up to a power of two. `waits` specifies which side waits for the events: `by_host` if any
-  /// thread waits. Throws what the device throws.
+  /// thread waits. Throws errors from the device.
   stream_timeline(const Device& device, stream_ref stream, std::size_t events, event_wait waits)
       : device_(device), stream_(stream), last_event_(std::bit_ceil(events) - 1) {
     events_.reserve(last_event_ + 1);
@@ -148,8 +148,8 @@ class stream_timeline {
     return {std::move(end), at};
   }
 
-  /// Returns true if the stream has reached `at`. Queries at most one event. Throws what the device
-  /// throws.
+  /// Returns true if the stream has reached `at`. Queries at most one event. Throws errors from the
+  /// device.
   [[nodiscard]] bool reached(point at) const {
     if (is_known(at)) return true;
     if (!device_.is_complete(event_of(at))) return false;
@@ -158,7 +158,7 @@ class stream_timeline {
   }
 
   /// Blocks the calling thread until the stream has reached `at`. Makes at most one call to the
-  /// device. Throws what the device throws.
+  /// device. Throws errors from the device.
   void wait(point at) const {
     if (is_known(at)) return;
     device_.synchronize(event_of(at));
@@ -166,7 +166,7 @@ class stream_timeline {
   }
 
   /// Blocks the calling thread until the stream has reached `at`. A device that polls calls
-  /// `nap(time)` instead of sleeping for that time. Throws what the device and `nap` throw.
+  /// `nap(time)` instead of sleeping for that time. Throws errors from the device and from `nap`.
   template <std::invocable<std::chrono::microseconds> Nap>
   void wait(point at, const Nap& nap) const {
     if constexpr (requires { device_.synchronize(event_of(at), nap); }) {
@@ -179,7 +179,7 @@ class stream_timeline {
   }
 
   /// Makes later work of `other` wait until this stream has reached `at`. Makes at most one call to
-  /// the device, and no call if the point is known to be reached. Throws what the device throws.
+  /// the device, and no call if the point is known to be reached. Throws errors from the device.
   void wait(point at, stream_ref other) const {
     if (!is_known(at)) device_.wait(other, event_of(at));
   }
@@ -187,7 +187,7 @@ class stream_timeline {
   /// Makes later work of `other` wait until this stream has reached `at`, unless `other` already
   /// waits for that point. `known` is the newest point that this function has made `other` wait
   /// for, initially 0. The caller keeps such a number for each waiting stream, and only one thread
-  /// at a time uses it. Throws what the device throws.
+  /// at a time uses it. Throws errors from the device.
   void wait(point at, stream_ref other, point& known) const {
     if (at <= known) return;
     wait(at, other);

@@ -110,7 +110,7 @@ inline std::size_t max_bookkeeping(const loader_options& options, std::size_t sl
 }
 
 /// Reserves the host slots of a loader from its budget. `options` must be resolved. Throws
-/// `pinned_budget_exceeded`.
+/// `pinned_budget_exceeded` if the budget does not suffice.
 inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_options& options) {
   constexpr double usual_share = 0.25;
   const std::size_t requested = wanted_slots(options, slot_bytes);

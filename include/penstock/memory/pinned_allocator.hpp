@@ -19,7 +19,8 @@ namespace detail {
 
 /// Allocates pinned memory with any power-of-two alignment. If `alignment` exceeds
 /// `device_alignment`, allocates `alignment` additional bytes and stores the block address in front
-/// of the returned address. Throws `out_of_memory`.
+/// of the returned address. Throws `out_of_memory` if the allocation fails or `alignment` is not a
+/// power of two.
 template <device Device>
 [[nodiscard]] pinned_block allocate_aligned_pinned(const Device& device, std::size_t bytes,
                                                    std::size_t alignment) {

@@ -160,7 +160,8 @@ class alias_table {
 
 static_assert(sizeof(alias_table::column) == 8);
 
-/// An epoch's order of `weighted`. References the table of the sampler that created it.
+/// The order in which `weighted` draws samples during one epoch. References the table of the
+/// sampler that created the order.
 class weighted_order {
  public:
   /// Draws from `table` with random bits keyed by seed, epoch and position.

@@ -266,7 +266,7 @@ inline std::ostream& operator<<(std::ostream& out, const loader_state& state) {
 }
 
 /// Parses the text written by `to_text`, as in `from_text<loader_state>(text)`. The keys may be in
-/// any order, separated by any white space. Throws `text_error`.
+/// any order, separated by any white space. Throws `text_error` if the text is invalid.
 template <std::same_as<loader_state> State>
 [[nodiscard]] State from_text(std::string_view text) {
   return detail::state_reader{text}.read();

@@ -104,7 +104,7 @@ struct depth_range {
 };
 
 /// Returns the range specified by the options. An automatic depth may have a lower maximum
-/// (`tunable_count::up_to`). Throws `option_error`.
+/// (`tunable_count::up_to`). Throws `option_error` if the depth is out of range.
 inline depth_range checked_depth(const transfer_options& options) {
   constexpr std::size_t max = 1024;
   const std::size_t depth = options.depth.value();

@@ -51,7 +51,8 @@ class index_complement {
 };
 
 /// Returns the indices in `data` of samples whose index in the underlying dataset `part` is in
-/// `out`. `out` must be sorted. Throws `index_error`.
+/// `out`. `out` must be sorted. Throws `index_error` if `part` or an index in `out` is out of
+/// range.
 template <dataset D>
 [[nodiscard]] std::vector<std::uint64_t> indices_from(const D& data,
                                                       const std::vector<std::uint64_t>& out,

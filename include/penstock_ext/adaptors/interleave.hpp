@@ -26,7 +26,7 @@ class weighted_turns {
  public:
   /// Creates the selection for parts of the given sizes. If `repeats` is true, an exhausted part
   /// starts again until each part has been read once. Otherwise the first exhausted part ends the
-  /// selection. Throws `option_error`.
+  /// selection. Throws `option_error` if the weights or sizes are invalid.
   weighted_turns(const std::vector<std::uint32_t>& weights, const std::vector<std::uint64_t>& sizes,
                  bool repeats)
       : sizes_(sizes), repeats_(repeats) {

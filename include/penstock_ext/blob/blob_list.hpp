@@ -67,9 +67,10 @@ class blob_list {
     return detail::read_blob(place(at(index)), max_bytes_, buffer);
   }
 
-  /// Returns the label of file `index`. Throws `index_error`.
+  /// Returns the label of file `index`. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
-  /// Returns the path of file `index`, as passed to the constructor. Throws `index_error`.
+  /// Returns the path of file `index`, as passed to the constructor. Throws `index_error` if
+  /// `index` is out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const { return place(at(index)).name; }
   /// Starts a background read of the file, as `image_folder::prefetch` does.
   void prefetch(std::uint64_t index) const noexcept {

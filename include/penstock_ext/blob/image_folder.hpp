@@ -122,7 +122,7 @@ class folder_walk {
               bool allow_empty)
       : root_(root), root_path_(path), endings_(endings), allow_empty_(allow_empty) {}
 
-  /// Lists the files. Throws `folder_unreadable`, `empty_folder`, `folder_cycle`.
+  /// Lists the files. Throws `folder_unreadable`, `empty_folder` and `folder_cycle`.
   [[nodiscard]] folder_listing list() {
     std::vector<std::string> classes;
     listing_.add_folder("", no_label);
@@ -314,14 +314,15 @@ class image_folder {
     return detail::read_blob({root_.get(), name.characters, path_}, max_bytes_, buffer);
   }
 
-  /// Returns the class index of file `index`. The index refers to `classes()`. Throws
-  /// `index_error`.
+  /// Returns the class index of file `index`. The index refers to `classes()`. Throws `index_error`
+  /// if `index` is out of range.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
     return static_cast<std::int64_t>(listing_.folder_of(index).label);
   }
 
-  /// Returns the path of file `index` relative to the folder. Throws `index_error`.
+  /// Returns the path of file `index` relative to the folder. Throws `index_error` if `index` is
+  /// out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     require(index);
     return detail::joined_path(listing_.path(listing_.folder_of(index)), listing_.name(index));

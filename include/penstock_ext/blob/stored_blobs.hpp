@@ -474,9 +474,9 @@ class stored_blobs {
     return out;
   }
 
-  /// Returns the label of blob `index`. Throws `index_error`.
+  /// Returns the label of blob `index`. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const { return at(index).label; }
-  /// Returns the key of blob `index`. Throws `index_error`.
+  /// Returns the key of blob `index`. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const stored_blob& one = at(index);
     return one.key.empty() ? one.object : one.key;

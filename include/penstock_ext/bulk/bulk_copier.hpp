@@ -433,7 +433,7 @@ class bulk_work {
   }
 
   /// Claims the next piece. Returns `std::nullopt` if all pieces are claimed or the transfer has
-  /// failed. Throws `cancelled`.
+  /// failed. Throws `cancelled` if the transfer was cancelled or a stop was requested.
   std::optional<claimed> claim() {
     if (has_failed_.load(std::memory_order_relaxed)) return {};
     const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);

@@ -90,7 +90,8 @@ class pieces_sum {
 class new_file {
  public:
   /// Creates the temporary file. `path` is the final name, relative to the current folder. If
-  /// `is_summed` is true, computes the CRC of the written bytes. Throws `file_unwritable`.
+  /// `is_summed` is true, computes the CRC of the written bytes. Throws `file_unwritable` if the
+  /// file cannot be created, or if `path` exists and is not a regular file.
   new_file(std::string path, bool is_summed)
       : path_(std::move(path)), target_(linked_file(path_)), is_summed_(is_summed) {
     // A missing folder or an empty path is reported when the file is opened.
@@ -287,18 +288,18 @@ class bulk_file_sink {
   /// CRC-64/NVME of the file.
   using finished_function = std::function<void(std::uint64_t)>;
 
-  /// Creates the file `path`. Computes no checksum if `finished` is empty. Throws
-  /// `file_unwritable`.
+  /// Creates the file `path`. Computes no checksum if `finished` is empty. Throws `file_unwritable`
+  /// if the file cannot be created.
   explicit bulk_file_sink(std::string path, finished_function finished = {})
       : file_(std::make_unique<detail::new_file>(std::move(path), finished != nullptr)),
         finished_(std::move(finished)) {}
 
-  /// Writes `bytes` at `offset`. Thread-safe. Throws `file_unwritable`.
+  /// Writes `bytes` at `offset`. Thread-safe. Throws `file_unwritable` if writing fails.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     file_->write(offset, bytes);
   }
-  /// Renames the file to its final name. Throws `file_unwritable`, and exceptions of `finished`, in
-  /// which case the file already has its final name.
+  /// Renames the file to its final name. Throws `file_unwritable` if the file cannot be flushed or
+  /// renamed. Also throws errors from `finished`, after the file has its final name.
   void finish() {
     file_->finish();
     if (finished_) finished_(file_->sum());

@@ -60,7 +60,8 @@ class open_file_sink {
 
   /// Returns the number of bytes in the part.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// Writes `bytes` at `offset` of the part. Thread-safe. Throws `file_unwritable`.
+  /// Writes `bytes` at `offset` of the part. Thread-safe. Throws `file_unwritable` if writing
+  /// fails.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) const {
     detail::write_at(file_.get(), offset_ + offset, bytes, [&](std::uint64_t at, std::size_t left) {
       fail(at, "room for " + std::to_string(left) + " bytes");

@@ -139,13 +139,15 @@ class cifar_dataset {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
 
-  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  /// Copies the samples with the given `indices` into `out`. Throws `index_error` if an index is
+  /// out of range.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     detail::copy_rows(*this, batch_layout<Record>{lengths_, 1}, indices, out, context);
   }
 
-  /// Returns a view of a sample in the dataset's memory. Throws `index_error`.
+  /// Returns a view of a sample in the dataset's memory. Throws `index_error` if `index` is out of
+  /// range.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     if (index >= size()) throw index_error("cifar_dataset", index, size());
     const std::byte* const row = row_of(index);

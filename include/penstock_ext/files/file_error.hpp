@@ -28,9 +28,9 @@ class [[gnu::visibility("default")]] file_error : public error {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// Returns the byte offset in the file.
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
-  /// Returns a description of what was expected at this offset.
+  /// Returns a description of what was expected at the offset of the error.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }
-  /// Returns a description of what was found at this offset.
+  /// Returns a description of what was found at the offset of the error.
   [[nodiscard]] const std::string& found() const noexcept { return found_; }
 
  private:

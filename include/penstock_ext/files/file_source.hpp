@@ -84,7 +84,7 @@ class descriptor {
 /// Reads an uncompressed file. The constructor opens the file, and the destructor closes it.
 class file_source {
  public:
-  /// Opens the file `path`. Throws `file_unreadable`.
+  /// Opens the file `path`. Throws `file_unreadable` if the file cannot be opened.
   explicit file_source(std::string path)
       : path_(std::move(path)), file_(detail::open_at(AT_FDCWD, path_.c_str(), O_RDONLY)) {
     if (file_.get() < 0) fail();
@@ -93,7 +93,7 @@ class file_source {
   file_source& operator=(const file_source&) = delete;
 
   /// Fills `out` and returns the number of bytes read, which is smaller only at the end of the
-  /// file. Throws `file_unreadable`.
+  /// file. Throws `file_unreadable` if reading fails.
   std::size_t read(std::span<std::byte> out) {
     std::size_t filled = 0;
     while (filled < out.size()) {

@@ -94,10 +94,10 @@ class idx_file {
     [[nodiscard]] std::uint64_t size() const noexcept { return 4 + 4 * lengths.size(); }
   };
 
-  /// Reads the file `path`. Throws `file_unreadable`, `file_truncated`. Throws `file_format_error`
-  /// if the first bytes are wrong, or if bytes follow the elements. Throws `dimension_mismatch` if
-  /// the rank is 0, or if the product of the dimensions exceeds 64 bits. Allocates at most twice
-  /// the file size, even if the header specifies more.
+  /// Reads the file `path`. Throws `file_unreadable` and `file_truncated`. Throws
+  /// `file_format_error` if the first bytes are wrong, or if bytes follow the elements. Throws
+  /// `dimension_mismatch` if the rank is 0, or if the product of the dimensions exceeds 64 bits.
+  /// Allocates at most twice the file size, even if the header specifies more.
   explicit idx_file(std::string path) : idx_file(open_file, std::move(path)) {}
 
   /// Reads a file with an opener, as in `idx_file{gzip, "train-images-idx3-ubyte.gz"}`. Also throws
@@ -276,13 +276,15 @@ class idx_dataset {
     return samples_.extents();
   }
 
-  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  /// Copies the samples with the given `indices` into `out`. Throws `index_error` if an index is
+  /// out of range.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     samples_.read_chunk(indices, out, context);
   }
 
-  /// Returns a view of a sample in the dataset's memory. Throws `index_error`.
+  /// Returns a view of a sample in the dataset's memory. Throws `index_error` if `index` is out of
+  /// range.
   [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
     return samples_.view(index);
   }

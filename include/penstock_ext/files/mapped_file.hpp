@@ -31,7 +31,7 @@ inline namespace PENSTOCK_ABI {
 /// address of the bytes. Reading is thread-safe.
 class mapped_file {
  public:
-  /// Maps the regular file `path`. Throws `file_unreadable`.
+  /// Maps the regular file `path`. Throws `file_unreadable` if the file cannot be mapped.
   explicit mapped_file(std::string path) : path_(std::move(path)) {
     // O_NONBLOCK, so that opening a pipe without a writer does not block.
     const detail::descriptor file = detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);

@@ -64,7 +64,8 @@ class mapped_rows {
   /// Returns the field extents.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
-  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  /// Copies the samples with the given `indices` into `out`. Throws `index_error` if an index is
+  /// out of range.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     const std::size_t count = indices.size();
@@ -157,10 +158,10 @@ class raw_records : public detail::mapped_rows<Record> {
  public:
   using record_type = Record;
 
-  /// Opens the file `path`, whose records have the extents `lengths`. Throws `file_unreadable`.
-  /// Throws `file_format_error` if `check_format` is true and the file has a known format,
-  /// `file_truncated` if it contains no record or ends within a record, and `layout_error` if an
-  /// extent is 0.
+  /// Opens the file `path`, whose records have the extents `lengths`. Throws `file_unreadable` if
+  /// the file cannot be mapped, `file_format_error` if `check_format` is true and the file has a
+  /// known format, `file_truncated` if it contains no record or ends within a record, and
+  /// `layout_error` if an extent is 0.
   raw_records(const std::string& path, const record_extents<Record>& lengths,
               const raw_records_options& options = {})
       : raw_records(mapped_file{path}, batch_layout<Record>{lengths, 1}, options) {}

@@ -196,7 +196,8 @@ struct index_build {
   return folder + '/' + whole.filename().string() + '-' + hex_digits(sum.sum()) + ".index";
 }
 
-/// Returns the stamp of the file `path`. Throws `file_unreadable`.
+/// Returns the stamp of the file `path`. Throws `file_unreadable` if the file is missing or
+/// inaccessible.
 [[nodiscard]] inline file_stamp stamp_of_data(const std::string& path) {
   struct ::stat status {};
   if (::stat(path.c_str(), &status) == 0) return file_stamp_of(status);

@@ -254,7 +254,7 @@ class intake_loop {
 template <record_type Record, device Device>
 using intake_batch = lease<Record, detail::intake_lease<Record, Device>>;
 
-/// Returns the slot size of an `intake` in bytes. Throws `layout_error`.
+/// Returns the slot size of an `intake` in bytes. Throws `layout_error` if the layout is invalid.
 template <record_type Record>
 [[nodiscard]] std::size_t intake_bytes(const record_extents<Record>& extents, std::size_t samples) {
   return batch_layout<Record>{extents, samples}.bytes();

@@ -395,13 +395,14 @@ class tensor_dataset<record<Fields...>> {
     return layout_.extents();
   }
 
-  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  /// Copies the samples with the given `indices` into `out`. Throws `index_error` if an index is
+  /// out of range.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     detail::copy_rows(*this, layout_, indices, out, context);
   }
 
-  /// Returns a view of a sample in tensor memory. Throws `index_error`.
+  /// Returns a view of a sample in tensor memory. Throws `index_error` if `index` is out of range.
   [[nodiscard]] const_sample<record_type> view(std::uint64_t index) const {
     if (index >= size_) throw index_error("tensor_dataset", index, size_);
     return {rows(index), layout_.extents()};

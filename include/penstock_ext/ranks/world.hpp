@@ -146,7 +146,7 @@ struct launcher_values {
   }
 };
 
-/// Parses the value of a variable. Throws `world_error`.
+/// Parses the value of a variable. Throws `world_error` if the value is not a nonnegative `int`.
 [[nodiscard]] inline int rank_number(const char* variable, std::string_view text) {
   int value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);

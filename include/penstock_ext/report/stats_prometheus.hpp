@@ -266,15 +266,17 @@ class prometheus_page {
 /// To write several loaders and transfers to one file, use a `prometheus_page`. The file is
 /// replaced atomically by renaming a temporary file in the same folder, but may not be on the disk
 /// yet when the function returns. Needs several system calls, so do not call it for each batch.
-/// Thread-safe, even for the same path. Throws `report_error`.
+/// Thread-safe, even for the same path. Throws `report_error` if the file cannot be written.
 inline void write_prometheus(const loader_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));
 }
-/// Writes the statistics of a transfer, and of its loader if any, to a file. Throws `report_error`.
+/// Writes the statistics of a transfer, and of its loader if any, to a file. Throws `report_error`
+/// if the file cannot be written.
 inline void write_prometheus(const transfer_stats& stats, const std::string& path) {
   detail::write_report(path, "the statistics", to_prometheus(stats));
 }
-/// Writes a page with several loaders and transfers to a file. Throws `report_error`.
+/// Writes a page with several loaders and transfers to a file. Throws `report_error` if the file
+/// cannot be written.
 inline void write_prometheus(const prometheus_page& page, const std::string& path) {
   detail::write_report(path, "the statistics", page.text());
 }

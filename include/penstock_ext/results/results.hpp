@@ -230,7 +230,7 @@ class result_ring {
   }
 
   /// Returns the number of jobs at the front of `jobs` whose steps have ended. Steps end in order,
-  /// so if the last step has ended, the number costs one query. Throws what the device throws.
+  /// so a single query suffices if the last step has ended. Throws errors from the device.
   [[nodiscard]] std::size_t count_computed(std::span<const result_queue::job> jobs) const {
     const auto is_computed = [&](const result_queue::job& what) {
       return steps_.reached(on_device.entries[what.device_slot].end);
@@ -238,7 +238,7 @@ class result_ring {
     if (is_computed(jobs.back())) return jobs.size();
     return static_cast<std::size_t>(std::ranges::find_if_not(jobs, is_computed) - jobs.begin());
   }
-  /// Queues the copy of `what`, ordered after the step. Throws what the device throws.
+  /// Queues the copy of `what`, ordered after its step. Throws errors from the device.
   void queue_copy(const result_queue::job& what) {
     entry& from = on_device.entries[what.device_slot];
     entry& to = on_host.entries[what.host_slot];
@@ -250,14 +250,14 @@ class result_ring {
     to.tags.swap(from.tags);
     to.indices.swap(from.indices);
   }
-  /// Marks the end of these queued copies. Throws what the device throws.
+  /// Marks the end of these queued copies. Throws errors from the device.
   void mark_copies(std::span<result_queue::job> queued) {
     const auto end = copied_.mark(capture_check::done);  // the stream belongs to the library
     end.rethrow_refusal();
     for (result_queue::job& one : queued) one.end = end.at;
   }
-  /// Waits for the copy of `what`. A device that polls calls `nap(time)` instead of sleeping. Throws
-  /// what the device and `nap` throw.
+  /// Waits for the copy of `what`. A device that polls calls `nap(time)` instead of sleeping.
+  /// Throws errors from the device and from `nap`.
   template <class Nap>
   void wait_for_copy(const result_queue::job& what, const Nap& nap) {
     copied_.wait(what.end, nap);
@@ -323,8 +323,8 @@ class result_slot_lease : public slot_lease<typename result_ring<Record, Device>
   /// Submits the results. After all work currently queued on the loop's stream, the results are
   /// copied to the host and consumed. Records one event on that stream and does not wait.
   /// Afterwards the lease is empty. After a failure or `close`, discards the slot and returns
-  /// false; the next `acquire` throws the failure. Throws what the device throws, such as
-  /// `capture_in_progress`, in which case the lease keeps the slot.
+  /// false, and the next `acquire` throws the failure. Throws errors from the device, such as
+  /// `capture_in_progress`. In that case, the lease keeps the slot.
   bool send() {
     base::use();
     result_ring<Record, Device>& ring = base::slots_->ring;
@@ -902,7 +902,7 @@ class results {
 };
 
 /// Computes the memory of `results` with this layout and these options, without allocating. Throws
-/// `option_error`.
+/// `option_error` if an option is invalid.
 template <record_type Record>
 [[nodiscard]] results_footprint footprint(const batch_layout<Record>& layout,
                                           const results_options& options) {

@@ -19,7 +19,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// An epoch's order of `block_shuffled`. O(1) memory, trivially copyable.
+/// The order of `block_shuffled` in one epoch. Uses O(1) memory and is trivially copyable.
 ///
 /// A permutation orders the full blocks. The short block at the end of the dataset, if any, is
 /// inserted at a uniformly random position. Therefore all block orders are equally likely, and no

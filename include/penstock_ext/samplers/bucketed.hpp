@@ -114,7 +114,8 @@ class length_windows {
   std::array<window, 4> retained_;
 };
 
-/// An epoch's order of `bucketed`. References the windows of the sampler that created it.
+/// The order of `bucketed` in one epoch. References the windows of the sampler that created the
+/// order.
 template <class Lengths>
 class bucketed_order {
  public:

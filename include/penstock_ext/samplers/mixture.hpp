@@ -131,7 +131,7 @@ struct mixture_plan {
   std::vector<pass> passes;
   std::uint64_t fingerprint = 0;
 
-  /// Computes the plan. Throws `option_error`.
+  /// Computes the plan. Throws `option_error` if an option or a size is invalid.
   mixture_plan(mixture_options by, std::vector<std::uint64_t> of_sizes)
       : options(std::move(by)), sizes(std::move(of_sizes)) {
     if (sizes.empty()) refuse_option("parts", {"expected at least one"});
@@ -344,18 +344,20 @@ struct mixture_plan {
   }
 };
 
-/// An epoch's order of a `mixture`. References the plan of the mixture that created it.
+/// The order in which a `mixture` draws samples during one epoch. References the plan of the
+/// mixture that created the order.
 class mixture_order {
  public:
-  /// Creates the order of `epoch`. Throws `option_error` beyond 2^63 samples.
+  /// Creates the order of `epoch`. Throws `option_error` if all epochs up to `epoch` have more than
+  /// 2^63 samples in total.
   mixture_order(const mixture_plan& plan, std::uint64_t epoch)
       : plan_(&plan),
         pass_(plan.pass_of(epoch)),
         base_(plan.base_of(epoch)),
         epoch_(plan.repeats() ? 0 : epoch) {}
 
-  /// Writes the samples at the positions starting at `first`. Needs O(log changes) time to start,
-  /// and O(1) time for each sample, for any number of parts.
+  /// Writes the samples at the positions starting at `first`. Takes O(log n) time to start for n
+  /// changes of the weights, and O(1) time for each sample. The number of parts does not matter.
   void fill(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
     const mixture_plan& plan = *plan_;
     for (std::uint64_t position = base_ + first; !out.empty();) {
@@ -422,14 +424,15 @@ class mixture_order {
 /// `order` throw it if the dataset size is not the total size of the parts.
 class mixture {
  public:
-  /// Mixes `parts`. Stores only their sizes. Throws `option_error`.
+  /// Mixes `parts`. Stores only their sizes. Throws `option_error` if an option or a size is
+  /// invalid.
   template <class... Parts>
     requires(sizeof...(Parts) > 0 &&
              requires(const Parts&... parts) { (static_cast<std::uint64_t>(parts.size()), ...); })
   explicit mixture(mixture_options options, const Parts&... parts)
       : mixture(of_sizes(std::move(options), {static_cast<std::uint64_t>(parts.size())...})) {}
 
-  /// Mixes parts with the given sizes. Throws `option_error`.
+  /// Mixes parts with the given sizes. Throws `option_error` if an option or a size is invalid.
   [[nodiscard]] static mixture of_sizes(mixture_options options, std::vector<std::uint64_t> sizes) {
     return mixture{
         std::make_shared<const detail::mixture_plan>(std::move(options), std::move(sizes))};
@@ -458,8 +461,9 @@ class mixture {
 
   /// Returns the same mixture up to `from`, followed by the new weights. The parts continue at
   /// their current positions. The new mixture has a different fingerprint (see `with_order_of`).
-  /// Throws `option_error`. With `exhausted_part_policy::end`, also throws it if the length of an
-  /// epoch after the first would change, or if the epoch would end before `from`.
+  /// Throws `option_error` if an argument is invalid. With `exhausted_part_policy::end`, also
+  /// throws it if the length of an epoch after the first would change, or if the epoch would end
+  /// before `from`.
   [[nodiscard]] mixture continued(training_position from,
                                   std::vector<std::uint32_t> weights) const {
     mixture_options options = plan_->options;

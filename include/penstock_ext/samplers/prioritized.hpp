@@ -50,7 +50,7 @@ class weight_tree {
                   {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
   }
 
-  /// Builds the tree. Throws `option_error`.
+  /// Builds the tree. Throws `option_error` if a weight or the number of weights is out of range.
   explicit weight_tree(std::vector<float> weights)
       : weights_(std::move(weights)), sums_(weights_.size() + 1) {
     const std::uint64_t n = weights_.size();
@@ -107,7 +107,7 @@ class weight_tree {
 /// change.
 class priority_log {
  public:
-  /// Starts with the weights `weights`. Throws `option_error`.
+  /// Starts with the weights `weights`. Throws `option_error` if an option or a weight is invalid.
   priority_log(std::span<const float> weights, const prioritized_options& options)
       : options_(options), count_(weights.size()), tree_({weights.begin(), weights.end()}) {
     if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
@@ -345,7 +345,8 @@ class prioritized {
   /// no longer change them.
   static constexpr bool counts_draws = true;
 
-  /// Starts with the weights `weights`, one for each sample. Throws `option_error`.
+  /// Starts with the weights `weights`, one for each sample. Throws `option_error` if an option or
+  /// a weight is invalid.
   prioritized(std::span<const float> weights, const prioritized_options& options)
       : log_(std::make_shared<detail::priority_log>(weights, options)) {}
 

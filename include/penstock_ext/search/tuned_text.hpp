@@ -102,7 +102,7 @@ namespace detail {
   return text += "]\n";
 }
 
-/// Parses options written by `to_json`. Throws `text_error`.
+/// Parses options written by `to_json`. Throws `text_error` if the text is invalid.
 [[nodiscard]] inline tuned_options read_tuned_options(std::string_view json) {
   std::optional<trial> read;
   const auto rest = detail::parsed_json(
@@ -114,7 +114,7 @@ namespace detail {
   return read->options;
 }
 
-/// Parses trials written by `to_json`. Throws `text_error`.
+/// Parses trials written by `to_json`. Throws `text_error` if the text is invalid.
 [[nodiscard]] inline std::vector<trial> read_trials(std::string_view json) {
   std::vector<trial> read;
   const auto rest = detail::parsed_json(

@@ -109,16 +109,17 @@ void for_each_signal(signal_mask set, Use use) {
   }
 }
 
-/// Installs this header's handler for a set of signals during its lifetime. The kernel restores the
-/// default action of the first signal that arrives.
+/// Installs `record_signal` as the handler of a set of signals during the lifetime of this object.
+/// When the first signal arrives, the kernel restores its default action.
 class signal_handlers {
  public:
   explicit signal_handlers(signal_mask set) noexcept : set_(set) {
     struct sigaction ours {};
     ours.sa_handler = &record_signal;
     ours.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART | SA_ONSTACK);
-    // While a handler runs, the other signals are blocked, so that each signal is delivered after
-    // its own action is set.
+    // Blocks the other signals of the set while a handler runs, so that a second signal does not
+    // interrupt the handler. The thread receives the second signal after the handler returns, with
+    // the action that is in effect then.
     for_each_signal(set, [&](int number) { ::sigaddset(&ours.sa_mask, number); });
     // Holds the lock, so that `reset` runs after the loop even if the first signal has already
     // arrived.

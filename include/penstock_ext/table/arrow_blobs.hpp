@@ -51,20 +51,21 @@ class arrow_blobs {
   /// Returns the number of rows.
   [[nodiscard]] std::uint64_t size() const noexcept { return table_.size(); }
 
-  /// Returns the blob of row `index` in table memory. Throws `index_error`.
+  /// Returns the blob of row `index` in table memory. Throws `index_error` if `index` is out of
+  /// range.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index,
                                                  [[maybe_unused]] blob_buffer& buffer) const {
     const auto [batch, row] = find(index);
     return blobs_[batch].at(row);
   }
 
-  /// Returns the label of row `index`. Throws `index_error`.
+  /// Returns the label of row `index`. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     const auto [batch, row] = find(index);
     return labels_.empty() ? 0 : labels_[batch].at(row);
   }
 
-  /// Returns the key of row `index`. Throws `index_error`.
+  /// Returns the key of row `index`. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const auto [batch, row] = find(index);
     if (keys_.empty()) return "row " + std::to_string(index);

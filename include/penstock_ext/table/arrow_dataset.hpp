@@ -57,7 +57,8 @@ class arrow_dataset {
   /// Returns the extents of each sample. Dynamic extents are those of the first row.
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return layout_.extents(); }
 
-  /// Copies the samples `indices` into `out`. Throws `index_error`.
+  /// Copies the samples with the given `indices` into `out`. Throws `index_error` if an index is
+  /// out of range.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     for (std::size_t i = 0; i < indices.size();) {

@@ -220,8 +220,8 @@ struct arrow_type {
 
 }  // namespace detail
 
-/// Thrown if a table does not have the expected form. Contains the table, the column, the
-/// expectation and the finding. Derived types distinguish the problems.
+/// Thrown if a table does not have the expected form. The error names the table and the column, and
+/// describes what was expected and what was found. Each kind of problem has its own derived type.
 class [[gnu::visibility("default")]] table_error : public error {
  public:
   /// `where` is a file name or the object under construction. `column` is "" if the problem does
@@ -237,7 +237,7 @@ class [[gnu::visibility("default")]] table_error : public error {
 
   /// Returns the file name or the object under construction.
   [[nodiscard]] const std::string& where() const noexcept { return where_; }
-  /// Returns the column name, or "".
+  /// Returns the column name, or "" if the problem does not concern a single column.
   [[nodiscard]] const std::string& column() const noexcept { return column_; }
   /// Returns a description of what was expected.
   [[nodiscard]] const std::string& expected() const noexcept { return expected_; }

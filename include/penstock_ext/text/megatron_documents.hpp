@@ -307,12 +307,12 @@ class megatron_documents {
     asm volatile("");
   }
 
-  /// Returns 0, because documents have no labels. Throws `index_error`.
+  /// Returns 0, because documents have no labels. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::int64_t label(std::uint64_t index) const {
     require(index);
     return 0;
   }
-  /// Returns the prefix and the document index. Throws `index_error`.
+  /// Returns the prefix and the document index. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     require(index);
     return prefix_ + ":" + std::to_string(index);

@@ -96,7 +96,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
               ": set a shorter .length or omit the file");
     }
     const std::uint64_t stride = options.stride == 0 ? options.length : options.stride;
-    // A window has one token more than its length.
+    // A window spans `length` + 1 tokens, because its targets are its inputs shifted by one token.
     const std::uint64_t windows = (tokens - options.length - 1) / stride + 1;
     const batch_layout<record_type> layout{{{options.length}, {options.length}}, 1};
     const std::byte* const first = text.data();

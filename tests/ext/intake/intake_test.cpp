@@ -51,7 +51,7 @@ seen_batches take_ready(Intake& in) {
   return all;
 }
 
-/// Work that blocks a stream until the gate is opened.
+/// A gate that blocks a stream until `open` is called.
 struct gate {
   penstock::detail::waitable_counter opened;
   void hold(ps::cpu_stream_ref stream) {
@@ -60,7 +60,8 @@ struct gate {
   void open() { opened.advance(); }
 };
 
-/// Commits a frame that work on `stream` writes.
+/// Commits a frame that is written by work queued on `stream`. Returns false if no slot is free or
+/// the commit is rejected.
 template <class Intake>
 bool push_frame_after(Intake& in, std::uint64_t number, ps::cpu_stream_ref stream) {
   auto slot = in.try_acquire();

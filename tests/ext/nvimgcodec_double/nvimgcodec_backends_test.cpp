@@ -27,7 +27,8 @@ namespace {
 
 using backend = ps::nvimgcodec_backend;
 
-// A stream that the fake nvImageCodec only passes on.
+// An arbitrary stream handle. The fake nvImageCodec passes the handle to the allocators, but queues
+// no work on it.
 const cudaStream_t some_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1234});
 
 // Resets the fake nvImageCodec for a test. The destructor checks that all objects were destroyed.

@@ -135,9 +135,9 @@ class scoped_strict_capture {
   bool was_relaxed_ = is_relaxed_for_good();
 };
 
-/// The functions of the CUDA driver that make a context current. Looked up by name, because
-/// programs link only the runtime. The types equal those in `cuda.h`, except that the result is an
-/// `int` with the values of `cudaError_t`.
+/// CUDA driver functions that make a context current, looked up by name because programs link only
+/// the runtime. The types equal those in `cuda.h`, except that the result is an `int` with the
+/// values of `cudaError_t`.
 struct cuda_driver {
   int (*device_get)(int* device, int ordinal) = nullptr;
   int (*current_device)(int* device) = nullptr;

@@ -140,7 +140,8 @@ class part_list {
   std::vector<Part> parts_;
 };
 
-/// Returns the common extents of the datasets. Throws `concat_mismatch`.
+/// Returns the common extents of the datasets. Throws `concat_mismatch` if the list of datasets is
+/// empty or the extents differ.
 template <class Parts>
 [[nodiscard]] auto joint_extents(const Parts& parts) {
   using record = typename Parts::record_type;
@@ -166,7 +167,7 @@ class concat_dataset {
   static constexpr bool looks_ahead = Parts::look_ahead;
 
   /// Concatenates `parts`. `name` identifies the dataset in messages about an index. Throws
-  /// `concat_mismatch`.
+  /// `concat_mismatch` if the parts cannot be concatenated.
   explicit concat_dataset(Parts parts, const char* name = "concat")
       : parts_(std::move(parts)), lengths_(joint_extents(parts_)), name_(name) {
     begins_.reserve(parts_.size() + 1);
@@ -215,7 +216,7 @@ class concat_dataset {
   }
 
   /// Splits the chunk into runs within one part, and reads each run from its part. Throws
-  /// `index_error`. Exceptions of the parts propagate.
+  /// `index_error` if an index is out of range. Exceptions of the parts propagate.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     std::size_t prefetched = 0;

@@ -58,7 +58,7 @@ struct share {
 
 /// Returns the part sizes, computed by the method of largest remainders. Ties go to the earlier
 /// part. Fractions are rounded to multiples of 10^-15, so that decimal fractions are exact. Throws
-/// `option_error`.
+/// `option_error` if the fractions are invalid.
 [[nodiscard]] inline std::vector<std::uint64_t> split_sizes(std::uint64_t samples,
                                                             std::span<const double> fractions) {
   constexpr double units = 1e15;

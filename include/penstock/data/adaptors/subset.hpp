@@ -101,8 +101,8 @@ class subset_dataset : public adaptor_base<Base> {
     return hash.value();
   }
 
-  /// Reads the samples from the underlying dataset. Throws `index_error`. Exceptions of the dataset
-  /// propagate.
+  /// Reads the samples from the underlying dataset. Throws `index_error` if an index is out of
+  /// range. Exceptions of the dataset propagate.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
     // Reads in pieces of a fixed size to avoid allocation.

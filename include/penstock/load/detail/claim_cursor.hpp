@@ -13,18 +13,18 @@ namespace detail {
 
 /// The result of a claim by a worker.
 struct claim {
-  /// The next task of a worker.
+  /// The possible next tasks of a worker.
   enum class kind {
     work,  ///< read chunk `chunk` of the batch in `slot`
     open,  ///< all chunks are claimed, and this worker alone opens the next batch
     wait,  ///< wait until another worker has opened the next batch
   };
-  /// The task.
+  /// Next task of the worker.
   kind what;
   std::uint32_t batch;  ///< batch index modulo 2^32
-  /// The host slot of the batch.
+  /// Host slot of the batch.
   std::uint32_t slot;
-  /// The index of the chunk in the batch.
+  /// Index of the chunk in the batch.
   std::uint32_t chunk;
 };
 

@@ -104,7 +104,8 @@ class detachable_workers {
     std::thread::id thread;
     bool has_ended = false;
     bool is_detached = false;
-    // True for the worker that called `stop`, which does not wait for it.
+    // True if the worker itself has called `stop` or `exempt_caller`. `stop` never waits for such a
+    // worker.
     bool is_exempt = false;
     std::shared_ptr<void> owner;  // set for a detached worker
   };

@@ -145,7 +145,8 @@ class loader_core {
   /// Returns the state of a loop whose next batch is `next`. Throws `option_error` if batches are
   /// delivered out of order.
   [[nodiscard]] loader_state state_at(const batch_position& next) const;
-  /// Returns the position at which a loop continues from `state`. Throws `state_mismatch`.
+  /// Returns the position at which a loop continues from `state`. Throws `state_mismatch` if the
+  /// state does not match this loader.
   [[nodiscard]] batch_position position_of(const loader_state& state) const;
   /// @}
 
@@ -436,7 +437,7 @@ class loader_core {
   /// object's owner until their read returns. Otherwise `end_others` waits for them.
   void end_workers(bool is_end_of_all = false) noexcept {
     const std::lock_guard lock{ending_};
-    // Handled by `shut_down`.
+    // After a shutdown, only `shut_down` ends the workers.
     if (delivery_.phase() == loader_phase::ended && !is_end_of_all) return;
     // If a stall report calls `exit()`, no other thread can give up the read.
     const bool is_in_report = supervisor_.is_in_report();

@@ -117,7 +117,7 @@ class basic_loop_tuner final : public tuner {
 /// The tuner of a loader.
 using loop_tuner = basic_loop_tuner<void>;
 
-/// The functions of a `basic_loop_tuner<Named>`.
+/// The function table of `basic_loop_tuner<Named>`.
 template <class Named>
 inline constexpr loop_tuning loop_tuning_of{&basic_loop_tuner<Named>::make,
                                             &basic_loop_tuner<Named>::cpus};

@@ -332,13 +332,13 @@ class read_watch {
   std::thread thread_;
 };
 
-/// The code of `faults.stall_warning` and `faults.timeout`. Only a program that sets one of these
-/// options references the code, and therefore compiles it.
+/// A table of the functions that implement `faults.stall_warning` and `faults.timeout`. Only
+/// programs that set one of these options reference the table, and therefore contain the functions.
 struct stall_watching {
   /// Creates a `read_watch` (see its constructor).
   std::shared_ptr<read_watch> (*make)(watch_settings, std::size_t readers, bool is_exact,
                                       read_watch::origins);
-  /// The functions of a `read_watch`.
+  /// Pointers to member functions of `read_watch`.
   read_progress* (read_watch::*progress_of)(std::size_t reader) noexcept;
   void (read_watch::*start)(read_watch::fail_function);
   void (read_watch::*stop)() noexcept;

@@ -293,7 +293,7 @@ struct recovering {
   /// false if the chunk remains failed.
   bool (*reread_singly)(retrying_reader&, const chunk&, std::size_t at,
                         const std::exception_ptr& error, const stop_predicate& is_over);
-  /// The functions of `recovery`.
+  /// Pointers to member functions of `recovery`.
   void (recovery::*list_to)(sample_lists&) noexcept;
   failure_report (recovery::*report)() const;
   void (recovery::*begin_batch)(std::uint32_t slot) noexcept;

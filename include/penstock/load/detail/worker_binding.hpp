@@ -19,8 +19,9 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Plans the worker cores, close to `device`, for a loader that the calling thread creates. The
-/// workers start with the affinity mask of this thread. Throws errors from the device.
+/// Chooses the cores for the workers of a loader: the cores near `device` that are in the affinity
+/// mask of the calling thread. The thread that creates the loader must call this, because the
+/// workers inherit its mask. Throws errors from the device.
 template <class Device>
 [[nodiscard]] affinity_report plan_cores(const Device& device, const loader_options& options) {
   if (options.tuning.affinity == worker_affinity::anywhere) {

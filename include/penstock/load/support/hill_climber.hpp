@@ -214,16 +214,16 @@ class idle_phase {
     changed,  ///< the loop has changed
   };
 
-  /// Starts a rest of a loop with the pace `settled`.
+  /// Starts a rest. `settled` is the pace of the accepted setting.
   void begin(const pace& settled) noexcept {
     settled_ = settled;
     window_ = {};
     odd_windows_ = 0;
   }
-  /// Makes the next rest short.
+  /// Resets the length of the next rest to the minimum.
   void shorten() noexcept { length_ = shortest; }
 
-  /// Records a window of a rest. Returns the resulting state.
+  /// Records a window of the current rest. Returns the state of the rest after the window.
   [[nodiscard]] state record(const pace& window) noexcept {
     window_.add(window, true);
     // An abrupt change must appear in two consecutive windows, because a single window may be
@@ -328,7 +328,8 @@ class hill_climber {
     return std::nullopt;
   }
 
-  /// Chooses the next setting to try from the pace of the accepted setting.
+  /// Chooses the next setting from the pace of the accepted setting, and starts to try it. Starts a
+  /// rest if no setting is worth a try.
   void decide() noexcept {
     const std::size_t workers = retained_.workers;
     const std::size_t step = std::max<std::size_t>(1, workers / 8);

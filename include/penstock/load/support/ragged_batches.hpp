@@ -91,7 +91,8 @@ template <std::size_t Index, record_type Record>
                    ": raise memory.max_values_per_batch, or lower batch_size"})};
 }
 
-/// Reserves the values of the sample at `position`. Throws `ragged_overflow`.
+/// Reserves the values of the sample at `position`. Throws `ragged_overflow` if the values do not
+/// fit.
 template <record_type Record>
 void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std::size_t position,
                     std::uint64_t sample, const sample_lengths<Record>& lengths) {

@@ -54,7 +54,7 @@ class slab {
  public:
   /// Allocates `bytes` bytes, which must not be 0. `unit` is the slot size, or 0 without slots.
   /// Copies from pinned memory must start at a multiple of `unit` and be at most `unit` bytes long.
-  /// Throws `out_of_memory`.
+  /// Throws `out_of_memory` if the allocation fails.
   slab(const Device& device, std::size_t bytes, memory_kind kind, std::size_t unit = 0)
       : device_(device), bytes_(bytes), unit_(unit), kind_(kind) {
     switch (kind) {
@@ -79,7 +79,7 @@ class slab {
     }
   }
 
-  /// Allocates `count` slots of `slot_bytes` bytes. Throws `out_of_memory`.
+  /// Allocates `count` slots of `slot_bytes` bytes. Throws `out_of_memory` if the allocation fails.
   slab(const Device& device, memory_kind kind, std::size_t slot_bytes, std::size_t count)
       : slab(device, bytes_of_slots(kind, slot_bytes, count), kind, slot_bytes) {}
   /// Page-locks `memory`, which the caller owns and which must outlive the slab. `unit` has the

@@ -129,15 +129,15 @@ class permutation {
   static constexpr std::size_t chunk = 64;
 
   void fill_chunk(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    // A local copy, because stores to `out` might alias the member.
+    // Local copies, because stores to `out` might alias the members.
     const mixing_rounds rounds = rounds_;
     const int bits = bits_;
     const std::uint64_t size = size_;
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = rounds(first + i, bits);
 
-    // If n is slightly larger than a power of two, cycle walking one index at a time would
-    // mispredict a branch for most indices. Therefore each pass repeats the rounds for all
-    // positions whose bits are set.
+    // Cycle walking repeats the rounds for each index that is not below n. If n is slightly larger
+    // than a power of two, that is about half of the indices. A loop for each index would often
+    // mispredict its branch, so each pass handles all positions whose bits in `outside` are set.
     static_assert(chunk <= std::numeric_limits<std::uint64_t>::digits);
     std::uint64_t outside = 0;
     for (std::size_t i = 0; i < out.size(); ++i) outside |= std::uint64_t{out[i] >= size} << i;

@@ -95,7 +95,7 @@ class basic_depth_tuner final : public feed_tuner {
 /// The depth tuner of a feed.
 using depth_tuner = basic_depth_tuner<void>;
 
-/// The functions of a `basic_depth_tuner<Named>`.
+/// The function table of `basic_depth_tuner<Named>`.
 template <class Named>
 inline constexpr depth_tuning depth_tuning_of{&basic_depth_tuner<Named>::make};
 

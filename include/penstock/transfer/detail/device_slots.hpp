@@ -670,7 +670,7 @@ class device_slots {
 
  private:
   /// Allocates `count` more slots as one contiguous block. Existing slots keep their addresses.
-  /// Throws `out_of_memory`.
+  /// Throws `out_of_memory` if the allocation fails.
   void add(std::size_t count);
   /// Returns the number of slots created so far. Any thread may call this and `bytes`.
   [[nodiscard]] std::size_t made() const noexcept { return made_.load(std::memory_order_relaxed); }
@@ -800,7 +800,8 @@ class device_slots {
       forbid(data, bytes);
     };
   }
-  /// Allows `stream` to fill the slot next, in a checked build with AddressSanitizer.
+  /// In checked builds with AddressSanitizer, allows `stream` to write the next batch into the
+  /// slot.
   void allow([[maybe_unused]] const slot_type& to, [[maybe_unused]] stream_ref stream) {
     if constexpr (forbids_memory && runs_host_functions<stream_ref>) {
       stream.launch(

@@ -48,8 +48,8 @@ namespace detail {
 ///     u32 n; u32 offsets[n + 1]; column descriptions as text; samples
 ///
 /// Integers are little-endian. Offsets are relative to the start of the file, and the last offset
-/// is the end of the file. Throws `file_truncated`. Throws `length_mismatch` if the number of
-/// samples is not `samples`, and `file_corrupt` if an offset is invalid.
+/// is the end of the file. Throws `file_truncated` if the file ends too early, `length_mismatch` if
+/// the number of samples is not `samples`, and `file_corrupt` if an offset is invalid.
 template <archive_bytes Source>
 [[nodiscard]] std::vector<std::uint32_t> mds_offsets(const Source& file, std::uint64_t samples) {
   const auto truncated = [&](const std::string& what) {
@@ -127,7 +127,7 @@ struct mds_shard {
 class part_file {
  public:
   /// Creates the temporary file for `target`. `what` names the content in messages, for example
-  /// "the shard". Throws `report_error`.
+  /// "the shard". Throws `report_error` if the file cannot be created.
   part_file(std::string target, const char* what)
       : target_(std::move(target)), what_(what), file_(open_part(target_, part_)) {
     if (file_.get() < 0) fail(errno);
@@ -144,7 +144,8 @@ class part_file {
   }
 
   /// Flushes the file to disk and renames it to its target. If another process has already created
-  /// a target of the same length, that file stays, because it may be open. Throws `report_error`.
+  /// a target of the same length, that file stays, because it may be open. Throws `report_error` if
+  /// the file cannot be flushed or renamed.
   void finish() {
     if (const int problem = sync_descriptor(file_.get()); problem != 0) fail(problem);
     if (::link(part_.c_str(), target_.c_str()) == 0) return;
@@ -557,7 +558,7 @@ class mds_shards {
 
   /// Returns the shard path and the sample's index in the shard, for example
   /// "train/shard.00000.mds:17". The path stays the same if the unpacked shard is read from another
-  /// folder. Throws `index_error`.
+  /// folder. Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
     return at.shard->path + ':' + std::to_string(at.number);

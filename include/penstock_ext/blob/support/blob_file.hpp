@@ -129,8 +129,9 @@ concept archive_bytes = requires(const S& source, std::uint64_t offset, std::spa
 /// A shard file. Detects changes since construction. Movable. Reading is thread-safe.
 class shard_file {
  public:
-  /// Opens the regular file `path`. Throws `file_unreadable`. If the process has too many open
-  /// files, the message includes `advice`, which must outlive this object.
+  /// Opens the regular file `path`. Throws `file_unreadable` if the file cannot be opened or is not
+  /// a regular file. If the process has too many open files, the message includes `advice`, which
+  /// must outlive this object.
   explicit shard_file(std::string path, std::string_view advice = "lower max_open")
       : path_(std::move(path)), advice_(advice), file_(open()) {
     struct ::stat status {};
@@ -150,8 +151,8 @@ class shard_file {
   void close() noexcept { file_ = descriptor{-1}; }
 
   /// Reads into `out` from byte `offset`. Returns the number of bytes read, which is smaller than
-  /// `out` only at the end of the file. Does not detect changes. Throws `file_unreadable`. Must not
-  /// be called after `close`.
+  /// `out` only at the end of the file. Does not detect changes. Throws `file_unreadable` if
+  /// reading fails. Must not be called after `close`.
   std::size_t read_at(std::uint64_t offset, std::span<std::byte> out) const {
     return read(file_.get(), offset, out);
   }

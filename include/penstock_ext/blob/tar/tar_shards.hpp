@@ -943,7 +943,7 @@ class tar_shards {
   }
 
   /// Returns the shard path, followed by the blob's path in the shard with a lower-case extension:
-  /// "train-000.tar/n01440764/10.jpg". Throws `index_error`.
+  /// "train-000.tar/n01440764/10.jpg". Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
     return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);

@@ -26,7 +26,8 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// A tensor in a safetensors file, which contains little-endian elements of one type in C order.
+/// A tensor in a safetensors file. All elements are little-endian, have a single type, and are
+/// stored in C order.
 struct safetensor {
   std::string name = {};                  ///< unique in the file
   std::string dtype = {};                 ///< "F32", "BF16", "I64" and so on
@@ -301,7 +302,7 @@ class safetensors_file {
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return tensors().empty() ? 0 : tensors().back().offset + tensors().back().bytes;
   }
-  /// Returns true if the file contains its checksum, like files written by `safetensors_sink`.
+  /// Returns true if the file contains its checksum. Files written by `safetensors_sink` do.
   [[nodiscard]] bool has_sum() const noexcept { return sum_.has_value(); }
   /// Returns the tensor `name`. Throws `file_format_error` if the file does not contain the tensor.
   [[nodiscard]] const safetensor& at(std::string_view name) const {
@@ -311,9 +312,10 @@ class safetensors_file {
                             "no tensor of that name among " + std::to_string(tensors().size()));
   }
 
-  /// Returns a source of all tensors, in the order of `tensors`, for an upload to one range per
-  /// tensor. If `verify` is true and the file contains a checksum, the upload verifies the checksum
-  /// and throws `file_corrupt` at the end if it does not match.
+  /// Returns a source of the bytes of all tensors, in the order of `tensors`. An upload can copy
+  /// each tensor to its own range. If `verify` is true and the file contains a checksum, the upload
+  /// verifies the checksum. After the last byte, it throws `file_corrupt` if the checksum does not
+  /// match.
   [[nodiscard]] bulk_file_source all(bool verify = true) const {
     bulk_file_options options{.offset = begin_, .size = bytes()};
     if (!verify || !sum_) return {file_, options};
@@ -354,12 +356,12 @@ class safetensors_sink {
   /// Returns the total number of bytes in all tensors.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// Writes `bytes` at `offset`, relative to the first tensor. Thread-safe. Throws
-  /// `file_unwritable`.
+  /// `file_unwritable` if writing fails.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
     file_->write(begin_ + offset, bytes);
   }
   /// Writes the checksum to the header, and renames the file to its final name. Throws
-  /// `file_unwritable`.
+  /// `file_unwritable` if the file cannot be written or renamed.
   void finish() {
     const std::string digits = bulk_file_source::text_of(file_->sum());
     file_->overwrite(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));

@@ -21,7 +21,8 @@ template <class Batch>
   requires gpu_lease<Batch>
 struct torch_side<Batch> {
   /// Orders the current stream after the batch copy, and the reuse of the slot after the current
-  /// stream. Does not block. Allocates an event at the first use of each slot. Throws `cuda_error`.
+  /// stream. Does not block. Allocates an event at the first use of each slot. Throws `cuda_error`
+  /// if a CUDA call fails.
   static at::Device order(const shared_batch<Batch>& batch) {
     const auto index = static_cast<c10::DeviceIndex>(batch.device().ordinal());
     batch.also_used_on(typename Batch::stream_ref{c10::cuda::getCurrentCUDAStream(index).stream()});

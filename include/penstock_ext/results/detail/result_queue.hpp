@@ -178,15 +178,16 @@ class result_queue {
   /// Returns the copies to queue. The worker sets the end of each copy. Only the worker that got
   /// `copy` may call this, until `record_copies`.
   [[nodiscard]] std::span<job> copying() noexcept { return copying_; }
-  /// Records that the copies of `copying` are queued. The ends of the copies ascend.
+  /// Records that the copies returned by `copying` are queued. The ends of the copies must be in
+  /// ascending order.
   void record_copies() noexcept {
     const std::lock_guard lock{mutex_};
     arriving_.insert(arriving_.end(), copying_.begin(), copying_.end());  // has room
     copying_.clear();
     workers_.notify_all();
   }
-  /// Records that the copy stream has reached the end of this copy, and frees the device slots of
-  /// all copies up to there.
+  /// Records that the copy stream has finished the copy `arrived`. Frees the device slots of this
+  /// copy and of all earlier copies.
   void record_arrival(const job& arrived) noexcept {
     if (arrived.has_arrived) return;
     const std::lock_guard lock{mutex_};

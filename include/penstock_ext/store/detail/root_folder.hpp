@@ -34,11 +34,12 @@ namespace detail {
 
 /// Opens files below a folder by relative name, and never opens files outside the folder. The
 /// kernel resolves each name beneath the folder (openat2). If the kernel has no openat2, each
-/// component of the name is opened separately, and links are rejected. Movable and thread-safe.
+/// component of the name is opened separately, and symbolic links are rejected. Movable and
+/// thread-safe.
 class root_folder {
  public:
-  /// Opens the folder `path`, which may be a link. `has_openat2` specifies if openat2 is tried.
-  /// Throws `file_unreadable`.
+  /// Opens the folder `path`, which may be a symbolic link. Uses openat2 only if `has_openat2` is
+  /// true. Throws `file_unreadable` if the folder cannot be opened.
   explicit root_folder(std::string path, bool has_openat2 = true)
       : path_(std::move(path)),
         folder_(open_at(AT_FDCWD, path_.c_str(), O_DIRECTORY)),

@@ -100,9 +100,10 @@ struct column_plan {
   return found;
 }
 
-/// Finds the column `name` of `table`, or a nested struct member such as "image.bytes", and the
-/// layout of its lists and elements. Throws `missing_column`, and `column_type_mismatch` for a
-/// dictionary. `expected` describes the expected type in messages.
+/// Returns the location and the layout of the column `name` in `table`. A name such as
+/// "image.bytes" can refer to a member of a struct. Throws `missing_column` unless exactly one
+/// column has this name. Throws `column_type_mismatch` if the column is dictionary-encoded.
+/// `expected` is the expected type for messages.
 [[nodiscard]] inline column_plan plan_column(const ArrowSchema& table, std::string_view where,
                                              const std::string& name, std::string expected) {
   column_plan plan{.where = std::string{where}, .name = name};
@@ -749,8 +750,8 @@ template <class... Fields>
       Fields::key.str(), std::type_identity<typename Fields::extents_type>{})...};
 }
 
-/// Returns the extents of the record fields, as determined by the columns. Throws
-/// `column_shape_mismatch` (see `table_columns::extents`).
+/// Returns the extents of the record fields, as determined by the columns. Throws the same errors
+/// as `table_columns::extents`.
 template <class Record>
 [[nodiscard]] record_extents<Record> extents_of_columns(const table_columns& columns) {
   return [&]<std::size_t... Is>(std::index_sequence<Is...>) {
@@ -759,7 +760,7 @@ template <class Record>
   }(std::make_index_sequence<Record::size>{});
 }
 
-/// A table with the locations of its field columns.
+/// A table, with the location of the column for each field of `Record`.
 template <class Record>
 class table_rows {
  public:

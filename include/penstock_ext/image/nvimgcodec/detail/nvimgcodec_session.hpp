@@ -71,7 +71,7 @@ inline void nvimgcodec_check(nvimgcodecStatus_t status, std::string_view call) {
 }
 
 /// Loads nvImageCodec and its extensions, which all decoders need. Thread-safe. The instance must
-/// outlive all objects created from it. Throws `nvimgcodec_error`.
+/// outlive all objects created from it. Throws `nvimgcodec_error` if loading fails.
 [[nodiscard]] inline std::shared_ptr<nvimgcodecInstance> nvimgcodec_load() {
   auto info = nvimgcodec_struct<nvimgcodecInstanceCreateInfo_t>(
       NVIMGCODEC_STRUCTURE_TYPE_INSTANCE_CREATE_INFO);

@@ -240,7 +240,8 @@ class block_folder {
   /// Estimated location of data that will be read.
   enum class nearness : std::uint8_t { nothing, in_memory, asked_for };
 
-  /// Opens the folder `path`, which is created if missing. Throws `file_unreadable`.
+  /// Opens the folder `path`, which is created if missing. Throws `file_unreadable` if the folder
+  /// cannot be created or opened.
   explicit block_folder(std::string path) : path_(std::move(path)), folder_(-1) {
     std::error_code wrong;
     std::filesystem::create_directories(path_, wrong);
@@ -434,7 +435,7 @@ class page_cache_guess {
 class block_disk {
  public:
   /// Caches up to `max` bytes of files in `folder`. "" disables the disk cache. Throws
-  /// `file_unreadable`.
+  /// `file_unreadable` if the folder cannot be used.
   block_disk(const std::string& folder, std::uint64_t max) : max_(max) {
     if (folder.empty()) return;
     folder_.emplace(folder);

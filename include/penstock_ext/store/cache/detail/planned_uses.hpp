@@ -29,8 +29,8 @@ class announced_uses {
   /// Stores at most `max` uses of 80 bytes each. Further uses are ignored.
   explicit announced_uses(std::size_t max = std::size_t{1} << 20U) : max_(max) {}
 
-  /// Appends uses of `blocks` by `who`, in order, after all previous uses. If memory runs out,
-  /// throws and keeps the uses appended so far.
+  /// Appends uses of `blocks` by `who`, in order, after all previous uses. If an allocation fails,
+  /// throws and keeps the uses that were already appended.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
     for (const std::uint64_t block : blocks) {
       if (uses_.size() >= max_) return;
@@ -44,7 +44,8 @@ class announced_uses {
       }
     }
   }
-  /// Withdraws all uses of `who`. If memory runs out, throws and withdraws nothing.
+  /// Withdraws all uses that `who` announced. If an allocation fails, throws and leaves the uses
+  /// unchanged.
   void retract(const void* who) {
     announced_uses others{max_};
     others.first_ = first_ + uses_.size();
@@ -54,12 +55,12 @@ class announced_uses {
     *this = std::move(others);
   }
 
-  /// Returns the position of the next use of `block`.
+  /// Returns the position of the next use of `block`, or `never`.
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
     const auto found = places_.find(block);
     return found == places_.end() ? never : found->second.first;
   }
-  /// Returns the position of the use after the next use of `block`.
+  /// Returns the position of the second future use of `block`, or `never`.
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
     const auto found = places_.find(block);
     if (found == places_.end()) return never;
@@ -153,15 +154,16 @@ class planned_uses {
     rearrange();
   }
 
-  /// Returns the position of the next use of `block`.
+  /// Returns the position of the next use of `block`, or `never`.
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
     return (is_told() ? told_ : foreseen_).of(block);
   }
-  /// Returns the position of the use after the next use of `block`.
+  /// Returns the position of the second future use of `block`, or `never`.
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
     return (is_told() ? told_ : foreseen_).after(block);
   }
-  /// Records a use of `block`. Drops the plan after a long series of uses of unplanned blocks.
+  /// Records a use of `block`. Drops the plan after more than `announced_uses::max_overtaken`
+  /// consecutive uses of blocks without a planned use.
   void use(std::uint64_t block) {
     unnamed_ = is_told() && told_.of(block) == never ? unnamed_ + 1 : 0;
     if (unnamed_ > announced_uses::max_overtaken) tell(announced_uses{});
