@@ -216,7 +216,8 @@ struct record {
   static consteval std::size_t ragged_index() {
     constexpr bool is_ragged[] = {Fields::is_ragged...};
     std::size_t count = 0;
-    for (std::size_t i = 0; i < Index; ++i) count += is_ragged[i] ? 1U : 0U;
+    // With `<`, nvcc warns about index 0.
+    for (std::size_t i = 0; i != Index; ++i) count += is_ragged[i] ? 1U : 0U;
     return count;
   }
 
