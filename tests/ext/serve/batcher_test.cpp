@@ -108,7 +108,8 @@ TEST_CASE("a sleeping consumer is woken for the first request and for a full bat
 }
 
 TEST_CASE("every consumer observes the deadline of the open batch", "[serve]") {
-  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 1ms}};
+  // The three submits take less time than `fill`.
+  ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = 200ms}};
   std::atomic<std::size_t> served{0};
   const auto serve_one = [&] { served += requests.next().size(); };
   sleeper first{serve_one};
