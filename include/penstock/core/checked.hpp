@@ -34,7 +34,8 @@
 
 #include <penstock/core/support/host_device_begin.hpp>
 
-/// @file The checked build, which `-DPENSTOCK_CHECKED=1` enables for the whole program. The CMake
+/// @file
+/// The checked build, which `-DPENSTOCK_CHECKED=1` enables for the whole program. The CMake
 /// target defines the macro in Debug builds. Views grow by two words, and each access through a
 /// view checks the lease. docs/checked.md lists the errors that a checked build reports. In other
 /// builds, the same names exist but are empty, so views and leases do not grow, and calls compile

@@ -34,14 +34,16 @@ class erased_transfer {
 
   virtual ~erased_transfer() = default;
 
-  /// @name Called by a `batch_range` @{
+  /// @name Called by a `batch_range`
+  /// @{
   virtual std::uint64_t start(const batch_position& from, std::uint64_t last_epoch) = 0;
   virtual bool advance() = 0;
   [[nodiscard]] virtual batch_type& current() noexcept = 0;
   virtual void finish(std::uint64_t serial) noexcept = 0;
   /// @}
 
-  /// @name The same as in `transfer` @{
+  /// @name The same as in `transfer`
+  /// @{
   [[nodiscard]] virtual batch_type& next() = 0;
   virtual void reset(const batch_position& from) = 0;
   [[nodiscard]] virtual bool at_epoch_end() const = 0;

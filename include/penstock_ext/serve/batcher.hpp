@@ -115,8 +115,8 @@ struct batcher_options {
   std::stop_token stop = {};
 };
 
-/// The statistics of a `batcher`, in requests. While no call is in progress, `accepted = handed_out
-/// + returned + waiting`.
+/// The statistics of a `batcher`, in requests. While no call is in progress, `accepted` is the sum
+/// of `handed_out`, `returned` and `waiting`.
 struct batcher_stats {
   /// Requests that were written, and will therefore be served or returned.
   std::uint64_t accepted = 0;
