@@ -85,9 +85,7 @@ void run(std::size_t workers, std::uint64_t steps, outcome& found) {
 TEST_CASE("bulk transfers carry the right bytes in any order of the device's work",
           "[cuda][bulk][promise:race-free-11][promise:race-free-15]") {
   for (std::uint64_t seed = 0; seed < seed_count() / 4; ++seed) {
-    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
-                        : seed % 4 == 1 ? fake_cuda::policy::early
-                                        : fake_cuda::policy::random;
+    const auto policy = policy_of(seed);
     INFO("seed " << seed);
     fake_cuda::reset({.policy = policy, .seed = seed});
     outcome found;

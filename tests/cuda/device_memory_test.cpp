@@ -229,9 +229,7 @@ TEST_CASE("a feed reports the bytes that it has allocated from the program's res
 TEST_CASE("batches in the program's memory are right in any order of the device's work",
           "[cuda][memory][promise:race-free-11]") {
   for (std::uint64_t seed = 0; seed < seed_count() / 4; ++seed) {
-    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
-                        : seed % 4 == 1 ? fake_cuda::policy::early
-                                        : fake_cuda::policy::random;
+    const auto policy = policy_of(seed);
     INFO("seed " << seed);
     fake_cuda::reset({.policy = policy, .seed = seed});
     failing_resource memory;

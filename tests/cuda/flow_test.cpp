@@ -157,9 +157,7 @@ TEST_CASE("batches that share calls arrive unchanged, in any order of the device
     const std::size_t group = seed % 3 == 0 ? 16 : 1 + seed / 7 % 4;
     const std::uint64_t stop = seed % 5 == 4 ? 7 + seed % 11 : 19;
     INFO("seed " << seed << ", depth " << depth << ", group " << group << ", stop " << stop);
-    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
-                        : seed % 4 == 1 ? fake_cuda::policy::early
-                                        : fake_cuda::policy::random;
+    const auto policy = policy_of(seed);
     fake_cuda::reset({.policy = policy, .seed = seed});
     digits_flow::outcome found;
     run_in_groups(depth, group, seed % 3, stop, found);

@@ -62,9 +62,7 @@ TEST_CASE("host() and the device see the same batch, in loops that are left or t
           "[cuda][keep_host][promise:race-free-1]") {
   for (std::uint64_t seed = 0; seed < 2 * seed_count(); ++seed) {
     INFO("seed " << seed);
-    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
-                        : seed % 4 == 1 ? fake_cuda::policy::early
-                                        : fake_cuda::policy::random;
+    const auto policy = policy_of(seed);
     const clean_double clean{{.policy = policy, .seed = seed}};
     std::mt19937_64 random{seed};
     const auto below = [&](std::uint64_t end) { return random() % end; };

@@ -74,9 +74,7 @@ void run(const way& how, digits_flow::outcome& found) {
 TEST_CASE("results are correct for any order of the device's work",
           "[cuda][results][promise:race-free-11][promise:race-free-14]") {
   for (std::uint64_t seed = 0; seed < seed_count() / 4; ++seed) {
-    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
-                        : seed % 4 == 1 ? fake_cuda::policy::early
-                                        : fake_cuda::policy::random;
+    const auto policy = policy_of(seed);
     INFO("seed " << seed);
     fake_cuda::reset({.policy = policy, .seed = seed});
     digits_flow::outcome found;

@@ -109,9 +109,7 @@ TEST_CASE("without a copy an epoch arrives unchanged, in any order of the device
           "[cuda][zero_copy][promise:race-free-11][promise:race-free-1]") {
   for (std::uint64_t seed = 0; seed < 3 * seed_count(); ++seed) {
     INFO("seed " << seed);
-    const auto policy = seed % 4 == 0   ? fake_cuda::policy::late
-                        : seed % 4 == 1 ? fake_cuda::policy::early
-                                        : fake_cuda::policy::random;
+    const auto policy = policy_of(seed);
     fake_cuda::reset({.policy = policy, .seed = seed});
     digits_flow::outcome found;
     digits_flow::run(ps::cuda_device{0},

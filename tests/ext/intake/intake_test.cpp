@@ -504,6 +504,35 @@ TEST_CASE("without a copy the consumer's stream reads the producer's slot after 
   CHECK(feed.stats().zero_copies == 1);
 }
 
+TEST_CASE("without a copy a transform reads the producer's slot after it is written",
+          "[intake][zero_copy][promise:race-free-16]") {
+  const ps::cpu_device device;
+  frames in{device, {.slot_count = 2}};
+  auto producer = device.make_stream();
+  auto consumer = device.make_stream();
+  const auto transform =
+      ps::on_stream<frame_record>([](ps::const_batch_view<frame_record> from,
+                                     ps::batch_view<frame_record> to, ps::cpu_stream_ref stream) {
+        stream.launch([from, to] { write_frame(to, ps::get<"number">(from)[0]); });
+      });
+  ps::transfer feed{in, consumer, transform, {.tuning = {.zero_copy = ps::zero_copy_use::always}}};
+  gate writing;
+  writing.hold(producer);
+  CHECK(push_frame_after(in, 5, producer));
+  auto range = feed.epoch(0);
+  auto it = range.begin();
+  std::atomic<bool> is_right{false};
+  std::atomic<bool> has_run{false};
+  consumer.launch([&, view = std::as_const(*it).view()] {
+    is_right = has_frames(view, 5);
+    has_run = true;
+  });
+  CHECK_FALSE(test::happens(has_run));
+  writing.open();
+  device.synchronize(ps::cpu_stream_ref{consumer});
+  CHECK(is_right);
+}
+
 TEST_CASE("without a copy a producer gets a slot again after the consumer's work on it",
           "[intake][zero_copy][promise:race-free-16]") {
   const ps::cpu_device device;
