@@ -32,6 +32,32 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
   { d.unregister_memory(data, bytes, unit) } noexcept;
 };
 
+/// Page-locks `memory` after moving it to huge pages if the kernel allows it (see
+/// `registered_memory`). Returns the number of bytes in huge pages. Throws errors from the device.
+template <registering_device Device>
+std::size_t lock_memory(const Device& device, std::span<std::byte> memory, bool read_only,
+                        std::size_t unit) {
+  const std::size_t huge = huge_page_size();
+  use_huge_pages(memory, huge);
+  if constexpr (registers_by_unit<Device>) {
+    device.register_memory(memory.data(), memory.size(), read_only, unit);
+  } else {
+    device.register_memory(memory.data(), memory.size(), read_only);
+  }
+  // Counts after the registration, which touches all pages.
+  return bytes_in_huge_pages(memory, huge);
+}
+
+/// Unlocks memory locked by `lock_memory` with the same `unit`.
+template <registering_device Device>
+void unlock_memory(const Device& device, std::span<std::byte> memory, std::size_t unit) noexcept {
+  if constexpr (registers_by_unit<Device>) {
+    device.unregister_memory(memory.data(), memory.size(), unit);
+  } else {
+    device.unregister_memory(memory.data(), memory.size());
+  }
+}
+
 }  // namespace detail
 
 /// Page-locks existing memory, such as a mapped file or a vector, for the lifetime of this object.
@@ -107,24 +133,12 @@ class registered_memory {
                     std::size_t unit)
       : device_(device), memory_(data, bytes), unit_(unit), read_only_(read_only) {
     if (bytes == 0) return;
-    const std::size_t huge = detail::huge_page_size();
-    detail::use_huge_pages(memory_, huge);
-    if constexpr (detail::registers_by_unit<Device>) {
-      device_.register_memory(data, bytes, read_only, unit);
-    } else {
-      device_.register_memory(data, bytes, read_only);
-    }
-    // Counts after the registration, which touches all pages.
-    huge_page_bytes_ = detail::bytes_in_huge_pages(memory_, huge);
+    huge_page_bytes_ = detail::lock_memory(device_, memory_, read_only, unit);
   }
 
   void release() noexcept {
     if (memory_.empty()) return;
-    if constexpr (detail::registers_by_unit<Device>) {
-      device_.unregister_memory(memory_.data(), memory_.size(), unit_);
-    } else {
-      device_.unregister_memory(memory_.data(), memory_.size());
-    }
+    detail::unlock_memory(device_, memory_, unit_);
     memory_ = {};
   }
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/memory/detail/huge_pages.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/transfer/transfer.hpp>
 
@@ -712,6 +714,23 @@ TEST_CASE("an intake uses memory of the caller", "[intake]") {
     }
   }
   device.deallocate(memory, bytes);
+}
+
+TEST_CASE("an intake moves memory of the caller to huge pages and reports how much", "[intake]") {
+  const ps::cpu_device device;
+  constexpr std::size_t size = std::size_t{2}
+                               << 20;  // of a huge page, and about the size of a slot
+  const std::size_t slot_bytes = ps::intake_bytes<frame_record>({}, size / 64);
+  const std::unique_ptr<void, void (*)(void*)> memory{std::aligned_alloc(size, 4 * size),
+                                                      &std::free};
+  const std::span<std::byte> all{static_cast<std::byte*>(memory.get()), 4 * size};
+  REQUIRE(2 * slot_bytes <= all.size());
+  const frames in{device, {.slot_count = 2, .samples = size / 64, .memory = all}};
+  const auto used = in.footprint();
+  CHECK(used.bytes == 2 * slot_bytes);
+  const std::size_t huge = ps::detail::huge_page_size();
+  CHECK(used.huge_page_bytes == ps::detail::bytes_in_huge_pages(all.first(used.bytes), huge));
+  CHECK(frames{device, {.slot_count = 2}}.footprint().huge_page_bytes == 0);
 }
 
 TEST_CASE("an intake reserves its memory in a budget", "[intake]") {

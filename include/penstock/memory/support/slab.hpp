@@ -82,8 +82,9 @@ class slab {
   /// Allocates `count` slots of `slot_bytes` bytes. Throws `out_of_memory` if the allocation fails.
   slab(const Device& device, memory_kind kind, std::size_t slot_bytes, std::size_t count)
       : slab(device, bytes_of_slots(kind, slot_bytes, count), kind, slot_bytes) {}
-  /// Page-locks `memory`, which the caller owns and which must outlive the slab. `unit` has the
-  /// same meaning as for allocated memory. Throws the same errors as `registered_memory`.
+  /// Page-locks `memory`, in huge pages if the kernel allows it. The caller owns the memory, which
+  /// must outlive the slab. `unit` has the same meaning as for allocated memory. Throws the same
+  /// errors as `registered_memory`.
   slab(const Device& device, std::span<std::byte> memory, std::size_t unit)
     requires registering_device<Device>
       : device_(device),
@@ -91,13 +92,8 @@ class slab {
         bytes_(memory.size()),
         unit_(unit),
         kind_(memory_kind::registered),
-        pinned_(true) {
-    if constexpr (registers_by_unit<Device>) {
-      device_.register_memory(data_, bytes_, false, unit_);
-    } else {
-      device_.register_memory(data_, bytes_, false);
-    }
-  }
+        pinned_(true),
+        huge_page_bytes_(lock_memory(device_, memory, false, unit_)) {}
 
   slab(slab&& other) noexcept
       : device_(other.device_),
@@ -107,6 +103,7 @@ class slab {
         kind_(other.kind_),
         pinned_(other.pinned_),
         registration_refused_(other.registration_refused_),
+        huge_page_bytes_(other.huge_page_bytes_),
         is_leaked_(other.is_leaked_) {}
   slab& operator=(slab&&) = delete;
 
@@ -129,7 +126,7 @@ class slab {
         cpu_device{}.deallocate(data_, bytes_);
         break;
       case memory_kind::registered:
-        unlock();
+        if constexpr (registering_device<Device>) unlock_memory(device_, {data_, bytes_}, unit_);
         break;
       case memory_kind::pinned_or_pageable:  // replaced by the constructor
         break;
@@ -174,6 +171,8 @@ class slab {
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
   /// Returns `pinned_block::registration_refused`.
   [[nodiscard]] bool registration_refused() const noexcept { return registration_refused_; }
+  /// Returns `registered_memory::huge_page_bytes` for memory of the caller, and otherwise 0.
+  [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return huge_page_bytes_; }
 
  private:
   /// Returns true if the calling thread may access the memory. Device memory is accessible if the
@@ -193,13 +192,6 @@ class slab {
     registration_refused_ = block.registration_refused;
     kind_ = memory_kind::pinned;
   }
-  void unlock() noexcept {
-    if constexpr (registers_by_unit<Device>) {
-      device_.unregister_memory(data_, bytes_, unit_);
-    } else if constexpr (registering_device<Device>) {
-      device_.unregister_memory(data_, bytes_);
-    }
-  }
   void take_pageable() {
     data_ = static_cast<std::byte*>(cpu_device{}.allocate_pageable(bytes_));
     kind_ = memory_kind::pageable;
@@ -212,6 +204,7 @@ class slab {
   memory_kind kind_;
   bool pinned_ = false;
   bool registration_refused_ = false;
+  std::size_t huge_page_bytes_ = 0;
   bool is_leaked_ = false;
 };
 

@@ -61,6 +61,8 @@ class slot_ring {
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
   /// Returns true if the memory is page-locked.
   [[nodiscard]] bool pinned() const noexcept { return memory_.pinned(); }
+  /// Returns `slab::huge_page_bytes`.
+  [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return memory_.huge_page_bytes(); }
   /// Returns the memory reservation of the slots.
   [[nodiscard]] const memory_reservation& granted() const noexcept { return granted_; }
   /// Returns `pinned_block::registration_refused`.

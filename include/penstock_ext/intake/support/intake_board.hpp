@@ -100,6 +100,8 @@ struct intake_footprint {
   std::size_t slot_bytes = 0;  ///< size of each slot in bytes (see `batch_layout`)
   std::size_t bytes = 0;       ///< size of all slots in bytes
   bool pinned = false;         ///< true if the memory is page-locked
+  /// Number of bytes of `intake_options::memory` in huge pages (see `registered_memory`).
+  std::size_t huge_page_bytes = 0;
 };
 
 namespace detail {
@@ -196,7 +198,8 @@ class intake_board : public slot_ring<Device> {
     return base::layout().template as<Record>();
   }
   [[nodiscard]] intake_footprint footprint() const noexcept {
-    return {base::count(), layout().bytes(), base::bytes(), base::pinned()};
+    return {base::count(), layout().bytes(), base::bytes(), base::pinned(),
+            base::huge_page_bytes()};
   }
 
   /// Acquires a slot to write, according to the policy. Waits until `end` at the latest. Only an
