@@ -9,7 +9,7 @@
 // All ways are measured in rotation. Every row is the time of a batch, and its floor is the same
 // step on batches that stay in place. The loops are written by hand and behave like a feed whose
 // loader is fast: batch n can be copied when the copy of batch n - 5 is complete, because there are
-// five host slots. The host queues the step of each batch as early as possible. A last row is the
+// five host slots. The host queues the step of each batch as early as possible. The last rows are the
 // library's feed, whose batches are always ready. Each repetition checks the sum of the values that
 // the steps have read, and a way with a wrong sum is refused.
 
@@ -358,19 +358,19 @@ measured copy_node(const rig& on, std::uint64_t count) {
 }
 #endif
 
-/// Returns the loop over the library's feed.
-measured feed(const rig& on, std::uint64_t count) {
+/// Returns the loop over the library's feed, which polls a copy for `spin`.
+measured feed(const rig& on, std::uint64_t count, std::chrono::nanoseconds spin) {
   struct parts {
     bench::ready_source<record> source;
     ps::transfer<bench::ready_source<record>&> feed;
     ps::step_graphs graphs;
 
-    parts(const rig& on, std::uint64_t batches)
+    parts(const rig& on, std::uint64_t batches, std::chrono::nanoseconds spin)
         : source(on.device(), {{{batch_words}}, 1}, on.host(), batch_bytes, host_slots, batches),
-          feed(source, on.stream(), {.depth = on.depth()}),
+          feed(source, on.stream(), {.depth = on.depth(), .tuning = {.spin = spin}}),
           graphs(on.device()) {}
   };
-  return [&on, count, all = std::make_shared<parts>(on, count)] {
+  return [&on, count, all = std::make_shared<parts>(on, count, spin)] {
     on.clear();
     const auto begin = clock_type::now();
     for (auto& batch : all->feed.epoch(0)) {
@@ -432,7 +432,8 @@ void run(const ps::cuda_device& device, std::size_t depth, bench::rows& out, boo
                {"the graph waits" + at, [&] { return wait_node(on, count); }},
                {"the stream waits for a value" + at, [&] { return values_waited_for(on, count); }},
                {"the graph copies" + at, [&] { return copy_node(on, count); }},
-               {"penstock" + at, [&] { return feed(on, count); }}},
+               {"penstock" + at, [&] { return feed(on, count, {}); }},
+               {"penstock, spin 5 us" + at, [&] { return feed(on, count, max_spin); }}},
               [&](double seconds) { return seconds * 1e6 / static_cast<double>(count); });
   const double all = static_cast<double>(count) * (repetitions + 1);  // including the warm-up
   for (std::size_t i = 0; i < waits.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 
 #include <penstock/core/error.hpp>
@@ -49,6 +50,13 @@ struct transfer_tuning_options {
   /// transform reads the host slot and fills a device slot. Kernels and all other users of batch
   /// addresses must accept host memory.
   zero_copy_use zero_copy = zero_copy_use::by_device;
+
+  /// Maximum time for which the consumer thread polls a copy that is not complete when its batch is
+  /// handed out. If the copy completes in this time, the consumer's stream does not wait for it.
+  /// Otherwise, the stream waits. If 0, the thread checks the copy once. A few microseconds pay off
+  /// only for steps of some tens of microseconds that begin with a CUDA graph, because a graph that
+  /// follows a stream wait starts late. Not negative. Ignored if batches are not copied.
+  std::chrono::nanoseconds spin{0};
 };
 
 /// The options of a `transfer`. Invalid values throw `option_error` at construction. The error

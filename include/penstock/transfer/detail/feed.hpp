@@ -264,6 +264,10 @@ template <stage Source>
 [[nodiscard]] transfer_options resolved_options(const Source& source, transfer_options options,
                                                 bool transforms) {
   const depth_range depth = checked_depth(options);
+  if (options.tuning.spin.count() < 0) {
+    refuse_option("tuning.spin",
+                  {"must not be negative, but is ", options.tuning.spin.count(), " ns"});
+  }
   if constexpr (std::same_as<Source, loader_core<typename Source::device_type>>) {
     if (options.newest) {
       refuse_option("newest", {"needs a source of live data: the batches of a loader do not age"});
@@ -518,6 +522,18 @@ class feed_engine {
     }
   }
 
+  /// Returns true if the stream does not need to wait for the copy to `slot`. Polls the copy for at
+  /// most `spin_`.
+  [[nodiscard]] bool becomes_filled(std::size_t slot) const {
+    if (slots_->is_filled(slot, knows_filled_)) return true;
+    if (spin_.count() == 0) return false;
+    const auto end = std::chrono::steady_clock::now() + spin_;
+    while (std::chrono::steady_clock::now() < end) {
+      if (slots_->is_filled(slot, knows_filled_)) return true;
+    }
+    return false;
+  }
+
   stage_reader<Stage> source_;
   slot_layout layout_;  // layout of a batch when it is copied
   stream_ref stream_;
@@ -526,6 +542,7 @@ class feed_engine {
   bool newest_;
   queue_function by_transform_;  // null without a transform
   exhausted_action when_held_;
+  std::chrono::nanoseconds spin_;
   std::size_t max_in_group_;
   std::vector<slot_filling<typename Stage::batch_type>> group_;  // copies to queue next
   // The slots of the batches in flight, which are queued but not delivered yet. The slot of the
@@ -560,6 +577,7 @@ feed_engine<Stage>::feed_engine(std::shared_ptr<Stage> source, stream_ref stream
       newest_(options.newest),
       by_transform_(by_transform),
       when_held_(options.on_slots_exhausted),
+      spin_(options.tuning.spin),
       max_in_group_(largest_group()),
       slot_of_(slots_->max_count()),
       judged_(slots_->max_count()),
@@ -631,7 +649,7 @@ typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) 
       const std::size_t slot = oldest();
       if (slots_->holds_host()) {
         slots_->wait_for_copy(slot, stream_);
-      } else if (!slots_->is_filled(slot, knows_filled_)) {
+      } else if (!becomes_filled(slot)) {
         // Blocks until the copy is complete if the stream is the calling thread.
         const auto timed = metrics_.for_copy(runs_inline(slots_->device(), stream_));
         slots_->wait_for_copy(slot, stream_, knows_filled_);
