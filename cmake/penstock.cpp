@@ -10,7 +10,7 @@
 
 template std::string penstock::detail::str_cat<void>(
     std::initializer_list<penstock::detail::str_cat_arg>);
-template void penstock::detail::refuse_option<void>(
+template void penstock::detail::throw_option_error<void>(
     std::string_view, std::initializer_list<penstock::detail::str_cat_arg>);
 template std::uint64_t penstock::uniform(penstock::sample_generator&, std::uint64_t, std::uint64_t);
 template struct penstock::detail::delete_outside_of_work<penstock::cpu_stream_ref>;

@@ -106,12 +106,12 @@ namespace detail {
 /// Throws `option_error` with a message concatenated from pieces. A template so that
 /// `penstock::compiled` can contain it.
 template <class = void>
-[[noreturn, gnu::cold, gnu::noinline]] void refuse_option(
+[[noreturn, gnu::cold, gnu::noinline]] void throw_option_error(
     std::string_view option, std::initializer_list<str_cat_arg> problem) {
   throw option_error(option, str_cat(problem));
 }
 #if PENSTOCK_COMPILED
-extern template void refuse_option<void>(std::string_view, std::initializer_list<str_cat_arg>);
+extern template void throw_option_error<void>(std::string_view, std::initializer_list<str_cat_arg>);
 #endif
 
 /// Prints the unhandled exception `error`, which can no longer be thrown. `whose` names the source.

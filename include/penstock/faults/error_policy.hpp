@@ -165,20 +165,22 @@ inline void require_valid(const error_policy& policy) {
   constexpr std::size_t max_retries = 100;
   constexpr std::chrono::milliseconds day = std::chrono::hours{24};
   if (policy.retries > max_retries) {
-    refuse_option("faults.on_error.retries", {policy.retries.value(), " is above ", max_retries});
+    throw_option_error("faults.on_error.retries",
+                       {policy.retries.value(), " is above ", max_retries});
   }
   if (policy.initial_backoff.count() < 0 || policy.initial_backoff > day) {
-    refuse_option("faults.on_error.initial_backoff", {"must lie between 0 ms and a day, but is ",
-                                                      policy.initial_backoff.count(), " ms"});
+    throw_option_error(
+        "faults.on_error.initial_backoff",
+        {"must lie between 0 ms and a day, but is ", policy.initial_backoff.count(), " ms"});
   }
   if (policy.action != error_action::rethrow && policy.action != error_action::replace &&
       policy.action != error_action::skip) {
-    refuse_option("faults.on_error.action", {"must be rethrow, replace or skip, but is ",
-                                             static_cast<int>(policy.action.value())});
+    throw_option_error("faults.on_error.action", {"must be rethrow, replace or skip, but is ",
+                                                  static_cast<int>(policy.action.value())});
   }
   if (!(policy.max_failure_rate >= 0 && policy.max_failure_rate <= 1)) {
-    refuse_option("faults.on_error.max_failure_rate",
-                  {"must lie in [0, 1], but is ", std::to_string(policy.max_failure_rate)});
+    throw_option_error("faults.on_error.max_failure_rate",
+                       {"must lie in [0, 1], but is ", std::to_string(policy.max_failure_rate)});
   }
 }
 

@@ -346,46 +346,48 @@ inline constexpr std::size_t max_workers = 4096;
 
 /// Throws `option_error` for an invalid value.
 inline void require_valid(const loader_options& options) {
-  if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
+  if (options.batch_size == 0) throw_option_error("batch_size", {"must be at least 1, but is 0"});
   const std::size_t workers = options.workers.value();
   const count_or_automatic cap = options.tuning.max_workers;
   const auto require_count = [](const char* name, const auto& count, std::size_t max) {
     if (count.is_automatic() || count.value() <= max) return;
     const std::ptrdiff_t written = count.written();
-    if (written < 0) refuse_option(name, {"must not be negative, but is ", written});
-    refuse_option(name, {written, " is above ", max});
+    if (written < 0) throw_option_error(name, {"must not be negative, but is ", written});
+    throw_option_error(name, {written, " is above ", max});
   };
   require_count("workers", options.workers, max_workers);
   require_count("tuning.max_workers", cap, max_workers);
-  if (cap == 0) refuse_option("tuning.max_workers", {"must be at least 1 (one worker), but is 0"});
+  if (cap == 0)
+    throw_option_error("tuning.max_workers", {"must be at least 1 (one worker), but is 0"});
   if (cap != automatic && !options.workers.is_automatic()) {
-    refuse_option("tuning.max_workers", {"is the limit of workers = automatic, but workers is ",
-                                         workers, ": omit one of them"});
+    throw_option_error(
+        "tuning.max_workers",
+        {"is the limit of workers = automatic, but workers is ", workers, ": omit one of them"});
   }
   require_count("prefetch", options.prefetch, max_slots - 1);
   const loader_fault_options& faults = options.faults;
   require_valid(faults.on_error);
   const auto require_time = [](const char* name, std::chrono::milliseconds time) {
     if (time.count() >= 0) return;
-    refuse_option(name, {"must not be negative, but is ", time.count(), " ms"});
+    throw_option_error(name, {"must not be negative, but is ", time.count(), " ms"});
   };
   const std::chrono::milliseconds warning = faults.stall_warning.time();
   const std::chrono::milliseconds timeout = faults.timeout.time();
   require_time("faults.stall_warning", warning);
   require_time("faults.timeout", timeout);
   if (timeout.count() > 0 && workers == 0) {
-    refuse_option(
+    throw_option_error(
         "faults.timeout",
         {"needs at least one worker, because a read on the consumer's thread cannot be abandoned"});
   }
   if (timeout.count() > 0 && warning >= timeout) {
-    refuse_option("faults.stall_warning",
-                  {"must be shorter than timeout, because otherwise no warning is printed: ",
-                   warning.count(), " ms and ", timeout.count(), " ms"});
+    throw_option_error("faults.stall_warning",
+                       {"must be shorter than timeout, because otherwise no warning is printed: ",
+                        warning.count(), " ms and ", timeout.count(), " ms"});
   }
   if (faults.on_stall && warning.count() == 0 && timeout.count() == 0) {
-    refuse_option("faults.on_stall",
-                  {"is never called without stall_warning or timeout: set one of them"});
+    throw_option_error("faults.on_stall",
+                       {"is never called without stall_warning or timeout: set one of them"});
   }
 }
 

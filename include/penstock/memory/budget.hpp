@@ -246,8 +246,8 @@ class memory_budget {
   /// unless 0 < `part` <= 1. `root` is for tests.
   [[nodiscard]] static memory_budget share(double part, const std::string& root = "") {
     if (!(part > 0.0 && part <= 1.0)) {
-      detail::refuse_option("budget share",
-                            {std::to_string(part), " must be above 0 and at most 1"});
+      detail::throw_option_error("budget share",
+                                 {std::to_string(part), " must be above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
     // Avoids a multiplication for a fraction of 1, because the maximum size rounds to 2^64 as a

@@ -88,7 +88,8 @@ class trace_recorder {
     constexpr std::size_t min = 16;
     constexpr std::size_t max = std::size_t{1} << 24;
     if (!std::has_single_bit(capacity_) || capacity_ < min || capacity_ > max) {
-      detail::refuse_option("capacity", {capacity_, " is not a power of two in ", min, "..", max});
+      detail::throw_option_error("capacity",
+                                 {capacity_, " is not a power of two in ", min, "..", max});
     }
   }
   trace_recorder(trace_recorder&&) = delete;

@@ -127,8 +127,8 @@ concept cuts_batches = sampler_of_batches<Sampler> && variable_batch_order<order
 /// samples.
 inline void require_one_each(std::string_view option, std::uint64_t n, std::uint64_t found) {
   if (found == n) return;
-  refuse_option(option,
-                {"expected one weight for each of the dataset's ", n, " samples, found ", found});
+  throw_option_error(
+      option, {"expected one weight for each of the dataset's ", n, " samples, found ", found});
 }
 
 /// Splits `out`, which represents consecutive positions starting at `first`, at the boundaries of

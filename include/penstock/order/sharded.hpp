@@ -131,30 +131,30 @@ class sharded {
   /// `global_batch` differs from the step size.
   sharded(Sampler all, const shard_options& options) : all_(std::move(all)), options_(options) {
     const auto [rank, world, global_batch, tail] = options;
-    using detail::refuse_option;
-    if (world < 1) refuse_option("world", {"must be at least 1, but is ", world});
+    using detail::throw_option_error;
+    if (world < 1) throw_option_error("world", {"must be at least 1, but is ", world});
     if (rank < 0 || rank >= world) {
-      refuse_option("rank",
-                    {"must be at least 0 and below the world of ", world, ", but is ", rank});
+      throw_option_error("rank",
+                         {"must be at least 0 and below the world of ", world, ", but is ", rank});
     }
     const auto ranks = static_cast<std::size_t>(world);
     if constexpr (detail::cuts_batches<Sampler>) {
       if (global_batch != 0) {
-        refuse_option("global_batch",
-                      {"is set by the sampler, whose batches have variable sizes: omit it"});
+        throw_option_error("global_batch",
+                           {"is set by the sampler, whose batches have variable sizes: omit it"});
       }
       if (all_.batches_per_step() % ranks != 0) {
-        refuse_option("world", {"must divide the sampler's batches_per_step of ",
-                                all_.batches_per_step(), ", but is ", world});
+        throw_option_error("world", {"must divide the sampler's batches_per_step of ",
+                                     all_.batches_per_step(), ", but is ", world});
       }
       options_.global_batch = all_.batch_size() * ranks;
       return;
     }
-    if (global_batch == 0) refuse_option("global_batch", {"must be at least 1, but is 0"});
+    if (global_batch == 0) throw_option_error("global_batch", {"must be at least 1, but is 0"});
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
       const std::size_t above = below + ranks;  // 0 if the sum overflows to exactly 0
-      refuse_option(
+      throw_option_error(
           "global_batch",
           {"must be a multiple of the world of ", world, ", but is ", global_batch,
            ", which leaves ", rest, ": take ", below == 0 ? "" : std::to_string(below),
@@ -163,8 +163,8 @@ class sharded {
     if constexpr (detail::sampler_of_steps<Sampler>) {
       const std::size_t step = all_.step_size();
       if (step == 0 || step == global_batch) return;
-      refuse_option("global_batch",
-                    {"must be the sampler's batch_size of ", step, ", but is ", global_batch});
+      throw_option_error("global_batch",
+                         {"must be the sampler's batch_size of ", step, ", but is ", global_batch});
     }
   }
 
@@ -176,15 +176,15 @@ class sharded {
     const std::uint64_t global = options_.global_batch;
     if (keeps_remainder()) return drawn / global * batch_size() + tail_of(drawn).size;
     if (drawn > (std::numeric_limits<std::uint64_t>::max)() - (global - 1)) {
-      detail::refuse_option("global_batch", {drawn, " samples and up to ", global - 1,
-                                             " repeated samples exceed 64 bits"});
+      detail::throw_option_error("global_batch", {drawn, " samples and up to ", global - 1,
+                                                  " repeated samples exceed 64 bits"});
     }
     const bool wraps = options_.remainder == remainder_policy::wrap;
     const std::uint64_t steps = (drawn + (wraps ? global - 1 : 0)) / global;
     if (steps == 0 && drawn != 0) {
-      detail::refuse_option("global_batch",
-                            {global, " is above the ", drawn,
-                             " samples of an epoch, and remainder_policy::drop leaves no batch"});
+      detail::throw_option_error(
+          "global_batch", {global, " is above the ", drawn,
+                           " samples of an epoch, and remainder_policy::drop leaves no batch"});
     }
     return steps * batch_size();
   }

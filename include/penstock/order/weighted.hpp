@@ -43,9 +43,9 @@ class alias_table {
   /// finite and not negative, and at least one is positive.
   template <real Real>
   explicit alias_table(std::span<const Real> weights) {
-    if (weights.empty()) refuse_option("weights", {"expected at least one, found none"});
+    if (weights.empty()) throw_option_error("weights", {"expected at least one, found none"});
     if (weights.size() > max) {
-      refuse_option("weights", {"expected at most 2^32 - 1, found ", weights.size()});
+      throw_option_error("weights", {"expected at most 2^32 - 1, found ", weights.size()});
     }
     level(shares_of(weights));
   }
@@ -82,8 +82,8 @@ class alias_table {
     const word size = bits & static_cast<word>(~sign);
     const int exponent = static_cast<int>(size >> stored);
     if (exponent == infinite || (bits != size && size != 0)) {
-      refuse_option("weights",
-                    {"expected finite numbers >= 0, found ", to_text(weight), " at index ", index});
+      throw_option_error("weights", {"expected finite numbers >= 0, found ", to_text(weight),
+                                     " at index ", index});
     }
     const word significand = size & ((word{1} << stored) - 1);
     if (exponent == 0) return {significand, 1};
@@ -101,7 +101,7 @@ class alias_table {
       if (weight.significand != 0) top = (std::max)(top, weight.exponent);
     }
     if (top == 0) {
-      refuse_option("weights", {"expected one above 0, found ", weights.size(), " zeros"});
+      throw_option_error("weights", {"expected one above 0, found ", weights.size(), " zeros"});
     }
 
     // The highest bit of the largest weight is bit 95, so that a sum of 2^32 weights does not

@@ -244,7 +244,8 @@ class batch_queue {
 
   static std::size_t checked(std::size_t capacity) {
     if (capacity == 0 || capacity > max_capacity) {
-      detail::refuse_option("batch_queue: capacity", {capacity, " is not in 1..", max_capacity});
+      detail::throw_option_error("batch_queue: capacity",
+                                 {capacity, " is not in 1..", max_capacity});
     }
     return capacity;
   }

@@ -118,7 +118,7 @@ inline depth_range checked_depth(const transfer_options& options) {
   const std::size_t depth = options.depth.value();
   if (options.depth.is_automatic()) return {2, (std::min)(depth, max_automatic_depth)};
   if (depth == 0 || depth > max) {
-    refuse_option("depth", {options.depth.written(), " is not in 1..", max});
+    throw_option_error("depth", {options.depth.written(), " is not in 1..", max});
   }
   return {depth, depth};
 }

@@ -58,13 +58,13 @@ class weighted_turns {
  private:
   void require_valid() const {
     if (weights_.size() != sizes_.size()) {
-      refuse_option("weights",
-                    {"there are ", weights_.size(), " weights for ", sizes_.size(),
-                     " datasets: give one weight per dataset, or none for equal weights"});
+      throw_option_error("weights",
+                         {"there are ", weights_.size(), " weights for ", sizes_.size(),
+                          " datasets: give one weight per dataset, or none for equal weights"});
     }
     for (std::size_t part = 0; part < weights_.size(); ++part) {
       if (weights_[part] != 0) continue;
-      refuse_option("weights", {"the weight of dataset ", part, " is 0: omit the dataset"});
+      throw_option_error("weights", {"the weight of dataset ", part, " is 0: omit the dataset"});
     }
   }
 
@@ -77,7 +77,7 @@ class weighted_turns {
     });
     const auto place = static_cast<std::uint64_t>(at - turns_.begin());
     if (rounds > ((std::numeric_limits<std::uint64_t>::max)() - place) / turns_.size()) {
-      refuse_option("weights", {"the samples of all turns exceed 64 bits"});
+      throw_option_error("weights", {"the samples of all turns exceed 64 bits"});
     }
     return rounds * turns_.size() + place;
   }
@@ -87,7 +87,8 @@ class weighted_turns {
     std::uint64_t last = 0;
     for (std::size_t part = 0; part < sizes_.size(); ++part) {
       if (sizes_[part] == 0 && repeats_) {
-        refuse_option("on_exhausted", {"dataset ", part, " has no sample that could be repeated"});
+        throw_option_error("on_exhausted",
+                           {"dataset ", part, " has no sample that could be repeated"});
       }
       first = (std::min)(first, place_of(part, sizes_[part]));
       if (repeats_) last = (std::max)(last, place_of(part, sizes_[part] - 1) + 1);

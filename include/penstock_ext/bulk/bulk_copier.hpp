@@ -242,14 +242,14 @@ class bulk_ring {
     constexpr std::size_t largest = std::size_t{1} << 30;
     const auto require = [](const char* name, std::size_t value) {
       if (value >= 1 && value <= max) return;
-      refuse_option(name, {value, " is not in 1..", max});
+      throw_option_error(name, {value, " is not in 1..", max});
     };
     require("workers", options.workers);
     if (options.pieces != automatic) require("pieces", options.pieces.value());
     const std::size_t bytes = options.piece_bytes;
     if (bytes == 0 || bytes % page != 0 || bytes > largest) {
-      refuse_option("piece_bytes",
-                    {bytes, " is not a multiple of ", page, " in ", page, "..", largest});
+      throw_option_error("piece_bytes",
+                         {bytes, " is not a multiple of ", page, " in ", page, "..", largest});
     }
     return options;
   }

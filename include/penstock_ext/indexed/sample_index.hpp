@@ -305,8 +305,8 @@ template <class Part, class Format, class... Args>
 [[nodiscard]] part_list<Part> opened_parts(const std::vector<std::string>& paths,
                                            const index_options& options, const Format& format,
                                            const Args&... args) {
-  if (paths.empty()) refuse_option("paths", {"expected at least one file, found none"});
-  if (options.workers == 0) refuse_option("workers", {"must be at least 1, but is 0"});
+  if (paths.empty()) throw_option_error("paths", {"expected at least one file, found none"});
+  if (options.workers == 0) throw_option_error("workers", {"must be at least 1, but is 0"});
   std::mutex guard;
   const index_build build{options, (std::max)(options.workers / paths.size(), std::size_t{1}),
                           guard};

@@ -437,7 +437,7 @@ template <record_type Record, device Device>
 auto intake<Record, Device>::made(const Device& device, const batch_layout<Record>& layout,
                                   const intake_options& options) -> std::shared_ptr<board_type> {
   if (options.slot_count < 1 || options.slot_count > 1024) {
-    detail::refuse_option("slot_count", {options.slot_count, " is not in 1..1024"});
+    detail::throw_option_error("slot_count", {options.slot_count, " is not in 1..1024"});
   }
   using memory_type = detail::slab<Device>;
   const auto share = [&](memory_type memory, detail::memory_reservation granted) {
@@ -455,13 +455,13 @@ auto intake<Record, Device>::made(const Device& device, const batch_layout<Recor
   constexpr std::size_t alignment = batch_layout<Record>::alignment;
   if (options.memory.size() < bytes ||
       reinterpret_cast<std::uintptr_t>(options.memory.data()) % alignment != 0) {
-    detail::refuse_option("memory", {"must have ", bytes, " bytes, aligned to ", alignment,
-                                     ", has ", options.memory.size()});
+    detail::throw_option_error("memory", {"must have ", bytes, " bytes, aligned to ", alignment,
+                                          ", has ", options.memory.size()});
   }
   if constexpr (registering_device<Device>) {
     return share({device, options.memory.first(bytes), layout.bytes()}, {});
   } else {
-    detail::refuse_option("memory", {"the device cannot page-lock memory of the caller"});
+    detail::throw_option_error("memory", {"the device cannot page-lock memory of the caller"});
   }
 }
 

@@ -139,11 +139,12 @@ template <name Name, class T>
   constexpr bool is_byte = std::is_same_v<T, std::int8_t>;
   static_assert(is_byte, "penstock::narrowed: only std::int8_t has a scale");
   if (!std::isfinite(by.scale) || !(by.scale > 0.0F)) {
-    detail::refuse_option("narrowed.scale",
-                          {"must be a positive number, but is ", std::to_string(by.scale)});
+    detail::throw_option_error("narrowed.scale",
+                               {"must be a positive number, but is ", std::to_string(by.scale)});
   }
   if (!std::isfinite(by.zero)) {
-    detail::refuse_option("narrowed.zero", {"must be a number, but is ", std::to_string(by.zero)});
+    detail::throw_option_error("narrowed.zero",
+                               {"must be a number, but is ", std::to_string(by.zero)});
   }
   if constexpr (is_byte) {
     using function = detail::bytes_of_field<Name>;

@@ -89,7 +89,7 @@ namespace detail {
   constexpr std::size_t max = 1024;
   const auto require = [](const char* name, std::size_t value) {
     if (value >= 1 && value <= max) return;
-    refuse_option(name, {value, " is not in 1..", max});
+    throw_option_error(name, {value, " is not in 1..", max});
   };
   require("depth", options.depth);
   require("workers", options.workers);

@@ -248,8 +248,8 @@ class bucketed {
     }
     if (options.window == 0) throw option_error("window", "must be at least 1, but is 0");
     if (options.window > max / options.batch_size) {
-      detail::refuse_option("window", {options.window, " batches of ", options.batch_size,
-                                       " samples exceed 2^24 samples"});
+      detail::throw_option_error("window", {options.window, " batches of ", options.batch_size,
+                                            " samples exceed 2^24 samples"});
     }
     return options;
   }

@@ -232,10 +232,11 @@ struct token_plan {
     for (std::uint64_t index = 0; index < count; ++index) {
       const auto own = static_cast<std::uint64_t>(length(index));
       if (own > options.max_tokens) {
-        refuse_option("max_tokens",
-                      {"expected at most ", options.max_tokens, " values per sample, found ", own,
-                       " in sample ", index,
-                       ": raise the limit, or exclude such samples (ps::exclude) or shorten them"});
+        throw_option_error(
+            "max_tokens",
+            {"expected at most ", options.max_tokens, " values per sample, found ", own,
+             " in sample ", index,
+             ": raise the limit, or exclude such samples (ps::exclude) or shorten them"});
       }
       classes.push_back(static_cast<std::uint16_t>(length_classes - 1 - length_class(own)));
       longest = (std::max)(longest, own);
@@ -254,8 +255,8 @@ struct token_plan {
  private:
   [[gnu::cold]] void require_valid(std::uint64_t count) const {
     const auto require = [](std::string_view name, std::uint64_t value, std::uint64_t max) {
-      if (value == 0) refuse_option(name, {"must be at least 1, but is 0"});
-      if (value > max) refuse_option(name, {value, " is above ", max});
+      if (value == 0) throw_option_error(name, {"must be at least 1, but is 0"});
+      if (value > max) throw_option_error(name, {value, " is above ", max});
     };
     require("max_tokens", options.max_tokens, 0xffffffffU);
     require("window", options.window, std::uint64_t{1} << 24);

@@ -134,11 +134,12 @@ struct mixture_plan {
   /// Computes the plan. Throws `option_error` if an option or a size is invalid.
   mixture_plan(mixture_options by, std::vector<std::uint64_t> of_sizes)
       : options(std::move(by)), sizes(std::move(of_sizes)) {
-    if (sizes.empty()) refuse_option("parts", {"expected at least one"});
+    if (sizes.empty()) throw_option_error("parts", {"expected at least one"});
     for (std::size_t part = 0; part < sizes.size(); ++part) {
       if (sizes[part] == 0 || sizes[part] > max - begins.back()) {
-        refuse_option("parts", {"part ", part, " has ", sizes[part], " samples: expected 1 to ",
-                                max - begins.back(), ", so that all are at most 2^63"});
+        throw_option_error("parts",
+                           {"part ", part, " has ", sizes[part], " samples: expected 1 to ",
+                            max - begins.back(), ", so that all are at most 2^63"});
       }
       begins.push_back(begins.back() + sizes[part]);
       seeds.push_back(shuffles.bits(part));
@@ -149,9 +150,9 @@ struct mixture_plan {
     if (repeats()) {
       size = repeated_size();
     } else if (options.epoch_steps != 0) {
-      refuse_option("epoch_steps",
-                    {"is only for exhausted_part_policy::repeat, because otherwise the parts "
-                     "set the length of an epoch"});
+      throw_option_error("epoch_steps",
+                         {"is only for exhausted_part_policy::repeat, because otherwise the parts "
+                          "set the length of an epoch"});
     }
     for (std::size_t i = 0; i < schedule.size(); ++i) require_valid(i);
     lay_out_passes();
@@ -175,8 +176,8 @@ struct mixture_plan {
     static_cast<void>(position_of(at.step));  // throws if steps are not counted
     const std::uint64_t steps = (size - 1) / options.batch_size + 1;
     if (at.step / steps > ~at.epoch) {
-      refuse_option("epoch", {at.epoch, " and ", at.step, " steps of ", steps,
-                              " per epoch exceed 2^64 epochs"});
+      throw_option_error("epoch", {at.epoch, " and ", at.step, " steps of ", steps,
+                                   " per epoch exceed 2^64 epochs"});
     }
     return {at.epoch + at.step / steps, at.step % steps};
   }
@@ -186,8 +187,8 @@ struct mixture_plan {
   [[nodiscard]] std::uint64_t position_of(std::uint64_t step) const {
     if (step == 0) return 0;
     if (options.batch_size == 0) {
-      refuse_option("batch_size",
-                    {"is needed if steps are counted, as in step ", step, ", but is 0"});
+      throw_option_error("batch_size",
+                         {"is needed if steps are counted, as in step ", step, ", but is 0"});
     }
     return step > size / options.batch_size ? size : step * options.batch_size;
   }
@@ -196,7 +197,7 @@ struct mixture_plan {
   /// it exceeds `max`.
   [[nodiscard]] std::uint64_t base_of(std::uint64_t epoch) const {
     if (epoch < max / size) return repeats() ? epoch * size : 0;
-    refuse_option("epoch", {epoch, " epochs of ", size, " samples exceed 2^63"});
+    throw_option_error("epoch", {epoch, " epochs of ", size, " samples exceed 2^63"});
   }
 
   /// Returns the index of the pass for `epoch`.
@@ -250,24 +251,24 @@ struct mixture_plan {
     const std::uint64_t batch = options.batch_size;
     std::uint64_t steps = options.epoch_steps;
     if (batch == 0 && steps == 0) return size;
-    if (batch == 0) refuse_option("batch_size", {"is needed for .epoch_steps, but is 0"});
+    if (batch == 0) throw_option_error("batch_size", {"is needed for .epoch_steps, but is 0"});
     if (steps == 0) steps = (std::max)(size / batch, std::uint64_t{1});
     if (batch <= max && steps <= max / batch) return steps * batch;
-    refuse_option("epoch_steps", {steps, " steps of ", batch, " samples exceed 2^63 samples"});
+    throw_option_error("epoch_steps", {steps, " steps of ", batch, " samples exceed 2^63 samples"});
   }
 
   void require_valid(std::size_t entry) {
     auto& [from, weights] = options.schedule[entry];
     from = normal(from);
     if (entry == 0 ? from != training_position{} : from <= options.schedule[entry - 1].from) {
-      refuse_option(
+      throw_option_error(
           "schedule",
           {"entry ", entry, " begins at step ", from.step, " of epoch ", from.epoch, ": expected ",
            entry == 0 ? "step 0 of epoch 0" : "a position after the previous entry"});
     }
     if (weights.size() != sizes.size()) {
-      refuse_option("weights", {"entry ", entry, " of the schedule has ", weights.size(),
-                                " weights for ", sizes.size(), " parts"});
+      throw_option_error("weights", {"entry ", entry, " of the schedule has ", weights.size(),
+                                     " weights for ", sizes.size(), " parts"});
     }
     weights = reduced(std::move(weights));
   }
@@ -320,9 +321,9 @@ struct mixture_plan {
         if (counts[part] == sizes[part]) weights[part] = 0;
       }
       if ((std::ranges::max)(weights) == 0) {
-        refuse_option("weights",
-                      {"at sample ", at, " of epoch ", epoch, " all parts with a ",
-                       "weight are exhausted, but others are not: give the others a weight"});
+        throw_option_error("weights",
+                           {"at sample ", at, " of epoch ", epoch, " all parts with a ",
+                            "weight are exhausted, but others are not: give the others a weight"});
       }
       const std::size_t which = round_of(weights);
       const round& turns = rounds[which];
@@ -475,10 +476,10 @@ class mixture {
     const std::uint64_t has = after.plan_->size;
     if ((from.epoch != 0 && has != had) ||
         after.plan_->position_of(from.step) != plan_->position_of(from.step)) {
-      detail::refuse_option("weights",
-                            {"with these weights an epoch has ", has, " samples instead of ", had,
-                             ": step ", from.step, " of epoch ", from.epoch,
-                             " would become a different position of the training"});
+      detail::throw_option_error(
+          "weights", {"with these weights an epoch has ", has, " samples instead of ", had,
+                      ": step ", from.step, " of epoch ", from.epoch,
+                      " would become a different position of the training"});
     }
     return after;
   }
@@ -533,8 +534,9 @@ class mixture {
 
   void require_size(std::uint64_t n) const {
     if (n == plan_->begins.back()) return;
-    detail::refuse_option("parts", {"expected a dataset with the mixture's ", plan_->begins.back(),
-                                    " samples, the concat of its parts, found ", n});
+    detail::throw_option_error("parts",
+                               {"expected a dataset with the mixture's ", plan_->begins.back(),
+                                " samples, the concat of its parts, found ", n});
   }
 
   std::shared_ptr<const detail::mixture_plan> plan_;
@@ -549,15 +551,15 @@ class mixture {
 [[nodiscard]] inline std::vector<std::uint32_t> temperature_weights(
     std::span<const std::uint64_t> amounts, double temperature, std::uint32_t round = 1000) {
   if (!(temperature >= 0.01)) {
-    detail::refuse_option("temperature",
-                          {"must be at least 0.01, but is ", detail::to_text(temperature)});
+    detail::throw_option_error("temperature",
+                               {"must be at least 0.01, but is ", detail::to_text(temperature)});
   }
   if (round > detail::max_turns || round < amounts.size()) {
-    detail::refuse_option("round", {"must be at least the number of parts, ", amounts.size(),
-                                    ", and at most ", detail::max_turns, ", but is ", round});
+    detail::throw_option_error("round", {"must be at least the number of parts, ", amounts.size(),
+                                         ", and at most ", detail::max_turns, ", but is ", round});
   }
   const std::uint64_t largest = amounts.empty() ? 0 : (std::ranges::max)(amounts);
-  if (largest == 0) detail::refuse_option("amounts", {"expected one above 0"});
+  if (largest == 0) detail::throw_option_error("amounts", {"expected one above 0"});
   // Uses the library's own math functions, because C libraries differ in the last bits.
   using math = detail::ziggurat;
   std::vector<double> shares(amounts.size());

@@ -46,15 +46,16 @@ class weight_tree {
   static bool is_weight(float weight) noexcept { return weight >= 0 && weight <= 65'536; }
   static void require_weight(float weight, std::uint64_t index) {
     if (is_weight(weight)) return;
-    refuse_option("weights",
-                  {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
+    throw_option_error("weights",
+                       {"expected 0 to 65536, found ", to_text(weight), " for sample ", index});
   }
 
   /// Builds the tree. Throws `option_error` if a weight or the number of weights is out of range.
   explicit weight_tree(std::vector<float> weights)
       : weights_(std::move(weights)), sums_(weights_.size() + 1) {
     const std::uint64_t n = weights_.size();
-    if (n == 0 || n > 0xffffffffU) refuse_option("weights", {"expected 1 to 2^32 - 1, found ", n});
+    if (n == 0 || n > 0xffffffffU)
+      throw_option_error("weights", {"expected 1 to 2^32 - 1, found ", n});
     // The scale keeps the sum of n weights of 65536 below 2^63.
     scale_ =
         std::bit_cast<double>((1023 + 46 - static_cast<std::uint64_t>(std::bit_width(n))) << 52);
@@ -110,13 +111,13 @@ class priority_log {
   /// Starts with the weights `weights`. Throws `option_error` if an option or a weight is invalid.
   priority_log(std::span<const float> weights, const prioritized_options& options)
       : options_(options), count_(weights.size()), tree_({weights.begin(), weights.end()}) {
-    if (options.batch_size == 0) refuse_option("batch_size", {"must be at least 1, but is 0"});
+    if (options.batch_size == 0) throw_option_error("batch_size", {"must be at least 1, but is 0"});
     if (options.lag == 0 || options.lag > std::uint64_t{1} << 20) {
-      refuse_option("lag", {"must be 1 to 2^20 steps, but is ", options.lag});
+      throw_option_error("lag", {"must be 1 to 2^20 steps, but is ", options.lag});
     }
     const std::uint64_t draws = options.draws == 0 ? count_ : options.draws;
     if (draws > std::uint64_t{1} << 62 || options.batch_size > std::uint64_t{1} << 32) {
-      refuse_option("draws", {"more than 2^62, or batches above 2^32"});
+      throw_option_error("draws", {"more than 2^62, or batches above 2^32"});
     }
     steps_ = (draws - 1) / options.batch_size + 1;
   }
@@ -130,8 +131,8 @@ class priority_log {
     if (at.epoch < (std::uint64_t{1} << 62) / steps_ && at.step <= steps_) {
       return at.epoch * steps_ + at.step;
     }
-    refuse_option("at", {"step ", at.step, " of epoch ", at.epoch, ": an epoch has ", steps_,
-                         " steps, and the total must be below 2^62"});
+    throw_option_error("at", {"step ", at.step, " of epoch ", at.epoch, ": an epoch has ", steps_,
+                              " steps, and the total must be below 2^62"});
   }
 
   /// Draws the positions of a step starting at `place`.
@@ -147,8 +148,8 @@ class priority_log {
   void set(std::uint64_t step, std::span<const std::uint64_t> indices,
            std::span<const float> weights) {
     if (indices.size() != weights.size()) {
-      refuse_option("weights", {"expected one weight for each of the ", indices.size(),
-                                " indices, found ", weights.size()});
+      throw_option_error("weights", {"expected one weight for each of the ", indices.size(),
+                                     " indices, found ", weights.size()});
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] >= count_) throw index_error("prioritized", indices[i], count_);
@@ -158,13 +159,13 @@ class priority_log {
     require_whole();
     const std::uint64_t from = step + options_.lag;
     if (from < end_) {
-      refuse_option("lag", {"a weight set in step ", step, " takes effect in step ", from,
-                            ", but step ", end_ - 1, " is already drawn: expected at least ",
-                            end_ - step, ", found ", options_.lag});
+      throw_option_error("lag", {"a weight set in step ", step, " takes effect in step ", from,
+                                 ", but step ", end_ - 1, " is already drawn: expected at least ",
+                                 end_ - step, ", found ", options_.lag});
     }
     if (step < newest_) {
-      refuse_option("at", {"step ", step, " comes after step ", newest_,
-                           ": set weights in the order of steps, or load an earlier state"});
+      throw_option_error("at", {"step ", step, " comes after step ", newest_,
+                                ": set weights in the order of steps, or load an earlier state"});
     }
     for (std::size_t i = 0; i < indices.size(); ++i) {
       log_.push_back({from, indices[i], weights[i]});
@@ -177,8 +178,8 @@ class priority_log {
     const std::scoped_lock lock{mutex_};
     require_whole();
     if (step < oldest_) {
-      refuse_option("at", {"the weights of step ", step,
-                           " are no longer stored; the oldest stored step is ", oldest_});
+      throw_option_error("at", {"the weights of step ", step,
+                                " are no longer stored; the oldest stored step is ", oldest_});
     }
     seek(step);
     std::vector<std::uint64_t> words = head_of(step);
@@ -215,7 +216,7 @@ class priority_log {
     static constexpr const char* names[] = {"", "weights", "seed", "batch_size", "lag", "draws"};
     for (std::size_t i = 1; i < std::size(names); ++i) {
       if (words[i] == head[i]) continue;
-      refuse_option(names[i], {words[i], " in the state, ", head[i], " here"});
+      throw_option_error(names[i], {words[i], " in the state, ", head[i], " here"});
     }
     require(end >= changes_at() && (end - changes_at()) % 3 == 0, words.size(), whole);
     require(step >> 62 == 0, head_words - 1, "a step below 2^62");

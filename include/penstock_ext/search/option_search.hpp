@@ -366,10 +366,10 @@ class search_grid {
     values.erase(std::unique(values.begin(), values.end()), values.end());
     for (const std::size_t value : {values.front(), values.back()}) {
       if (value >= min && value <= highest) continue;
-      refuse_option(name, {value, " is not in ", min, "..", highest});
+      throw_option_error(name, {value, " is not in ", min, "..", highest});
     }
     if (values.size() > max / size_) {
-      refuse_option("search_space", {"more than ", max, " combinations"});
+      throw_option_error("search_space", {"more than ", max, " combinations"});
     }
     size_ *= values.size();
     axes_.push_back({place, std::move(values)});

@@ -132,7 +132,8 @@ namespace detail {
 inline const batcher_options& checked_batcher(const batcher_options& options) {
   const auto require_in = [](const char* option, std::size_t value, std::size_t min,
                              std::size_t max) {
-    if (value < min || value > max) refuse_option(option, {value, " is not in ", min, "..", max});
+    if (value < min || value > max)
+      throw_option_error(option, {value, " is not in ", min, "..", max});
   };
   require_in("max_batch_size", options.max_batch_size, 1, std::size_t{1} << 20);
   require_in("depth", options.depth, 1, 1024);
@@ -140,17 +141,18 @@ inline const batcher_options& checked_batcher(const batcher_options& options) {
   std::size_t before = 0;
   for (const std::size_t size : options.allowed_batch_sizes) {
     if (size <= before) {
-      refuse_option("allowed_batch_sizes", {"must increase, but has ", size, " after ", before});
+      throw_option_error("allowed_batch_sizes",
+                         {"must increase, but has ", size, " after ", before});
     }
     before = size;
   }
   if (before != 0 && before != options.max_batch_size) {
-    refuse_option("allowed_batch_sizes", {"must end with max_batch_size, ", options.max_batch_size,
-                                          ", but ends with ", before});
+    throw_option_error("allowed_batch_sizes", {"must end with max_batch_size, ",
+                                               options.max_batch_size, ", but ends with ", before});
   }
   const auto require_time = [](const char* option, std::chrono::nanoseconds value) {
     if (value.count() < 0) {
-      refuse_option(option, {"must not be negative, but is ", value.count(), " ns"});
+      throw_option_error(option, {"must not be negative, but is ", value.count(), " ns"});
     }
   };
   require_time("fill", options.fill);

@@ -784,7 +784,8 @@ class basic_local_store {
 
   static const local_store_options& checked(const local_store_options& options) {
     const auto require = [](std::string_view name, std::size_t value, std::size_t max) {
-      if (value < 1 || value > max) detail::refuse_option(name, {value, " is not in 1..", max});
+      if (value < 1 || value > max)
+        detail::throw_option_error(name, {value, " is not in 1..", max});
     };
     require("max_open", options.max_open, std::size_t{1} << 30);
     require("depth", options.depth, 4096);

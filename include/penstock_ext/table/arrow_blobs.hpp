@@ -90,7 +90,7 @@ class arrow_blobs {
   arrow_blobs(arrow_table table, const arrow_blobs_options& options, std::string_view where,
               std::uint64_t first_row)
       : table_(std::move(table)) {
-    if (options.blob.empty()) detail::refuse_option("blob", {"must name a column"});
+    if (options.blob.empty()) detail::throw_option_error("blob", {"must name a column"});
     const ArrowSchema& schema = table_.schema();
     const bool has_key = !options.key.empty();
     const bool has_label = !options.label.empty();

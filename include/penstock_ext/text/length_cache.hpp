@@ -161,9 +161,9 @@ template <class Length>
     throw file_unwritable(path, 0, "a file that can be written",
                           std::system_category().message(wrong));
   };
-  if (options.workers == 0) detail::refuse_option("workers", {"must be at least 1, but is 0"});
+  if (options.workers == 0) detail::throw_option_error("workers", {"must be at least 1, but is 0"});
   constexpr std::uint64_t max = std::uint64_t{1} << 60;
-  if (count > max) detail::refuse_option("count", {"expected at most 2^60, found ", count});
+  if (count > max) detail::throw_option_error("count", {"expected at most 2^60, found ", count});
   const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" means the current folder
   if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
   if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
@@ -178,8 +178,8 @@ template <class Length>
       const auto found = static_cast<std::uint64_t>(length(i));
       const auto kept = static_cast<std::uint32_t>(found);
       if (kept != found) {
-        detail::refuse_option("length",
-                              {"expected at most 2^32 - 1, found ", found, " of sample ", i});
+        detail::throw_option_error("length",
+                                   {"expected at most 2^32 - 1, found ", found, " of sample ", i});
       }
       std::memcpy(&bytes[sizeof head + i * sizeof kept], &kept, sizeof kept);
     }

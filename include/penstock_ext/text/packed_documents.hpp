@@ -73,7 +73,7 @@ namespace detail {
 [[nodiscard]] inline packing_options resolved_packing(packing_options options) {
   const auto require = [](const char* option, std::size_t value, std::size_t max) {
     if (value >= 1 && value <= max) return;
-    refuse_option(option, {"must be 1 to ", max, ", but is ", value});
+    throw_option_error(option, {"must be 1 to ", max, ", but is ", value});
   };
   // Positions and their end must fit into int32.
   constexpr std::size_t longest = (std::size_t{1} << 31U) - 2;
@@ -638,14 +638,15 @@ class packed_documents {
         parts_(std::make_unique<parts>(std::forward<Documents>(documents), options_.kept_windows)) {
     const source_type& source = parts_->documents;
     if (source.token_bytes() != sizeof(Token)) {
-      detail::refuse_option("Token",
-                            {"has ", sizeof(Token), " bytes, but the documents' tokens have ",
-                             static_cast<std::size_t>(source.token_bytes()),
-                             ": use pack_documents<std::uint32_t>(...) for tokens of 4 bytes"});
+      detail::throw_option_error(
+          "Token", {"has ", sizeof(Token), " bytes, but the documents' tokens have ",
+                    static_cast<std::size_t>(source.token_bytes()),
+                    ": use pack_documents<std::uint32_t>(...) for tokens of 4 bytes"});
     }
     if (!std::in_range<Token>(options_.padding)) {
-      detail::refuse_option("padding", {"is ", options_.padding, ", which does not fit a token of ",
-                                        sizeof(Token), " bytes"});
+      detail::throw_option_error(
+          "padding",
+          {"is ", options_.padding, ", which does not fit a token of ", sizeof(Token), " bytes"});
     }
     const std::uint64_t count = packer::windows(source.size(), options_.window);
     ends_.reserve(static_cast<std::size_t>(count));

@@ -81,7 +81,8 @@ struct stored_tokens {
   const auto rest = bytes.subspan(static_cast<std::size_t>(header.bytes));
   std::size_t width = header.token_bytes;
   if (header.is_llmc) {
-    if (header.bytes < 12) refuse_option("header", {"a header of llm.c has at least 12 bytes"});
+    if (header.bytes < 12)
+      throw_option_error("header", {"a header of llm.c has at least 12 bytes"});
     const auto number = [&](std::size_t at) { return little_endian<4>(bytes.data() + at); };
     const bool is_gpt2 = number(0) == 20240520;
     if (!is_gpt2 && number(0) != 20240801) {
@@ -103,7 +104,7 @@ struct stored_tokens {
     }
   }
   if (width != 2 && width != 4) {
-    refuse_option("header", {"expected tokens of 2 or 4 bytes, found ", width});
+    throw_option_error("header", {"expected tokens of 2 or 4 bytes, found ", width});
   }
   if (rest.size() % width != 0) {
     throw file_truncated(path, bytes.size(), "tokens of " + std::to_string(width) + " bytes",
@@ -212,9 +213,9 @@ class token_shard {
 template <std::integral Token>
 [[nodiscard]] part_list<token_shard<Token>> opened_shards(const std::vector<std::string>& paths,
                                                           const token_shards_options& options) {
-  if (paths.empty()) refuse_option("paths", {"expected at least one file, found none"});
-  if (options.length == 0) refuse_option("length", {"must be at least 1, but is 0"});
-  if (options.whole_steps == 0) refuse_option("whole_steps", {"must be at least 1, but is 0"});
+  if (paths.empty()) throw_option_error("paths", {"expected at least one file, found none"});
+  if (options.length == 0) throw_option_error("length", {"must be at least 1, but is 0"});
+  if (options.whole_steps == 0) throw_option_error("whole_steps", {"must be at least 1, but is 0"});
   std::vector<token_shard<Token>> shards;
   shards.reserve(paths.size());
   for (const std::string& path : paths) shards.emplace_back(path, options);

@@ -76,7 +76,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
       : rows(rows_of(file, options)), file_(std::move(file)) {}
 
   [[nodiscard]] static rows rows_of(const mapped_file& file, const token_windows_options& options) {
-    if (options.length == 0) detail::refuse_option("length", {"must be at least 1, but is 0"});
+    if (options.length == 0) detail::throw_option_error("length", {"must be at least 1, but is 0"});
     if (options.check_format)
       detail::refuse_foreign(file.bytes(), file.path(), "raw tokens", options.header);
     const auto text = detail::bytes_after(options.header, file);

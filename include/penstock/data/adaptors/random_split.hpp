@@ -63,13 +63,13 @@ struct share {
                                                             std::span<const double> fractions) {
   constexpr double units = 1e15;
   constexpr double tolerance = 1e-6;
-  if (fractions.empty()) refuse_option("fractions", {"must not be empty"});
+  if (fractions.empty()) throw_option_error("fractions", {"must not be empty"});
   std::vector<std::uint64_t> weights;
   double sum = 0;
   for (const double fraction : fractions) {
     if (!(fraction >= 0 && fraction <= 1)) {
-      refuse_option("fractions", {"must lie in [0, 1], found ", to_text(fraction), " for part ",
-                                  weights.size()});
+      throw_option_error("fractions", {"must lie in [0, 1], found ", to_text(fraction),
+                                       " for part ", weights.size()});
     }
     // Rounds with llround. Some compilers would fuse the addition of 0.5 with the product, so that
     // sizes would differ between machines.
@@ -77,8 +77,8 @@ struct share {
     sum += fraction;
   }
   if (!(std::abs(sum - 1) <= tolerance)) {
-    refuse_option("fractions", {"must have the sum 1, found ", to_text(sum),
-                                ": divide each weight by that sum"});
+    throw_option_error("fractions", {"must have the sum 1, found ", to_text(sum),
+                                     ": divide each weight by that sum"});
   }
   const std::uint64_t total = std::accumulate(weights.begin(), weights.end(), std::uint64_t{0});
   std::vector<std::uint64_t> sizes;

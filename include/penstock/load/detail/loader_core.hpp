@@ -706,8 +706,9 @@ tuning_history loader_core<Device>::tuning() const {
 template <device Device>
 loader_state loader_core<Device>::state_at(const batch_position& next) const {
   if (!options_.in_order) {
-    refuse_option("in_order", {"must be true for a state, but is false: batches in the order of "
-                               "their completion have no position to continue from"});
+    throw_option_error("in_order",
+                       {"must be true for a state, but is false: batches in the order of "
+                        "their completion have no position to continue from"});
   }
   std::call_once(has_fingerprint_, [&] {
     const scoped_flush_to_zero as_on_a_worker;

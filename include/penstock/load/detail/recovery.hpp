@@ -238,16 +238,17 @@ class recovery {
   void require_known(const std::vector<std::uint64_t>& base_sizes) const {
     if (!knows_bad()) return;
     if (base_sizes.size() != 1) {
-      refuse_option("faults.on_error.quarantine_list",
-                    {"the list does not specify which of the ", base_sizes.size(),
-                     " concatenated datasets it belongs to: exclude the samples from each dataset "
-                     "with exclude(list)"});
+      throw_option_error(
+          "faults.on_error.quarantine_list",
+          {"the list does not specify which of the ", base_sizes.size(),
+           " concatenated datasets it belongs to: exclude the samples from each dataset "
+           "with exclude(list)"});
     }
     const auto largest = *std::max_element(quarantined_.begin(), quarantined_.end());
     if (largest < base_sizes.front()) return;
-    refuse_option("faults.on_error.quarantine_list",
-                  {"sample ", largest, " is not in the dataset of ", base_sizes.front(),
-                   " samples: check that the list belongs to this dataset"});
+    throw_option_error("faults.on_error.quarantine_list",
+                       {"sample ", largest, " is not in the dataset of ", base_sizes.front(),
+                        " samples: check that the list belongs to this dataset"});
   }
 
   /// Moves each run of remaining samples to the end of the previous run.

@@ -47,27 +47,28 @@ void require_options_of(const Sampler& order, const loader_options& options) {
   using global = std::remove_cvref_t<decltype(global_sampler(order))>;
   if constexpr (requires { requires global::counts_draws; }) {
     if (options.lookahead_bytes != 0) {
-      refuse_option("lookahead_bytes",
-                    {"must be 0, but is ", options.lookahead_bytes,
-                     ": hints would draw steps of the sampler before their weights are set"});
+      throw_option_error("lookahead_bytes",
+                         {"must be 0, but is ", options.lookahead_bytes,
+                          ": hints would draw steps of the sampler before their weights are set"});
     }
   }
   if constexpr (requires { order.keeps_remainder(); }) {
     if (order.keeps_remainder() && options.last_batch == last_batch::drop) {
-      refuse_option("last_batch",
-                    {"must not be drop if the sampler has remainder_policy::keep, because "
-                     "no other rank reads the samples of the short last batch"});
+      throw_option_error("last_batch",
+                         {"must not be drop if the sampler has remainder_policy::keep, because "
+                          "no other rank reads the samples of the short last batch"});
     }
   }
   if constexpr (sampler_of_batches<Sampler>) {
     if (order.batch_size() == options.batch_size) return;
-    refuse_option("batch_size", {"must be the sampler's ", order.batch_size(),
-                                 " (sharded: global_batch / world), but is ", options.batch_size});
+    throw_option_error("batch_size",
+                       {"must be the sampler's ", order.batch_size(),
+                        " (sharded: global_batch / world), but is ", options.batch_size});
   } else if constexpr (sampler_of_steps<Sampler>) {
     const std::size_t step = order.step_size();
     if (step == 0 || step == options.batch_size) return;
-    refuse_option("batch_size", {"must be the batch_size of the sampler's options, ", step,
-                                 ", but is ", options.batch_size});
+    throw_option_error("batch_size", {"must be the batch_size of the sampler's options, ", step,
+                                      ", but is ", options.batch_size});
   }
 }
 
@@ -91,9 +92,10 @@ class epoch_plan {
       throw empty_dataset(
           "loader: an epoch has 0 samples: the dataset is empty, or its sampler draws no samples");
     if (batches_ == 0 && samples != 0) {
-      refuse_option("batch_size", {batch_size, " is above the ", samples,
-                                   " samples of an epoch, and last_batch::drop leaves no batch: "
-                                   "lower batch_size, or choose last_batch::keep"});
+      throw_option_error("batch_size",
+                         {batch_size, " is above the ", samples,
+                          " samples of an epoch, and last_batch::drop leaves no batch: "
+                          "lower batch_size, or choose last_batch::keep"});
     }
   }
 
@@ -126,20 +128,20 @@ class epoch_plan {
   [[nodiscard]] std::uint64_t count(const batch_position& from, std::uint64_t last_epoch) const {
     const std::uint64_t per_epoch = batches();
     if (last_epoch > max_epochs) {
-      refuse_option("epochs", {"the end, epoch ", last_epoch, ", is above 2^32"});
+      throw_option_error("epochs", {"the end, epoch ", last_epoch, ", is above 2^32"});
     }
     if (from.epoch > last_epoch || (from.batch != 0 && from.epoch == last_epoch)) {
-      refuse_option("epochs", {"cannot start at batch ", from.batch, " of epoch ", from.epoch,
-                               ": the range ends before epoch ", last_epoch});
+      throw_option_error("epochs", {"cannot start at batch ", from.batch, " of epoch ", from.epoch,
+                                    ": the range ends before epoch ", last_epoch});
     }
     if (per_epoch == 0 && from.batch == 0) return 0;
     if (from.batch >= per_epoch) {
-      refuse_option("epochs", {"there is no batch ", from.batch, ": an epoch has ", per_epoch,
-                               ", counted from 0"});
+      throw_option_error("epochs", {"there is no batch ", from.batch, ": an epoch has ", per_epoch,
+                                    ", counted from 0"});
     }
     const std::uint64_t epochs = last_epoch - from.epoch;
     if (epochs != 0 && per_epoch > (std::numeric_limits<std::uint64_t>::max)() / epochs) {
-      refuse_option("epochs", {epochs, " epochs of ", per_epoch, " batches exceed 64 bits"});
+      throw_option_error("epochs", {epochs, " epochs of ", per_epoch, " batches exceed 64 bits"});
     }
     return epochs * per_epoch - from.batch;
   }

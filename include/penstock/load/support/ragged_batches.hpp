@@ -30,14 +30,15 @@ template <record_type Record>
                                                  const loader_options& options) {
   if constexpr (Record::ragged_fields == 0) {
     if (options.memory.max_values_per_batch != 0) {
-      refuse_option("memory.max_values_per_batch",
-                    {"sets the room for the values of ragged fields, but the dataset's record has "
-                     "no ragged field: omit it"});
+      throw_option_error(
+          "memory.max_values_per_batch",
+          {"sets the room for the values of ragged fields, but the dataset's record has "
+           "no ragged field: omit it"});
     }
     return lengths;
   } else {
     if (options.faults.on_error.action == error_action::replace) {
-      refuse_option(
+      throw_option_error(
           "faults.on_error.action",
           {"error_action::replace cannot be used with ragged fields, because another sample has "
            "another length and does not fit into the batch: choose error_action::skip"});

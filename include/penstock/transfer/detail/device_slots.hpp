@@ -434,9 +434,10 @@ class device_slots {
   /// call this. Throws `option_error` unless the ring was created with `has_host`.
   [[nodiscard]] const held_host<Device>& host(std::size_t slot) const {
     if (!has_host_) {
-      refuse_option("keep_host",
-                    {"must be set in the options of the transfer before host() is called: else the "
-                     "host slot of a batch is refilled as soon as the batch was copied"});
+      throw_option_error(
+          "keep_host",
+          {"must be set in the options of the transfer before host() is called: else the "
+           "host slot of a batch is refilled as soon as the batch was copied"});
     }
     return hosts_[slot];
   }

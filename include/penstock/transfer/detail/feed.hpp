@@ -243,7 +243,7 @@ template <stage Source>
                                       const std::optional<holdable_slots>& host) {
   if (requested == zero_copy_use::never) return false;
   const auto without = [&](const str_cat_arg& why) {
-    if (requested == zero_copy_use::always) refuse_option("tuning.zero_copy", {why});
+    if (requested == zero_copy_use::always) throw_option_error("tuning.zero_copy", {why});
     return false;
   };
   if (!host) return without(needs_holdable);
@@ -270,7 +270,8 @@ template <stage Source>
   }
   if constexpr (std::same_as<Source, loader_core<typename Source::device_type>>) {
     if (options.newest) {
-      refuse_option("newest", {"needs a source of live data: the batches of a loader do not age"});
+      throw_option_error("newest",
+                         {"needs a source of live data: the batches of a loader do not age"});
     }
   }
   zero_copy_use& zero_copy = options.tuning.zero_copy;
@@ -279,7 +280,7 @@ template <stage Source>
   if constexpr (is_holdable<typename Source::batch_type, typename Source::device_type>) {
     host = source.holdable();
   }
-  if (options.keep_host && !host) refuse_option("keep_host", {needs_holdable});
+  if (options.keep_host && !host) throw_option_error("keep_host", {needs_holdable});
   const bool is_in_place = resolved_zero_copy(source, zero_copy, host);
   zero_copy = is_in_place ? zero_copy_use::always : zero_copy_use::never;
   if (!options.keep_host && (!is_in_place || transforms)) return options;

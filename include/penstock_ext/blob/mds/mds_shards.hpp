@@ -326,8 +326,9 @@ class unpacked_shards {
   [[noreturn]] void refuse_bytes() const {
     std::uint64_t bytes = 0;
     for (const mds_shard_entry& entry : entries_) bytes += entry.zipped.empty() ? 0 : entry.bytes;
-    refuse_option("max_unpacked", {"the compressed shards of ", folder_, " have ", bytes,
-                                   " bytes unpacked, which is more than ", options_.max_unpacked});
+    throw_option_error("max_unpacked",
+                       {"the compressed shards of ", folder_, " have ", bytes,
+                        " bytes unpacked, which is more than ", options_.max_unpacked});
   }
 
   void make_folder() const {
@@ -608,12 +609,13 @@ class mds_shards {
       using kind = detail::mds_encoding::kind;
       const auto is = detail::mds_encoding_of(columns_[i].encoding).is;
       if (is != kind::pickle) return i;
-      detail::refuse_option(option, {index_path_, ": column '", name, "' is ", columns_[i].encoding,
-                                     ", and a pickle can run arbitrary code: write the column as "
-                                     "bytes, a number, json or ndarray"});
+      detail::throw_option_error(option,
+                                 {index_path_, ": column '", name, "' is ", columns_[i].encoding,
+                                  ", and a pickle can run arbitrary code: write the column as "
+                                  "bytes, a number, json or ndarray"});
     }
-    detail::refuse_option(option,
-                          {index_path_, ": there is no column '", name, "' but ", listed()});
+    detail::throw_option_error(option,
+                               {index_path_, ": there is no column '", name, "' but ", listed()});
   }
 
   [[nodiscard]] place place_at(std::uint64_t index) const noexcept {

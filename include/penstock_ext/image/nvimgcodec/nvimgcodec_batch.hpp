@@ -260,8 +260,8 @@ class nvimgcodec_batch {
                                                    nvimgcodec_batch_options options) {
     if constexpr (requires { device.ordinal(); }) {
       if (options.device.value_or(device.ordinal()) != device.ordinal()) {
-        detail::refuse_option("device", {"expected GPU ", device.ordinal(),
-                                         ", whose memory is given, found ", *options.device});
+        detail::throw_option_error("device", {"expected GPU ", device.ordinal(),
+                                              ", whose memory is given, found ", *options.device});
       }
       options.device = device.ordinal();
     }
@@ -273,11 +273,11 @@ class nvimgcodec_batch {
   [[nodiscard]] static const nvimgcodec_batch_options& checked(
       const nvimgcodec_batch_options& options) {
     if (options.device && *options.device < 0) {
-      detail::refuse_option("device",
-                            {"expected a GPU's ordinal of 0 or more, found ", *options.device});
+      detail::throw_option_error(
+          "device", {"expected a GPU's ordinal of 0 or more, found ", *options.device});
     }
     if (options.threads < 0) {
-      detail::refuse_option("threads", {"expected 0 or more, found ", options.threads});
+      detail::throw_option_error("threads", {"expected 0 or more, found ", options.threads});
     }
     return options;
   }

@@ -24,13 +24,14 @@ inline constexpr std::uint64_t max_turns = 65'536;
 [[nodiscard]] inline std::vector<std::uint32_t> reduced(std::vector<std::uint32_t> weights) {
   std::uint32_t divisor = 0;
   for (const std::uint32_t weight : weights) divisor = std::gcd(divisor, weight);
-  if (divisor == 0) refuse_option("weights", {"all weights are 0: at least one must be positive"});
+  if (divisor == 0)
+    throw_option_error("weights", {"all weights are 0: at least one must be positive"});
   std::uint64_t sum = 0;
   for (std::uint32_t& weight : weights) sum += weight /= divisor;
   if (sum <= max_turns) return weights;
-  refuse_option("weights",
-                {"their sum after division by the common divisor is ", sum, ", above ", max_turns,
-                 ": use coarser weights, for example from `temperature_weights`"});
+  throw_option_error(
+      "weights", {"their sum after division by the common divisor is ", sum, ", above ", max_turns,
+                  ": use coarser weights, for example from `temperature_weights`"});
 }
 
 /// A part's turn in a round.

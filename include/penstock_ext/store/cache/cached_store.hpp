@@ -651,7 +651,7 @@ class cached_store {
   static const cached_store_options& checked(const cached_store_options& options) {
     constexpr std::uint64_t max = std::uint64_t{1} << 30;
     if (options.block_bytes < 1 || options.block_bytes > max) {
-      detail::refuse_option("block_bytes", {options.block_bytes, " is not in 1..", max});
+      detail::throw_option_error("block_bytes", {options.block_bytes, " is not in 1..", max});
     }
     return options;
   }

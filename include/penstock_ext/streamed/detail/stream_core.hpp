@@ -116,7 +116,7 @@ namespace detail {
 /// Returns the options of a loader with the same slots. Throws `option_error` if an option is
 /// invalid.
 [[nodiscard]] inline loader_options options_of_stream(const streamed_options& options) {
-  if (options.workers == 0) refuse_option("workers", {"must be at least 1, but is 0"});
+  if (options.workers == 0) throw_option_error("workers", {"must be at least 1, but is 0"});
   const loader_options same{.batch_size = options.batch_size,
                             .workers = options.workers,
                             .prefetch = options.prefetch,

@@ -621,9 +621,9 @@ class table_columns {
                 const table_options& options, std::string_view where)
       : null_(options.null) {
     if (!options.columns.empty() && options.columns.size() != wishes.size()) {
-      refuse_option("columns",
-                    {"must name ", wishes.size(),
-                     " columns, one for each field, or none, but names ", options.columns.size()});
+      throw_option_error(
+          "columns", {"must name ", wishes.size(),
+                      " columns, one for each field, or none, but names ", options.columns.size()});
     }
     for (std::size_t i = 0; i < wishes.size(); ++i) {
       if (!options.columns.empty()) wishes[i].column = options.columns[i];

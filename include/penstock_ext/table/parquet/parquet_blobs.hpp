@@ -67,9 +67,9 @@ class parquet_blobs {
     for (const detail::parquet_group& one : shared_->all.groups()) {
       const std::uint64_t bytes = shared_->group_bytes.emplace_back(shared_->all.bytes(one));
       if (bytes <= options.cache_bytes) continue;
-      detail::refuse_option("cache_bytes",
-                            {"must be at least ", bytes, ", the bytes of a row group of ",
-                             shared_->all.file_of(one).path()});
+      detail::throw_option_error("cache_bytes",
+                                 {"must be at least ", bytes, ", the bytes of a row group of ",
+                                  shared_->all.file_of(one).path()});
     }
   }
 
@@ -139,7 +139,7 @@ class parquet_blobs {
   // Returns the leaves to read, in file order. Throws if their types do not match.
   [[nodiscard]] static std::vector<int> leaves_in(const detail::parquet_file& file,
                                                   const arrow_blobs_options& names) {
-    if (names.blob.empty()) detail::refuse_option("blob", {"must name a column"});
+    if (names.blob.empty()) detail::throw_option_error("blob", {"must name a column"});
     const ArrowSchema& schema = file.schema();
     std::vector<detail::column_path> paths{
         detail::plan_blobs(schema, file.path(), names.blob).path};

@@ -83,9 +83,9 @@ class parquet_dataset {
       const bool is_beyond = __builtin_mul_overflow(one.rows, layout_.sample_bytes(), &bytes);
       if (!is_beyond && bytes <= options.cache_bytes) continue;
       if (is_beyond) bytes = (std::numeric_limits<std::uint64_t>::max)();
-      detail::refuse_option("cache_bytes",
-                            {"must be at least ", bytes, ", the bytes of a row group of ",
-                             shared_->all.file_of(one).path()});
+      detail::throw_option_error("cache_bytes",
+                                 {"must be at least ", bytes, ", the bytes of a row group of ",
+                                  shared_->all.file_of(one).path()});
     }
   }
   /// Opens one file. Throws the same errors as the constructor for several files.

@@ -895,7 +895,7 @@ class parquet_groups {
   template <class LeavesOf>
   parquet_groups(const std::vector<std::string>& paths, bool verify, bool direct,
                  const LeavesOf& leaves_of) {
-    if (paths.empty()) refuse_option("paths", {"must not be empty"});
+    if (paths.empty()) throw_option_error("paths", {"must not be empty"});
     files_.reserve(paths.size());
     for (const std::string& path : paths) {
       const parquet_file& file = files_.emplace_back(path, verify, direct);
