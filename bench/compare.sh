@@ -29,7 +29,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=cmake/setup.sh
 . "$root/cmake/setup.sh"
 
-refuse() {
+die() {
   printf 'compare.sh: %s; --help tells more\n' "$*" >&2
   exit 2
 }
@@ -43,39 +43,39 @@ json=$root/build/compare/results.json
 while [ $# -gt 0 ]; do
   case $1 in
     --rounds)
-      [[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || refuse "--rounds needs a number from 1 to 9999"
+      [[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || die "--rounds needs a number from 1 to 9999"
       rounds=$2
       shift 2
       ;;
     --only)
-      [ $# -ge 2 ] || refuse "--only needs a name"
+      [ $# -ge 2 ] || die "--only needs a name"
       printf '%s\n' "${known[@]}" | grep -qxF -e "$2" ||
-        refuse "no side $2; there are: ${known[*]}"
+        die "no side $2; there are: ${known[*]}"
       only+=("$2")
       shift 2
       ;;
     --skip-install) install=false; shift ;;
     --data)
-      [ $# -ge 2 ] || refuse "--data needs a folder"
+      [ $# -ge 2 ] || die "--data needs a folder"
       data=$2
       shift 2
       ;;
     --json)
-      [ $# -ge 2 ] || refuse "--json needs a file"
+      [ $# -ge 2 ] || die "--json needs a file"
       json=$2
       shift 2
       ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) refuse "unknown argument $1" ;;
+    *) die "unknown argument $1" ;;
   esac
 done
-[ -z "$data" ] || [ -d "$data" ] || refuse "$data is no folder"
+[ -z "$data" ] || [ -d "$data" ] || die "$data is no folder"
 [ -z "$data" ] || data=$(cd "$data" && pwd)
-[ ! -d "$json" ] || refuse "$json is a folder, not a file"
-mkdir -p "$(dirname "$json")" 2>/dev/null || refuse "$json can't be written"
+[ ! -d "$json" ] || die "$json is a folder, not a file"
+mkdir -p "$(dirname "$json")" 2>/dev/null || die "$json can't be written"
 json=$(cd "$(dirname "$json")" && pwd)/$(basename "$json")
 # Reports this problem before minutes of work.
-(: >"$json.part") 2>/dev/null || refuse "$json can't be written"
+(: >"$json.part") 2>/dev/null || die "$json can't be written"
 rm -f "$json.part"
 
 cd "$root"

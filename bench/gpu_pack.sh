@@ -29,7 +29,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 max_bytes=55000000
 
-refuse() {
+die() {
   printf 'gpu_pack: %s; --help tells more\n' "$*" >&2
   exit 2
 }
@@ -44,7 +44,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     --arch | --march | --build | --only)
-      [ $# -ge 2 ] || refuse "$1 needs a value"
+      [ $# -ge 2 ] || die "$1 needs a value"
       case $1 in
         --arch) arch=$2 ;;
         --march) march=$2 ;;
@@ -53,18 +53,18 @@ while [ $# -gt 0 ]; do
       esac
       shift 2
       ;;
-    -*) refuse "unknown argument $1" ;;
+    -*) die "unknown argument $1" ;;
     *)
-      [ -z "$dir" ] || refuse "one folder, not $dir and $1"
+      [ -z "$dir" ] || die "one folder, not $dir and $1"
       dir=$1
       shift
       ;;
   esac
 done
-[ -n "$dir" ] || refuse "into which folder?"
-[[ $arch =~ ^[0-9]+[a-f]?(,[0-9]+[a-f]?)*$ ]] || refuse "--arch $arch is no list like 80,90"
+[ -n "$dir" ] || die "into which folder?"
+[[ $arch =~ ^[0-9]+[a-f]?(,[0-9]+[a-f]?)*$ ]] || die "--arch $arch is no list like 80,90"
 if [ -e "$dir" ] && [ -n "$(ls -A "$dir")" ] && [ ! -e "$dir/pack.txt" ]; then
-  refuse "$dir is not empty, and no pack of an earlier call"
+  die "$dir is not empty, and no pack of an earlier call"
 fi
 
 # ---- build ---------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ for target in penstock_nccl_on_gpu penstock_nvimgcodec_gpu_tests; do
 done
 if [ -n "$only" ]; then
   for target in ${only//,/ }; do
-    [[ " ${targets[*]} " == *" $target "* ]] || refuse "--only $target: one of ${targets[*]}"
+    [[ " ${targets[*]} " == *" $target "* ]] || die "--only $target: one of ${targets[*]}"
   done
   read -r -a targets <<<"${only//,/ }"
 fi
@@ -118,7 +118,7 @@ for file in "$dir"/bin/* "$dir"/lib/*.so; do [ ! -e "$file" ] || packed+=("$file
 machines='^(ld-linux.*|libc|libm|libpthread|libdl|librt|libresolv|libnccl)\.so'
 linked=$(ldd "${packed[@]}")
 if [[ $linked == *"not found"* ]]; then
-  refuse "not found here: $(sed -n 's/^\t\([^ ]*\) => not found.*/\1/p' <<<"$linked" | sort -u | tr '\n' ' ')"
+  die "not found here: $(sed -n 's/^\t\([^ ]*\) => not found.*/\1/p' <<<"$linked" | sort -u | tr '\n' ' ')"
 fi
 while read -r name path; do
   [[ $name =~ $machines ]] || cp -L "$path" "$dir/lib/$name"
@@ -137,9 +137,9 @@ fi
 for program in "${packed[@]}"; do
   # Does not pipe to grep -q, which ends at its first match: the writer would get a broken pipe.
   section=$(readelf -d "$program")
-  if [[ $section == *libcublas* ]]; then refuse "${program##*/} is linked with cuBLAS"; fi
+  if [[ $section == *libcublas* ]]; then die "${program##*/} is linked with cuBLAS"; fi
   [[ $section == *PATH*ORIGIN/../lib* ]] ||
-    refuse "${program##*/} does not look into lib"
+    die "${program##*/} does not look into lib"
 done
 
 cp "$root"/bench/{gpu_report.sh,gpu_report.py,gpu_torch.py,pytorch_mnist.py} "$dir"
@@ -157,7 +157,7 @@ fi
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 nvcc=${nvcc:-nvcc}
 cublas=$("$nvcc" -x cu -E - <<<$'#include <cublas_v2.h>\nCUBLAS_VER_MAJOR' | tail -n 1)
-[[ $cublas =~ ^[0-9]+$ ]] || refuse "which cuBLAS? $nvcc does not tell"
+[[ $cublas =~ ^[0-9]+$ ]] || die "which cuBLAS? $nvcc does not tell"
 cat >"$dir/pack.txt" <<END
 commit $(git -C "$root" describe --always --dirty 2>/dev/null || echo "${PENSTOCK_COMMIT:-unknown}")
 packed $(date -u +%Y-%m-%dT%H:%M:%SZ)
@@ -174,4 +174,4 @@ bytes=$(du -sb "$dir" | cut -f 1)
 cat "$dir/pack.txt"
 du -sh "$dir"/*
 echo "gpu_pack: $((bytes / 1000000)) MB in $dir"
-[ "$bytes" -lt $max_bytes ] || refuse "more than $((max_bytes / 1000000)) MB: fewer --arch"
+[ "$bytes" -lt $max_bytes ] || die "more than $((max_bytes / 1000000)) MB: fewer --arch"

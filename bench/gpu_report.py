@@ -139,14 +139,14 @@ def rows_in(report, step):
     return (report.get(step.replace("-", "_")) or {}).get("rows", [])
 
 
-def refused_rows(report):
-    """What a program was refused, by step: its rows' group and name, and why."""
+def failed_rows(report):
+    """Yields the failed rows of each program: step, name and reason."""
     for step in BENCHES:
         for row in rows_in(report, step):
-            if "refused" in row:
-                yield step, f"{row['group']}: {row['name']}", row["refused"]
+            if "failed" in row:
+                yield step, f"{row['group']}: {row['name']}", row["failed"]
     for name, found in report.get("mlp", {}).items():
-        for one in (one for run in found_by(found) for one in run.get("refused", [])):
+        for one in (one for run in found_by(found) for one in run.get("failed", [])):
             yield f"mlp-{name}", one["what"], one["why"]
 
 
@@ -372,8 +372,8 @@ def lines_of(report, table):
     for s in report["steps"]:
         if "the GPU's context was lost" in s["ended"]:
             yield f"LOST CONTEXT: {s['name']}, {s['ended'].rpartition(' at ')[2]}"
-    for step, what, why in refused_rows(report):
-        yield f"REFUSED: {step}, {what}: {why[:100]}"
+    for step, what, why in failed_rows(report):
+        yield f"FAILED: {step}, {what}: {why[:100]}"
     yield ""
     for target in report["targets"]:
         if target["value"] is None:
@@ -398,8 +398,8 @@ def lines_of(report, table):
                 f"{'floor':>10} {'ratio':>7}"
             )
             for r in rows_in(report, key):
-                if "refused" in r:
-                    yield f"{r['group']:10} {r['name']:34} {r['bytes']:12.0f} refused: {r['refused']}"
+                if "failed" in r:
+                    yield f"{r['group']:10} {r['name']:34} {r['bytes']:12.0f} failed: {r['failed']}"
                     continue
                 held = f"{r['floor']:10.3f} {r['ratio']:7.3f}" if "ratio" in r else ""
                 yield (

@@ -28,7 +28,7 @@ command_line="bash bench/run.sh $*"
 began=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 load_before=$(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null || echo 0)
 
-refuse() {
+die() {
   printf 'run.sh: %s; --help tells more\n' "$*" >&2
   exit 2
 }
@@ -46,19 +46,19 @@ out=$root/bench/results
 while [ $# -gt 0 ]; do
   case $1 in
     --only)
-      [ $# -ge 2 ] || refuse "--only needs a name"
-      is_known "$2" || refuse "no program $2; there are: ${known[*]}"
+      [ $# -ge 2 ] || die "--only needs a name"
+      is_known "$2" || die "no program $2; there are: ${known[*]}"
       only+=("$2")
       shift 2
       ;;
     --out)
-      [ $# -ge 2 ] || refuse "--out needs a folder"
+      [ $# -ge 2 ] || die "--out needs a folder"
       out=$2
       shift 2
       ;;
     --compare) compare=true; shift ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) refuse "unknown argument $1" ;;
+    *) die "unknown argument $1" ;;
   esac
 done
 
@@ -69,8 +69,8 @@ wanted() {
   printf '%s\n' "${only[@]}" | grep -qxF -e "$1"
 }
 
-mkdir -p "$out" 2>/dev/null || refuse "$out is no folder that can be made"
-[ -w "$out" ] || refuse "$out can't be written"
+mkdir -p "$out" 2>/dev/null || die "$out is no folder that can be made"
+[ -w "$out" ] || die "$out can't be written"
 out=$(cd "$out" && pwd)
 cd "$root"
 command -v python3 >/dev/null || penstock_install python3

@@ -50,8 +50,8 @@ int main() {
     mean_of_each<<<1, 64, 0, stream.get()>>>(ps::get<"image">(batch), ps::get<"number">(batch),
                                              means.data());
   }
-  if (const cudaError_t refused = cudaGetLastError(); refused != cudaSuccess) {
-    std::cerr << "a launch was refused: " << cudaGetErrorString(refused) << '\n';
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
+    std::cerr << "a launch failed: " << cudaGetErrorString(error) << '\n';
     return 1;
   }
   device.synchronize(ps::cuda_stream_ref{stream});

@@ -35,7 +35,7 @@ float model(ps::const_sample<features> in) {
 
 int main() {
   std::vector<std::promise<float>> answers(1024);  // one promise per tag
-  const auto refuse = [&](std::span<const std::uint64_t> tags, ps::unserved) {
+  const auto reject = [&](std::span<const std::uint64_t> tags, ps::unserved) {
     for (const auto tag : tags)
       answers[tag].set_exception(std::make_exception_ptr(std::runtime_error{"not served"}));
   };
@@ -43,7 +43,7 @@ int main() {
   ps::stop_on_signal ctrl_c{SIGINT, SIGTERM};
   ps::batcher<features> requests{
       ps::cpu_device{},
-      {.max_batch_size = 16, .fill = 2ms, .on_unserved = refuse, .stop = ctrl_c.token()}};
+      {.max_batch_size = 16, .fill = 2ms, .on_unserved = reject, .stop = ctrl_c.token()}};
 
   std::atomic<int> answered{0};
   std::vector<std::thread> clients;

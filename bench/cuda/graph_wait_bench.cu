@@ -11,7 +11,7 @@
 // loader is fast: batch n can be copied when the copy of batch n - 5 is complete, because there are
 // five host slots. The host queues the step of each batch as early as possible. The last rows are the
 // library's feed, whose batches are always ready. Each repetition checks the sum of the values that
-// the steps have read, and a way with a wrong sum is refused.
+// the steps have read, and a way with a wrong sum is rejected.
 
 #include <cuda_runtime.h>
 
@@ -95,10 +95,10 @@ struct stream_values {
   function write = found("cuStreamWriteValue64");
   function wait = found("cuStreamWaitValue64");
 
-  /// Throws if the driver refuses a call.
+  /// Throws if the driver rejects a call.
   static void require(int result) {
     if (result == 0) return;
-    throw std::runtime_error("the driver refuses with error " + std::to_string(result));
+    throw std::runtime_error("the driver rejects with error " + std::to_string(result));
   }
 
  private:

@@ -148,10 +148,10 @@ void run(bench::rows& out, bool quick) {
                                   values_of_batch + samples * 8};
     const auto found = bench::in_turns(quick ? 1 : 7, ways);
     const double moved = static_cast<double>(floats) * static_cast<double>(count) * 1e-9;
-    const double floor = found[0].refused.empty() ? moved / found[0].value : 0.0;
+    const double floor = found[0].failed.empty() ? moved / found[0].value : 0.0;
     for (std::size_t at = 0; at < found.size(); ++at) {
       bench::measurement row = found[at];
-      if (row.refused.empty()) row.value = moved / row.value;
+      if (row.failed.empty()) row.value = moved / row.value;
       out.add("narrowed", ways[at].name, static_cast<double>(travel[at]), row, "GB/s",
               at == 0 ? 0.0 : floor);
     }

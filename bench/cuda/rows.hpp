@@ -40,7 +40,7 @@ inline void must(cudaError_t code) {
 
 /// A way to perform an operation. `prepare` allocates resources and returns a function that
 /// performs the operation once and returns its time. Both may throw, in which case only this way is
-/// refused.
+/// failed.
 struct way {
   std::string name;
   std::function<std::function<double()>()> prepare;
@@ -49,7 +49,7 @@ struct way {
 /// The result of a measurement: the median of its repetitions, or the reason for its failure.
 struct measurement {
   double value = 0;
-  std::string refused;
+  std::string failed;
   bool is_lost = false;  ///< the GPU's context was lost during this measurement
 };
 
@@ -63,14 +63,14 @@ struct measurement {
   std::vector<std::vector<double>> values(ways.size());
   std::string lost;
   const auto guarded = [&](std::size_t at, const auto& work) {
-    if (!found[at].refused.empty() || !lost.empty()) return;
+    if (!found[at].failed.empty() || !lost.empty()) return;
     try {
       work();
     } catch (const penstock::cuda_context_lost& error) {
       lost = error.what();
       found[at].is_lost = true;
     } catch (const std::exception& error) {
-      found[at].refused = error.what();
+      found[at].failed = error.what();
       static_cast<void>(
           cudaGetLastError());  // of a launch; the next way would report it as its own
     }
@@ -87,9 +87,9 @@ struct measurement {
     }
   }
   for (std::size_t at = 0; at < ways.size(); ++at) {
-    if (!found[at].refused.empty()) continue;
+    if (!found[at].failed.empty()) continue;
     if (values[at].empty()) {
-      found[at].refused = lost;
+      found[at].failed = lost;
     } else {
       found[at].value = median(std::move(values[at]));
     }
@@ -130,16 +130,16 @@ class rows {
     keep(group, name, bytes, members);
   }
   /// Adds a row that could not be measured, with the reason.
-  void refuse(const std::string& group, const std::string& name, double bytes,
-              const std::string& why) {
-    std::printf("%-12s %-38s %12.0f B  refused: %s\n", group.c_str(), name.c_str(), bytes,
+  void fail(const std::string& group, const std::string& name, double bytes,
+            const std::string& why) {
+    std::printf("%-12s %-38s %12.0f B  failed: %s\n", group.c_str(), name.c_str(), bytes,
                 why.c_str());
-    keep(group, name, bytes, "\"refused\": " + quoted(why));
+    keep(group, name, bytes, "\"failed\": " + quoted(why));
   }
   void add(const std::string& group, const std::string& name, double bytes,
            const measurement& measured, const char* unit, double floor = 0.0) {
     if (measured.is_lost) lose(group, name);
-    if (!measured.refused.empty()) return refuse(group, name, bytes, measured.refused);
+    if (!measured.failed.empty()) return fail(group, name, bytes, measured.failed);
     add(group, name, bytes, measured.value, unit, floor);
   }
 
@@ -151,14 +151,14 @@ class rows {
                                    const Value& value) {
     auto found = in_turns(repetitions, ways);
     for (std::size_t at = 0; at < ways.size(); ++at) {
-      if (found[at].refused.empty()) found[at].value = value(found[at].value);
-      const bool has_floor = at != 0 && found[0].refused.empty();
+      if (found[at].failed.empty()) found[at].value = value(found[at].value);
+      const bool has_floor = at != 0 && found[0].failed.empty();
       add(group, ways[at].name, bytes, found[at], unit, has_floor ? found[0].value : 0.0);
     }
     return found;
   }
 
-  /// Runs a group of measurements and records its seconds. An exception becomes a refused row of
+  /// Runs a group of measurements and records its seconds. An exception becomes a failed row of
   /// the group and does not affect other groups. No group runs after the GPU's context is lost.
   template <class Measure>
   void group(const std::string& name, const Measure& measure) {
@@ -167,16 +167,16 @@ class rows {
       if (wanted == groups_.end()) return;
       was_met_.push_back(name);
     }
-    if (is_lost()) return refuse(name, "the whole group", 0, "not tried: the context is lost");
+    if (is_lost()) return fail(name, "the whole group", 0, "not tried: the context is lost");
     const auto begin = std::chrono::steady_clock::now();
     try {
       measure();
     } catch (const penstock::cuda_context_lost& error) {
       lose(name, "the rest of the group");
-      refuse(name, "the rest of the group", 0, error.what());
+      fail(name, "the rest of the group", 0, error.what());
     } catch (const std::exception& error) {
       static_cast<void>(cudaGetLastError());
-      refuse(name, "the rest of the group", 0, error.what());
+      fail(name, "the rest of the group", 0, error.what());
     }
     const double taken = seconds_since(begin);
     std::printf("%-12s took %.2f s\n", name.c_str(), taken);

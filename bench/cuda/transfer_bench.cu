@@ -8,7 +8,7 @@
 //
 // --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
 //
-// Every number is shown with its floor, measured in rotation with it. If the system refuses a way,
+// Every number is shown with its floor, measured in rotation with it. If the system denies a way,
 // its row has the reason, and the others are not affected.
 
 #include <cuda_runtime.h>
@@ -141,7 +141,7 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
     const auto of_slab = [&](ps::detail::memory_kind kind) {
       return std::make_shared<slab>(device, ring, kind, padded(bytes));
     };
-    // Has its own pages, because the runtime refuses memory that shares a page with registered
+    // Has its own pages, because the runtime rejects memory that shares a page with registered
     // memory.
     const auto registered = [&] {
       static constexpr auto page = std::align_val_t{4096};
@@ -328,7 +328,7 @@ bench::measurement in_us(bench::measurement seconds, std::uint64_t count = 1) {
 
 /// Returns the floor for doing both at once, or 0 (no floor) if either was not measured.
 double longer_of(const bench::measurement& one, const bench::measurement& other) {
-  if (!one.refused.empty() || !other.refused.empty()) return 0;
+  if (!one.failed.empty() || !other.failed.empty()) return 0;
   return std::max(one.value, other.value);
 }
 
@@ -872,7 +872,7 @@ void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
       bench::measurement row;
       row.value = 1e-3 * static_cast<double>(all.count()) /
                   static_cast<double>(std::max<std::uint64_t>(1, said.batches));
-      if (said.batches == 0) row.refused = "the device's clock has told nothing";
+      if (said.batches == 0) row.failed = "the device's clock has told nothing";
       out.add("fed", name + of, size, row, "us");
     };
     timed("idle before a step of ", said.idle);

@@ -34,10 +34,10 @@ void say(const mlp::mode_result& ran) {
 
 /// Prints the parts of an experiment that failed. Returns true if there are none.
 bool is_whole(const mlp::results& found) {
-  for (const mlp::refusal& one : found.refused) {
+  for (const mlp::failure& one : found.failed) {
     std::cerr << "penstock_mlp_bench: " << one.what << ": " << one.why << std::endl;
   }
-  return found.refused.empty();
+  return found.failed.empty();
 }
 
 /// Runs an experiment, which becomes the last row of the file as soon as its first mode has
@@ -108,7 +108,7 @@ bool measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
         } catch (const mlp::context_lost&) {
           throw;
         } catch (const std::exception& error) {
-          found.refused.push_back({"a variant", error.what()});
+          found.failed.push_back({"a variant", error.what()});
         }
         keep(false);
       }

@@ -188,12 +188,11 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
               {"bound", min->microseconds},
               {"bound_by", min->limit}};
   }
-  json refused = json::array();
-  for (const refusal& one : found.refused)
-    refused.push_back({{"what", one.what}, {"why", one.why}});
+  json failed = json::array();
+  for (const failure& one : found.failed) failed.push_back({{"what", one.what}, {"why", one.why}});
   return json{{"complete", is_complete},
               {"lost", or_null_text(found.lost)},
-              {"refused", refused},
+              {"failed", failed},
               {"data",
                {{"name", found.data_name},
                 {"directory", found.data_directory},

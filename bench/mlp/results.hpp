@@ -101,14 +101,14 @@ struct bound {
 }
 
 /// A mode or an additional measurement that failed, and the reason.
-struct refusal {
+struct failure {
   std::string what;
   std::string why;
 };
 
 /// Thrown if the context of the GPU is lost. No later work of this process on the GPU can succeed.
 struct context_lost : std::runtime_error {
-  /// Constructs the exception. `at` describes the current activity, as in a `refusal`.
+  /// Constructs the exception. `at` describes the current activity, as in a `failure`.
   context_lost(std::string at, const char* why) : runtime_error(why), where(std::move(at)) {}
   std::string where;
 };
@@ -124,7 +124,7 @@ struct results {
   std::size_t cores = 0;  ///< number of cores that this process may use
   std::size_t batches_per_epoch = 0;
   std::vector<mode_result> modes;
-  std::vector<refusal> refused;  ///< measurements that failed, or ran less often than requested
+  std::vector<failure> failed;  ///< measurements that failed, or ran less often than requested
   /// Activity during which the context was lost; empty if it was not lost.
   std::string lost;
   /// Seconds of each run of `repeat_one_batch`; empty if it did not run.

@@ -39,7 +39,7 @@ namespace mlp {
 }
 
 /// Runs the experiment on a device, with the samples of `train` and `test`, which may be augmented
-/// or widened. A mode that fails, or whose bits differ from the first mode, is recorded as refused
+/// or widened. A mode that fails, or whose bits differ from the first mode, is recorded as failed
 /// and does not affect the others. Throws an exception if all modes fail, and `context_lost`.
 template <class Backend, class Train, class Test>
 void run_modes(const typename Backend::device_type& device, const Backend& backend,
@@ -57,14 +57,14 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   std::optional<resident_set<Backend, pixel>> resident;
 
   const auto guarded = [&](std::string_view what, const auto& work) {
-    const auto is_it = [&](const refusal& one) { return one.what == what; };
-    if (std::any_of(found.refused.begin(), found.refused.end(), is_it)) return;
+    const auto is_it = [&](const failure& one) { return one.what == what; };
+    if (std::any_of(found.failed.begin(), found.failed.end(), is_it)) return;
     try {
       work();
     } catch (const typename Backend::context_lost& error) {
       throw context_lost(std::string{what}, error.what());
     } catch (const std::exception& error) {
-      found.refused.push_back({std::string{what}, error.what()});
+      found.failed.push_back({std::string{what}, error.what()});
     }
   };
 
@@ -136,7 +136,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
     }
     if (chosen.costs) guarded("costs", measure);
   }
-  if (found.modes.empty()) throw std::runtime_error(found.refused.front().why);
+  if (found.modes.empty()) throw std::runtime_error(found.failed.front().why);
 }
 
 /// Runs the experiment that `chosen` specifies on a device. Fills all of `found` except the device

@@ -278,9 +278,9 @@ class Place:
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
-        refused = {"group": "calls", "name": "the whole group", "bytes": 0, "refused": "not tried"}
+        failed = {"group": "calls", "name": "the whole group", "bytes": 0, "failed": "not tried"}
         lost = {**transfer(), "complete": False, "lost": "fed: copies"}
-        lost["rows"].append(refused)
+        lost["rows"].append(failed)
         self.environment = {
             "PATH": f"{self.stubs}:{os.environ['PATH']}",
             "HOME": str(self.folder),
@@ -395,10 +395,10 @@ class Script(unittest.TestCase):
             self.assertLessEqual({f"upload by memcpy, {n} workers" for n in (2, 4, 8)}, names)
         if measured["GRAPH_WAIT"]:
             rows = report["graph_wait"]["rows"]
-            refused = {row["name"].partition(",")[0] for row in rows if "refused" in row}
+            failed = {row["name"].partition(",")[0] for row in rows if "failed" in row}
             # The double changes no nodes of graphs, and its streams wait for no values.
             unknown = {"the graph waits", "the graph copies", "the stream waits for a value"}
-            self.assertEqual(refused, unknown)
+            self.assertEqual(failed, unknown)
         if measured["ON_DEVICE"]:
             self.assertTrue(any(r["name"] == "on_device" for r in report["on_device"]["rows"]))
         if measured["NARROWED"]:
@@ -534,13 +534,13 @@ class Script(unittest.TestCase):
             self.assertIn(", 1 partial, ", said)
             self.assertNotIn("NOT MEASURED  accuracy", said)
 
-    def test_a_lost_context_and_what_is_refused_stand_in_the_verdict(self):
+    def test_a_lost_context_and_failed_rows_stand_in_the_verdict(self):
         status, report, said = self.place.report("transfer:lost")
         self.assertEqual(status, 1)
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(ended["transfer"], "partial: the GPU's context was lost at fed: copies")
         self.assertIn("LOST CONTEXT: transfer, fed: copies\n", said)
-        self.assertIn("REFUSED: transfer, calls: the whole group: not tried\n", said)
+        self.assertIn("FAILED: transfer, calls: the whole group: not tried\n", said)
         self.assertEqual(len(report["transfer"]["rows"]), len(transfer()["rows"]) + 1)
 
     def test_the_query_of_clocks_ends_with_the_report(self):
@@ -634,15 +634,15 @@ class Script(unittest.TestCase):
         self.assertEqual((status, report), (2, None))
         self.assertIn("no GPU here", said)
 
-    def test_a_pack_for_a_newer_c_library_is_refused(self):
+    def test_a_pack_for_a_newer_c_library_is_rejected(self):
         write(self.place.pack / "pack.txt", "commit abc1234\nglibc 99.9\n", False)
         status, report, said = self.place.report()
         self.assertEqual((status, report), (2, None))
         self.assertIn("the pack needs glibc 99.9", said)
 
-    def test_it_refuses_what_it_does_not_know(self):
-        refused = [[], ["--nonsense"], ["--packed", "/tmp"], ["a", "b"], ["--packed", "/no", "o"]]
-        for words in refused:
+    def test_it_rejects_what_it_does_not_know(self):
+        rejected = [[], ["--nonsense"], ["--packed", "/tmp"], ["a", "b"], ["--packed", "/no", "o"]]
+        for words in rejected:
             self.assertEqual(self.place.run(*words)[0], 2, words)
 
 
@@ -739,10 +739,10 @@ class RealPrograms(unittest.TestCase):
             return json.loads(file.read_text()), done.returncode, done.stdout
 
     @staticmethod
-    def refused(found):
-        """Returns the refused rows, except rows that the fake clock reported too late."""
+    def failed(found):
+        """Returns the failed rows, except rows that the fake clock reported too late."""
         told = "the device's clock has told nothing"
-        return [row for row in found["rows"] if row.get("refused", told) != told]
+        return [row for row in found["rows"] if row.get("failed", told) != told]
 
     @staticmethod
     def group_of(row):
@@ -751,11 +751,11 @@ class RealPrograms(unittest.TestCase):
         return "loaders" if loads else row["group"].replace("launch, L2", "on_device")
 
     def measured(self, found, but_of=()):
-        refused = self.refused(found)
-        rows = [(self.group_of(r), r["name"], r["bytes"]) for r in found["rows"] if r not in refused]
+        failed = self.failed(found)
+        rows = [(self.group_of(r), r["name"], r["bytes"]) for r in found["rows"] if r not in failed]
         return [row for row in rows if row[0] not in but_of]
 
-    def test_each_call_may_be_refused_once_and_ends_its_row_or_group_and_no_other(self):
+    def test_each_call_may_fail_once_and_ends_its_row_or_group_and_no_other(self):
         # Calls that cannot fail, because they do not call the driver or the program requires them.
         never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
         seen = set()
@@ -763,27 +763,27 @@ class RealPrograms(unittest.TestCase):
             listed = Path(f"{self.file}.{program}")
             whole, status, said = self.bench(program=program, PENSTOCK_LIST_CALLS=str(listed))
             self.assertEqual((status, whole["complete"]), (0, True), said)
-            self.assertEqual(self.refused(whole), [])
+            self.assertEqual(self.failed(whole), [])
             calls = [line.split() for line in listed.read_text().splitlines()]
             calls = [(name, int(count)) for name, count in calls if name not in never.split()]
             with ThreadPoolExecutor(2) as pool:
                 ran = pool.map(lambda call: self.bench(f"{call[0]}:{call[1] // 2}", program), calls)
                 for (call, _), (found, status, said) in zip(calls, ran):
                     self.assertEqual((status, found["complete"]), (0, True), f"{call} {said}")
-                    seen.add((program, call, self.check_refused(whole, found, call)))
+                    seen.add((program, call, self.check_failed(whole, found, call)))
         self.assertGreater(len(seen), 70)
         for call in ("cudaHostAlloc", "cudaGraphLaunch", "cudaMalloc"):
             self.assertIn(("TRANSFER", call, 1), seen)
         # If cudaHostRegister fails, the library allocates memory in another way.
         self.assertIn(("TRANSFER", "cudaHostRegister", 0), seen)
 
-    def check_refused(self, whole, found, call):
-        """Checks that refused rows belong to one named group, and that other rows exist."""
-        refused = self.refused(found)
-        groups = {self.group_of(row) for row in refused}
-        self.assertLessEqual(len(groups), 1, (call, refused))
-        for row in refused:
-            self.assertIn("NotSupported", row["refused"], call)
+    def check_failed(self, whole, found, call):
+        """Checks that failed rows belong to one named group, and that other rows exist."""
+        failed = self.failed(found)
+        groups = {self.group_of(row) for row in failed}
+        self.assertLessEqual(len(groups), 1, (call, failed))
+        for row in failed:
+            self.assertIn("NotSupported", row["failed"], call)
         self.assertEqual(self.measured(found, groups), self.measured(whole, groups), call)
         self.report_of(transfer=found)  # the report has a line for it
         return len(groups)
@@ -798,7 +798,7 @@ class RealPrograms(unittest.TestCase):
             self.assertEqual((status, found["complete"]), (3, False), said)
             self.assertIn("the GPU's context was lost", said)
             self.assertTrue(found["lost"])
-            rows = [row for row in found["rows"] if "refused" not in row]
+            rows = [row for row in found["rows"] if "failed" not in row]
             self.assertGreater(len(rows) + 1, before, call)
             before = len(rows)
             last = found["rows"][-1]
@@ -887,12 +887,12 @@ class RealPrograms(unittest.TestCase):
         """Returns the name and the call count of each function that can fail."""
         listed = Path(f"{self.file}.calls")
         found, status, said = self.mlp_on_double(*words, PENSTOCK_LIST_CALLS=str(listed))
-        self.assertEqual((status, [one["refused"] for one in found]), (0, [[]] * len(found)), said)
+        self.assertEqual((status, [one["failed"] for one in found]), (0, [[]] * len(found)), said)
         calls = [line.split() for line in listed.read_text().splitlines()]
         never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
         return [(name, int(count)) for name, count in calls if name not in never.split()]
 
-    def test_each_call_of_the_mlp_may_be_refused_once_and_ends_its_row_and_no_other(self):
+    def test_each_call_of_the_mlp_may_fail_once_and_ends_its_row_and_no_other(self):
         words = ["--mode", "overlapped", "--seeds", "1,2,3"]
         ended = set()
         calls = self.calls_of_mlp(*words)
@@ -910,20 +910,20 @@ class RealPrograms(unittest.TestCase):
         self.assertGreater(len(ended), 10, ended)
         self.assertLessEqual({"cudaGraphLaunch", "cudaMalloc", "cudaEventRecord"}, ended)
 
-    def test_a_mode_of_the_mlp_that_is_refused_a_call_is_told_and_the_others_are_measured(self):
+    def test_a_mode_of_the_mlp_whose_call_fails_is_reported_and_the_others_are_measured(self):
         techniques = ["serial", "workers", "overlapped", "resident"]
         for call, count in self.calls_of_mlp():
             if call not in ("cudaGraphLaunch", "cudaStreamEndCapture", "cudaEventRecord"):
                 continue
             (found,), status, said = self.mlp_on_double(fails=f"{call}:{count // 2}")
             self.assertEqual((status, found["complete"]), (1, True), (call, said))
-            (refused,) = found["refused"]
-            self.assertIn("NotSupported", refused["why"])
-            self.assertIn(f"{refused['what']}: ", said)
-            left = [one for one in techniques if one != refused["what"]]
+            (failed,) = found["failed"]
+            self.assertIn("NotSupported", failed["why"])
+            self.assertIn(f"{failed['what']}: ", said)
+            left = [one for one in techniques if one != failed["what"]]
             self.assertEqual([m["technique"] for m in found["modes"]], left, call)
-            rows = list(gpu_report.refused_rows({"mlp": {"modes": found}}))
-            self.assertEqual(rows, [("mlp-modes", refused["what"], refused["why"])])
+            rows = list(gpu_report.failed_rows({"mlp": {"modes": found}}))
+            self.assertEqual(rows, [("mlp-modes", failed["what"], failed["why"])])
 
     def test_where_the_mlp_loses_the_context_its_rows_are_kept(self):
         for words in ([], ["--mode", "overlapped", "--seeds", "1,2,3"]):
@@ -1109,7 +1109,7 @@ class Judging(unittest.TestCase):
 
 
 class Packing(unittest.TestCase):
-    def test_it_refuses_before_it_builds(self):
+    def test_it_rejects_before_it_builds(self):
         script = str(ROOT / "bench" / "gpu_pack.sh")
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder) / "mine.txt", "not a pack", False)

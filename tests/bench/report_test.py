@@ -331,35 +331,35 @@ class Merging(unittest.TestCase):
             self.assertEqual(found["machine"]["load_before"], 0.5)
 
 
-class Refusals(unittest.TestCase):
-    def refused(self, *command):
+class Rejections(unittest.TestCase):
+    def rejected(self, *command):
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
         return done.returncode, done.stderr
 
-    def test_report_refuses_what_is_no_result(self):
+    def test_report_rejects_what_is_no_result(self):
         program = [sys.executable, "bench/report.py"]
-        self.assertEqual(self.refused(*program)[0], 2)
-        self.assertEqual(self.refused(*program, "--nonsense")[0], 2)
-        self.assertEqual(self.refused(*program, "absent.json")[0], 1)
+        self.assertEqual(self.rejected(*program)[0], 2)
+        self.assertEqual(self.rejected(*program, "--nonsense")[0], 2)
+        self.assertEqual(self.rejected(*program, "absent.json")[0], 1)
         with tempfile.TemporaryDirectory() as folder:
             for text in ("", "[]", "{}", '{"programs": 3}'):
                 file = Path(folder) / "bad.json"
                 file.write_text(text)
-                status, said = self.refused(*program, str(file))
+                status, said = self.rejected(*program, str(file))
                 self.assertEqual(status, 1, text)
                 self.assertIn("bad.json", said)
                 self.assertEqual(len(said.splitlines()), 1)
 
-    def test_run_refuses_unknown_words_before_it_does_anything(self):
+    def test_run_rejects_unknown_words_before_it_does_anything(self):
         for words in (["--nonsense"], ["--only"], ["--only", "no_such_bench"], ["--out"]):
-            status, said = self.refused("bash", "bench/run.sh", *words)
+            status, said = self.rejected("bash", "bench/run.sh", *words)
             self.assertEqual(status, 2, words)
             self.assertIn("run.sh: ", said)
 
-    def test_compile_cost_refuses_a_compiler_that_is_not_there(self):
+    def test_compile_cost_rejects_a_compiler_that_is_not_there(self):
         program = [sys.executable, "bench/compile_cost.py"]
-        self.assertIn("not installed: no-such", self.refused(*program, "--cxx", "no-such")[1])
-        self.assertEqual(self.refused(*program, "--repeat", "0")[0], 2)
+        self.assertIn("not installed: no-such", self.rejected(*program, "--cxx", "no-such")[1])
+        self.assertEqual(self.rejected(*program, "--repeat", "0")[0], 2)
 
 
 if __name__ == "__main__":

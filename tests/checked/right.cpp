@@ -376,14 +376,14 @@ void results_of_steps_on_a_stream(std::size_t depth) {
 /// If constructing slots fails, the memory intended for them is not left poisoned.
 void slots_that_were_not_made() {
   const ps::batch_layout<record> layout{ps::record_extents<record>{}, 4};
-  bool is_refused = false;
+  bool is_rejected = false;
   try {
     const ps::detail::host_slots<few_events> slots{few_events{}, layout, 3,
                                                    ps::detail::memory_kind::pinned};
   } catch (const std::bad_alloc&) {
-    is_refused = true;
+    is_rejected = true;
   }
-  require(is_refused, "an event that can't be made is an exception");
+  require(is_rejected, "an event that can't be made is an exception");
   const ps::cpu_device device;
   const std::size_t bytes = 3 * layout.bytes();
   const auto again = device.allocate_pinned(bytes);  // gets the same address, and then writes to it

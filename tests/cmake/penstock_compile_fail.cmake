@@ -7,7 +7,7 @@
 # compile if all bad lines are removed, so that a typing error cannot make a test pass. Lines that
 # end in "// compiles" are compiled only in this step.
 #
-# penstock_compile_refused(<test name> <text> <option>...): adds a test with compiler options that
+# penstock_compile_rejected(<test name> <text> <option>...): adds a test with compiler options that
 # the library does not support. Including the library must immediately give an error with this text,
 # and at most one other error.
 #
@@ -90,7 +90,7 @@ function(penstock_compile_fail name file)
   penstock_compile_fail_test("${name}" "-Dfile=${file}" -- -std=c++20)
 endfunction()
 
-function(penstock_compile_refused name says)
+function(penstock_compile_rejected name says)
   penstock_compile_fail_test(
     "${name}" "-Dsays=${says}" -- ${ARGN} -x c++
     "${PROJECT_SOURCE_DIR}/include/penstock/penstock.hpp"

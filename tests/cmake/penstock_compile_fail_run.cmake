@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-# Runs the tests of penstock_compile_fail and penstock_compile_refused:
+# Runs the tests of penstock_compile_fail and penstock_compile_rejected:
 #   cmake -Dfile=<source> -Dcopy=<where to write> -P <this> -- <compiler> <options>
 #   cmake -Dsays=<text> -P <this> -- <compiler> <options and source>
 cmake_policy(VERSION 3.25)

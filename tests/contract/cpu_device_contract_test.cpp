@@ -21,7 +21,7 @@ struct on_cpu_streams {
   Device under_test{};
   [[nodiscard]] Device device() const { return under_test; }
   void launch(ps::cpu_stream_ref stream, std::function<void()> work) const {
-    // Uses a shared_ptr, because moving a std::function may throw and a stream refuses such work.
+    // Uses a shared_ptr, because moving a std::function may throw and a stream rejects such work.
     stream.launch([work = std::make_shared<std::function<void()>>(std::move(work))] { (*work)(); });
   }
 };

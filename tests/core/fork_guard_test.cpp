@@ -26,10 +26,10 @@ int said_in_child(const fork_guard& process) {
     int said = process.is_in_child() ? 1 : 0;
     try {
       process.require("thing", "make one here");
-    } catch (const std::logic_error& refused) {
+    } catch (const std::logic_error& rejected) {
       const std::string named =
           "thing: its threads are in process " + std::to_string(parent) + ", the parent";
-      if (std::string_view{refused.what()}.find(named) != std::string_view::npos) said |= 2;
+      if (std::string_view{rejected.what()}.find(named) != std::string_view::npos) said |= 2;
     }
     ::_exit(said);
   }

@@ -52,7 +52,7 @@ TEST_CASE("layouts are equal if their extents and batch sizes are equal", "[core
   CHECK_FALSE(layout == ps::batch_layout<series>{{{6}, {}}, 4});
 }
 
-TEST_CASE("a layout of no samples or of an extent of 0 is refused", "[core][fault:memory-2]") {
+TEST_CASE("a layout of no samples or of an extent of 0 is rejected", "[core][fault:memory-2]") {
   CHECK_THROWS_MATCHES(
       (ps::batch_layout<small_digit>{{}, 0}), ps::layout_error,
       Catch::Matchers::Message("batch_layout: the batch size must be at least 1, but is 0"));
@@ -61,7 +61,7 @@ TEST_CASE("a layout of no samples or of an extent of 0 is refused", "[core][faul
                                                 "dimension 0 must be at least 1, but is 0"));
 }
 
-TEST_CASE("a layout larger than the address space is refused", "[core][fault:memory-2]") {
+TEST_CASE("a layout larger than the address space is rejected", "[core][fault:memory-2]") {
   constexpr std::size_t huge = std::numeric_limits<std::size_t>::max();
   SECTION("in one sample") {
     CHECK_THROWS_AS((ps::batch_layout<series>{{{huge / 4}, {}}, 1}), ps::layout_error);

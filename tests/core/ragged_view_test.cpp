@@ -149,19 +149,19 @@ TEST_CASE(
   CHECK(layout == ps::batch_layout<speech>{{{.longest = 100}, {}, {.longest = 30}}, 64});
 }
 
-TEST_CASE("a layout refuses invalid lengths and batch sizes with a reason", "[core]") {
-  const auto refused = [](sentence::field_at<0>::extents_type tokens,
-                          std::size_t batch_size) -> std::string {
+TEST_CASE("a layout rejects invalid lengths and batch sizes with a reason", "[core]") {
+  const auto rejected = [](sentence::field_at<0>::extents_type tokens,
+                           std::size_t batch_size) -> std::string {
     return test::error_of<ps::layout_error>(
                [&] { ps::batch_layout<sentence>{{tokens, {}}, batch_size}; })
         .what();
   };
-  CHECK(test::has(refused({.longest = 4}, 0x7fffffff), "batch_size must be below 2^31 - 1"));
-  CHECK(test::has(refused({.longest = 0}, 3),
+  CHECK(test::has(rejected({.longest = 4}, 0x7fffffff), "batch_size must be below 2^31 - 1"));
+  CHECK(test::has(rejected({.longest = 0}, 3),
                   "the longest sample must have at least 1 value, but has 0"));
-  CHECK(test::has(refused({.longest = 4, .max_values_per_batch = 3}, 3),
+  CHECK(test::has(rejected({.longest = 4, .max_values_per_batch = 3}, 3),
                   "max_values_per_batch is 3, but the longest sample has 4: raise it"));
-  CHECK(test::has(refused({.longest = 1 << 30}, 3),
+  CHECK(test::has(rejected({.longest = 1 << 30}, 3),
                   "3 samples of up to 1073741824 values exceed 32-bit offsets"));
 }
 
@@ -204,7 +204,7 @@ TEST_CASE("a sample without room is not placed", "[core][promise:bounded-5]") {
   CHECK(ps::get<"text">(batch[1]).data() == ps::get<"text">(batch[0]).data() + 1);
 }
 
-TEST_CASE("a layout with impossible ragged bounds is refused", "[core][fault:samples-5]") {
+TEST_CASE("a layout with impossible ragged bounds is rejected", "[core][fault:samples-5]") {
   CHECK_THROWS_MATCHES((ps::batch_layout<sentence>{{{.longest = 0}, {}}, 4}), ps::layout_error,
                        Catch::Matchers::Message("batch_layout: field \"tokens\": the longest "
                                                 "sample must have at least 1 value, but has 0"));

@@ -30,7 +30,7 @@ std::uint64_t batches_of(Feed& feed) {
 
 }  // namespace
 
-TEST_CASE("a transfer refuses a stream under capture, and capture and transfer continue",
+TEST_CASE("a transfer rejects a stream under capture, and capture and transfer continue",
           "[cuda][fault:devices-7]") {
   const clean_double until_the_end;
   const ps::cuda_device device{0};
@@ -67,7 +67,7 @@ TEST_CASE("a lease that ends under its stream's capture is reported, and the cap
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("a captured stream is refused even if the body holds another feed's lease", "[cuda]") {
+TEST_CASE("a captured stream is rejected even if the body holds another feed's lease", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -140,7 +140,7 @@ TEST_CASE("a feed on the default stream reports an error while a blocking stream
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
 
-TEST_CASE("the per-thread default stream is refused, the default stream is not",
+TEST_CASE("the per-thread default stream is rejected, the default stream is not",
           "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
@@ -153,7 +153,7 @@ TEST_CASE("the per-thread default stream is refused, the default stream is not",
   CHECK(current == 0);
 }
 
-TEST_CASE("a lease refuses a second stream of another device", "[cuda][fault:devices-8]") {
+TEST_CASE("a lease rejects a second stream of another device", "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_stream other{1};
   const ps::cuda_stream stream{0};

@@ -109,7 +109,7 @@ TEST_CASE("small batches of requests that are ready share the records of their c
   CHECK(fake_cuda::calls_of("cudaEventRecord") == records + 2);  // two groups of two batches
 }
 
-TEST_CASE("requests are returned if CUDA refuses their copy", "[cuda][promise:honest-14]") {
+TEST_CASE("requests are returned if CUDA rejects their copy", "[cuda][promise:honest-14]") {
   const clean_double fresh{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

@@ -30,7 +30,7 @@ TEST_CASE("only timing events record time, and no event uses blocking synchroniz
   CHECK(fake_cuda::event_flags(timed.get()) == cudaEventDefault);
 }
 
-TEST_CASE("the device measures the time between two timing events and refuses other events",
+TEST_CASE("the device measures the time between two timing events and rejects other events",
           "[cuda]") {
   fake_cuda::reset();
   {

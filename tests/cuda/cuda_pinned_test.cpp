@@ -350,7 +350,7 @@ TEST_CASE("a copy of a slot stays in one registration for any slot size", "[cuda
   }
 }
 
-TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
+TEST_CASE("a rejection half-way unregisters the rest, and names the remedy",
           "[cuda][fault:memory-3]") {
   const std::size_t bytes = 40 * page;
   const std::size_t chunks = ps::detail::plan_pinned(bytes, 256, tiny).pieces();
@@ -360,7 +360,7 @@ TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
     const clean_runtime runtime;
     fake_cuda::fail_call_of("cudaHostRegister", which, cudaErrorOperatingSystem);
     fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
-    const auto error = test::error_of<ps::pinning_refused>(
+    const auto error = test::error_of<ps::pinning_failed>(
         [&] { static_cast<void>(ps::detail::cuda_allocate_pinned(0, bytes, 256, tiny)); });
     CHECK(error.bytes() == bytes);
     for (const char* part :
@@ -372,7 +372,7 @@ TEST_CASE("a refusal half-way unregisters the rest, and names the remedy",
   }
 }
 
-TEST_CASE("a machine that cannot lock the requested size refuses it and grants a smaller size",
+TEST_CASE("a machine that cannot lock the requested size rejects it and grants a smaller size",
           "[cuda]") {
   const clean_runtime runtime{{.pinned_memory = 21 * page}};
   CHECK_THROWS_AS(ps::detail::cuda_allocate_pinned(0, 24 * page, 256, tiny), ps::out_of_memory);
@@ -381,7 +381,7 @@ TEST_CASE("a machine that cannot lock the requested size refuses it and grants a
   ps::detail::cuda_deallocate_pinned(0, data, 20 * page, 256, tiny);
 }
 
-TEST_CASE("a refusal leaves no mapping behind", "[cuda][fault:memory-3]") {
+TEST_CASE("a rejection leaves no mapping behind", "[cuda][fault:memory-3]") {
   const clean_runtime runtime;
   const std::size_t bytes = std::size_t{8} << 20;
   const ps::detail::pinned_sizes sizes{.mapped_above = 0, .chunk = bytes / 2, .page = page};
@@ -394,7 +394,7 @@ TEST_CASE("a refusal leaves no mapping behind", "[cuda][fault:memory-3]") {
   CHECK(mapped_bytes() < before + 8 * bytes);
 }
 
-TEST_CASE("if registration is refused, the driver allocates the pages and frees them", "[cuda]") {
+TEST_CASE("if registration is rejected, the driver allocates the pages and frees them", "[cuda]") {
   const std::size_t bytes = GENERATE(40 * page, 40 * page - 13, 40 * page - 4);
   const std::size_t unit = GENERATE(std::size_t{0}, std::size_t{256});
   const std::size_t chunks = ps::detail::plan_pinned(bytes, unit, tiny).pieces();
@@ -403,16 +403,16 @@ TEST_CASE("if registration is refused, the driver allocates the pages and frees 
     CAPTURE(bytes, unit, code);
     const clean_runtime runtime;
     fake_cuda::fail_call_of("cudaHostRegister", chunks - 1, code);
-    void* refused = ps::detail::cuda_allocate_pinned(0, bytes, unit, tiny);
+    void* rejected = ps::detail::cuda_allocate_pinned(0, bytes, unit, tiny);
     CHECK(fake_cuda::calls_of("cudaHostUnregister") == chunks - 1);
     CHECK(fake_cuda::live().pinned_blocks == 1);
-    CHECK_FALSE(ps::detail::is_pinned_as_planned(refused, bytes, unit, tiny));
+    CHECK_FALSE(ps::detail::is_pinned_as_planned(rejected, bytes, unit, tiny));
     void* planned = ps::detail::cuda_allocate_pinned(0, bytes, unit, tiny);
     CHECK(fake_cuda::live().registrations == chunks);
     CHECK(ps::detail::is_pinned_as_planned(planned, bytes, unit, tiny));
-    std::memset(refused, 1, bytes);
+    std::memset(rejected, 1, bytes);
     std::memset(planned, 1, bytes);
-    ps::detail::cuda_deallocate_pinned(0, refused, bytes, unit, tiny);
+    ps::detail::cuda_deallocate_pinned(0, rejected, bytes, unit, tiny);
     CHECK(fake_cuda::calls_of("cudaFreeHost") == 1);
     CHECK(is_mapped(planned));
     ps::detail::cuda_deallocate_pinned(0, planned, bytes, unit, tiny);
@@ -421,12 +421,12 @@ TEST_CASE("if registration is refused, the driver allocates the pages and frees 
 }
 
 TEST_CASE(
-    "if registration is refused, the driver allocates the pages and the footprint reports "
+    "if registration is rejected, the driver allocates the pages and the footprint reports "
     "it",
     "[cuda][fault:memory-3]") {
   const clean_runtime runtime;
-  const bool refuses = GENERATE(true, false);
-  if (refuses) fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorNotSupported);
+  const bool rejects = GENERATE(true, false);
+  if (rejects) fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorNotSupported);
   const std::size_t samples = ps::detail::small_pinned_bytes / sizeof(std::uint64_t) / 2 + 1;
   ps::loader loader{numbered{100},
                     ps::sequential{},
@@ -434,9 +434,9 @@ TEST_CASE(
                     {.batch_size = samples, .workers = 1, .prefetch = 2}};
   const auto taken = loader.footprint();
   CHECK(taken.pinned);
-  CHECK(taken.registration_refused == refuses);
-  CHECK((to_text(taken).find("registration was refused") != std::string::npos) == refuses);
-  CHECK(fake_cuda::live().pinned_blocks == (refuses ? 1U : 0U));
+  CHECK(taken.registration_failed == rejects);
+  CHECK((to_text(taken).find("registration was rejected") != std::string::npos) == rejects);
+  CHECK(fake_cuda::live().pinned_blocks == (rejects ? 1U : 0U));
 }
 
 TEST_CASE("a block that cannot be registered in one call is allocated by the driver", "[cuda]") {
@@ -450,16 +450,16 @@ TEST_CASE("a block that cannot be registered in one call is allocated by the dri
   allocator.deallocate(data, bytes);
 }
 
-TEST_CASE("a refusal of small memory is out of memory too", "[cuda]") {
+TEST_CASE("a rejection of small memory is out of memory too", "[cuda]") {
   const clean_runtime runtime;
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);
-  const auto error = test::error_of<ps::pinning_refused>(
+  const auto error = test::error_of<ps::pinning_failed>(
       [] { static_cast<void>(ps::cuda_device{}.allocate_pinned(1000)); });
   CHECK(error.bytes() == 1000);
   CHECK(test::has(error.what(), "ulimit -l"));
 }
 
-TEST_CASE("an error that is not a refusal keeps its type", "[cuda]") {
+TEST_CASE("an error that is not a rejection keeps its type", "[cuda]") {
   const std::size_t bytes = GENERATE(std::size_t{page}, std::size_t{40 * page});
   const char* const call = bytes == page ? "cudaHostAlloc" : "cudaHostRegister";
   CAPTURE(call);
@@ -476,7 +476,7 @@ TEST_CASE("an error that is not a refusal keeps its type", "[cuda]") {
   CHECK(std::string{error.call()} == call);
 }
 
-TEST_CASE("impossible sizes are refused without a call", "[cuda]") {
+TEST_CASE("impossible sizes are rejected without a call", "[cuda]") {
   const clean_runtime runtime;
   constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
   const auto before = fake_cuda::calls();
@@ -504,7 +504,7 @@ TEST_CASE("a chunk that cannot be unregistered does not prevent unregistering th
   CHECK(cudaPeekAtLastError() == cudaSuccess);
 }
 
-TEST_CASE("a pending error of the program is not mistaken for a refusal and is not cleared",
+TEST_CASE("a pending error of the program is not mistaken for a rejection and is not cleared",
           "[cuda]") {
   fake_cuda::reset();
   CHECK(cudaSetDevice(100) != cudaSuccess);
@@ -527,7 +527,7 @@ TEST_CASE("a driver without NUMA nodes still pins memory, and a lost context is 
 
 // ---- users of pinned memory --------------------------------------------------------------------
 
-TEST_CASE("slots that the driver refuses to pin throw, or are visibly pageable", "[cuda]") {
+TEST_CASE("slots that the driver fails to pin throw, or are visibly pageable", "[cuda]") {
   const clean_runtime runtime;
   const ps::cuda_device device;
   fake_cuda::fail_call_of("cudaHostAlloc", 0, cudaErrorMemoryAllocation);

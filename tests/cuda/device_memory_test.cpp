@@ -42,13 +42,13 @@ struct failing_resource {
 
   way how = way::none;
   std::size_t live = 0;
-  std::size_t refusals = 0;   // calls of `allocate` that have failed
-  std::size_t bad_calls = 0;  // calls of the runtime that have failed for another reason
-  int device = -1;            // the current device during the latest call
+  std::size_t rejections = 0;  // calls of `allocate` that have failed
+  std::size_t bad_calls = 0;   // calls of the runtime that have failed for another reason
+  int device = -1;             // the current device during the latest call
 
   void* allocate(std::size_t bytes, std::size_t) {
     require(cudaGetDevice(&device));
-    ++refusals;
+    ++rejections;
     if (how == way::null) return nullptr;
     if (how == way::bad_alloc) throw std::bad_alloc{};
     if (how == way::runtime_error) throw std::runtime_error{"the pool is empty"};
@@ -58,7 +58,7 @@ struct failing_resource {
     const cudaError_t code = cudaMalloc(&data, bytes + 256);  // an error stays pending
     if (how == way::other_device) require(cudaSetDevice(0));
     if (code != cudaSuccess) return nullptr;
-    --refusals;
+    --rejections;
     ++live;
     return static_cast<std::byte*>(data) + offset();
   }
@@ -312,7 +312,7 @@ TEST_CASE("an automatic depth stays as it is if the program's resource has no mo
     CHECK(memory.live == 2);  // the two slots of the start, and one more
     memory.how = failing_resource::way::null;
     CHECK_THROWS_AS(feed.next(), ps::leases_exhausted);
-    CHECK(memory.refusals == 1);
+    CHECK(memory.rejections == 1);
     CHECK(memory.live == 2);
     first = {};
     feed.resume(feed.state());

@@ -250,7 +250,7 @@ TEST_CASE("a stream waits for a copy only if the host does not see that the copy
   CHECK(fake_cuda::expect_clean());
 }
 
-TEST_CASE("a refused query of a copy ends the loop with its error, and the next loop is right",
+TEST_CASE("a rejected query of a copy ends the loop with its error, and the next loop is right",
           "[cuda][fault:devices-3]") {
   constexpr std::uint64_t batches = 10;
   for (std::uint64_t k = 0; k < batches; ++k) {

@@ -64,7 +64,7 @@ TEST_CASE("a wait for a device covers all its work, for any current device", "[c
   CHECK(current == 0);
 }
 
-TEST_CASE("a stream of another device than the loader's is refused", "[cuda][fault:devices-8]") {
+TEST_CASE("a stream of another device than the loader's is rejected", "[cuda][fault:devices-8]") {
   const clean_double until_the_end{{.devices = 2}};
   const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();
   ps::loader loader{

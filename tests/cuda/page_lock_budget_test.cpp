@@ -27,7 +27,7 @@ namespace {
 /// The bytes of a slot with 10 samples: 32 bytes of values and 8 bytes of labels each, aligned.
 constexpr std::size_t slot_bytes = 512 + 256;
 
-/// Returns options for 8 slots of 10 samples, or for fewer slots after a refusal.
+/// Returns options for 8 slots of 10 samples, or for fewer slots after a rejection.
 ps::loader_options fewer(std::size_t workers = 1) {
   return {.batch_size = 10,
           .workers = workers,
@@ -54,14 +54,14 @@ auto loader_with(const ps::loader_options& options) {
 
 }  // namespace
 
-TEST_CASE("a refusal of the system names the locked bytes and the limits, and leaves no error",
+TEST_CASE("a rejection of the system names the locked bytes and the limits, and leaves no error",
           "[cuda][memory][fault:memory-3]") {
   const clean_double runtime{{.pinned_memory = 10'000}};
   const ps::cuda_device device;
   CHECK(ps::cuda_device::page_locked_bytes() == 0);
   const ps::pinned_block fits = device.allocate_pinned(8'000);
-  const auto error = test::error_of<ps::pinning_refused>(
-      [&] { static_cast<void>(device.allocate_pinned(3'000)); });
+  const auto error =
+      test::error_of<ps::pinning_failed>([&] { static_cast<void>(device.allocate_pinned(3'000)); });
   CHECK(error.bytes() == 3'000);
   CHECK(error.locked() == 8'000);
   for (const char* part : {"3000 bytes", "cudaErrorMemoryAllocation",
@@ -89,7 +89,7 @@ TEST_CASE("all page-locked memory of the library is counted until it is freed", 
     const ps::pinned_block three = device.allocate_pinned(large);
     CHECK(ps::cuda_device::page_locked_bytes() == 6'000 + 2 * large);
     fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorMemoryAllocation);
-    CHECK_THROWS_AS(device.register_memory(owner.data(), 100, false), ps::pinning_refused);
+    CHECK_THROWS_AS(device.register_memory(owner.data(), 100, false), ps::pinning_failed);
     CHECK(ps::cuda_device::page_locked_bytes() == 6'000 + 2 * large);
     device.deallocate_pinned(one.data, 1'000);
     device.deallocate_pinned(two.data, large);
@@ -131,7 +131,7 @@ TEST_CASE("a loader with fewer_slots continues with the slots that the system lo
         CHECK(taken.slots_requested == 8);
         CHECK(taken.bytes == halved * slot_bytes);
         CHECK(taken.pinned);
-        CHECK(taken.refused_bytes == (halved == 8 ? 0 : 2 * halved * slot_bytes));
+        CHECK(taken.failed_bytes == (halved == 8 ? 0 : 2 * halved * slot_bytes));
         CHECK(budget.used() == halved * slot_bytes);
         CHECK(cudaGetLastError() == cudaSuccess);
         const std::vector<double> content = content_of(loader);
@@ -164,16 +164,16 @@ TEST_CASE("a loader throws if the system does not lock the smallest number of sl
   SECTION("a single slot does not fit") {
     const clean_double runtime{{.pinned_memory = slot_bytes - 1}};
     const auto error =
-        test::error_of<ps::pinning_refused>([&] { static_cast<void>(loader_with(options)); });
+        test::error_of<ps::pinning_failed>([&] { static_cast<void>(loader_with(options)); });
     CHECK(error.bytes() == slot_bytes);
     CHECK(error.locked() == 0);
     CHECK(fake_cuda::calls_of("cudaHostAlloc") == 4);
   }
   SECTION("fewer slots are not allowed") {
     const clean_double runtime{{.pinned_memory = 7 * slot_bytes}};
-    options.memory.on_budget_exceeded = ps::budget_action::refuse;
+    options.memory.on_budget_exceeded = ps::budget_action::reject;
     const auto error =
-        test::error_of<ps::pinning_refused>([&] { static_cast<void>(loader_with(options)); });
+        test::error_of<ps::pinning_failed>([&] { static_cast<void>(loader_with(options)); });
     CHECK(error.bytes() == 8 * slot_bytes);
     CHECK(fake_cuda::calls_of("cudaHostAlloc") == 1);
   }
@@ -181,7 +181,7 @@ TEST_CASE("a loader throws if the system does not lock the smallest number of sl
     const clean_double runtime{{.pinned_memory = 2 * slot_bytes - 1}};
     options.prefetch = ps::automatic;
     const auto error =
-        test::error_of<ps::pinning_refused>([&] { static_cast<void>(loader_with(options)); });
+        test::error_of<ps::pinning_failed>([&] { static_cast<void>(loader_with(options)); });
     CHECK(error.bytes() == 2 * slot_bytes);
   }
   CHECK(budget.used() == 0);
@@ -204,14 +204,14 @@ TEST_CASE("fewer pinned slots come before ordinary memory, which has all slots",
   const ps::loader_footprint taken = loader.footprint();
   CHECK(taken.pinned == fits);
   CHECK(taken.slot_count == (fits ? 1 : 8));
-  CHECK(taken.refused_bytes == (fits ? 2 : 1) * slot_bytes);
+  CHECK(taken.failed_bytes == (fits ? 2 : 1) * slot_bytes);
   CHECK(content_of(loader).size() == 200);
 }
 
 TEST_CASE("large slots that are registered piece by piece are halved too, and leave nothing behind",
           "[cuda][memory][fault:memory-3]") {
   const std::size_t bytes = std::size_t{1} << 20;
-  // A refused registration is followed by a refused cudaHostAlloc.
+  // A rejected registration is followed by a rejected cudaHostAlloc.
   const clean_double runtime{{.pinned_memory = 5 * bytes}};
   ps::loader loader{numbered{100'000},
                     ps::sequential{},
@@ -221,7 +221,7 @@ TEST_CASE("large slots that are registered piece by piece are halved too, and le
                      .memory = {.on_budget_exceeded = ps::budget_action::fewer_slots}}};
   CHECK(loader.footprint().slot_count == 4);
   CHECK(fake_cuda::live().registrations + fake_cuda::live().pinned_blocks == 1);
-  CHECK(to_text(loader.footprint()).find(" (the system refused to lock 8") != std::string::npos);
+  CHECK(to_text(loader.footprint()).find(" (the system failed to lock 8") != std::string::npos);
 }
 
 TEST_CASE("leases_exhausted names the limit on locked memory if it took the slots",
@@ -253,7 +253,7 @@ TEST_CASE("a stream of records continues with fewer slots", "[cuda][memory]") {
        .memory = {.on_budget_exceeded = ps::budget_action::fewer_slots}}};
   CHECK(numbers.footprint().slot_count == 2);
   CHECK(numbers.footprint().slots_requested == 8);
-  CHECK(numbers.footprint().refused_bytes == 4 * 256);
+  CHECK(numbers.footprint().failed_bytes == 4 * 256);
   std::uint64_t samples = 0;
   for (const auto& batch : numbers.epoch(0)) samples += batch.size();
   CHECK(samples == 100);

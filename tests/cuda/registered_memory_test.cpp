@@ -100,7 +100,7 @@ TEST_CASE(
     fake_cuda::fail_call_of("cudaHostRegister", 0, code);
     const registered locked{device, std::span{owner}};
   };
-  const auto error = test::error_of<ps::pinning_refused>([&] { lock(cudaErrorMemoryAllocation); });
+  const auto error = test::error_of<ps::pinning_failed>([&] { lock(cudaErrorMemoryAllocation); });
   CHECK(error.bytes() == 10'000);
   CHECK(test::has(error.what(), "ulimit -l"));
   CHECK_THROWS_AS(lock(cudaErrorNotSupported), ps::registration_unsupported);

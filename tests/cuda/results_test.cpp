@@ -266,7 +266,7 @@ TEST_CASE("a device that is lost ends the loop, and its memory",
   }
 }
 
-TEST_CASE("results on another stream or device than the feed's are refused",
+TEST_CASE("results on another stream or device than the feed's are rejected",
           "[cuda][results][fault:consumers-10]") {
   const clean_double clean{{.devices = 2}};
   const ps::cuda_device device{0};
@@ -278,7 +278,7 @@ TEST_CASE("results on another stream or device than the feed's are refused",
   ps::transfer feed{loader, stream};
   // The default stream has the same handle on all devices.
   ps::transfer on_default{loader, ps::cuda_stream_ref{cudaStreamLegacy}};
-  const auto refusal = [](auto& from, const ps::cuda_device& of, ps::cuda_stream_ref computed) {
+  const auto rejection = [](auto& from, const ps::cuda_device& of, ps::cuda_stream_ref computed) {
     const ps::detail::scoped_device current{of.ordinal()};
     sums_of out{of, computed, 16, [](const auto&) {}};
     try {
@@ -288,8 +288,8 @@ TEST_CASE("results on another stream or device than the feed's are refused",
     }
     return std::string{};
   };
-  CHECK(refusal(feed, device, stream).empty());
-  CHECK(refusal(feed, device, second).find("a feed with stream 0x") != std::string::npos);
-  CHECK(refusal(on_default, device, cudaStreamLegacy).empty());
-  CHECK(refusal(on_default, other, cudaStreamLegacy).find("device 0") != std::string::npos);
+  CHECK(rejection(feed, device, stream).empty());
+  CHECK(rejection(feed, device, second).find("a feed with stream 0x") != std::string::npos);
+  CHECK(rejection(on_default, device, cudaStreamLegacy).empty());
+  CHECK(rejection(on_default, other, cudaStreamLegacy).find("device 0") != std::string::npos);
 }

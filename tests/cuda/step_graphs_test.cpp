@@ -117,7 +117,7 @@ TEST_CASE("a replay costs one launch and one capture check on the caller's threa
   device.synchronize(ps::cuda_stream_ref{stream});
 }
 
-TEST_CASE("a batch at another address than the captured one is refused", "[cuda]") {
+TEST_CASE("a batch at another address than the captured one is rejected", "[cuda]") {
   fake_cuda::reset();
   const ps::cuda_device device;
   const auto stream = device.make_stream();
@@ -206,7 +206,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 }
 
 TEST_CASE_METHOD(a_stream_with_graphs,
-                 "a step that works on another stream than its argument is refused", "[cuda]") {
+                 "a step that works on another stream than its argument is rejected", "[cuda]") {
   int runs = 0;  // must outlive the stream, which runs work until its destruction
   const auto another = device.make_stream();
   const auto bad = [&](ps::cuda_stream_ref) {
@@ -566,7 +566,7 @@ TEST_CASE(
   CHECK(valid == (is_separate ? 10 : 12));
 }
 
-TEST_CASE("a step is refused on a stream that the batch does not name and on another device",
+TEST_CASE("a step is rejected on a stream that the batch does not name and on another device",
           "[cuda][fault:devices-8]") {
   const clean_double clean{{.devices = 2}};
   const ps::cuda_device device{0};

@@ -82,13 +82,13 @@ TEST_CASE("a mark during a capture is rejected, and the capture remains valid",
   REQUIRE(cudaStreamBeginCapture(on.stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   const auto lost = on.timeline.mark();
   CHECK(lost.at == timeline_type::never);  // A captured stream cannot be waited for either.
-  CHECK_THROWS_AS(lost.rethrow_refusal(), ps::capture_in_progress);
+  CHECK_THROWS_AS(lost.rethrow_error(), ps::capture_in_progress);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(on.stream.get(), &graph) == cudaSuccess);
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
   on.launch();
   const auto next = on.timeline.mark();
-  CHECK(next.refusal == nullptr);
+  CHECK(next.error == nullptr);
   on.timeline.wait(next.at);
   CHECK(on.done == 1);
 }
@@ -97,10 +97,10 @@ TEST_CASE("a mark waits for the earlier work if recording fails", "[cuda][fault:
   marked_stream on;
   on.launch();
   fake_cuda::fail_call_of("cudaEventRecord", 0, cudaErrorUnknown);
-  const auto refused = on.timeline.mark();
+  const auto rejected = on.timeline.mark();
   CHECK(on.done == 1);
-  CHECK(refused.at == 0);
-  CHECK_THROWS_AS(refused.rethrow_refusal(), ps::cuda_error);
+  CHECK(rejected.at == 0);
+  CHECK_THROWS_AS(rejected.rethrow_error(), ps::cuda_error);
   CHECK(cudaGetLastError() == cudaSuccess);
   CHECK(on.timeline.mark().at == 1);
 }
@@ -113,7 +113,7 @@ TEST_CASE("a mark is lost if recording and waiting both fail", "[cuda][fault:dev
   const auto lost = on.timeline.mark();
   CHECK(lost.at == timeline_type::never);
   CHECK(on.done == 0);
-  CHECK_THROWS_AS(lost.rethrow_refusal(), ps::cuda_error);
+  CHECK_THROWS_AS(lost.rethrow_error(), ps::cuda_error);
   // Such a call would invalidate a capture.
   CHECK(fake_cuda::calls_of("cudaDeviceSynchronize") == 0);
 }
@@ -154,7 +154,7 @@ TEST_CASE("marks are lost after the device is lost, and memory may be freed",
   fake_cuda::fail_from(0, cudaErrorLaunchFailure);
   const auto lost = timeline.mark();
   CHECK(lost.at == timeline_type::never);
-  CHECK_THROWS_AS(lost.rethrow_refusal(), ps::cuda_context_lost);
+  CHECK_THROWS_AS(lost.rethrow_error(), ps::cuda_context_lost);
   CHECK_THROWS_AS(timeline.wait(before.at), ps::cuda_context_lost);
   CHECK_THROWS_AS(timeline.reached(before.at), ps::cuda_context_lost);
   CHECK(timeline.try_synchronize(before.at));  // The lost device no longer runs work.

@@ -43,8 +43,8 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
     const ps::transfer feed{loader, stream, {.tuning = {.zero_copy = asked}}};
     CHECK((feed.device_bytes() == 0) == feed.zero_copy());
     return feed.zero_copy() ? 'z' : 'c';
-  } catch (const ps::option_error& refused) {
-    CHECK(std::string{refused.what()}.find("zero_copy") != std::string::npos);
+  } catch (const ps::option_error& rejected) {
+    CHECK(std::string{rejected.what()}.find("zero_copy") != std::string::npos);
     return 'x';
   }
 }
@@ -165,7 +165,7 @@ TEST_CASE("a host slot is refilled after the work of every stream that its lease
   }
 }
 
-TEST_CASE("a host slot whose release was refused is refilled after the work on it",
+TEST_CASE("a host slot whose release was rejected is refilled after the work on it",
           "[cuda][zero_copy][promise:race-free-1]") {
   const clean_double clean{{.policy = fake_cuda::policy::late}};
   digits_flow::outcome found;

@@ -95,7 +95,7 @@ TEST_CASE("a concatenation of viewable, prefetching parts is viewable and prefet
   CHECK_FALSE(ps::detail::views_samples<decltype(ps::concat(data, counting_source{1, 0}))>);
 }
 
-TEST_CASE("an index beyond the last part is refused and named", "[data][fault:samples-3]") {
+TEST_CASE("an index beyond the last part is rejected and named", "[data][fault:samples-3]") {
   const auto all = ps::concat(counting_source{3, 0}, counting_source{2, 0});
   test::batch_memory<number> memory{{}, 4};
   const std::vector<std::uint64_t> indices{0, 4, 3, 5};
@@ -104,7 +104,7 @@ TEST_CASE("an index beyond the last part is refused and named", "[data][fault:sa
   CHECK(reader.failed_at() == 3);
 }
 
-TEST_CASE("parts of different extents are refused", "[data]") {
+TEST_CASE("parts of different extents are rejected", "[data]") {
   const numbers n(2);
   const numbers wide(10);
   const numbers narrow(8);
@@ -118,7 +118,7 @@ TEST_CASE("parts of different extents are refused", "[data]") {
         "concat: part 2: field \"row\": expected extent 5 in dimension 1 as in part 0, found 4");
 }
 
-TEST_CASE("a total of more than 2^64 - 1 samples is refused", "[data]") {
+TEST_CASE("a total of more than 2^64 - 1 samples is rejected", "[data]") {
   constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
   CHECK(ps::concat(counting_source{max - 5, 0}, counting_source{5, 0}).size() == max);
   const auto problem = test::error_of<ps::concat_mismatch>(
@@ -179,7 +179,7 @@ TEST_CASE("a list of parts has the samples of its parts in sequence",
   CHECK(called.size() == 100);
 }
 
-TEST_CASE("a list of parts refuses what a concatenation does, and an empty list", "[data]") {
+TEST_CASE("a list of parts rejects what a concatenation does, and an empty list", "[data]") {
   constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
   const auto part_of = [](std::vector<counting_source> parts) {
     return test::error_of<ps::concat_mismatch>([&] { (void)ps::concat(std::move(parts)); }).part();

@@ -113,7 +113,7 @@ TEST_CASE("the arrays of a memory dataset must match", "[data]") {
   }
 }
 
-TEST_CASE("an index beyond the end is refused and named", "[data][fault:samples-3]") {
+TEST_CASE("an index beyond the end is rejected and named", "[data][fault:samples-3]") {
   const two_arrays source;
   const ps::memory_dataset<signed_digit> data{source.pixels, source.labels};
   test::batch_memory<signed_digit> memory{{}, 3};

@@ -330,9 +330,9 @@ TEST_CASE("a part of a split has a fingerprint of seed, sizes and labels", "[dat
   CHECK(seen.size() == made - 2);
 }
 
-TEST_CASE("fractions that do not form a split are refused", "[data][fault:samples-7]") {
+TEST_CASE("fractions that do not form a split are rejected", "[data][fault:samples-7]") {
   const sorted_by_class data{100};
-  const auto refused = [&](const std::vector<double>& fractions) {
+  const auto rejected = [&](const std::vector<double>& fractions) {
     const auto problem =
         error_of<ps::option_error>([&] { (void)ps::random_split(data, fractions, 1); });
     CHECK(problem.option() == "fractions");
@@ -341,14 +341,14 @@ TEST_CASE("fractions that do not form a split are refused", "[data][fault:sample
     CHECK(std::string{stratified.what()} == problem.what());
     return std::string{problem.what()};
   };
-  CHECK(refused({}) == "fractions: must not be empty");
-  CHECK(refused({0.8, -0.2}) == "fractions: must lie in [0, 1], found -0.2 for part 1");
-  CHECK(refused({1.5, -0.5}) == "fractions: must lie in [0, 1], found 1.5 for part 0");
-  CHECK(test::has(refused({std::numeric_limits<double>::quiet_NaN()}), "found nan"));
-  CHECK(refused({0.5, 0.25}) ==
+  CHECK(rejected({}) == "fractions: must not be empty");
+  CHECK(rejected({0.8, -0.2}) == "fractions: must lie in [0, 1], found -0.2 for part 1");
+  CHECK(rejected({1.5, -0.5}) == "fractions: must lie in [0, 1], found 1.5 for part 0");
+  CHECK(test::has(rejected({std::numeric_limits<double>::quiet_NaN()}), "found nan"));
+  CHECK(rejected({0.5, 0.25}) ==
         "fractions: must have the sum 1, found 0.75: divide each weight by that sum");
-  CHECK(test::has(refused({80, 20}), "must lie in [0, 1], found 80"));
-  CHECK(test::has(refused({1, 1}), "must have the sum 1, found 2"));
-  CHECK(test::has(refused({0.5, 0.499998}), "must have the sum 1, found 0.99999"));
+  CHECK(test::has(rejected({80, 20}), "must lie in [0, 1], found 80"));
+  CHECK(test::has(rejected({1, 1}), "must have the sum 1, found 2"));
+  CHECK(test::has(rejected({0.5, 0.499998}), "must have the sum 1, found 0.99999"));
   CHECK(sizes(ps::random_split(data, {0.5, 0.4999995}, 1)) == indices{50, 50});
 }

@@ -63,7 +63,8 @@ TEST_CASE("a chunk longer than the translation buffer is read completely", "[dat
   }
 }
 
-TEST_CASE("a selection outside the dataset is refused at construction", "[data][fault:samples-3]") {
+TEST_CASE("a selection outside the dataset is rejected at construction",
+          "[data][fault:samples-3]") {
   const numbers values = ascending(10);
   const ps::memory_dataset<number> data{values};
   CHECK_THROWS_AS(data | ps::subset({0, 10}), ps::index_error);
@@ -80,7 +81,7 @@ TEST_CASE("a selection outside the dataset is refused at construction", "[data][
         "subset: entry 1 of the list: sample index 12 is out of range for size 10");
 }
 
-TEST_CASE("an index beyond a subset's end is refused even if the dataset is larger",
+TEST_CASE("an index beyond a subset's end is rejected even if the dataset is larger",
           "[data][fault:samples-3]") {
   const numbers values = ascending(200);
   const ps::memory_dataset<number> data{values};

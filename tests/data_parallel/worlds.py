@@ -99,20 +99,20 @@ def same_training(program, work):
     return said, steps
 
 
-def refused(ran, *texts):
-    require(ran.returncode != 0, "a run is refused:", texts)
+def rejected(ran, *texts):
+    require(ran.returncode != 0, "a run is rejected:", texts)
     for text in texts:
         require(text in ran.stderr, f"'{text}' is in", ran.stderr)
 
 
 def worlds_that_cannot_be(program, work):
-    refused(program.run(3), "global_batch: must be a multiple of the world of 3, but is 32")
-    refused(program.run(2, "--deterministic", "--batch", "60"), "a multiple of 8 for --batch")
-    refused(
+    rejected(program.run(3), "global_batch: must be a multiple of the world of 3, but is 32")
+    rejected(program.run(2, "--deterministic", "--batch", "60"), "a multiple of 8 for --batch")
+    rejected(
         program.run_apart([["--seed", 1], ["--seed", 2]]),
         "run_mismatch: the ranks would train on different batches: seed: 1 on rank 0; 2 on rank 1",
     )
-    refused(
+    rejected(
         program.run_apart([["--samples", 200], ["--samples", 100]]),
         "dataset: 200 on rank 0; 100 on rank 1",
     )
@@ -120,8 +120,8 @@ def worlds_that_cannot_be(program, work):
     torn = work / "torn"
     torn.write_bytes(b"a line\nand less than the arrays")
     ran = program.run_apart([["--checkpoint", work / "none"], ["--checkpoint", torn]])
-    refused(ran, "rank 1 of 2", "bytes after the first line, found 24")
-    require(torn.read_bytes().startswith(b"a line\n"), "what was refused stays")
+    rejected(ran, "rank 1 of 2", "bytes after the first line, found 24")
+    require(torn.read_bytes().startswith(b"a line\n"), "what was rejected stays")
 
 
 def killed(program, work, expected, rng):

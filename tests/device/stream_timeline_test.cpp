@@ -70,20 +70,20 @@ TEST_CASE("a query remembers the point that it found reached", "[device]") {
   CHECK(on.timeline.reached(end.at));
 }
 
-TEST_CASE("a refused mark is waited for, reported once, and followed by others",
+TEST_CASE("a rejected mark is waited for, reported once, and followed by others",
           "[device][fault:devices-5]") {
   marked_stream on;
   int done = 0;
   on.stream.launch([&done] { done = 1; });
   on.device.fail_record(0);
-  const auto refused = on.timeline.mark();
+  const auto rejected = on.timeline.mark();
   CHECK(done == 1);
-  CHECK(refused.at == 0);
-  CHECK_FALSE(refused.is_lost);
-  CHECK_THROWS_AS(refused.rethrow_refusal(), device_fault);
-  CHECK(on.timeline.reached(refused.at));
+  CHECK(rejected.at == 0);
+  CHECK_FALSE(rejected.is_lost);
+  CHECK_THROWS_AS(rejected.rethrow_error(), device_fault);
+  CHECK(on.timeline.reached(rejected.at));
   const auto next = on.timeline.mark();
-  next.rethrow_refusal();
+  next.rethrow_error();
   CHECK(next.at == 1);
 }
 
@@ -94,13 +94,13 @@ TEST_CASE("only a mark whose work cannot be waited for is lost", "[device][fault
   const auto lost = on.timeline.mark();
   CHECK(lost.is_lost);
   CHECK(lost.at == timeline_type::never);
-  CHECK_THROWS_AS(lost.rethrow_refusal(), device_fault);
+  CHECK_THROWS_AS(lost.rethrow_error(), device_fault);
   const auto next = on.timeline.mark();
   CHECK(next.at == 1);
   on.timeline.wait(next.at);
 }
 
-TEST_CASE("memory is freed after a point, unless the device refuses to wait twice",
+TEST_CASE("memory is freed after a point, unless the device fails to wait twice",
           "[device][fault:devices-11]") {
   marked_stream on;
   on.device.hold_copies();
@@ -124,36 +124,36 @@ TEST_CASE("the end of work is recorded in a separate event on any stream",
   int done = 0;
   const auto add = [&done] { ++done; };
   one.launch(add);
-  CHECK(ps::detail::record_end(device, event, one).refusal == nullptr);
+  CHECK(ps::detail::record_end(device, event, one).error == nullptr);
   device.synchronize(event);
   CHECK(done == 1);
   two.launch(add);
-  CHECK(ps::detail::record_end(device, event, two).refusal == nullptr);
+  CHECK(ps::detail::record_end(device, event, two).error == nullptr);
   device.synchronize(event);
   CHECK(done == 2);
 
   one.launch(add);
   device.fail_record(0);
-  const auto refused = ps::detail::record_end(device, event, one);
+  const auto rejected = ps::detail::record_end(device, event, one);
   CHECK(done == 3);
-  CHECK_FALSE(refused.is_lost);
-  CHECK_THROWS_AS(refused.rethrow_refusal(), device_fault);
+  CHECK_FALSE(rejected.is_lost);
+  CHECK_THROWS_AS(rejected.rethrow_error(), device_fault);
 
   device.fail_record(0);
   device.fail_stream_synchronize(0);
   CHECK(ps::detail::record_end(device, event, one).is_lost);
 }
 
-TEST_CASE("a wait follows a refused record and is omitted otherwise", "[device]") {
+TEST_CASE("a wait follows a rejected record and is omitted otherwise", "[device]") {
   int waits = 0;
   const auto wait = [&waits] {
     ++waits;
     return true;
   };
-  CHECK(ps::detail::record_or_wait([] {}, wait).refusal == nullptr);
+  CHECK(ps::detail::record_or_wait([] {}, wait).error == nullptr);
   CHECK(waits == 0);
-  const auto end = ps::detail::record_or_wait([] { throw std::runtime_error{"refused"}; }, wait);
+  const auto end = ps::detail::record_or_wait([] { throw std::runtime_error{"rejected"}; }, wait);
   CHECK(waits == 1);
   CHECK_FALSE(end.is_lost);
-  CHECK_THROWS_AS(end.rethrow_refusal(), std::runtime_error);
+  CHECK_THROWS_AS(end.rethrow_error(), std::runtime_error);
 }

@@ -167,7 +167,7 @@ def check_itself():
         (root / "include/penstock/core").mkdir(parents=True)
         header = root / "include/penstock/core/a.hpp"
         header.write_text("/// Returns the slot.\nint a();\n", encoding="utf-8")
-        require(not problems(counts_of(root), {}), "a plain comment is refused")
+        require(not problems(counts_of(root), {}), "a plain comment is rejected")
         header.write_text(
             "/// Returns the slot. What it\n/// holds stays.\nint a();  // of the last one\n",
             encoding="utf-8",

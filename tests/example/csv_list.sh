@@ -25,8 +25,8 @@ reads() {
   found=$(echo "$said" | sed -n 's/.* has label //p' | tr '\n' ' ')
   [ "$found" = "$3 " ] || fail "$1"
 }
-# refuses NAME CSV LINE: checks that the program rejects this line.
-refuses() {
+# rejects NAME CSV LINE: checks that the program rejects this line.
+rejects() {
   run "$2"
   case $said in *"$dir/list.csv:$3: "*) ;; *) fail "$1" ;; esac
   case $said in *"has label"*) fail "$1" ;; esac
@@ -39,19 +39,19 @@ reads 'all at once' '\357\273\277"path","label"\r\n\r\na,"3"\r\n\r\n' '3'
 reads 'no last line end' 'path,label\na,3\na,14' '3 14'
 reads 'empty lines' '\npath,label\n\na,3\n\n' '3'
 reads 'quotes' 'path,label\n"b,c",3\n"d""e",4\n"a","5"\n' '3 4 5'
-refuses 'text after the number' 'path,label\na,3\na,3x\n' 3
-refuses 'a fraction' 'path,label\na,3.0\n' 2
-refuses 'no number' 'path,label\na,cat\n' 2
-refuses 'no label' 'path,label\na,\n' 2
-refuses 'a number too large' 'path,label\na,9223372036854775808\n' 2
-refuses 'one column' 'path,label\n\na\n' 3
-refuses 'three columns' 'path,label\na,3,4\n' 2
-refuses 'no path' 'path,label\n,4\n' 2
-refuses 'blanks' 'path,label\n  \n' 2
-refuses 'a quote that stays open' 'path,label\n"a,3\n' 2
-refuses 'text after a quote' 'path,label\n"a"b,3\n' 2
-refuses 'other columns' 'label,path\n3,a\n' 1
-refuses 'no columns' 'a,3\n' 1
-refuses 'columns alone' 'path,label\n' 1
-refuses 'nothing' '' 0
+rejects 'text after the number' 'path,label\na,3\na,3x\n' 3
+rejects 'a fraction' 'path,label\na,3.0\n' 2
+rejects 'no number' 'path,label\na,cat\n' 2
+rejects 'no label' 'path,label\na,\n' 2
+rejects 'a number too large' 'path,label\na,9223372036854775808\n' 2
+rejects 'one column' 'path,label\n\na\n' 3
+rejects 'three columns' 'path,label\na,3,4\n' 2
+rejects 'no path' 'path,label\n,4\n' 2
+rejects 'blanks' 'path,label\n  \n' 2
+rejects 'a quote that stays open' 'path,label\n"a,3\n' 2
+rejects 'text after a quote' 'path,label\n"a"b,3\n' 2
+rejects 'other columns' 'label,path\n3,a\n' 1
+rejects 'no columns' 'a,3\n' 1
+rejects 'columns alone' 'path,label\n' 1
+rejects 'nothing' '' 0
 exit $failed

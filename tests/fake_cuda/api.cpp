@@ -272,7 +272,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto of = call.stream(stream);
   CUevent_st* what = of == nullptr ? nullptr : call.event(event);
   if (what == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (const auto why = call.refused_by_capture(*of); why != cudaSuccess) return call.done(why);
+  if (const auto why = call.unsupported_in_capture(*of); why != cudaSuccess) return call.done(why);
   const bool is_captured = what->captured_by != nullptr;
   if (is_captured && call.now().captures.count(what->captured_by) == 0) {
     if (of->captured_by != nullptr) of->captured_by->invalidated = true;
@@ -307,7 +307,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   if (call.failed()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (const auto why = call.refused_by_capture(*of); why != cudaSuccess) return call.done(why);
+  if (const auto why = call.unsupported_in_capture(*of); why != cudaSuccess) return call.done(why);
   operation next;
   next.work = std::make_shared<std::function<void()>>([function, data] { function(data); });
   next.is_host_function = true;
@@ -340,7 +340,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (what == nullptr || what->device != on->device) {
     return call.done(cudaErrorInvalidResourceHandle);
   }
-  if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
+  if (const auto why = call.unsupported_in_capture(*on); why != cudaSuccess) return call.done(why);
   if (on->captured_by == nullptr) call.now().order_with_legacy(on);
   what->captured_by = on->captured_by;
   what->captured_on = on->captured_by == nullptr ? nullptr : on.get();

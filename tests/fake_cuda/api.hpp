@@ -46,7 +46,7 @@ class api_call {
   /// stream's own capture was invalidated, or the stream is the legacy default stream and a stream
   /// that it waits for is being captured. In the second case, the call also invalidates that
   /// capture.
-  [[nodiscard]] cudaError_t refused_by_capture(const CUstream_st& stream);
+  [[nodiscard]] cudaError_t unsupported_in_capture(const CUstream_st& stream);
   /// Returns the number of captures that contain a stream which the legacy default stream waits
   /// for. Returns 0 if `stream` is another stream. Invalidates the captures if `end_them` is true.
   std::size_t captures_before(const CUstream_st& stream, bool end_them = false);

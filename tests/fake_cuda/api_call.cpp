@@ -111,7 +111,7 @@ CUevent_st* api_call::event(cudaEvent_t handle) {
   return found->get();
 }
 
-cudaError_t api_call::refused_by_capture(const CUstream_st& stream) {
+cudaError_t api_call::unsupported_in_capture(const CUstream_st& stream) {
   if (stream.captured_by != nullptr) {
     return stream.captured_by->invalidated ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
   }
@@ -141,7 +141,7 @@ cudaError_t api_call::enqueue_work(cudaStream_t stream, operation next) {
                                   std::to_string(thread_.device()) + " is current");
     return done(cudaErrorInvalidResourceHandle);
   }
-  if (const auto why = refused_by_capture(*to); why != cudaSuccess) return done(why);
+  if (const auto why = unsupported_in_capture(*to); why != cudaSuccess) return done(why);
   now_.push(to, std::move(next));
   return cudaSuccess;
 }

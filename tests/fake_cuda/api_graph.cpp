@@ -148,7 +148,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     on->captured_by->invalidated = true;
     return call.done(cudaErrorStreamCaptureUnsupported);
   }
-  if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
+  if (const auto why = call.unsupported_in_capture(*on); why != cudaSuccess) return call.done(why);
   for (const auto& next : what->operations) call.now().push(on, next);
   return cudaSuccess;
 }

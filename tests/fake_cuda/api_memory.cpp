@@ -181,7 +181,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (call.failed()) return call.result();
   const auto on = call.stream(stream);
   if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
+  if (const auto why = call.unsupported_in_capture(*on); why != cudaSuccess) return call.done(why);
   return copy(call, to, from, bytes, on, false);
 }
 
@@ -197,7 +197,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
   if (call.failed()) return call.result();
   const auto on = call.stream(stream);
   if (on == nullptr) return call.done(cudaErrorInvalidResourceHandle);
-  if (const auto why = call.refused_by_capture(*on); why != cudaSuccess) return call.done(why);
+  if (const auto why = call.unsupported_in_capture(*on); why != cudaSuccess) return call.done(why);
   const place target = look_up(call, to, bytes, on->device);
   if (!target.is_valid || target.is_pageable) return call.done(cudaErrorInvalidValue);
   operation next;

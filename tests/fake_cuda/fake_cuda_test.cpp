@@ -93,9 +93,9 @@ TEST_CASE("calls with typed pointers reach the double", "[fake_cuda]") {
         cudaErrorInvalidValue);
   CHECK(has_finding("out of bounds"));
   SECTION("a failure of the call is returned") {
-    float* refused = device;
+    float* rejected = device;
     fake_cuda::fail_call_of("cudaMalloc", 0, cudaErrorMemoryAllocation);
-    CHECK(cudaMalloc(&refused, 4) == cudaErrorMemoryAllocation);
+    CHECK(cudaMalloc(&rejected, 4) == cudaErrorMemoryAllocation);
     ignore(cudaGetLastError());
   }
   ignore(cudaEventDestroy(event));
@@ -309,7 +309,7 @@ struct pages {
 
 }  // namespace
 
-TEST_CASE("registered memory is pinned, and overlapping or exceeding ranges are refused",
+TEST_CASE("registered memory is pinned, and overlapping or exceeding ranges are rejected",
           "[fake_cuda]") {
   fake_cuda::reset();
   {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "support/catch.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 using namespace std::chrono_literals;
@@ -17,8 +17,8 @@ using namespace std::chrono_literals;
 namespace {
 
 /// Returns the option that the error names, or "none" if no error is thrown.
-std::string refused(const ps::error_policy& policy) {
-  return test::refusal_of([&] { ps::detail::require_valid(policy); }).option;
+std::string rejected(const ps::error_policy& policy) {
+  return test::rejection_of([&] { ps::detail::require_valid(policy); }).option;
 }
 
 std::vector<std::uint64_t> drawn(const ps::random_key& key, std::uint64_t sample,
@@ -32,28 +32,28 @@ std::vector<std::uint64_t> drawn(const ps::random_key& key, std::uint64_t sample
 }  // namespace
 
 TEST_CASE("a default policy propagates every exception at once", "[faults]") {
-  CHECK(refused({}) == "none");
+  CHECK(rejected({}) == "none");
   CHECK(ps::detail::is_plain({}));
   CHECK_FALSE(ps::detail::is_plain({.retries = 1}));
   CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::skip}));
   CHECK_FALSE(ps::detail::is_plain({.action = ps::error_action::replace}));
 }
 
-TEST_CASE("a contradictory policy is refused by the name of its option",
+TEST_CASE("a contradictory policy is rejected by the name of its option",
           "[faults][promise:honest-7]") {
-  CHECK(refused({.retries = 100}) == "none");
-  CHECK(refused({.retries = 101}) == "faults.on_error.retries");
-  CHECK(refused({.retries = static_cast<std::size_t>(-1)}) == "faults.on_error.retries");
-  CHECK(refused({.initial_backoff = 0ms}) == "none");
-  CHECK(refused({.initial_backoff = -1ms}) == "faults.on_error.initial_backoff");
-  CHECK(refused({.initial_backoff = 24h}) == "none");
-  CHECK(refused({.initial_backoff = 24h + 1ms}) == "faults.on_error.initial_backoff");
-  CHECK(refused({.action = static_cast<ps::error_action>(3)}) == "faults.on_error.action");
-  CHECK(refused({.max_failure_rate = 0}) == "none");
-  CHECK(refused({.max_failure_rate = 1}) == "none");
-  CHECK(refused({.max_failure_rate = -0.01}) == "faults.on_error.max_failure_rate");
-  CHECK(refused({.max_failure_rate = 1.01}) == "faults.on_error.max_failure_rate");
-  CHECK(refused({.max_failure_rate = std::nan("")}) == "faults.on_error.max_failure_rate");
+  CHECK(rejected({.retries = 100}) == "none");
+  CHECK(rejected({.retries = 101}) == "faults.on_error.retries");
+  CHECK(rejected({.retries = static_cast<std::size_t>(-1)}) == "faults.on_error.retries");
+  CHECK(rejected({.initial_backoff = 0ms}) == "none");
+  CHECK(rejected({.initial_backoff = -1ms}) == "faults.on_error.initial_backoff");
+  CHECK(rejected({.initial_backoff = 24h}) == "none");
+  CHECK(rejected({.initial_backoff = 24h + 1ms}) == "faults.on_error.initial_backoff");
+  CHECK(rejected({.action = static_cast<ps::error_action>(3)}) == "faults.on_error.action");
+  CHECK(rejected({.max_failure_rate = 0}) == "none");
+  CHECK(rejected({.max_failure_rate = 1}) == "none");
+  CHECK(rejected({.max_failure_rate = -0.01}) == "faults.on_error.max_failure_rate");
+  CHECK(rejected({.max_failure_rate = 1.01}) == "faults.on_error.max_failure_rate");
+  CHECK(rejected({.max_failure_rate = std::nan("")}) == "faults.on_error.max_failure_rate");
   CHECK_THROWS_MATCHES(
       ps::detail::require_valid(ps::error_policy{.initial_backoff = -5ms}), ps::option_error,
       Catch::Matchers::Message(

@@ -206,7 +206,7 @@ TEST_CASE("a quarantined sample is an error by default", "[flow][promise:honest-
         "stage read, epoch 0, batch 1, sample 21 (position 5 of the batch)");
 }
 
-TEST_CASE("a quarantine list of another dataset is refused", "[flow][fault:samples-3]") {
+TEST_CASE("a quarantine list of another dataset is rejected", "[flow][fault:samples-3]") {
   const auto why = [](auto data, indices known) -> std::string {
     try {
       const ps::loader loader{std::move(data), ps::sequential{},
@@ -280,7 +280,7 @@ TEST_CASE("map_batch sees whole batches and gives the same result for any number
 TEST_CASE("an exception of map_batch ends the range at its batch and reports the stage",
           "[flow][fault:samples-1]") {
   const std::size_t workers = GENERATE(0U, 1U, 4U);
-  const auto refuse = [](ps::batch_view<label_record> all) {
+  const auto reject = [](ps::batch_view<label_record> all) {
     if (ps::get<"label">(all)(0) == 32) throw std::domain_error("32");
   };
   struct counting {
@@ -288,7 +288,7 @@ TEST_CASE("an exception of map_batch ends the range at its batch and reports the
     std::uint64_t size() const { return 100; }
     void read(std::uint64_t i, ps::sample<record_type> out) const { ps::get<"label">(out) = i; }
   };
-  ps::loader loader{counting{} | ps::map_batch(refuse), ps::sequential{},
+  ps::loader loader{counting{} | ps::map_batch(reject), ps::sequential{},
                     listing(workers, {.action = ps::error_action::skip})};
   indices seen;
   const auto loop = [&](const ps::batch_position& from) {

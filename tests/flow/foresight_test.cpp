@@ -146,17 +146,17 @@ struct small_cache {
 struct deaf_store {
   [[nodiscard]] std::uint64_t size_of(std::string_view name) const { return store->size_of(name); }
   void read(const ps::byte_range& range) const { store->read(range); }
-  void announce_reads(const void*, std::span<const ps::upcoming_range>) const { refuse(); }
-  void retract(const void*) const { refuse(); }
+  void announce_reads(const void*, std::span<const ps::upcoming_range>) const { reject(); }
+  void retract(const void*) const { reject(); }
   [[nodiscard]] std::uint64_t plan_capacity() const { return as_far_as_known; }
 
-  void refuse() const {
-    ++*refused;
+  void reject() const {
+    ++*rejected;
     throw std::runtime_error("not now");
   }
 
   const test::counting_store* store;
-  std::atomic<int>* refused;
+  std::atomic<int>* rejected;
 };
 
 }  // namespace
@@ -255,14 +255,14 @@ TEST_CASE("a store that throws when it receives prefetch hints costs no batch",
           "[flow][promise:bounded-11]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const numbered_blocks of{20};
-  std::atomic<int> refused{0};
-  const deaf_store store{&of.store, &refused};
+  std::atomic<int> rejected{0};
+  const deaf_store store{&of.store, &rejected};
   const blobs_in<const deaf_store> blobs{store, of.list, {.threads = 1}};
   auto loader = loader_over(blobs, all_below(20), one_by_one(workers));
   auto plain = loader_over(blobs, all_below(20), {.batch_size = 1, .workers = 0});
   for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
     CHECK(bytes_in(loader.epochs(epoch, epoch + 2)) == bytes_in(plain.epochs(epoch, epoch + 2)));
   }
-  if (workers == 0) CHECK(loader.stats().ahead.failed == static_cast<std::uint64_t>(refused));
-  CHECK((workers != 0 || refused > 3));
+  if (workers == 0) CHECK(loader.stats().ahead.failed == static_cast<std::uint64_t>(rejected));
+  CHECK((workers != 0 || rejected > 3));
 }

@@ -28,7 +28,7 @@ namespace {
 
 /// Returns true if `step` throws because its threads do not exist in this process.
 template <class Step>
-bool is_refused(Step step) {
+bool is_rejected(Step step) {
   try {
     step();
     return false;
@@ -48,7 +48,7 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
       ps::loader_options{.batch_size = 10, .workers = workers, .faults = {.timeout = timeout}});
   SECTION("idle") {
     CHECK(in_child([&] {
-            const bool is_told = is_refused([&] { (void)samples_in(loader->epoch(0)); });
+            const bool is_told = is_rejected([&] { (void)samples_in(loader->epoch(0)); });
             loader.reset();
             return is_told ? 7 : 1;
           }) == 7);
@@ -58,7 +58,7 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
     auto it = range->begin();
     CHECK(in_child([&] {
             auto lease = std::move(*it);
-            const bool is_told = is_refused([&] {
+            const bool is_told = is_rejected([&] {
               for (;;) ++it;  // batches that were ready may still be delivered
             });
             range.reset();
@@ -85,12 +85,12 @@ TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without
   auto stream = std::make_optional(device.make_stream());
   stream->launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   CHECK(in_child([&] {
-          const bool is_told = is_refused([&] { device.synchronize(*stream); });
+          const bool is_told = is_rejected([&] { device.synchronize(*stream); });
           stream.reset();
           return is_told ? 7 : 1;
         }) == 7);
   CHECK(in_child([&] {  // no thread of the child makes room in the queue
-          const bool is_told = is_refused([&] {
+          const bool is_told = is_rejected([&] {
             for (int i = 0; i < 1000; ++i) stream->launch([] {});
           });
           stream.reset();
@@ -138,10 +138,10 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
   ++info.batch;
   auto slot = std::make_optional(out->acquire(info));
   CHECK(in_child([&] {
-          bool is_told = is_refused([&] { (void)out->acquire(info); });
-          is_told = is_refused([&] { slot->send(); }) && is_told;
-          is_told = is_refused([&] { out->finish(); }) && is_told;
-          is_told = is_refused([&] { out->close(); }) && is_told;
+          bool is_told = is_rejected([&] { (void)out->acquire(info); });
+          is_told = is_rejected([&] { slot->send(); }) && is_told;
+          is_told = is_rejected([&] { out->finish(); }) && is_told;
+          is_told = is_rejected([&] { out->close(); }) && is_told;
           slot.reset();
           out.reset();
           return is_told ? 7 : 1;

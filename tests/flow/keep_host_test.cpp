@@ -305,8 +305,8 @@ TEST_CASE("a feed never waits for a host slot that it keeps itself",
           const auto keep = [&] {
             for (auto& batch : feed.epoch(0)) kept.push_back(std::move(batch));
           };
-          const auto refused = test::error_of<ps::leases_exhausted>(keep);
-          CHECK(test::has(refused.what(), "device slots"));
+          const auto rejected = test::error_of<ps::leases_exhausted>(keep);
+          CHECK(test::has(rejected.what(), "device slots"));
           CHECK(loader.held() == kept.size());
           for (const auto& batch : kept) CHECK(is_batch(batch.host(), batch.number()));
         }
@@ -334,17 +334,18 @@ TEST_CASE("host() without the option throws an error that names it", "[flow][kee
     ps::loader loader{numbered{20}, ps::sequential{}, tens(1, 2)};
     ps::transfer feed{loader, {.tuning = {.zero_copy = zero_copy}}};
     const auto& batch = feed.next();
-    const auto refused = test::error_of<ps::option_error>([&] { static_cast<void>(batch.host()); });
-    CHECK(refused.option() == "keep_host");
+    const auto rejected =
+        test::error_of<ps::option_error>([&] { static_cast<void>(batch.host()); });
+    CHECK(rejected.option() == "keep_host");
   }
 }
 
 TEST_CASE("keep_host requires a source whose batches may outlive it", "[flow][keep_host]") {
   own_source own;
-  const auto refused =
+  const auto rejected =
       test::error_of<ps::option_error>([&] { const ps::transfer feed{own, {.keep_host = true}}; });
-  CHECK(refused.option() == "keep_host");
-  CHECK(test::has(refused.what(), "a source whose batches may outlive it"));
+  CHECK(rejected.option() == "keep_host");
+  CHECK(test::has(rejected.what(), "a source whose batches may outlive it"));
 }
 
 TEST_CASE("a loader with fewer host slots can't follow one whose host slots are kept",
@@ -357,8 +358,8 @@ TEST_CASE("a loader with fewer host slots can't follow one whose host slots are 
   ps::transfer feed{loader, {.depth = 4, .keep_host = true}};
   CHECK(samples_in(feed.epoch(0)) == 95);
   loader = made(1);
-  const auto refused = test::error_of<ps::source_mismatch>([&] { samples_in(feed.epoch(0)); });
-  CHECK(test::has(refused.what(), "fewer slots"));
+  const auto rejected = test::error_of<ps::source_mismatch>([&] { samples_in(feed.epoch(0)); });
+  CHECK(test::has(rejected.what(), "fewer slots"));
   loader = made(5);
   CHECK(samples_in(feed.epoch(0)) == 95);
 }

@@ -72,8 +72,8 @@ TEST_CASE("packed rows are the same for any number of workers, and after a resum
   ps::packing_options other = packing;
   other.seed = 3;
   const auto packed_anew = ps::pack_documents<std::uint32_t>(documents, other);
-  ps::loader refusing{packed_anew, order, {.batch_size = 8, .workers = 0}};
-  CHECK_THROWS_AS(refusing.resume(state, 2), ps::state_mismatch);
+  ps::loader rejecting{packed_anew, order, {.batch_size = 8, .workers = 0}};
+  CHECK_THROWS_AS(rejecting.resume(state, 2), ps::state_mismatch);
 }
 
 TEST_CASE("packed rows of all ranks equal the rows of a single rank",

@@ -249,14 +249,14 @@ TEST_CASE("skipped samples leave no gap in a ragged batch", "[flow][promise:exac
   }
 }
 
-TEST_CASE("error_action::replace is refused for ragged fields", "[flow][fault:samples-5]") {
+TEST_CASE("error_action::replace is rejected for ragged fields", "[flow][fault:samples-5]") {
   CHECK_THROWS_WITH((ps::loader{sentences{},
                                 ps::sequential{},
                                 {.faults = {.on_error = {.action = ps::error_action::replace}}}}),
                     Catch::Matchers::Contains("choose error_action::skip"));
 }
 
-TEST_CASE("max_values_per_batch is refused without a ragged field", "[flow][fault:samples-5]") {
+TEST_CASE("max_values_per_batch is rejected without a ragged field", "[flow][fault:samples-5]") {
   const std::vector<int> values(4);
   const ps::memory_dataset<ps::record<ps::field<"x", int>>> data{values};
   CHECK_THROWS_AS((ps::loader{data, ps::sequential{}, {.memory = {.max_values_per_batch = 4}}}),

@@ -166,7 +166,7 @@ TEST_CASE("a resume takes constant time, whatever the position and the size",
   CHECK(done == 2);
 }
 
-TEST_CASE("a state of different data, batches or seeds is refused with the differences",
+TEST_CASE("a state of different data, batches or seeds is rejected with the differences",
           "[flow][promise:exact-7][fault:consumers-4]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(1)};
   const auto problem = [&](const auto& other) -> std::string {
@@ -263,7 +263,7 @@ TEST_CASE("a failed step is repeated from the state of its batch's position",
   CHECK((got == expected));
 }
 
-TEST_CASE("a state with different selections below the sampler is refused",
+TEST_CASE("a state with different selections below the sampler is rejected",
           "[flow][promise:exact-7]") {
   const auto without = [](std::vector<std::uint64_t> out) {
     return ps::loader{numbers{} | ps::exclude(std::move(out)), ps::sequential{}, with(0)};

@@ -239,10 +239,10 @@ TEST_CASE("copies are omitted only if requested and possible",
   };
   own_source own;
   CHECK_FALSE(ps::transfer{own}.zero_copy());
-  const auto refused = test::error_of<ps::option_error>(
+  const auto rejected = test::error_of<ps::option_error>(
       [&] { const ps::transfer feed{own, {.tuning = {.zero_copy = use::always}}}; });
-  CHECK(refused.option() == "tuning.zero_copy");
-  CHECK(test::has(refused.what(), "needs a source whose batches may outlive it"));
+  CHECK(rejected.option() == "tuning.zero_copy");
+  CHECK(test::has(rejected.what(), "needs a source whose batches may outlive it"));
 }
 
 TEST_CASE("a loader with fewer host slots cannot replace the source of a feed",
@@ -260,8 +260,8 @@ TEST_CASE("a loader with fewer host slots cannot replace the source of a feed",
   };
   CHECK(batches() == 10);
   loader = made(1);
-  const auto refused = test::error_of<ps::source_mismatch>([&] { batches(); });
-  CHECK(test::has(refused.what(), "fewer slots"));
+  const auto rejected = test::error_of<ps::source_mismatch>([&] { batches(); });
+  CHECK(test::has(rejected.what(), "fewer slots"));
   loader = made(5);
   CHECK(batches() == 10);
 }

@@ -108,8 +108,8 @@ void read_as(const ps::arrow_table& table, const ps::table_options& options) {
         rows.prefetch(static_cast<std::uint64_t>(i));
       }
     }
-  } catch (const ps::table_error& refused) {
-    fuzz::require(!refused.expected().empty(), "an error says what was expected");
+  } catch (const ps::table_error& rejected) {
+    fuzz::require(!rejected.expected().empty(), "an error says what was expected");
   }
 }
 
@@ -121,8 +121,8 @@ void read_blobs(const ps::arrow_table& table, ps::null_values null) {
       const auto bytes = source.bytes(i, buffer);
       fuzz::require(bytes.size() <= ~std::uint64_t{0} / 2, "a blob ends after its start");
     }
-  } catch (const ps::table_error& refused) {
-    fuzz::require(!refused.expected().empty(), "an error says what was expected");
+  } catch (const ps::table_error& rejected) {
+    fuzz::require(!rejected.expected().empty(), "an error says what was expected");
   }
 }
 
@@ -144,7 +144,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const ps::arrow_table table{test::schema_of(batch, &released),
                                 test::array_of(other, &released)};
-    for (const auto null : {ps::null_values::refuse, ps::null_values::value_initialised}) {
+    for (const auto null : {ps::null_values::reject, ps::null_values::value_initialised}) {
       for (const char* name : {"x", "x.item"}) {
         const ps::table_options options{.columns = {name}, .null = null};
         read_as<ps::field<"x", std::int32_t, ps::dyn>>(table, options);
@@ -154,8 +154,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       }
       read_blobs(table, null);
     }
-  } catch (const ps::table_error& refused) {
-    fuzz::require(!refused.expected().empty(), "an error says what was expected");
+  } catch (const ps::table_error& rejected) {
+    fuzz::require(!rejected.expected().empty(), "an error says what was expected");
   }
   fuzz::require(released == 2, "what was handed over is released once");
   return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Scans any text for lines and compares them with a simple loop. Then opens any bytes as the index
 // of that text. The bytes get a valid start and checksum, which random bytes would never reach. The
-// index is refused with an error that points into it, or each of its lines lies within the text or
+// index is rejected with an error that points into it, or each of its lines lies within the text or
 // is an error.
 #include <penstock_ext/indexed/text_lines.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Reads any bytes as a TFRecord file, and as a tf.Example in a right record. A file is refused with
-// an error that points into it, or its records cover it. An example gives values within its
+// Reads any bytes as a TFRecord file, and as a tf.Example in a right record. A file is rejected
+// with an error that points into it, or its records cover it. An example gives values within its
 // lengths, or is an error, and the same in both readings.
 #include <penstock_ext/indexed/tf_examples.hpp>
 

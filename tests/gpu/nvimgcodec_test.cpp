@@ -68,11 +68,11 @@ TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", 
     REQUIRE((which == backend::gpu || which == backend::hybrid));
     WARN(none.what());
     return;
-  } catch (const ps::image_unsupported& refused) {
+  } catch (const ps::image_unsupported& rejected) {
     // Some back ends do not support progressive pictures.
     REQUIRE((which == backend::gpu || which == backend::hybrid));
     device.synchronize(ps::cuda_stream_ref{stream});
-    WARN(refused.what());
+    WARN(rejected.what());
     return;
   }
   device.synchronize(ps::cuda_stream_ref{stream});

@@ -237,7 +237,7 @@ TEST_CASE("a kernel's write outside its memory is a finding", "[kernels]") {
   CHECK(has_finding("out of bounds"));
 }
 
-TEST_CASE("a launch that no GPU takes is refused", "[kernels]") {
+TEST_CASE("a launch that no GPU takes is rejected", "[kernels]") {
   fake_cuda::reset();
   on_device<unsigned> memory{1};
   CHECK(memory.launch(&kernels::do_nothing, 0, 1) == cudaErrorInvalidConfiguration);

@@ -25,11 +25,11 @@ struct numbers {
 
   std::uint64_t per_epoch = 3;
   std::optional<std::uint64_t> fails_at;
-  bool refuses = false;
+  bool rejects = false;
 
   std::uint64_t start(const ps::batch_position& from, std::uint64_t last_epoch) {
     log += "start ";
-    if (refuses) throw std::logic_error{"another range is live"};
+    if (rejects) throw std::logic_error{"another range is live"};
     next = from.epoch * per_epoch + from.batch;
     end = last_epoch * per_epoch;
     return live = ++tickets;
@@ -205,14 +205,14 @@ TEST_CASE("exceptions of the flow pass through, and the range can be begun again
   CHECK(all_of(batches) == std::vector<std::uint64_t>{0, 1, 2});
 }
 
-TEST_CASE("a range whose begin() is refused does not end the live one", "[load]") {
+TEST_CASE("a range whose begin() is rejected does not end the live one", "[load]") {
   const auto flow = flow_of();
   range live{flow, {0, 0}, 1};
   auto it = live.begin();
   {
-    range refused{flow, {0, 0}, 1};
-    flow->refuses = true;
-    CHECK_THROWS_AS(refused.begin(), std::logic_error);
+    range rejected{flow, {0, 0}, 1};
+    flow->rejects = true;
+    CHECK_THROWS_AS(rejected.begin(), std::logic_error);
   }
   CHECK(flow->log == "start start ");
   ++it;

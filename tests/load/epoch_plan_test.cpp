@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "support/catch.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 
@@ -94,7 +94,7 @@ TEST_CASE("the batches of an epoch contain each sample once", "[load]") {
   }
 }
 
-TEST_CASE("an epoch without samples, or without batches, is refused", "[load]") {
+TEST_CASE("an epoch without samples, or without batches, is rejected", "[load]") {
   CHECK_THROWS_AS((ps::detail::epoch_plan{0, 4, keep}), ps::empty_dataset);
   CHECK_THROWS_AS((ps::detail::epoch_plan{0, 4, drop}), ps::empty_dataset);
   CHECK_THROWS_MATCHES(
@@ -125,10 +125,10 @@ TEST_CASE("the end of an epoch is the start of the next epoch", "[load]") {
   CHECK(plan.normal({max, 3}) == at{max, 3});
 }
 
-TEST_CASE("a position without a batch or beyond the end is refused", "[load][fault:consumers-4]") {
+TEST_CASE("a position without a batch or beyond the end is rejected", "[load][fault:consumers-4]") {
   const ps::detail::epoch_plan plan{11, 4, keep};
   const auto problem = [&](const ps::batch_position& from, std::uint64_t last) {
-    return test::refusal_of([&] { (void)plan.count(from, last); }).text;
+    return test::rejection_of([&] { (void)plan.count(from, last); }).text;
   };
   CHECK(problem({0, 3}, 1) == "epochs: there is no batch 3: an epoch has 3, counted from 0");
   CHECK(problem({0, max}, 1) ==

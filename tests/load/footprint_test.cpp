@@ -94,8 +94,8 @@ TEST_CASE("a footprint formats as one readable line", "[load]") {
                                      .slots_requested = 1,
                                      .slot_bytes = 256,
                                      .bytes = 256,
-                                     .registration_refused = true}) ==
-        "1 slots of 256 bytes, 256 bytes pageable (registration was refused), at most 0 bytes of "
+                                     .registration_failed = true}) ==
+        "1 slots of 256 bytes, 256 bytes pageable (registration was rejected), at most 0 bytes of "
         "bookkeeping; workers anywhere: the device has no NUMA node");
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("extents that are known at run time are counted", "[load]") {
   CHECK(need.bytes == std::size_t{3} * (4 * 640 * 480 + 256));
 }
 
-TEST_CASE("a footprint refuses what a loader refuses", "[load][promise:bounded-1]") {
+TEST_CASE("a footprint rejects what a loader rejects", "[load][promise:bounded-1]") {
   CHECK_THROWS_AS(ps::footprint<record>({}, {.batch_size = 0}), ps::option_error);
   CHECK_THROWS_AS(
       ps::footprint<record>({}, {.batch_size = std::numeric_limits<std::size_t>::max() / 8}),
@@ -240,7 +240,7 @@ TEST_CASE("without a shared budget each loader has its own", "[load]") {
 
 TEST_CASE("slots that the device cannot allocate are returned to the budget", "[load]") {
   const gated_device device;
-  device.refuse_pinned();
+  device.reject_pinned();
   const auto budget = ps::memory_budget::bytes(1 << 20);
   CHECK_THROWS_AS((ps::loader{numbered{100},
                               ps::sequential{},

@@ -234,13 +234,13 @@ TEST_CASE("time between two ranges does not count", "[load]") {
 }
 
 TEST_CASE("if the work of the readers is unknown, a window ends one batch later", "[load]") {
-  const auto batches_until_move = [](int refuses) {
+  const auto batches_until_move = [](int rejects) {
     hill_climber tuner{{1, 4}, {1, 4}, {8, 4}, 0};
     int batches = 0;
     for (std::uint64_t now = 0; tuner.now().workers == 1; ++batches) {
       now += 100;
       const auto busy = [&]() -> std::optional<std::uint64_t> {
-        if (refuses-- > 0) return std::nullopt;
+        if (rejects-- > 0) return std::nullopt;
         return now;
       };
       tuner.record(now, now - now / 5, busy);

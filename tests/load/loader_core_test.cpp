@@ -165,7 +165,7 @@ TEST_CASE("a sampler's exception costs no slot when reading inline", "[load][fau
   CHECK(consume() == 10);
 }
 
-TEST_CASE("a device that refuses to wait for a copy costs no slot when reading inline", "[load]") {
+TEST_CASE("a device that fails to wait for a copy costs no slot when reading inline", "[load]") {
   const gated_device device;
   auto stream = device.make_stream();
   ps::loader loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10, .workers = 0}};

@@ -100,7 +100,7 @@ TEST_CASE("every epoch of a shuffled loader has every sample once, in another or
   CHECK(second == expected);
 }
 
-TEST_CASE("bad options are refused by name, before a thread starts",
+TEST_CASE("bad options are rejected by name, before a thread starts",
           "[load][promise:honest-7][fault:consumers-5]") {
   const auto option = [](const ps::loader_options& options) {
     return test::error_of<ps::option_error>(
@@ -113,7 +113,7 @@ TEST_CASE("bad options are refused by name, before a thread starts",
   CHECK(option({.batch_size = 11, .last_batch = ps::last_batch::drop}) == "batch_size");
 }
 
-TEST_CASE("an empty dataset is refused", "[load][fault:consumers-5]") {
+TEST_CASE("an empty dataset is rejected", "[load][fault:consumers-5]") {
   CHECK_THROWS_AS((ps::loader{numbered{0}, ps::sequential{}, {.batch_size = 1}}),
                   ps::empty_dataset);
   struct hollow : numbered {
@@ -163,7 +163,7 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout size", "[load][prom
 TEST_CASE("memory that can't be page-locked throws, or is visibly pageable where allowed",
           "[load][promise:honest-8][fault:memory-3]") {
   const gated_device device;
-  device.refuse_pinned();
+  device.reject_pinned();
   CHECK_THROWS_MATCHES(
       (ps::loader{numbered{100}, ps::sequential{}, device, {.batch_size = 10, .prefetch = 9}}),
       ps::out_of_memory,
@@ -233,7 +233,7 @@ TEST_CASE("assigning to a loader cancels its loop, and continues the other's",
   CHECK(first.batches_per_epoch() == 5);
 }
 
-TEST_CASE("epochs that end before they start, or do not fit the random key, are refused",
+TEST_CASE("epochs that end before they start, or do not fit the random key, are rejected",
           "[load]") {
   ps::loader loader{numbered{100}, ps::sequential{}, {.batch_size = 10}};
   CHECK(shapes_of(loader.epochs(3, 3)).empty());
@@ -390,7 +390,7 @@ namespace {
 /// Returns a device that throws when a worker makes it current.
 gated_device unusable_device() {
   gated_device device;
-  device.refuse_threads();
+  device.reject_threads();
   return device;
 }
 

@@ -15,7 +15,7 @@
 
 #include "support/catch.hpp"
 #include "support/planned.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 using told_samples = std::vector<std::uint64_t>;
@@ -263,14 +263,14 @@ TEST_CASE("an epoch whose order fails is not announced, and the next epoch is",
   CHECK(of.observer.snapshot().ahead.failed == 1);
 }
 
-TEST_CASE("a loader refuses hints for prioritized and sends none by itself",
+TEST_CASE("a loader rejects hints for prioritized and sends none by itself",
           "[load][promise:exact-11][promise:exact-25]") {
   const planned data{80};
   const std::vector<float> weights(80, 1.0F);
   const ps::prioritized order{weights, {.seed = 4, .batch_size = 8, .lag = 6}};
   const ps::sharded share{order, {.rank = 1, .world = 2, .global_batch = 8}};
-  const auto refusal_of = [&](const auto& sampler, std::size_t batch_size) {
-    return test::refusal_of([&] {
+  const auto rejection_of = [&](const auto& sampler, std::size_t batch_size) {
+    return test::rejection_of([&] {
              ps::loader{
                  data, sampler, {.batch_size = batch_size, .workers = 1, .lookahead_bytes = 900}};
            })
@@ -279,8 +279,8 @@ TEST_CASE("a loader refuses hints for prioritized and sends none by itself",
   const std::string expected =
       "lookahead_bytes: must be 0, but is 900: hints would draw steps of the sampler before their "
       "weights are set";
-  CHECK(refusal_of(order, 8) == expected);
-  CHECK(refusal_of(share, 4) == expected);
+  CHECK(rejection_of(order, 8) == expected);
+  CHECK(rejection_of(share, 4) == expected);
   ps::loader loader{
       data,
       order,

@@ -9,15 +9,15 @@
 #include <penstock/load/support/plan.hpp>
 
 #include "support/catch.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 
 namespace {
 
 /// Returns the option that the error names, or "none" if no error is thrown.
-std::string refused(const ps::loader_options& options) {
-  return test::refusal_of([&] { ps::detail::require_valid(options); }).option;
+std::string rejected(const ps::loader_options& options) {
+  return test::rejection_of([&] { ps::detail::require_valid(options); }).option;
 }
 
 std::size_t slots_for(std::size_t workers, ps::count_or_automatic prefetch,
@@ -35,22 +35,22 @@ std::size_t runs(std::size_t batch_size, std::size_t run) { return (batch_size +
 }  // namespace
 
 TEST_CASE("the default options work", "[load]") {
-  CHECK(refused({}) == "none");
-  CHECK(refused({.batch_size = 64, .workers = 0}) == "none");
+  CHECK(rejected({}) == "none");
+  CHECK(rejected({.batch_size = 64, .workers = 0}) == "none");
 }
 
 TEST_CASE("max_workers requires workers = automatic and at least one worker",
           "[load][promise:bounded-4]") {
   using ps::automatic;
-  CHECK(refused({.workers = automatic}) == "none");
-  CHECK(refused({.workers = automatic, .prefetch = automatic}) == "none");
-  CHECK(refused({.workers = 0, .prefetch = automatic}) == "none");
-  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 1}}) == "none");
-  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 4096}}) == "none");
-  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 0}}) == "tuning.max_workers");
-  CHECK(refused({.workers = automatic, .tuning = {.max_workers = 4097}}) == "tuning.max_workers");
-  CHECK(refused({.workers = 4, .tuning = {.max_workers = 4}}) == "tuning.max_workers");
-  CHECK(refused({.workers = 4, .tuning = {.max_workers = 0}}) == "tuning.max_workers");
+  CHECK(rejected({.workers = automatic}) == "none");
+  CHECK(rejected({.workers = automatic, .prefetch = automatic}) == "none");
+  CHECK(rejected({.workers = 0, .prefetch = automatic}) == "none");
+  CHECK(rejected({.workers = automatic, .tuning = {.max_workers = 1}}) == "none");
+  CHECK(rejected({.workers = automatic, .tuning = {.max_workers = 4096}}) == "none");
+  CHECK(rejected({.workers = automatic, .tuning = {.max_workers = 0}}) == "tuning.max_workers");
+  CHECK(rejected({.workers = automatic, .tuning = {.max_workers = 4097}}) == "tuning.max_workers");
+  CHECK(rejected({.workers = 4, .tuning = {.max_workers = 4}}) == "tuning.max_workers");
+  CHECK(rejected({.workers = 4, .tuning = {.max_workers = 0}}) == "tuning.max_workers");
 }
 
 TEST_CASE("automatic workers are the cores that may be used, less one for the step",
@@ -88,35 +88,35 @@ TEST_CASE("automatic prefetch allocates slots for twice the default", "[load]") 
 }
 
 TEST_CASE("the error policy is an option like the others", "[load]") {
-  CHECK(refused({.faults = {.on_error = {.retries = 3, .action = ps::error_action::skip}}}) ==
+  CHECK(rejected({.faults = {.on_error = {.retries = 3, .action = ps::error_action::skip}}}) ==
         "none");
-  CHECK(refused({.faults = {.on_error = {.retries = 1000}}}) == "faults.on_error.retries");
-  CHECK(refused({.faults = {.on_error = {.max_failure_rate = -1}}}) ==
+  CHECK(rejected({.faults = {.on_error = {.retries = 1000}}}) == "faults.on_error.retries");
+  CHECK(rejected({.faults = {.on_error = {.max_failure_rate = -1}}}) ==
         "faults.on_error.max_failure_rate");
 }
 
 TEST_CASE("a read limit is a positive time, and a timeout needs a worker thread", "[load]") {
   using std::chrono::milliseconds;
-  CHECK(refused({.workers = 0, .faults = {.stall_warning = milliseconds{1}}}) == "none");
-  CHECK(refused({.workers = 1, .faults = {.timeout = milliseconds{1}}}) == "none");
-  CHECK(refused({.faults = {.stall_warning = milliseconds{-1}}}) == "faults.stall_warning");
-  CHECK(refused({.faults = {.timeout = milliseconds{-1}}}) == "faults.timeout");
-  CHECK(refused({.workers = 0, .faults = {.timeout = milliseconds{1}}}) == "faults.timeout");
-  CHECK(refused({.faults = {.stall_warning = milliseconds{2}, .timeout = milliseconds{3}}}) ==
+  CHECK(rejected({.workers = 0, .faults = {.stall_warning = milliseconds{1}}}) == "none");
+  CHECK(rejected({.workers = 1, .faults = {.timeout = milliseconds{1}}}) == "none");
+  CHECK(rejected({.faults = {.stall_warning = milliseconds{-1}}}) == "faults.stall_warning");
+  CHECK(rejected({.faults = {.timeout = milliseconds{-1}}}) == "faults.timeout");
+  CHECK(rejected({.workers = 0, .faults = {.timeout = milliseconds{1}}}) == "faults.timeout");
+  CHECK(rejected({.faults = {.stall_warning = milliseconds{2}, .timeout = milliseconds{3}}}) ==
         "none");
-  CHECK(refused({.faults = {.stall_warning = milliseconds{3}, .timeout = milliseconds{3}}}) ==
+  CHECK(rejected({.faults = {.stall_warning = milliseconds{3}, .timeout = milliseconds{3}}}) ==
         "faults.stall_warning");
   const auto ignore = [](const ps::stall_report&) {};
-  CHECK(refused({.faults = {.timeout = milliseconds{3}, .on_stall = ignore}}) == "none");
-  CHECK(refused({.faults = {.on_stall = ignore}}) == "faults.on_stall");
+  CHECK(rejected({.faults = {.timeout = milliseconds{3}, .on_stall = ignore}}) == "none");
+  CHECK(rejected({.faults = {.on_stall = ignore}}) == "faults.on_stall");
 }
 
-TEST_CASE("an invalid option is refused by name", "[load][promise:honest-7]") {
-  CHECK(refused({.batch_size = 0}) == "batch_size");
-  CHECK(refused({.workers = 4096}) == "none");
-  CHECK(refused({.workers = 4097}) == "workers");
-  CHECK(refused({.prefetch = max_slots - 1}) == "none");
-  CHECK(refused({.prefetch = max_slots}) == "prefetch");
+TEST_CASE("an invalid option is rejected by name", "[load][promise:honest-7]") {
+  CHECK(rejected({.batch_size = 0}) == "batch_size");
+  CHECK(rejected({.workers = 4096}) == "none");
+  CHECK(rejected({.workers = 4097}) == "workers");
+  CHECK(rejected({.prefetch = max_slots - 1}) == "none");
+  CHECK(rejected({.prefetch = max_slots}) == "prefetch");
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.batch_size = 0}), ps::option_error,
                        Catch::Matchers::Message("batch_size: must be at least 1, but is 0"));
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = 5000}), ps::option_error,
@@ -125,16 +125,17 @@ TEST_CASE("an invalid option is refused by name", "[load][promise:honest-7]") {
                        Catch::Matchers::Message("prefetch: 5000 is above 4095"));
 }
 
-TEST_CASE("a negative count is refused at run time, and is never automatic",
+TEST_CASE("a negative count is rejected at run time, and is never automatic",
           "[load][promise:honest-7]") {
   CHECK_THROWS_MATCHES(ps::detail::require_valid({.workers = -1}), ps::option_error,
                        Catch::Matchers::Message("workers: must not be negative, but is -1"));
   int few = -2;  // not a constant, because the compiler checks constants
-  CHECK(refused({.workers = few}) == "workers");
-  CHECK(refused({.prefetch = -1}) == "prefetch");
-  CHECK(refused({.workers = ps::automatic, .tuning = {.max_workers = -1}}) == "tuning.max_workers");
+  CHECK(rejected({.workers = few}) == "workers");
+  CHECK(rejected({.prefetch = -1}) == "prefetch");
+  CHECK(rejected({.workers = ps::automatic, .tuning = {.max_workers = -1}}) ==
+        "tuning.max_workers");
   few = 4;
-  CHECK(refused({.workers = few == 4 ? ps::automatic : few, .tuning = {.max_workers = {few}}}) ==
+  CHECK(rejected({.workers = few == 4 ? ps::automatic : few, .tuning = {.max_workers = {few}}}) ==
         "none");
 }
 

@@ -113,7 +113,7 @@ TEST_CASE("an exception of size() comes at its batch's turn, and later ranges ar
   CHECK(count_of(loader.epochs(0, 3)) == 30);
 }
 
-TEST_CASE("a dataset whose size has changed is refused at the start of the epoch",
+TEST_CASE("a dataset whose size has changed is rejected at the start of the epoch",
           "[load][fault:samples-2]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const std::uint64_t other = GENERATE(50U, 1000U);
@@ -132,7 +132,7 @@ TEST_CASE("a dataset whose size has changed is refused at the start of the epoch
   CHECK(count_of(loader.epoch(1)) == 10);
 }
 
-TEST_CASE("a dataset whose extents have changed is refused at the start of the epoch",
+TEST_CASE("a dataset whose extents have changed is rejected at the start of the epoch",
           "[load][fault:samples-2]") {
   using row = ps::record<ps::field<"x", float, ps::dyn>>;
   struct rows {

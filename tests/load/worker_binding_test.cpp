@@ -98,12 +98,12 @@ ps::cpu_list own_mask() {
 
 /// Returns true if the system permits binding a thread to these cores.
 bool may_bind(const ps::cpu_list& cores) {
-  int refused = 0;
-  std::thread{[&] { refused = ps::detail::bind_this_thread(ps::detail::cpu_bits{cores}); }}.join();
-  return refused == 0;
+  int rejected = 0;
+  std::thread{[&] { rejected = ps::detail::bind_this_thread(ps::detail::cpu_bits{cores}); }}.join();
+  return rejected == 0;
 }
 
-/// Makes the system refuse affinity changes by the calling thread and its future threads. Returns
+/// Makes the system reject affinity changes by the calling thread and its future threads. Returns
 /// false if the filter cannot be installed.
 bool forbid_binding() {
   constexpr auto nr_offset = static_cast<std::uint32_t>(offsetof(seccomp_data, nr));
@@ -196,7 +196,7 @@ TEST_CASE("without a NUMA node workers run anywhere, and the footprint reports t
   CHECK(also == free_to_go.footprint());
 }
 
-TEST_CASE("a refused binding is reported and harmless", "[load][promise:honest-16]") {
+TEST_CASE("a rejected binding is reported and harmless", "[load][promise:honest-16]") {
   const auto mask = own_mask();
   if (mask.size() == 1) {
     WARN("not tested: there is one core");
@@ -225,7 +225,7 @@ TEST_CASE("a refused binding is reported and harmless", "[load][promise:honest-1
     WARN("not tested: no system call can be forbidden here");
     return;
   }
-  CHECK(found->where == ps::affinity_report{ps::core_binding::refused, 1, there, EPERM});
+  CHECK(found->where == ps::affinity_report{ps::core_binding::failed, 1, there, EPERM});
   CHECK(found->at_end == found->where);
   CHECK(found->sum == whole_sum);
   // Every worker has reported its binding before the constructor returns.

@@ -40,7 +40,7 @@ TEST_CASE("above the device's alignment, the alignment is added and the block is
 
 TEST_CASE("a block that could not be locked reports it, aligned or not", "[memory]") {
   const ledger_device device;
-  device.refuse_to_pin();
+  device.fail_to_pin();
   const auto block = ps::detail::allocate_aligned_pinned(device, 10, 4096);
   CHECK_FALSE(block.pinned);
   ps::detail::deallocate_aligned_pinned(device, block.data, 10, 4096);

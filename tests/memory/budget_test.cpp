@@ -15,7 +15,7 @@
 #include "memory/machine.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 
@@ -25,8 +25,8 @@ constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t mebi = 1 << 20;
 
 /// Returns the exception that `budget` throws because it cannot grant `demand`.
-ps::pinned_budget_exceeded refusal(const ps::memory_budget& budget,
-                                   const ps::detail::slot_demand& demand) {
+ps::pinned_budget_exceeded rejection(const ps::memory_budget& budget,
+                                     const ps::detail::slot_demand& demand) {
   return test::error_of<ps::pinned_budget_exceeded>([&] { (void)budget.reserve(demand); });
 }
 
@@ -63,11 +63,12 @@ TEST_CASE("a share of an unknown memory size is a share of the largest number", 
   CHECK(ps::memory_budget::share(0x1.fffffffffffffp-1, silent.root()).limit() == unlimited - 2047);
 }
 
-TEST_CASE("an invalid share is refused by its option name", "[memory]") {
+TEST_CASE("an invalid share is rejected by its option name", "[memory]") {
   for (const double bad : {0.0, -0.5, 1.0000001, 25.0, std::numeric_limits<double>::quiet_NaN(),
                            std::numeric_limits<double>::infinity()}) {
     INFO(bad);
-    CHECK(test::refusal_of([&] { (void)ps::memory_budget::share(bad); }).option == "budget share");
+    CHECK(test::rejection_of([&] { (void)ps::memory_budget::share(bad); }).option ==
+          "budget share");
   }
 }
 
@@ -96,7 +97,7 @@ TEST_CASE("a caller that accepts fewer slots gets as many as fit, down to its mi
   CHECK(granted(1199) == 11);
   CHECK(granted(299) == 2);
   CHECK(granted(200) == 2);
-  const auto problem = refusal(ps::memory_budget::bytes(199), flexible);
+  const auto problem = rejection(ps::memory_budget::bytes(199), flexible);
   CHECK(problem.need() == 200);
   CHECK(problem.limit() == 199);
 }
@@ -109,7 +110,7 @@ TEST_CASE("a reservation ends once, may outlive the budget, and moves", "[memory
     ps::detail::memory_reservation first = budget->reserve(one);
     const ps::detail::memory_reservation second = copy.reserve(one);
     CHECK(budget->used() == 200);  // copies of a budget share one account
-    CHECK(refusal(copy, one).used() == 200);
+    CHECK(rejection(copy, one).used() == 200);
     const ps::detail::memory_reservation last = std::move(first);
     CHECK(copy.used() == 200);
     CHECK(last.bytes() == 100);
@@ -156,7 +157,7 @@ TEST_CASE("threads that share a budget never exceed it", "[memory][promise:bound
 TEST_CASE("the error for an exceeded budget names the need, the limit and the option to lower",
           "[memory]") {
   const auto budget = ps::memory_budget::bytes(std::uint64_t{2} << 30);
-  const auto alone = refusal(budget, {.slot_count = 12, .min = 12, .slot_bytes = 273 * mebi});
+  const auto alone = rejection(budget, {.slot_count = 12, .min = 12, .slot_bytes = 273 * mebi});
   CHECK(std::string{alone.what()} ==
         "pinned_budget_exceeded: 3.2 GiB needed for 12 slots of 273.0 MiB, limit 2.0 GiB: lower "
         "prefetch or batch_size, raise memory.budget, or choose budget_action::fewer_slots");
@@ -165,7 +166,7 @@ TEST_CASE("the error for an exceeded budget names the need, the limit and the op
   CHECK(alone.used() == 0);
 
   const auto other = budget.reserve({.slot_count = 2, .min = 2, .slot_bytes = 900 * mebi});
-  const auto shared = refusal(budget, {.slot_count = 12, .min = 1, .slot_bytes = 273 * mebi});
+  const auto shared = rejection(budget, {.slot_count = 12, .min = 1, .slot_bytes = 273 * mebi});
   CHECK(std::string{shared.what()} ==
         "pinned_budget_exceeded: 273.0 MiB needed for at least 1 slot of 273.0 MiB, limit 2.0 GiB, "
         "of which 1.8 GiB are already in use: lower batch_size, or raise memory.budget");
@@ -176,11 +177,11 @@ TEST_CASE("the error for an exceeded budget names the need, the limit and the op
 
 TEST_CASE("a need beyond 64 bits saturates and does not wrap", "[memory]") {
   constexpr std::uint64_t huge = std::uint64_t{1} << 40;
-  CHECK(
-      refusal(ps::memory_budget::bytes(1000), {.slot_count = huge, .min = huge, .slot_bytes = huge})
-          .need() == unlimited);
+  CHECK(rejection(ps::memory_budget::bytes(1000),
+                  {.slot_count = huge, .min = huge, .slot_bytes = huge})
+            .need() == unlimited);
   const auto all = ps::memory_budget::bytes(unlimited);
-  CHECK(refusal(all, {.slot_count = huge, .min = huge, .slot_bytes = huge}).need() == unlimited);
+  CHECK(rejection(all, {.slot_count = huge, .min = huge, .slot_bytes = huge}).need() == unlimited);
   CHECK(all.used() == 0);
   CHECK(all.reserve({.slot_count = huge, .min = 1, .slot_bytes = huge}).slot_count() ==
         (1 << 24) - 1);

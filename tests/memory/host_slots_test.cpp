@@ -150,7 +150,7 @@ TEST_CASE("slots that are released at one point are free when the stream has rea
   auto two = take(slots);
   stream.launch([&gate] { block_on(gate); });
   const auto end = copies->mark();
-  CHECK_FALSE(end.refusal);
+  CHECK_FALSE(end.error);
   two.release_after(copies, end.at);
   one.release_after(copies, end.at);
   copies.reset();  // the slots keep the timeline alive

@@ -59,7 +59,7 @@ class mapping {
   }
   mapping(mapping&&) = delete;
   ~mapping() { ::munmap(all_, length_); }
-  /// Empty if the system refused the mapping.
+  /// Empty if the system denied the mapping.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
 
  private:
@@ -256,7 +256,8 @@ TEST_CASE("pages that the registration touches first are huge pages", "[memory]"
   CHECK(kib_of("AnonHugePages", memory.bytes()) == 8 * 1024);
 }
 
-TEST_CASE("a refusal to move pages is no error, and untouched memory is not occupied", "[memory]") {
+TEST_CASE("a rejection to move pages is no error, and untouched memory is not occupied",
+          "[memory]") {
   const mapping memory{8 * mebibyte};
   const ps::registered_memory locked{accepting_device{}, memory.bytes()};
   CHECK(locked.huge_page_bytes() == 0);

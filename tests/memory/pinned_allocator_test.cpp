@@ -84,7 +84,7 @@ TEST_CASE("allocators of one device type are equal, so containers can swap and m
   CHECK_FALSE(ints != doubles);
 }
 
-TEST_CASE("an allocation above the address space is refused without a device call", "[memory]") {
+TEST_CASE("an allocation above the address space is rejected without a device call", "[memory]") {
   const ledger_device device;
   ps::pinned_allocator<std::uint64_t, ledger_device> allocator{device};
   constexpr std::size_t max = std::numeric_limits<std::size_t>::max();

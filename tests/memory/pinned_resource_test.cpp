@@ -111,7 +111,7 @@ TEST_CASE("bytes that could not be locked are counted", "[memory]") {
   ps::pinned_resource pinned{device};
   void* locked = pinned.allocate(100, 8);
   CHECK(pinned.pageable_bytes() == 0);
-  device.refuse_to_pin();
+  device.fail_to_pin();
   void* ordinary = pinned.allocate(30, 8);
   CHECK(pinned.pageable_bytes() == 30);
   pinned.deallocate(ordinary, 30, 8);

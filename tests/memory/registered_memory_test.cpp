@@ -34,12 +34,12 @@ struct noting_device : ledger_device {
   struct notes {
     std::vector<call> live;
     int wrong_ends = 0;
-    bool refuses = false;
+    bool rejects = false;
   };
   std::shared_ptr<notes> seen = std::make_shared<notes>();
 
   void register_memory(void* data, std::size_t bytes, bool read_only) const {
-    if (seen->refuses) throw ps::out_of_memory("pinned", bytes, "refused");
+    if (seen->rejects) throw ps::out_of_memory("pinned", bytes, "rejected");
     seen->live.push_back({data, bytes, read_only});
   }
   void unregister_memory(void* data, std::size_t bytes) const noexcept {
@@ -74,7 +74,7 @@ class pages {
   std::byte* data_;
 };
 
-/// Returns true if the range is locked, because the kernel then refuses to discard the pages.
+/// Returns true if the range is locked, because the kernel then fails to discard the pages.
 bool is_locked(std::span<const std::byte> range) {
   return ::madvise(const_cast<std::byte*>(range.data()), range.size(), MADV_DONTNEED) != 0;
 }
@@ -135,14 +135,14 @@ TEST_CASE("a moved registration ends once, and move assignment ends the previous
 TEST_CASE("a failed registration throws and is not ended later", "[memory]") {
   const noting_device device;
   std::vector<std::byte> owner(10);
-  device.seen->refuses = true;
+  device.seen->rejects = true;
   CHECK_THROWS_AS((registered{device, std::span{owner}}), ps::out_of_memory);
   CHECK(device.seen->wrong_ends == 0);
 }
 
 TEST_CASE("an empty range is registered without calling the device", "[memory]") {
   const noting_device device;
-  device.seen->refuses = true;
+  device.seen->rejects = true;
   {
     const registered nothing{device, std::span<std::byte>{}};
     CHECK(nothing.bytes() == 0);

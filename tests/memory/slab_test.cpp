@@ -71,20 +71,20 @@ TEST_CASE("a slab allocates and frees memory of the requested kind", "[memory]")
 
 TEST_CASE("a slab that could not be locked reports it", "[memory][promise:honest-8]") {
   const ledger_device device;
-  device.refuse_to_pin();
+  device.fail_to_pin();
   const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned};
   CHECK_FALSE(memory.pinned());
 }
 
 TEST_CASE("a slab falls back to pageable memory only if pinning fails", "[memory]") {
-  const never_pins refusing;
+  const never_pins rejecting;
   {
-    const ps::detail::slab memory{refusing, 5000, ps::detail::memory_kind::pinned_or_pageable};
+    const ps::detail::slab memory{rejecting, 5000, ps::detail::memory_kind::pinned_or_pageable};
     CHECK_FALSE(memory.pinned());
     std::memset(memory.data(), 1, memory.bytes());
   }
-  CHECK(refusing.bad_frees() == 0);
-  CHECK_THROWS_AS((ps::detail::slab{refusing, 5000, ps::detail::memory_kind::pinned}),
+  CHECK(rejecting.bad_frees() == 0);
+  CHECK_THROWS_AS((ps::detail::slab{rejecting, 5000, ps::detail::memory_kind::pinned}),
                   ps::out_of_memory);
 
   const ledger_device device;

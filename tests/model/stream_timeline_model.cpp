@@ -35,7 +35,7 @@ struct one_marks : marked<Scenario, 3> {
     for (std::uint64_t point = 1; point <= Points; ++point) {
       this->stream.launch();
       const auto end = this->timeline.mark();
-      model::require(end.at == point && end.refusal == nullptr, "points follow each other");
+      model::require(end.at == point && end.error == nullptr, "points follow each other");
       given.store(point, std::memory_order_release);
       given.notify_all();
     }

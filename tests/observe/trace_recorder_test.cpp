@@ -22,7 +22,7 @@
 
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 using namespace std::chrono_literals;
@@ -413,10 +413,10 @@ TEST_CASE("two loaders of one recorder have separate tracks and batches", "[obse
   CHECK(track_of(trace, "penstock transfer (3)").flow == 3);
 }
 
-TEST_CASE("a recorder refuses a capacity that is not a power of two in its limits", "[observe]") {
+TEST_CASE("a recorder rejects a capacity that is not a power of two in its limits", "[observe]") {
   for (const std::size_t capacity : {0U, 8U, 100U, 1U << 25U}) {
     CAPTURE(capacity);
-    CHECK(test::refusal_of([&] { ps::trace_recorder{{.capacity = capacity}}; }).option ==
+    CHECK(test::rejection_of([&] { ps::trace_recorder{{.capacity = capacity}}; }).option ==
           "capacity");
   }
   CHECK(ps::trace_recorder{{.capacity = 16}}.capacity() == 16);

@@ -101,7 +101,7 @@ TEST_CASE("an order of up to 2^63 elements stays inside and does not repeat",
   CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }
 
-TEST_CASE("an order of 0 or of more than 2^63 elements is refused", "[order]") {
+TEST_CASE("an order of 0 or of more than 2^63 elements is rejected", "[order]") {
   CHECK_THROWS_MATCHES(
       ps::detail::permutation(0, 1, 2), std::invalid_argument,
       Catch::Matchers::Message("permutation: expected 1 <= n <= 2^63, found n = 0"));

@@ -218,7 +218,7 @@ TEMPLATE_TEST_CASE("uniform reals are evenly distributed", "[order]", float, dou
   CHECK(std::abs(chi_square_deviation(fine)) < 4);
 }
 
-TEST_CASE("uniform refuses a reversed, unbounded or undefined interval", "[order]") {
+TEST_CASE("uniform rejects a reversed, unbounded or undefined interval", "[order]") {
   ps::sample_generator gen{{}, 0};
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();

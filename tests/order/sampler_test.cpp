@@ -106,7 +106,7 @@ TEST_CASE("an order can be resumed anywhere, and its parts together are the epoc
   CHECK(pieces == epoch);
 }
 
-TEST_CASE("shuffled refuses an empty dataset", "[order]") {
+TEST_CASE("shuffled rejects an empty dataset", "[order]") {
   CHECK_THROWS_AS(ps::shuffled{}.order(0, 0), std::invalid_argument);
 }
 
@@ -119,7 +119,7 @@ TEST_CASE("a user's own sampler needs only two functions", "[order]") {
   CHECK(epoch != epoch_of(sampler, 100, 1));
 }
 
-TEST_CASE("the concepts refuse types that are not an order or a sampler", "[order]") {
+TEST_CASE("the concepts reject types that are not an order or a sampler", "[order]") {
   STATIC_REQUIRE(ps::epoch_order<ps::detail::identity_order>);
   STATIC_REQUIRE(ps::epoch_order<ps::detail::permutation>);
   STATIC_REQUIRE_FALSE(ps::epoch_order<order_that_may_throw>);

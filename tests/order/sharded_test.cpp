@@ -20,7 +20,7 @@
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 
@@ -59,7 +59,7 @@ indices union_of(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch, s
 }
 
 std::string problem_of(const ps::shard_options& options, std::uint64_t n = 100) {
-  return test::refusal_of(
+  return test::rejection_of(
              [&] { static_cast<void>(ps::sharded{ps::sequential{}, options}.size(n)); })
       .text;
 }
@@ -214,7 +214,7 @@ TEST_CASE("the state of a rank of 8 equals the state of a rank of 4", "[order][p
   CHECK_THROWS_AS(other.resume(state, 3), ps::state_mismatch);
 }
 
-TEST_CASE("a loader whose batch size is not the shard's is refused", "[order]") {
+TEST_CASE("a loader whose batch size is not the shard's is rejected", "[order]") {
   const ps::sharded shard{ps::sequential{}, {.world = 2, .global_batch = 32}};
   const numbered data{};
   CHECK_THROWS_MATCHES((ps::loader{data, shard, {.batch_size = 32}}), ps::option_error,
@@ -234,7 +234,7 @@ TEST_CASE("an epoch of 2^63 samples is sharded to its end", "[order]") {
   }
 }
 
-TEST_CASE("invalid sharding options are refused by name", "[order][promise:honest-7]") {
+TEST_CASE("invalid sharding options are rejected by name", "[order][promise:honest-7]") {
   CHECK(problem_of({.world = 0, .global_batch = 8}) == "world: must be at least 1, but is 0");
   CHECK(problem_of({.rank = 4, .world = 4, .global_batch = 8}) ==
         "rank: must be at least 0 and below the world of 4, but is 4");
@@ -392,7 +392,7 @@ TEST_CASE("loaders with keep deliver every sample once, even if a rank has no sa
   }
 }
 
-TEST_CASE("with keep, an empty dataset and a loader that drops batches are refused", "[order]") {
+TEST_CASE("with keep, an empty dataset and a loader that drops batches are rejected", "[order]") {
   const auto tail = ps::remainder_policy::keep;
   const ps::sharded shard{ps::sequential{},
                           {.rank = 1, .world = 2, .global_batch = 8, .remainder = tail}};

@@ -22,7 +22,7 @@
 #include "order/epoch_of.hpp"
 #include "support/catch.hpp"
 #include "support/numbered.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 #include "support/statistics.hpp"
 
 namespace ps = penstock;
@@ -83,7 +83,7 @@ std::vector<double> counts_of(const indices& draws, std::size_t n) {
 
 template <class Weights>
 std::string problem_of(const Weights& weights, std::uint64_t n = 3) {
-  return test::refusal_of([&] { static_cast<void>(ps::weighted{weights}.size(n)); }).text;
+  return test::rejection_of([&] { static_cast<void>(ps::weighted{weights}.size(n)); }).text;
 }
 
 /// A range that reports more weights than memory could hold. Reading a weight fails the test.
@@ -311,7 +311,7 @@ TEST_CASE("a loader keeps the table of a destroyed sampler", "[order]") {
   CHECK(batches == 15);
 }
 
-TEST_CASE("invalid weights are refused by index and value", "[order]") {
+TEST_CASE("invalid weights are rejected by index and value", "[order]") {
   using doubles = std::vector<double>;
   const double infinity = std::numeric_limits<double>::infinity();
   CHECK(problem_of(doubles{}) == "weights: expected at least one, found none");

@@ -134,7 +134,7 @@ assert command in conanfile.__doc__ and command in load(None, os.path.join(root,
 recipe.standard = 17
 try:
     recipe.validate()
-    raise AssertionError("C++17 is not refused")
+    raise AssertionError("C++17 is not rejected")
 except InvalidConfiguration as error:
     assert str(error) == "the profile has C++17. Pass -s compiler.cppstd=20.", error
 

@@ -154,7 +154,7 @@ class Protocol(unittest.TestCase):
         self.assertEqual(field.__dlpack_device__(), (1, 0))
         field.__dlpack__(stream=None, max_version=(1, 3), dl_device=(1, 0), copy=False)
 
-    def test_what_can_t_be_done_is_refused(self):
+    def test_what_can_t_be_done_is_rejected(self):
         field = self.field()
         with self.assertRaisesRegex(BufferError, "makes no copy"):
             field.__dlpack__(copy=True)
@@ -176,28 +176,28 @@ class Errors(unittest.TestCase):
         with self.assertRaisesRegex(patterns.Error, "batch_size: must be at least 1"):
             loader(batch_size=0)
 
-    def test_a_second_thread_is_refused(self):
+    def test_a_second_thread_is_rejected(self):
         with tempfile.TemporaryDirectory() as folder:
             disk = os.path.join(folder, "disk")
             os.mkfifo(disk)
             source = loader(samples=4, disk=disk)
             epoch = source.epoch(0)
-            refusals = []
+            rejections = []
 
             def use():
                 try:
                     next(epoch)
-                except RuntimeError as refusal:
-                    refusals.append(str(refusal))
+                except RuntimeError as rejection:
+                    rejections.append(str(rejection))
 
             threads = [threading.Thread(target=use) for _ in range(2)]
             for thread in threads:
                 thread.start()
-            while not refusals:  # until a thread fails while the other waits for the pipe
+            while not rejections:  # until a thread fails while the other waits for the pipe
                 threading.Event().wait(0.01)
             while any(thread.is_alive() for thread in threads):
                 answer(disk)
-            self.assertEqual(refusals, ["two threads use one loader"])
+            self.assertEqual(rejections, ["two threads use one loader"])
 
 
 class Interrupt(unittest.TestCase):

@@ -27,11 +27,11 @@ ps::loader_state some_state() {
 }
 
 // The offset at which parsing fails, and the message.
-struct refusal {
+struct rejection {
   std::size_t offset;
   std::string message;
 };
-refusal refused(std::string_view text) {
+rejection rejected(std::string_view text) {
   try {
     (void)ps::from_text<ps::loader_state>(text);
   } catch (const ps::text_error& error) {
@@ -69,41 +69,41 @@ TEST_CASE("a state is read with keys in any order and any white space", "[resume
                                   .order = 1});
 }
 
-TEST_CASE("an invalid state text is refused at its first wrong byte",
+TEST_CASE("an invalid state text is rejected at its first wrong byte",
           "[resume][promise:exact-7][fault:consumers-4]") {
   const std::string text = ps::to_text(some_state());
-  CHECK(refused("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
-  CHECK(refused("{}").message == "loader_state: at byte 0: expected a name, found '{}'");
-  CHECK(refused("epoch").message == "loader_state: at byte 5: expected '=', found the end");
-  CHECK(refused("epoch=-1").message ==
+  CHECK(rejected("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
+  CHECK(rejected("{}").message == "loader_state: at byte 0: expected a name, found '{}'");
+  CHECK(rejected("epoch").message == "loader_state: at byte 5: expected '=', found the end");
+  CHECK(rejected("epoch=-1").message ==
         "loader_state: at byte 6: expected a number below 2^64, found '-1'");
-  CHECK(refused("epoch=18446744073709551616").offset == 6);
-  CHECK(refused("epok=1").message ==
+  CHECK(rejected("epoch=18446744073709551616").offset == 6);
+  CHECK(rejected("epok=1").message ==
         "loader_state: at byte 0: expected a key of a loader_state, found 'epok'");
-  CHECK(refused("epoch=1 epoch=2").message ==
+  CHECK(rejected("epoch=1 epoch=2").message ==
         "loader_state: at byte 8: expected every key once, found 'epoch' again");
-  CHECK(refused("epoch=1batch=2").message ==
+  CHECK(rejected("epoch=1batch=2").message ==
         "loader_state: at byte 7: expected a space, found 'batch=2'");
-  CHECK(refused("penstock_state=2").message ==
+  CHECK(rejected("penstock_state=2").message ==
         "loader_state: at byte 15: expected version 1, found 2");
-  CHECK(refused("last=some").message ==
+  CHECK(rejected("last=some").message ==
         "loader_state: at byte 5: expected keep, drop or pad, found 'some'");
-  CHECK(refused(text.substr(0, text.size() - 9))
+  CHECK(rejected(text.substr(0, text.size() - 9))
             .message.ends_with("expected the key 'last', found none"));
-  CHECK(refused(text + " x").message.ends_with("expected '=', found the end"));
-  CHECK(refused(text + "x").message.ends_with("found 'padx'"));
-  CHECK(refused(std::string_view{"\0", 1}).offset == 0);
+  CHECK(rejected(text + " x").message.ends_with("expected '=', found the end"));
+  CHECK(rejected(text + "x").message.ends_with("found 'padx'"));
+  CHECK(rejected(std::string_view{"\0", 1}).offset == 0);
   for (std::size_t length = 0; length < text.size(); ++length) {
-    CHECK(refused(text.substr(0, length)).offset <= length);
+    CHECK(rejected(text.substr(0, length)).offset <= length);
   }
 
   auto no_batch = some_state();
   no_batch.batch_size = 0;
-  CHECK(refused(ps::to_text(no_batch))
+  CHECK(rejected(ps::to_text(no_batch))
             .message.ends_with("expected a batch_size of at least 1, found 0"));
 }
 
-TEST_CASE("a state of another order is refused with every difference",
+TEST_CASE("a state of another order is rejected with every difference",
           "[resume][promise:exact-7]") {
   const auto own = some_state();
   auto state = own;

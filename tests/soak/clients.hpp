@@ -4,7 +4,7 @@
 // Random clients of a batcher. Some threads submit requests in every possible way, and some of
 // their writes throw. Other threads consume batches, directly or through feeds that are left and
 // created again, and share them. The batcher ends at a random time. Each request is served once,
-// returned once, or refused.
+// returned once, or rejected.
 
 #include <algorithm>
 #include <array>
@@ -71,7 +71,7 @@ struct clients_config {
 class clients {
  public:
   explicit clients(const clients_config& how, std::uint64_t seed)
-      : how_(how), seed_(seed), served_(all()), returned_(all()), refused_(all()) {}
+      : how_(how), seed_(seed), served_(all()), returned_(all()), rejected_(all()) {}
 
   void run() {
     {
@@ -104,18 +104,18 @@ class clients {
       const auto stats = requests.stats();
       require(stats.accepted == stats.handed_out + stats.returned + stats.waiting,
               "the batcher counts otherwise than it does");
-      require(stats.accepted + sum(refused_) == all(), "another number was accepted");
+      require(stats.accepted + sum(rejected_) == all(), "another number was accepted");
     }
     counted.add("requests served", sum(served_));
     counted.add("requests that came back", sum(returned_));
-    counted.add("requests refused", sum(refused_));
+    counted.add("requests rejected", sum(rejected_));
     require(wrong_ == 0, "a request is not as it was written");
     for (std::size_t tag = 0; tag < all(); ++tag) {
-      if (served_[tag] + returned_[tag] + refused_[tag] == 1) continue;
+      if (served_[tag] + returned_[tag] + rejected_[tag] == 1) continue;
       throw std::runtime_error("request " + std::to_string(tag) + " was served " +
                                std::to_string(served_[tag]) + " times, came back " +
-                               std::to_string(returned_[tag]) + " times and was refused " +
-                               std::to_string(refused_[tag]) + " times");
+                               std::to_string(returned_[tag]) + " times and was rejected " +
+                               std::to_string(rejected_[tag]) + " times");
     }
   }
 
@@ -173,7 +173,7 @@ class clients {
             while (!requests.try_submit(what, writes)) std::this_thread::yield();
         }
       } catch (const ps::batcher_closed&) {
-        ++refused_[tag];
+        ++rejected_[tag];
       }
     }
   }
@@ -261,7 +261,7 @@ class clients {
   std::uint64_t seed_;
   counts served_;
   counts returned_;
-  counts refused_;
+  counts rejected_;
   std::atomic<std::uint64_t> wrong_{0};
   std::atomic<std::uint64_t> takers_left_{0};
 };

@@ -42,9 +42,9 @@ class gated_device {
   /// Makes the k-th `query` call on an event fail.
   void fail_query(std::uint64_t k) const { state_->query_fails.store(k); }
   /// Makes each later allocation of pinned memory throw `out_of_memory`.
-  void refuse_pinned() const { state_->refuses_pinned.store(true); }
+  void reject_pinned() const { state_->rejects_pinned.store(true); }
   /// Makes each later `make_current` throw `device_fault`.
-  void refuse_threads() const { state_->refuses_threads.store(true); }
+  void reject_threads() const { state_->rejects_threads.store(true); }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
   [[nodiscard]] event_type make_event(
@@ -83,7 +83,7 @@ class gated_device {
   [[nodiscard]] void* allocate(std::size_t bytes) const { return host_.allocate(bytes); }
   void deallocate(void* data, std::size_t bytes) const noexcept { host_.deallocate(data, bytes); }
   [[nodiscard]] penstock::pinned_block allocate_pinned(std::size_t bytes) const {
-    if (state_->refuses_pinned.load())
+    if (state_->rejects_pinned.load())
       throw penstock::out_of_memory("pinned", bytes, "not on this machine");
     return host_.allocate_pinned(bytes);
   }
@@ -91,7 +91,7 @@ class gated_device {
     host_.deallocate_pinned(data, bytes);
   }
   void make_current() const {
-    if (state_->refuses_threads.load()) throw device_fault("no thread may use this device");
+    if (state_->rejects_threads.load()) throw device_fault("no thread may use this device");
     host_.make_current();
   }
 
@@ -107,8 +107,8 @@ class gated_device {
     std::atomic<std::uint64_t> stream_synchronize_fails{never};
     std::atomic<std::uint64_t> copy_fails{never};
     std::atomic<std::uint64_t> query_fails{never};
-    std::atomic<bool> refuses_pinned{false};
-    std::atomic<bool> refuses_threads{false};
+    std::atomic<bool> rejects_pinned{false};
+    std::atomic<bool> rejects_threads{false};
   };
 
   static void count_down(std::atomic<std::uint64_t>& left, const char* call) {

@@ -21,7 +21,7 @@ class ledger_device {
   using event_type = penstock::cpu_event;
 
   /// Makes pinning fail: `pinned` is false for all later allocations.
-  void refuse_to_pin() const { ledger_->pins = false; }
+  void fail_to_pin() const { ledger_->pins = false; }
 
   [[nodiscard]] std::size_t device_bytes() const { return total(ledger_->device); }
   [[nodiscard]] std::size_t pinned_bytes() const { return total(ledger_->pinned); }

@@ -22,8 +22,9 @@ TEST_CASE("the affinity report explains where workers run and why", "[threads]")
         "workers anywhere: the system does not report the cores of node 3");
   CHECK(to_text(ps::affinity_report{not_in_cpuset, 3}) ==
         "workers anywhere: the process may not run on node 3");
-  CHECK(to_text(ps::affinity_report{refused, 3, cores, EPERM}) ==
-        "workers anywhere: the system refused node 3, cores 8-10: Operation not permitted");
-  CHECK(to_text(ps::affinity_report{refused, 3, {}, ENOSYS}) ==
-        "workers anywhere: the system refused node 3: Function not implemented");
+  CHECK(
+      to_text(ps::affinity_report{rejected, 3, cores, EPERM}) ==
+      "workers anywhere: the system denied access to node 3, cores 8-10: Operation not permitted");
+  CHECK(to_text(ps::affinity_report{rejected, 3, {}, ENOSYS}) ==
+        "workers anywhere: the system denied access to node 3: Function not implemented");
 }

@@ -172,15 +172,15 @@ TEST_CASE("closing wakes every waiting push, and its ticket is not in the queue"
   sleepy_atomics::reset();
   queue_of_sleepers<> queue{1};
   CHECK(queue.push(1));
-  std::atomic<int> refused{0};
+  std::atomic<int> rejected{0};
   std::vector<std::thread> producers;
   for (int i = 0; i < 3; ++i) {
-    producers.emplace_back([&] { refused += queue.push(2) ? 0 : 1; });
+    producers.emplace_back([&] { rejected += queue.push(2) ? 0 : 1; });
   }
   sleepy_atomics::wait_for_sleeps(3);
   queue.close();
   for (auto& producer : producers) producer.join();
-  CHECK(refused == 3);
+  CHECK(rejected == 3);
   CHECK(queue.pop() == 1);
   CHECK_FALSE(queue.pop().has_value());
 }
@@ -329,10 +329,10 @@ TEMPLATE_TEST_CASE("a timed wait ends with its event or its deadline", "[load]",
   CHECK(pushed == ps::wait_status::done);
 
   sleepy_atomics::reset();
-  std::thread refused{[&] { pushed = queue.push_for(8, 1h); }};
+  std::thread rejected{[&] { pushed = queue.push_for(8, 1h); }};
   sleepy_atomics::wait_for_sleeps(1);
   queue.close();
-  refused.join();
+  rejected.join();
   CHECK(pushed == ps::wait_status::closed);
   CHECK(queue.pop() == 7);
 }

@@ -21,12 +21,12 @@ namespace {
 /// A simulated kernel for `cores` cores. The calling thread may run only on the last core.
 struct kernel_of {
   std::size_t cores;
-  int refuses_with = 0;
+  int rejects_with = 0;
 
   long operator()(std::size_t bytes, unsigned long* mask) const noexcept {
     constexpr std::size_t word_bits = 8 * sizeof(unsigned long);
-    errno = refuses_with != 0 ? refuses_with : EINVAL;
-    if (refuses_with != 0 || bytes * 8 < cores) return -1;
+    errno = rejects_with != 0 ? rejects_with : EINVAL;
+    if (rejects_with != 0 || bytes * 8 < cores) return -1;
     mask[(cores - 1) / word_bits] |= 1UL << ((cores - 1) % word_bits);
     return static_cast<long>(cores / 8);
   }
@@ -65,15 +65,15 @@ TEST_CASE("a bound thread runs only on its cores, and other threads are unchange
   REQUIRE(before.has_value());
   REQUIRE_FALSE(before->empty());
   const ps::cpu_list last{{before->numbers().back()}};
-  int refused = 0;
+  int rejected = 0;
   std::optional<ps::cpu_list> bound;
   std::thread{[&] {
-    refused = bind_this_thread(cpu_bits{last});
+    rejected = bind_this_thread(cpu_bits{last});
     bound = affinity_of_this_thread();
   }}.join();
   CHECK(affinity_of_this_thread() == before);
   CHECK(bind_this_thread(cpu_bits{ps::cpu_list{}}) != 0);  // an empty list of cores is invalid
-  if (refused != 0) {
+  if (rejected != 0) {
     WARN("not tested: threads can't be bound here");
     CHECK(bound == before);
   } else {

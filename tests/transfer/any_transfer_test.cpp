@@ -127,7 +127,7 @@ TEST_CASE("replacing an any_transfer cancels its loop", "[transfer]") {
   CHECK(all_labels(feed.epoch(0)).size() == 50);
 }
 
-TEST_CASE("an empty any_transfer refuses every use", "[transfer]") {
+TEST_CASE("an empty any_transfer rejects every use", "[transfer]") {
   feed_type feed;
   CHECK_THROWS_WITH(feed.epoch(0), Catch::Contains("holds no transfer"));
   CHECK_THROWS_AS(feed.next(), std::logic_error);

@@ -189,7 +189,7 @@ TEST_CASE("a user-defined source feeds a transfer", "[transfer]") {
   CHECK_FALSE(feed.last_failure().has_value());
 }
 
-TEST_CASE("a source with a changing layout, or with batches that contradict it, is refused",
+TEST_CASE("a source with a changing layout, or with batches that contradict it, is rejected",
           "[transfer][fault:consumers-13]") {
   struct grown : own_source {
     std::size_t batch_size = 2;

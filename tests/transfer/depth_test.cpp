@@ -21,7 +21,7 @@
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/ledger_device.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 
@@ -113,15 +113,16 @@ class narrow_device : public ledger_device {
 }  // namespace
 
 TEST_CASE("a depth has limits", "[transfer]") {
-  const auto refused = [](const ps::transfer_options& options) {
-    return test::refusal_of([&] { static_cast<void>(ps::detail::checked_depth(options)); }).option;
+  const auto rejected = [](const ps::transfer_options& options) {
+    return test::rejection_of([&] { static_cast<void>(ps::detail::checked_depth(options)); })
+        .option;
   };
-  CHECK(refused({}) == "none");
-  CHECK(refused({.depth = 1}) == "none");
-  CHECK(refused({.depth = 0}) == "depth");
-  CHECK(refused({.depth = -1}) == "depth");
-  CHECK(refused({.depth = 1025}) == "depth");
-  CHECK(refused(automatic_depth) == "none");
+  CHECK(rejected({}) == "none");
+  CHECK(rejected({.depth = 1}) == "none");
+  CHECK(rejected({.depth = 0}) == "depth");
+  CHECK(rejected({.depth = -1}) == "depth");
+  CHECK(rejected({.depth = 1025}) == "depth");
+  CHECK(rejected(automatic_depth) == "none");
 }
 
 TEST_CASE("an automatic depth grows only while batches arrive sooner",
@@ -219,8 +220,8 @@ TEST_CASE("a slot without device memory is omitted", "[transfer][promise:bounded
   const auto hold_all = [&] {
     for (auto& batch : feed.epoch(0)) kept.push_back(std::move(batch));
   };
-  const auto refused = test::error_of<ps::leases_exhausted>(hold_all);
-  CHECK(std::string{refused.what()}.find("all 3 device slots are held") != std::string::npos);
+  const auto rejected = test::error_of<ps::leases_exhausted>(hold_all);
+  CHECK(std::string{rejected.what()}.find("all 3 device slots are held") != std::string::npos);
   CHECK(feed.depth() == 3);
   kept.clear();
   CHECK(epoch_of(feed).size() == 400);
@@ -262,24 +263,24 @@ TEST_CASE("kept leases can hold every slot, even after the depth was reduced", "
   }
 }
 
-TEST_CASE("a device that refuses a new slot does not end the loop and is not asked again",
+TEST_CASE("a device that rejects a new slot does not end the loop and is not asked again",
           "[transfer]") {
-  struct refusing : ps::cpu_device {
+  struct rejecting : ps::cpu_device {
     std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
-    std::shared_ptr<std::atomic<bool>> refuses = std::make_shared<std::atomic<bool>>(false);
+    std::shared_ptr<std::atomic<bool>> rejects = std::make_shared<std::atomic<bool>>(false);
     [[nodiscard]] void* allocate(std::size_t bytes) const {
-      if (*refuses) {
+      if (*rejects) {
         ++*asked;
         throw std::runtime_error("no memory");
       }
       return ps::cpu_device::allocate(bytes);
     }
   };
-  const refusing device;
+  const rejecting device;
   auto stream = device.make_stream();
   ps::loader loader{depth_data{4000}, ps::sequential{}, device, {.batch_size = 1, .workers = 0}};
   ps::transfer feed{loader, stream, automatic_depth};
-  *device.refuses = true;
+  *device.rejects = true;
   std::uint64_t next = 0;
   for (auto& batch : feed.epoch(0)) CHECK(batch.number() == next++);
   CHECK(next == 4000);

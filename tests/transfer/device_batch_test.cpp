@@ -446,7 +446,7 @@ TEST_CASE("if waiting also fails, the slot is lost and reported from then on",
   CHECK_THROWS_AS(slots->rethrow_poison(), device_fault);
 }
 
-TEST_CASE("a lost slot stays reported, although a later release is refused and reported",
+TEST_CASE("a lost slot stays reported, although a later release is rejected and reported",
           "[transfer][fault:devices-5]") {
   const watched_device device;
   const auto slots = make_ring(device, 2);
@@ -465,7 +465,7 @@ TEST_CASE("a lost slot stays reported, although a later release is refused and r
   CHECK(slots->is_released(1));
 }
 
-TEST_CASE("a refused copy leaves batch and slot as they were", "[transfer]") {
+TEST_CASE("a rejected copy leaves batch and slot as they were", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
@@ -494,11 +494,11 @@ TEST_CASE("batches before a failed batch keep their slots, and the failed batch'
     if (both.size() == 2) break;
   }
   REQUIRE_FALSE(slots->is_released(1));
-  const auto refuse_second = [](const filling& which, const auto& queue) {
+  const auto reject_second = [](const filling& which, const auto& queue) {
     if (which.slot == 1) throw device_fault("no");
     queue();
   };
-  CHECK_THROWS_AS(slots->copy_in(std::span{both}, refuse_second), device_fault);
+  CHECK_THROWS_AS(slots->copy_in(std::span{both}, reject_second), device_fault);
   CHECK(slots->filled() == 1);
   CHECK_FALSE(slots->is_released(0));
   CHECK_FALSE(both[0].from);
@@ -507,19 +507,19 @@ TEST_CASE("batches before a failed batch keep their slots, and the failed batch'
   slots->discard(0);
 }
 
-TEST_CASE("a copy whose record is refused has run before the error is thrown", "[transfer]") {
+TEST_CASE("a copy whose record is rejected has run before the error is thrown", "[transfer]") {
   const watched_device device;
   const auto slots = make_ring(device, 1);
   host_memory from{1};
   device.hold_copies();
   device.fail_record(0);
   std::atomic<bool> thrown{false};
-  bool refused = false;
+  bool rejected = false;
   std::thread issuer{[&] {
     try {
       slots->copy_in(0, from);
     } catch (const device_fault&) {
-      refused = true;
+      rejected = true;
     }
     thrown = true;
     device.seen->reached.advance();
@@ -530,7 +530,7 @@ TEST_CASE("a copy whose record is refused has run before the error is thrown", "
   CHECK_FALSE(thrown);
   device.open_copies();
   issuer.join();
-  CHECK(refused);
+  CHECK(rejected);
   CHECK(device.copies() == 1);
   CHECK_FALSE(from.released);
   CHECK(slots->is_released(0));

@@ -265,11 +265,11 @@ TEST_CASE("a failed timing ends the measurement, and the loop continues", "[tran
   CHECK(device.played->records == fails_at + 1);
 }
 
-TEST_CASE("time_device is refused for a device without a clock", "[transfer]") {
+TEST_CASE("time_device is rejected for a device without a clock", "[transfer]") {
   const gated_device device;
   ps::loader loader{timed_data{}, ps::sequential{}, device, {.batch_size = 10}};
-  const auto refused = test::error_of<ps::option_error>([&] {
+  const auto rejected = test::error_of<ps::option_error>([&] {
     ps::transfer feed{loader, device.inline_stream(), {.instrumentation = {.time_device = true}}};
   });
-  CHECK(refused.option() == "instrumentation.time_device");
+  CHECK(rejected.option() == "instrumentation.time_device");
 }

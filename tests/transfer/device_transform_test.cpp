@@ -343,7 +343,7 @@ TEST_CASE("every failed record around a transform is reported, and loses no host
   }
 }
 
-TEST_CASE("a refused copy leaves a transfer with a transform usable", "[transfer]") {
+TEST_CASE("a rejected copy leaves a transfer with a transform usable", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   gated_transform transform;

@@ -85,7 +85,7 @@ TEST_CASE("with a transform both input and output count in the footprint", "[tra
   CHECK(device.device_bytes() == need.device_bytes);
 }
 
-TEST_CASE("a transfer's footprint refuses what loader and transfer refuse", "[transfer]") {
+TEST_CASE("a transfer's footprint rejects what loader and transfer reject", "[transfer]") {
   const ps::loader_options load{.batch_size = 10};
   const auto option = [&](const ps::loader_options& options, const ps::transfer_options& feed) {
     try {

@@ -279,7 +279,7 @@ TEST_CASE("an error of the source follows the batches before it",
   CHECK(feed.last_failure()->sample == 25);
 }
 
-TEST_CASE("a refused copy is reported as a transfer_error", "[transfer][fault:devices-4]") {
+TEST_CASE("a rejected copy is reported as a transfer_error", "[transfer][fault:devices-4]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   ps::transfer feed{loader, device.inline_stream()};
@@ -388,7 +388,7 @@ TEST_CASE("a transfer may be moved under a live range, and owns an rvalue source
   CHECK(second.device_bytes() == 3 * (512 + 256));
 }
 
-TEST_CASE("an invalid depth is refused", "[transfer]") {
+TEST_CASE("an invalid depth is rejected", "[transfer]") {
   const gated_device device;
   ps::loader loader{numbered{100}, ps::sequential{}, device, ten_each(0)};
   CHECK_THROWS_AS((ps::transfer{loader, device.inline_stream(), {.depth = 0}}), ps::option_error);
@@ -438,7 +438,7 @@ TEST_CASE("a transfer ended by an error leaves its source to another transfer", 
   CHECK(batches == 30);
 }
 
-TEST_CASE("a release that is refused once ends one range, and the transfer continues",
+TEST_CASE("a release that is rejected once ends one range, and the transfer continues",
           "[transfer][fault:devices-5]") {
   const gated_device device;
   auto stream = device.make_stream();
@@ -492,7 +492,7 @@ struct pictures {
 
 }  // namespace
 
-TEST_CASE("a loader with another layout that is assigned between two ranges is refused",
+TEST_CASE("a loader with another layout that is assigned between two ranges is rejected",
           "[transfer][fault:consumers-13]") {
   using any = ps::any_loader<picture>;
   const auto made = [](pictures data, std::size_t batch_size, bool lists = false) {
@@ -518,7 +518,7 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
   };
   CHECK(next(feed) == 100);
   CHECK(next(transformed) == 100);
-  const auto refuses = [&](const std::string& was, const std::string& is) {
+  const auto rejects = [&](const std::string& was, const std::string& is) {
     for (const auto& text : {test::error_of<ps::source_mismatch>([&] { next(feed); }),
                              test::error_of<ps::source_mismatch>([&] { next(transformed); }),
                              test::error_of<ps::source_mismatch>([&] {
@@ -529,11 +529,11 @@ TEST_CASE("a loader with another layout that is assigned between two ranges is r
     }
   };
   loader = made({2, 8}, 64);
-  refuses("batches of 4 samples (pixel: 2 x 8)", "batches of 64 (pixel: 2 x 8)");
+  rejects("batches of 4 samples (pixel: 2 x 8)", "batches of 64 (pixel: 2 x 8)");
   loader = made({4, 4}, 4);  // the new batch has the same number of bytes
-  refuses("(pixel: 2 x 8)", "(pixel: 4 x 4)");
+  rejects("(pixel: 2 x 8)", "(pixel: 4 x 4)");
   loader = made({2, 8}, 4, true);
-  refuses("another loader", "instrumentation.indices");
+  rejects("another loader", "instrumentation.indices");
   loader = made({2, 8}, 4);
   CHECK(next(feed) == 100);
   CHECK(next(transformed) == 100);

@@ -21,7 +21,7 @@ int main() {
   };
   {
     const penstock::stop_on_signal first{SIGUSR1};
-    check(parts::is_in_use(SIGUSR1), "the library is refused a signal of the program's");
+    check(parts::is_in_use(SIGUSR1), "the library is rejected a signal of the program's");
     check(parts::gets(SIGUSR2), "the library gets another one");
     check(!first.token().stop_requested(), "the program does not get that one");
     ::raise(SIGUSR1);

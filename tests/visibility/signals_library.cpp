@@ -11,8 +11,8 @@ static_assert(PENSTOCK_COMPILED);
 bool parts::is_in_use(int number) {
   try {
     const penstock::stop_on_signal second{number};
-  } catch (const penstock::signal_in_use& refused) {
-    return refused.number() == number;
+  } catch (const penstock::signal_in_use& rejected) {
+    return rejected.number() == number;
   }
   return false;
 }

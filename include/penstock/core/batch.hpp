@@ -399,18 +399,18 @@ template <record_type Record>
 [[nodiscard]] constexpr std::size_t place_sample(const batch_view<Record>& whole,
                                                  std::size_t position,
                                                  const sample_lengths<Record>& lengths) noexcept {
-  std::size_t refused = Record::size;
+  std::size_t rejected = Record::size;
   detail::for_each_ragged<Record>([&]<std::size_t Index>() {
     const std::size_t used =
         position == 0 ? 0
                       : static_cast<std::size_t>(
                             whole.layout().template value_begin<Index>(whole.slab(), position));
     const std::size_t left = whole.layout().template capacity<Index>() - used;
-    if (refused == Record::size && lengths[Record::template ragged_index<Index>()] > left) {
-      refused = Index;
+    if (rejected == Record::size && lengths[Record::template ragged_index<Index>()] > left) {
+      rejected = Index;
     }
   });
-  if (refused != Record::size) return refused;
+  if (rejected != Record::size) return rejected;
   detail::for_each_ragged<Record>([&]<std::size_t Index>() {
     auto* const offsets =
         reinterpret_cast<std::int32_t*>(whole.slab() + whole.layout().template offsets_at<Index>());
@@ -419,7 +419,7 @@ template <record_type Record>
         offsets[position] +
         static_cast<std::int32_t>(lengths[Record::template ragged_index<Index>()]);
   });
-  return refused;
+  return rejected;
 }
 
 /// Returns the field named `Name` of a sample, a batch view or a lease, as in

@@ -151,20 +151,20 @@ class batch_layout {
   }
 
   template <std::size_t Index>
-  [[noreturn, gnu::cold]] static void refuse(std::initializer_list<detail::str_cat_arg> problem) {
+  [[noreturn, gnu::cold]] static void reject(std::initializer_list<detail::str_cat_arg> problem) {
     throw layout_error(
         detail::str_cat({"batch_layout: field \"", Record::template field_at<Index>::key.str(),
                          "\": ", detail::str_cat(problem)}));
   }
 
   template <std::size_t Index>
-  [[noreturn, gnu::cold]] void refuse_size(std::size_t end) const {
+  [[noreturn, gnu::cold]] void reject_size(std::size_t end) const {
     using field = typename Record::template field_at<Index>;
     const auto lengths = lengths_.template at<Index>();
     std::string text = detail::str_cat({batch_size_, " samples"});
     for (std::size_t d = 0; d != field::extents_type::rank; ++d)
       text += detail::str_cat({" x ", lengths[d]});
-    refuse<Index>(
+    reject<Index>(
         {text, " x ", sizeof(typename field::value_type), " bytes, after ", end,
          (" bytes of other fields, exceed the address space: lower batch_size or the extents")});
   }
@@ -184,7 +184,7 @@ class batch_layout {
   constexpr void place_head(std::size_t& end) {
     if constexpr (Record::template field_at<Index>::is_ragged) {
       constexpr std::size_t max = (std::numeric_limits<std::int32_t>::max)();
-      if (batch_size_ >= max) refuse<Index>({"batch_size must be below 2^31 - 1"});
+      if (batch_size_ >= max) reject<Index>({"batch_size must be below 2^31 - 1"});
       ragged_.offsets_at[Record::template ragged_index<Index>()] = end;
       pass<Index>(end, (batch_size_ + 1) * sizeof(std::int32_t));
     } else {
@@ -198,15 +198,15 @@ class batch_layout {
     if constexpr (field::is_ragged) {
       const auto lengths = lengths_.template at<Index>();
       if (lengths.longest == 0)
-        refuse<Index>({"the longest sample must have at least 1 value, but has 0"});
+        reject<Index>({"the longest sample must have at least 1 value, but has 0"});
       if (lengths.max_values_per_batch != 0 && lengths.max_values_per_batch < lengths.longest) {
-        refuse<Index>({"max_values_per_batch is ", lengths.max_values_per_batch,
+        reject<Index>({"max_values_per_batch is ", lengths.max_values_per_batch,
                        ", but the longest sample has ", lengths.longest,
                        ": raise it to at least that"});
       }
       const std::size_t capacity = lengths.size_of_batch(batch_size_);
       if (capacity > std::size_t{(std::numeric_limits<std::int32_t>::max)()}) {
-        refuse<Index>({batch_size_, " samples of up to ", lengths.longest,
+        reject<Index>({batch_size_, " samples of up to ", lengths.longest,
                        " values exceed 32-bit offsets: set a smaller max_values_per_batch"});
       }
       ragged_.capacity[Record::template ragged_index<Index>()] = capacity;
@@ -224,7 +224,7 @@ class batch_layout {
     std::size_t bytes = sizeof(typename field::value_type);
     for (std::size_t d = 0; d != field::extents_type::rank; ++d) {
       if (lengths[d] == 0)
-        refuse<Index>({"the extent of dimension ", d, " must be at least 1, but is 0"});
+        reject<Index>({"the extent of dimension ", d, " must be at least 1, but is 0"});
       bytes = multiply(bytes, lengths[d]);
     }
     sample_bytes_[Index] = bytes;
@@ -236,7 +236,7 @@ class batch_layout {
   /// Throws `layout_error` if the slab becomes too large.
   template <std::size_t Index>
   constexpr void pass(std::size_t& end, std::size_t used, std::size_t next = alignment) const {
-    if (used > limit - end) refuse_size<Index>(end);
+    if (used > limit - end) reject_size<Index>(end);
     end = (end + used + next - 1) / next * next;
   }
 

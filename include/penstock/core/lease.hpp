@@ -62,7 +62,7 @@ template <class T, class StreamRef, class... Args>
 
 /// Rejects the copy of a lease at compile time, with a message.
 template <class Lease>
-constexpr void refuse_copy_of_lease() noexcept {
+constexpr void reject_copy_of_lease() noexcept {
   static_assert(sizeof(Lease) == 0,
                 "penstock: a batch is a lease and cannot be copied: loop with `auto& batch`; to "
                 "keep the batch, use std::move(batch)");
@@ -223,7 +223,7 @@ class lease : public Base {
   /// Rejects copies, such as `auto batch` in a loop, with a compile-time message.
   template <std::same_as<lease> Lease>
   lease(Lease&) {  // NOLINT: implicit, as a copy is
-    detail::refuse_copy_of_lease<Lease>();
+    detail::reject_copy_of_lease<Lease>();
   }
   lease& operator=(lease&&) noexcept = default;
   ~lease() = default;

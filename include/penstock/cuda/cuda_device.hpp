@@ -217,11 +217,11 @@ class cuda_device {
     detail::cuda_wait("cudaDeviceSynchronize", [] { return cudaDeviceSynchronize(); });
   }
 
-  /// Returns true if `refusal`, which a call has thrown, means that no work can be running: the
+  /// Returns true if `error`, which a call has thrown, means that no work can be running: the
   /// context is lost, the driver is being unloaded, or the process was forked.
-  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& refusal) noexcept {
+  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& error) noexcept {
     try {
-      std::rethrow_exception(refusal);
+      std::rethrow_exception(error);
     } catch (const cuda_context_lost&) {
       return true;
     } catch (const no_cuda_driver&) {
@@ -306,9 +306,9 @@ class cuda_device {
   /// that is nearest to this device. Uses `cudaHostAlloc` up to `small_pinned_bytes`. Larger blocks
   /// are mapped in huge pages, touched by several threads and registered in pieces. If copies read
   /// at most `unit` bytes at multiples of `unit`, no copy spans two pieces; 0 means that a copy may
-  /// read the whole block. If the system refuses to register the memory, or if kernels would need
-  /// another address than the host, uses `cudaHostAlloc` and sets `registration_refused`. Throws
-  /// `pinning_refused` if that fails too.
+  /// read the whole block. If the system fails to register the memory, or if kernels would need
+  /// another address than the host, uses `cudaHostAlloc` and sets `registration_failed`. Throws
+  /// `pinning_failed` if that fails too.
   [[nodiscard]] pinned_block allocate_pinned(std::size_t bytes, std::size_t unit = 0) const {
     void* const data = detail::cuda_allocate_pinned(ordinal_, bytes, unit);
     return {data, true, !detail::is_pinned_as_planned(data, bytes, unit)};
@@ -326,8 +326,8 @@ class cuda_device {
 
   /// Page-locks existing memory for all devices; `registered_memory` owns such a registration.
   /// Throws `memory_already_registered`, `registration_unsupported` if the memory is read-only or
-  /// larger than 2 GB and the system does not support that, and `pinning_refused` if the system
-  /// refuses. Blocks.
+  /// larger than 2 GB and the system does not support that, and `pinning_failed` if the system
+  /// cannot lock it. Blocks.
   void register_memory(void* data, std::size_t bytes, bool read_only, std::size_t unit = 0) const {
     detail::cuda_register(ordinal_, data, bytes, read_only, unit);
   }

@@ -141,11 +141,11 @@ inline constexpr std::size_t small_pinned_bytes = std::size_t{2} << 20;
 /// Thrown if the system cannot page-lock memory for a CUDA device. The message contains the bytes
 /// requested, the bytes that the library has page-locked, the limits of the system, and the options
 /// that would help. The thread's last-error slot does not contain the error.
-class [[gnu::visibility("default")]] pinning_refused : public out_of_memory {
+class [[gnu::visibility("default")]] pinning_failed : public out_of_memory {
  public:
   /// Creates the error for a request of `bytes` bytes, when `locked` bytes were page-locked.
-  pinning_refused(std::size_t bytes, std::string_view reason, std::size_t locked,
-                  std::string_view advice)
+  pinning_failed(std::size_t bytes, std::string_view reason, std::size_t locked,
+                 std::string_view advice)
       : out_of_memory("pinned", bytes,
                       detail::str_cat({reason, "; the library has page-locked ", locked, " bytes, ",
                                        detail::lock_limits(), ": ", advice})),
@@ -255,26 +255,26 @@ inline void record_locked(std::size_t bytes) noexcept {
 inline void record_unlocked(std::size_t bytes) noexcept {
   page_locked_bytes.fetch_sub(bytes, std::memory_order_relaxed);
 }
-[[noreturn, gnu::cold]] inline void throw_pinning_refused(std::size_t bytes,
-                                                          const std::string& reason,
-                                                          std::string_view advice) {
-  throw pinning_refused(bytes, reason, page_locked_bytes.load(std::memory_order_relaxed), advice);
+[[noreturn, gnu::cold]] inline void throw_pinning_failed(std::size_t bytes,
+                                                         const std::string& reason,
+                                                         std::string_view advice) {
+  throw pinning_failed(bytes, reason, page_locked_bytes.load(std::memory_order_relaxed), advice);
 }
 
 /// Returns true if the system could not lock the pages, in which case another method or a smaller
 /// size may succeed.
-[[nodiscard]] inline bool is_refusal(cudaError_t code) noexcept {
+[[nodiscard]] inline bool is_pinning_failure(cudaError_t code) noexcept {
   return code == cudaErrorMemoryAllocation || code == cudaErrorOperatingSystem ||
          code == cudaErrorNotSupported || code == cudaErrorNotPermitted ||
          code == cudaErrorInvalidValue;  // returned by some kernels for valid pages
 }
 
-/// Throws `pinning_refused` if the system could not lock the pages, and otherwise the exception
+/// Throws `pinning_failed` if the system could not lock the pages, and otherwise the exception
 /// type for `code`. `before` describes earlier attempts.
 [[noreturn]] inline void throw_not_pinned(cudaError_t code, std::size_t bytes,
                                           const cuda_site& site, const std::string& before = {}) {
-  if (!is_refusal(code)) throw_cuda_error(code, site);
-  throw_pinning_refused(
+  if (!is_pinning_failure(code)) throw_cuda_error(code, site);
+  throw_pinning_failed(
       bytes, before + site.call + " gave " + cudaGetErrorName(code),
       "raise the limits on locked memory (ulimit -l) and on the container's memory, lower prefetch "
       "or batch_size, or continue with fewer slots (memory.on_budget_exceeded) or without "
@@ -373,17 +373,17 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
     std::size_t which = 0;
     // Registers the pieces one by one, because threads only help with page faults, and the pages
     // are already present.
-    const cudaError_t refused = register_pieces(
+    const cudaError_t code = register_pieces(
         plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
-    if (refused == cudaSuccess) {
+    if (code == cudaSuccess) {
       record_pinned(pages.data(), bytes, pinned_by::registration);
       record_locked(bytes);
       return pages.release();
     }
     // If confidential computing, a sandbox or a limit forbids registration, the driver may still be
     // able to allocate pinned memory.
-    if (!is_refusal(refused)) throw_cuda_error(refused, "cudaHostRegister");
-    before = std::string{"cudaHostRegister gave "} + cudaGetErrorName(refused) + " and ";
+    if (!is_pinning_failure(code)) throw_cuda_error(code, "cudaHostRegister");
+    before = std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) + " and ";
   }
   void* const data = cuda_host_alloc(bytes, with_note(bytes), before);
   record_pinned(data, bytes, pinned_by::allocation);
@@ -452,16 +452,16 @@ inline void cuda_register(int ordinal, void* data, std::size_t bytes, bool read_
     case cudaErrorMemoryAllocation:
     case cudaErrorOperatingSystem:
       if (plan.bytes(which) > doubtful_registration) {
-        throw_pinning_refused(
+        throw_pinning_failed(
             bytes,
             std::string{"cudaHostRegister gave "} + cudaGetErrorName(code) +
                 " for more than 256 GiB in one call",
             "specify the size of one copy (the unit of registered_memory), so that the memory is "
             "locked in pieces, or raise the limits on locked memory (ulimit -l)");
       }
-      throw_pinning_refused(bytes, std::string{"cudaHostRegister gave "} + cudaGetErrorName(code),
-                            "raise the limits on locked memory (ulimit -l) and on the container's "
-                            "memory, or register less");
+      throw_pinning_failed(bytes, std::string{"cudaHostRegister gave "} + cudaGetErrorName(code),
+                           "raise the limits on locked memory (ulimit -l) and on the container's "
+                           "memory, or register less");
     default:
       throw_cuda_error(code, "cudaHostRegister");
   }

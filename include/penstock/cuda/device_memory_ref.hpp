@@ -130,10 +130,10 @@ struct resource_error_scope {
     data = memory.allocate(bytes, device_alignment);
   } catch (const error&) {
     throw;
-  } catch (const std::exception& refusal) {
+  } catch (const std::exception& error) {
     throw out_of_memory(
         "device", bytes,
-        str_cat({"the program's memory resource threw \"", refusal.what(),
+        str_cat({"the program's memory resource threw \"", error.what(),
                  "\": lower depth or batch_size, or give the resource more memory"}));
   }
   if (data == nullptr) {

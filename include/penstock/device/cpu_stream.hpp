@@ -602,8 +602,8 @@ class cpu_stream {
   static std::thread started(const std::shared_ptr<detail::cpu_queue>& queue) {
     try {
       return std::thread{[queue] { queue->run(); }};
-    } catch (const std::system_error& refusal) {
-      throw std::system_error(refusal.code(),
+    } catch (const std::system_error& error) {
+      throw std::system_error(error.code(),
                               "cpu_stream: its thread cannot be started: raise the limit on "
                               "threads (ulimit -u, the container's limit on pids)");
     }

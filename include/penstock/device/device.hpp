@@ -37,9 +37,8 @@ struct pinned_block {
   void* data = nullptr;
   /// True if the memory is page-locked.
   bool pinned = false;
-  /// True if the system refused registration, the usual way to lock memory, and a slower way was
-  /// used.
-  bool registration_refused = false;
+  /// True if registration, the usual way to lock memory, failed, and a slower way was used.
+  bool registration_failed = false;
 };
 
 /// The kinds of waiters that an event is made for.
@@ -91,7 +90,7 @@ enum class stream_priority {
 /// - `synchronize()`: waits for all work of the device; used if a stream cannot be waited for;
 /// - `synchronize(event, nap)`, for a device that polls: calls `nap(time)` instead of sleeping for
 ///   that time between two polls. `nap` may return early and may throw;
-/// - `is_dead_after(refusal)`, noexcept: returns true if `refusal`, the exception that ended a
+/// - `is_dead_after(error)`, noexcept: returns true if `error`, the exception that ended a
 ///   wait, means that no work runs any more, so that memory may be freed. Without this member,
 ///   memory is leaked if its work cannot be waited for;
 /// - `grouped_bytes`, a `static constexpr std::size_t`, for a device whose calls cost more than
@@ -234,13 +233,13 @@ bool try_synchronize(const Device& device, const StreamOrEvent& work) noexcept {
 }
 
 /// Waits for work before its memory is freed: for the given events or streams, or for all work of
-/// the device if there are no arguments. Returns false if the device has refused twice to wait. In
+/// the device if there are no arguments. Returns false if the device has failed to wait twice. In
 /// that case the work may still run, and the caller must leak the memory. The function does not
 /// wait for all work of the device instead, because that would invalidate a stream capture.
 template <class Device, class... StreamOrEvent>
 [[nodiscard]] bool synchronize_before_free(const Device& device,
                                            const StreamOrEvent&... work) noexcept {
-  for (int refusals = 0; refusals < 2; ++refusals) {
+  for (int rejections = 0; rejections < 2; ++rejections) {
     try {
       if constexpr (sizeof...(work) != 0 || requires { device.synchronize(); }) {
         device.synchronize(work...);

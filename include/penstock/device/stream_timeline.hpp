@@ -22,17 +22,17 @@ namespace detail {
 // There are two ways to determine when the device has finished with memory. `stream_timeline` is
 // for memory that a single stream uses: a point in its work is a number, and a single event marks
 // the point for any number of slots. `record_end` is for memory whose release is ordered by an
-// arbitrary stream: each slot owns an event. If the device refuses to record, both use
+// arbitrary stream: each slot owns an event. If the device fails to record, both use
 // `record_or_wait`.
 
 /// The result of an attempt to record the end of queued work in an event.
 struct recorded_end {
-  std::exception_ptr refusal{};  ///< null: the event marks the end; otherwise a wait replaced it
-  bool is_lost = false;          ///< true if the device has refused the wait, too
+  std::exception_ptr error{};  ///< null: the event marks the end; otherwise a wait replaced it
+  bool is_lost = false;        ///< true if the wait has failed, too
 
-  /// Throws the error of the device if it has refused to record.
-  void rethrow_refusal() const {
-    if (refusal) std::rethrow_exception(refusal);
+  /// Throws the error of the device if it has failed to record.
+  void rethrow_error() const {
+    if (error) std::rethrow_exception(error);
   }
 };
 
@@ -63,7 +63,7 @@ enum class capture_check {
   done,    ///< the caller has just checked, or the stream is the library's own
 };
 
-/// Records in `event` the end of all work that is queued on `stream`. If the device refuses, or if
+/// Records in `event` the end of all work that is queued on `stream`. If the device fails, or if
 /// the stream is being captured, waits for the stream.
 template <class Device>
 [[nodiscard]] recorded_end record_end(const Device& device, typename Device::event_type& event,
@@ -110,10 +110,10 @@ class stream_timeline {
   /// The point of a lost mark. Nobody may wait for this point.
   static constexpr point never = ~point{0};
 
-  /// The result of `mark`. The timeline does not keep the error of a refused record: the caller
+  /// The result of `mark`. The timeline does not keep the error of a failed record: the caller
   /// throws the error or passes it on.
   struct marked : recorded_end {
-    /// The point. After a refusal: 0, which is reached, or `never` if the mark is lost.
+    /// The point. After an error: 0, which is reached, or `never` if the mark is lost.
     point at = 0;
   };
 
@@ -128,7 +128,7 @@ class stream_timeline {
   stream_timeline(stream_timeline&&) = delete;
 
   /// Marks the end of all work that is currently queued on the stream. Records one event. If the
-  /// device refuses, or the stream is being captured, waits for the stream instead. A refused mark
+  /// device fails, or the stream is being captured, waits for the stream instead. A failed mark
   /// does not end the timeline: the next mark tries again.
   [[nodiscard, gnu::always_inline]] marked mark(
       capture_check check = capture_check::needed) noexcept {
@@ -198,7 +198,7 @@ class stream_timeline {
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
   /// Waits for `at` before the caller frees the memory of that work. Returns false if the device
-  /// refuses, in which case the caller must leak the memory.
+  /// cannot wait, in which case the caller must leak the memory.
   [[nodiscard]] bool try_synchronize(point at) const noexcept {
     return is_known(at) || synchronize_before_free(device_, event_of(at));
   }

@@ -34,11 +34,11 @@ struct loader_footprint {
   /// True if the slab could not be registered, so that `cudaHostAlloc` page-locks it instead.
   /// Registration fails in some containers and with confidential computing. Also true if a GPU
   /// cannot access registered memory at its host address.
-  bool registration_refused = false;
-  /// The size in bytes of the smallest slab that the system refused to page-lock, so that the
+  bool registration_failed = false;
+  /// The size in bytes of the smallest slab that the system failed to page-lock, so that the
   /// loader has fewer slots (see `budget_action::fewer_slots`), or 0. If the slab is pinned, the
   /// system limit is at least `bytes` and less than this value.
-  std::size_t refused_bytes = 0;
+  std::size_t failed_bytes = 0;
 
   /// The maximum number of bytes that the loader allocates in addition to the slab: 32 KiB, 1 KiB
   /// per slot, 8 KiB per worker, and 16 bytes per sample of a worker's chunk. An error policy adds
@@ -123,9 +123,9 @@ inline memory_reservation reserve_slots(std::size_t slot_bytes, const loader_opt
       {.slot_count = requested, .min = may_be_fewer ? min : requested, .slot_bytes = slot_bytes});
 }
 
-/// Allocates the host slots that `granted` allows. While the system refuses to page-lock them,
+/// Allocates the host slots that `granted` allows. While the system fails to page-lock them,
 /// halves their number down to the minimum, and returns the other slots to the budget. After the
-/// last refusal, continues with all slots in pageable memory if the options allow it. Throws
+/// last failure, continues with all slots in pageable memory if the options allow it. Throws
 /// `out_of_memory`, and errors from the device.
 template <device Device>
 [[nodiscard]] slab<Device> allocate_slots(const Device& device, std::size_t slot_bytes,
@@ -134,17 +134,17 @@ template <device Device>
   const auto all = static_cast<std::size_t>(granted.slot_count());
   const auto least = static_cast<std::size_t>(granted.min_slot_count());
   if (!options.pinned || all == least) return {device, slot_memory(options), slot_bytes, all};
-  std::size_t refused = 0;
+  std::size_t failed_count = 0;
   for (std::size_t count = all;; count = (std::max)(least, count / 2)) {
     try {
       slab<Device> memory{device, memory_kind::pinned, slot_bytes, count};
-      if (refused != 0) granted.shrink(count, refused);
+      if (failed_count != 0) granted.shrink(count, failed_count);
       return memory;
     } catch (const out_of_memory&) {
-      refused = count;
+      failed_count = count;
       if (count > least) continue;
       if (!options.memory.pageable_fallback) throw;
-      granted.shrink(all, refused);
+      granted.shrink(all, failed_count);
       return {device, memory_kind::pageable, slot_bytes, all};
     }
   }
@@ -177,12 +177,11 @@ template <record_type Record>
   std::string text = detail::str_cat({taken.slot_count, " slots of ", taken.slot_bytes, " bytes"});
   if (taken.slots_requested > taken.slot_count)
     text += detail::str_cat({" (", taken.slots_requested, " were requested)"});
-  if (taken.refused_bytes != 0)
-    text += detail::str_cat({" (the system refused to lock ", taken.refused_bytes, " bytes)"});
+  if (taken.failed_bytes != 0)
+    text += detail::str_cat({" (the system could not lock ", taken.failed_bytes, " bytes)"});
   text += detail::str_cat({", ", taken.bytes, " bytes ", taken.pinned ? "pinned" : "pageable",
-                           taken.registration_refused ? " (registration was refused)" : "",
-                           ", at most ", taken.bookkeeping, " bytes of bookkeeping; ",
-                           to_text(taken.workers)});
+                           taken.registration_failed ? " (registration failed)" : "", ", at most ",
+                           taken.bookkeeping, " bytes of bookkeeping; ", to_text(taken.workers)});
   for (const std::string& warning : taken.warnings) (text += "\nwarning: ") += warning;
   return text;
 }

@@ -79,10 +79,10 @@ enum class last_batch {
   pad,   ///< pads it with the first samples of the epoch; `valid()` excludes the padding
 };
 
-/// The action if the host slots exceed the memory budget, or if the system refuses to page-lock
+/// The action if the host slots exceed the memory budget, or if the system fails to page-lock
 /// them.
 enum class budget_action {
-  refuse,       ///< throws `pinned_budget_exceeded`, or `out_of_memory` if the system refuses
+  reject,       ///< throws `pinned_budget_exceeded`, or `out_of_memory` if page-locking fails
   fewer_slots,  ///< uses as many slots as fit, at least one; with one slot, nothing is read ahead
 };
 
@@ -213,12 +213,12 @@ struct loader_memory_options {
   /// quarter of the memory that the process may still allocate.
   std::optional<memory_budget> budget = {};
 
-  /// The action if the host slots exceed the budget, or if the system refuses to page-lock them, as
+  /// The action if the host slots exceed the budget, or if the system fails to page-lock them, as
   /// WSL does beyond a limit. In the second case, `fewer_slots` halves the number of slots until
   /// the system locks them. `prefetch = automatic` always implies `fewer_slots`. `footprint()`
-  /// returns the number of slots, and the size that the system refused to lock. Has no effect on
+  /// returns the number of slots, and the size that the system failed to lock. Has no effect on
   /// the contents or order of batches.
-  budget_action on_budget_exceeded = budget_action::refuse;
+  budget_action on_budget_exceeded = budget_action::reject;
 
   /// The action if memory cannot be page-locked, even for the minimum number of slots that
   /// `on_budget_exceeded` allows. False throws `out_of_memory`. True continues with all slots in

@@ -145,16 +145,16 @@ class memory_reservation {
   [[nodiscard]] std::uint64_t min_slot_count() const noexcept { return min_; }
   /// Returns the size of the granted slots in bytes.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
-  /// Returns the size in bytes of the smallest slab that the system refused to page-lock, or 0 if
+  /// Returns the size in bytes of the smallest slab that the system failed to page-lock, or 0 if
   /// page-locking has not failed.
-  [[nodiscard]] std::uint64_t refused_bytes() const noexcept { return refused_bytes_; }
+  [[nodiscard]] std::uint64_t failed_bytes() const noexcept { return failed_bytes_; }
 
-  /// Returns all slots except `slot_count` to the budget, because the system refused to page-lock
-  /// `refused` slots.
-  void shrink(std::uint64_t slot_count, std::uint64_t refused) noexcept {
+  /// Returns all slots except `slot_count` to the budget, because the system failed to page-lock
+  /// `failed` slots.
+  void shrink(std::uint64_t slot_count, std::uint64_t failed) noexcept {
     const std::uint64_t slot_bytes = bytes_ / slots_;
     const std::uint64_t returned = (slots_ - slot_count) * slot_bytes;
-    refused_bytes_ = refused * slot_bytes;
+    failed_bytes_ = failed * slot_bytes;
     slots_ = slot_count;
     bytes_ -= returned;
     const std::lock_guard lock{account_->mutex};
@@ -177,7 +177,7 @@ class memory_reservation {
   std::uint64_t min_ = 0;
   std::uint64_t slots_ = 0;
   std::uint64_t bytes_ = 0;
-  std::uint64_t refused_bytes_ = 0;
+  std::uint64_t failed_bytes_ = 0;
 };
 
 }  // namespace detail

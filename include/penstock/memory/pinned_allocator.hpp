@@ -39,7 +39,7 @@ template <device Device>
   const auto past = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(begin)) % alignment;
   std::byte* const aligned = begin + (alignment - past);
   std::memcpy(aligned - sizeof begin, &begin, sizeof begin);
-  return {aligned, block.pinned, block.registration_refused};
+  return {aligned, block.pinned, block.registration_failed};
 }
 
 /// Frees memory from `allocate_aligned_pinned`. `bytes` and `alignment` must equal the values

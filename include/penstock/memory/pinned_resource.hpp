@@ -33,7 +33,7 @@ class pinned_resource final : public std::pmr::memory_resource {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  /// Returns the total size in bytes of all allocations so far that the system refused to
+  /// Returns the total size in bytes of all allocations so far that the system failed to
   /// page-lock, and that are therefore pageable.
   [[nodiscard]] std::size_t pageable_bytes() const noexcept {
     return pageable_bytes_.load(std::memory_order_relaxed);

@@ -112,7 +112,7 @@ enum class core_binding {
   unknown_cores,  ///< The system does not report the cores of the node.
   not_in_cpuset,  ///< The process may not run on any core of the node.
   within_node,    ///< The process may run only on cores of the node, so workers need not be bound.
-  refused,        ///< The system denied reading the affinity or binding a worker.
+  failed,         ///< The system denied reading the affinity or binding a worker.
 };
 
 /// The cores on which a loader's workers run (see `loader_options::tuning.affinity` and
@@ -121,9 +121,9 @@ struct affinity_report {
   core_binding binding = core_binding::no_node;  ///< binding state
   std::optional<int> node = {};                  ///< number of the device's NUMA node
   /// The cores of the workers if `bound` or `within_node`. The requested cores, as far as known, if
-  /// `refused`. Otherwise empty, because workers run on all cores of the process.
+  /// `failed`. Otherwise empty, because workers run on all cores of the process.
   cpu_list cores = {};
-  int error_number = 0;  ///< errno value if `refused`
+  int error_number = 0;  ///< errno value if `failed`
 
   friend bool operator==(const affinity_report&, const affinity_report&) = default;
 };
@@ -149,8 +149,8 @@ struct affinity_report {
       return str_cat({"workers anywhere: the system does not report the cores of node ", node});
     case core_binding::not_in_cpuset:
       return str_cat({"workers anywhere: the process may not run on node ", node});
-    case core_binding::refused:
-      return str_cat({"workers anywhere: the system refused node ", node,
+    case core_binding::failed:
+      return str_cat({"workers anywhere: the system denied access to node ", node,
                       cores.empty() ? "" : ", cores ", cores, ": ",
                       std::strerror(workers.error_number)});
   }

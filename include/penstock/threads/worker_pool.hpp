@@ -75,11 +75,11 @@ class worker_pool {
       while (threads_.size() < workers) {
         threads_.emplace_back([this, worker = threads_.size()] { run(worker); });
       }
-    } catch (const std::system_error& refusal) {
+    } catch (const std::system_error& error) {
       const std::size_t started = threads_.size();
       stop();
       throw std::system_error(
-          refusal.code(),
+          error.code(),
           detail::str_cat(
               {"worker_pool: thread ", started + 1, " of ", workers,
                (" cannot be started: lower workers, or raise the limit on threads (ulimit -u, the "

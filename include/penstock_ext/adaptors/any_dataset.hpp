@@ -106,7 +106,7 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
 template <record_type Record, class Data>
 [[nodiscard]] std::shared_ptr<const erased_dataset<Record>> erase(Data&& data) {
   using stored = stored_dataset_t<Data>;
-  refuse_batch_maps<stored>();
+  reject_batch_maps<stored>();
   constexpr bool is_right = std::same_as<typename stored::record_type, Record>;
   static_assert(is_right, "penstock::any_dataset: the dataset has a different record");
   if constexpr (is_right) {

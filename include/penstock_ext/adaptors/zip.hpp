@@ -130,8 +130,8 @@ template <class First, class Second>
 [[nodiscard]] auto zip(First&& first, Second&& second) {
   detail::require_dataset<std::remove_cvref_t<First>>();
   detail::require_dataset<std::remove_cvref_t<Second>>();
-  detail::refuse_batch_maps<std::remove_cvref_t<First>>();
-  detail::refuse_batch_maps<std::remove_cvref_t<Second>>();
+  detail::reject_batch_maps<std::remove_cvref_t<First>>();
+  detail::reject_batch_maps<std::remove_cvref_t<Second>>();
   if constexpr (dataset<std::remove_cvref_t<First>> && dataset<std::remove_cvref_t<Second>>) {
     constexpr bool names_differ =
         detail::can_be_joined<typename std::remove_cvref_t<First>::record_type,

@@ -84,7 +84,7 @@ concept blob_source = requires(const S& source, std::uint64_t index, blob_buffer
 
 /// Specifies how a source handles a sample or file that appears twice in its shards.
 enum class duplicate_action {
-  refuse,     ///< Throws `duplicate_entry`, which names both locations.
+  reject,     ///< Throws `duplicate_entry`, which names both locations.
   take_last,  ///< Uses the last occurrence, as tar does when it extracts an archive.
   keep        ///< Keeps all occurrences as separate samples.
 };
@@ -92,8 +92,8 @@ enum class duplicate_action {
 namespace detail {
 
 /// Throws `file_format_error` because the blob at byte `at` exceeds `max_bytes`.
-[[noreturn]] inline void refuse_large(const std::string& path, std::uint64_t at,
-                                      std::uint64_t max_bytes, std::uint64_t size) {
+[[noreturn]] inline void throw_blob_too_large(const std::string& path, std::uint64_t at,
+                                              std::uint64_t max_bytes, std::uint64_t size) {
   throw file_format_error(path, at, "at most " + std::to_string(max_bytes) + " bytes (max_bytes)",
                           std::to_string(size));
 }

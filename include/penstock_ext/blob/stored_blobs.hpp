@@ -461,7 +461,7 @@ class stored_blobs {
     }
     const std::uint64_t size = one.length == stored_blob::to_end ? rest_of(one) : one.length;
     if (size > state_->options.max_bytes) {
-      detail::refuse_large(one.object, one.offset, state_->options.max_bytes, size);
+      detail::throw_blob_too_large(one.object, one.offset, state_->options.max_bytes, size);
     }
     if constexpr (borrowable_store<Store>) {
       if (auto lent = state_->store.try_borrow({one.object, one.offset, size})) {

@@ -283,7 +283,7 @@ class bulk_ring {
   /// Returns the point after all copies queued so far. Throws errors from the device.
   [[nodiscard]] point mark() {
     const auto end = ends.mark(capture_check::done);  // the library owns the stream
-    end.rethrow_refusal();
+    end.rethrow_error();
     return end.at;
   }
 

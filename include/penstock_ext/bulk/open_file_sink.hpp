@@ -49,13 +49,13 @@ class open_file_sink {
     struct ::stat status {};
     const int flags = ::fcntl(file_.get(), F_GETFL);
     if (flags < 0 || ::fstat(file_.get(), &status) != 0) fail(offset, "an open file");
-    const auto refuse_if = [&](bool is_so, const char* expected, const char* found) {
+    const auto reject_if = [&](bool is_so, const char* expected, const char* found) {
       if (is_so) throw file_unwritable(name_, offset_, expected, found);
     };
-    refuse_if(!S_ISREG(status.st_mode), "a regular file", "a folder, pipe, socket or device");
-    refuse_if((flags & O_ACCMODE) == O_RDONLY, "a file that is open for writing", "O_RDONLY");
+    reject_if(!S_ISREG(status.st_mode), "a regular file", "a folder, pipe, socket or device");
+    reject_if((flags & O_ACCMODE) == O_RDONLY, "a file that is open for writing", "O_RDONLY");
     // With O_APPEND, Linux ignores the offset of a write.
-    refuse_if((flags & O_APPEND) != 0, "a file that is not open for appending", "O_APPEND");
+    reject_if((flags & O_APPEND) != 0, "a file that is not open for appending", "O_APPEND");
   }
 
   /// Returns the number of bytes in the part.

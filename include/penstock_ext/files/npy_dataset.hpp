@@ -98,13 +98,13 @@ class npy_header_parser {
     const std::string_view start = text(0, (std::min)(bytes_.size(), fixed));
     if (start.substr(0, magic.size()) != magic.substr(0, start.size())) {
       const std::string foreign = foreign_text(bytes_);
-      refuse(0, "an npy file, which starts with 0x93 and NUMPY",
+      reject(0, "an npy file, which starts with 0x93 and NUMPY",
              foreign.empty() ? "other bytes" : foreign);
     }
     require(fixed);
     const auto version = std::to_integer<unsigned>(bytes_[6]);
     if (version < 1 || version > 3 || bytes_[7] != std::byte{0}) {
-      refuse(6, "version 1.0, 2.0 or 3.0",
+      reject(6, "version 1.0, 2.0 or 3.0",
              std::to_string(version) + '.' + std::to_string(std::to_integer<unsigned>(bytes_[7])));
     }
     const std::size_t width = version == 1 ? 2 : 4;
@@ -112,7 +112,7 @@ class npy_header_parser {
     const std::uint64_t length = little_endian(bytes_.subspan(fixed, width));
     constexpr std::uint64_t longest = std::uint64_t{1} << 20;
     if (length > longest) {
-      refuse(fixed, "a header of at most 1 MiB", std::to_string(length) + " bytes");
+      reject(fixed, "a header of at most 1 MiB", std::to_string(length) + " bytes");
     }
     at_ = fixed + width;
     header_.data = at_ + length;
@@ -128,12 +128,12 @@ class npy_header_parser {
     return {reinterpret_cast<const char*>(bytes_.data()) + begin, count};
   }
 
-  [[noreturn]] void refuse(std::size_t at, const std::string& expected,
+  [[noreturn]] void reject(std::size_t at, const std::string& expected,
                            const std::string& found) const {
     throw file_format_error(path_, base_ + at, expected, found);
   }
-  [[noreturn]] void refuse_here(const std::string& expected) const {
-    refuse(at_, expected, at_ < text_.size() ? shown(text_[at_]) : "the end of the header");
+  [[noreturn]] void reject_here(const std::string& expected) const {
+    reject(at_, expected, at_ < text_.size() ? shown(text_[at_]) : "the end of the header");
   }
   [[nodiscard]] static std::string shown(char c) {
     return c >= ' ' && c <= '~' ? std::string{'\'', c, '\''} : hex(static_cast<std::uint8_t>(c));
@@ -157,17 +157,17 @@ class npy_header_parser {
     return true;
   }
   void expect(char c) {
-    if (!take(c)) refuse_here(shown(c));
+    if (!take(c)) reject_here(shown(c));
   }
 
   // Parses a string in single or double quotes, without escapes.
   [[nodiscard]] std::string quoted(const std::string& expected) {
     skip_blanks();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
-    if (quote != '\'' && quote != '"') refuse_here(expected);
+    if (quote != '\'' && quote != '"') reject_here(expected);
     const std::size_t begin = at_ + 1;
     const std::size_t end = text_.find(quote, begin);
-    if (end == std::string_view::npos) refuse(at_, "the end of a string", "the end of the header");
+    if (end == std::string_view::npos) reject(at_, "the end of a string", "the end of the header");
     at_ = end + 1;
     return std::string{text_.substr(begin, end - begin)};
   }
@@ -181,7 +181,7 @@ class npy_header_parser {
       const std::string key = quoted("'descr', 'fortran_order' or 'shape'");
       const std::size_t which = key == "descr" ? 0 : key == "fortran_order" ? 1 : 2;
       if ((which == 2 && key != "shape") || has[which]) {
-        refuse(key_at, "'descr', 'fortran_order' and 'shape' once each", '\'' + key + '\'');
+        reject(key_at, "'descr', 'fortran_order' and 'shape' once each", '\'' + key + '\'');
       }
       has[which] = true;
       expect(':');
@@ -195,9 +195,9 @@ class npy_header_parser {
       }
     }
     skip_blanks();
-    if (at_ != text_.size()) refuse_here("spaces to the end of the header");
+    if (at_ != text_.size()) reject_here("spaces to the end of the header");
     if (!has[0] || !has[1] || !has[2]) {
-      refuse(at_, "'descr', 'fortran_order' and 'shape'", "not all of them");
+      reject(at_, "'descr', 'fortran_order' and 'shape'", "not all of them");
     }
   }
 
@@ -205,7 +205,7 @@ class npy_header_parser {
     header_.descr_at = base_ + at_;
     const std::size_t at = at_;
     if (at_ < text_.size() && text_[at_] == '[') {
-      refuse(at, "elements that are plain numbers",
+      reject(at, "elements that are plain numbers",
              "a structure: save each of its fields separately");
     }
     header_.descr = quoted("the elements' type");
@@ -213,10 +213,10 @@ class npy_header_parser {
     constexpr std::string_view orders = "<>|=";
     if (type.size() > 1 && type[1] >= '0' && type[1] <= '9') header_.descr.insert(0, 1, '=');
     if (type.size() < 2 || orders.find(type[0]) == std::string_view::npos) {
-      refuse(at, "a type such as '<f4'", '\'' + type + '\'');
+      reject(at, "a type such as '<f4'", '\'' + type + '\'');
     }
     if (type[1] == 'O') {
-      refuse(at, "elements that are plain numbers",
+      reject(at, "elements that are plain numbers",
              "'|O', pickled objects, which can run arbitrary code: save numbers");
     }
   }
@@ -224,7 +224,7 @@ class npy_header_parser {
   void read_order() {
     const std::string_view rest = text_.substr(at_);
     if (rest.starts_with("True")) columns_first_at_ = at_;
-    if (!columns_first_at_ && !rest.starts_with("False")) refuse_here("True or False");
+    if (!columns_first_at_ && !rest.starts_with("False")) reject_here("True or False");
     at_ += columns_first_at_ ? 4U : 5U;
   }
 
@@ -236,7 +236,7 @@ class npy_header_parser {
       std::uint64_t length = 0;
       const char* const begin = text_.data() + at_;
       const auto read_to = std::from_chars(begin, text_.data() + text_.size(), length);
-      if (read_to.ec != std::errc{}) refuse_here("a length of 64 bits");
+      if (read_to.ec != std::errc{}) reject_here("a length of 64 bits");
       at_ += static_cast<std::size_t>(read_to.ptr - begin);
       if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // as written by Python 2
       header_.lengths.push_back(length);
@@ -251,7 +251,7 @@ class npy_header_parser {
     // The order is irrelevant for a vector, even with further dimensions of length 1.
     const auto is_long = [](std::uint64_t length) { return length > 1; };
     if (columns_first_at_ && std::ranges::count_if(header_.lengths, is_long) > 1) {
-      refuse(*columns_first_at_, "rows first (C order)",
+      reject(*columns_first_at_, "rows first (C order)",
              "columns first (Fortran order): save numpy.ascontiguousarray of the array");
     }
     // A time unit may follow the size, as in "<M8[ns]".
@@ -344,13 +344,13 @@ class zip_directory {
       if (end - at < all) corrupt(at, "an entry of the directory", "an entry beyond its end");
       const std::string_view entry = text(at + fixed, name_length);
       if (entry == name) {
-        if (is_found) refuse(at, "one entry '" + std::string{name} + "'", "a second");
+        if (is_found) reject(at, "one entry '" + std::string{name} + "'", "a second");
         is_found = true;
         found = place_of(at, entry, at + fixed + name_length, extra_length);
       }
       at += all;
     }
-    if (!is_found) refuse(begin_, "an entry '" + std::string{name} + "'", "no entry of that name");
+    if (!is_found) reject(begin_, "an entry '" + std::string{name} + "'", "no entry of that name");
     return found;
   }
 
@@ -373,7 +373,7 @@ class zip_directory {
   }
 
  private:
-  [[noreturn]] void refuse(std::uint64_t at, const std::string& expected,
+  [[noreturn]] void reject(std::uint64_t at, const std::string& expected,
                            const std::string& found) const {
     throw file_format_error(path_, at, expected, found);
   }
@@ -400,14 +400,14 @@ class zip_directory {
     const std::uint64_t size = bytes_.size();
     const bool starts = size >= 4 && (number(0, 4) == 0x04034b50U || number(0, 4) == 0x06054b50U);
     if (!starts) {
-      refuse(0, "an npz file, which is a zip file and starts with PK",
+      reject(0, "an npz file, which is a zip file and starts with PK",
              size == 0 ? "an empty file" : "other bytes");
     }
     for (std::uint64_t comment = 0; comment <= max_comment && comment + fixed <= size; ++comment) {
       const std::uint64_t at = size - fixed - comment;
       if (number(at, 4) != 0x06054b50U || number(at + 20, 2) != comment) continue;
       if (number(at + 4, 2) != 0 || number(at + 6, 2) != 0) {
-        refuse(at + 4, "a zip file in one part", "one of several parts: join them with zip -s 0");
+        reject(at + 4, "a zip file in one part", "one of several parts: join them with zip -s 0");
       }
       return at;
     }
@@ -418,9 +418,9 @@ class zip_directory {
   [[nodiscard]] place place_of(std::uint64_t at, std::string_view name, std::uint64_t extra,
                                std::uint64_t extra_length) const {
     if ((number(at + 8, 2) & 1U) != 0)
-      refuse(at + 8, "an entry that is not encrypted", "an encrypted entry");
+      reject(at + 8, "an entry that is not encrypted", "an encrypted entry");
     if (number(at + 10, 2) != 0) {
-      refuse(at + 10, "an uncompressed entry",
+      reject(at + 10, "an uncompressed entry",
              "a compressed entry, which has no random access: write it with numpy.savez, not "
              "savez_compressed");
     }

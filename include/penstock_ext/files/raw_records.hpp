@@ -184,7 +184,7 @@ class raw_records : public detail::mapped_rows<Record> {
                                                            const batch_layout<Record>& layout,
                                                            const raw_records_options& options) {
     if (options.check_format)
-      detail::refuse_foreign(file.bytes(), file.path(), "raw records", options.header);
+      detail::throw_foreign_format(file.bytes(), file.path(), "raw records", options.header);
     const auto records = detail::bytes_after(options.header, file);
     const std::uint64_t left = records.size();
     std::uint64_t stride = 0;

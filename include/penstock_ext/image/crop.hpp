@@ -54,10 +54,10 @@ class random_resized_crop {
         scale_(options.scale),
         ratio_(options.ratio) {
     if (!(scale_.low > 0 && scale_.low <= scale_.high && std::isfinite(scale_.high))) {
-      refuse("a scale of 0 < low <= high", scale_);
+      reject("a scale of 0 < low <= high", scale_);
     }
     if (!(ratio_.low >= 1e-4 && ratio_.low <= ratio_.high && ratio_.high <= 1e4)) {
-      refuse("a ratio of 1e-4 <= low <= high <= 1e4", ratio_);
+      reject("a ratio of 1e-4 <= low <= high <= 1e4", ratio_);
     }
     log_ratio_ = {detail::exact_log(ratio_.low), detail::exact_log(ratio_.high)};
   }
@@ -77,7 +77,7 @@ class random_resized_crop {
  private:
   static constexpr int tries = 10;
 
-  [[noreturn]] static void refuse(const char* expected, const crop_range& found) {
+  [[noreturn]] static void reject(const char* expected, const crop_range& found) {
     throw std::invalid_argument(std::string{"random_resized_crop: expected "} + expected +
                                 ", found low = " + detail::to_text(found.low) +
                                 ", high = " + detail::to_text(found.high));

@@ -22,26 +22,26 @@ namespace detail {
 /// Throws std::invalid_argument unless `plan` is valid for the input image `in` and the output
 /// image `out`.
 inline void check_resize(const const_pixels& in, const image_plan& plan, const pixels& out) {
-  const auto refuse = [](const std::string& expected, const std::string& found) {
+  const auto reject = [](const std::string& expected, const std::string& found) {
     throw std::invalid_argument("resizer: expected " + expected + ", found " + found);
   };
   if (in.channels != out.channels || (in.channels != 1 && in.channels != 3 && in.channels != 4)) {
-    refuse("1, 3 or 4 channels in both images",
+    reject("1, 3 or 4 channels in both images",
            std::to_string(in.channels) + " and " + std::to_string(out.channels));
   }
   for (const image_size& size : {in.size, plan.scaled}) {
     if (!has_pixels(size)) {
-      refuse("sides of 1 to 2^24 pixels", to_text(size));
+      reject("sides of 1 to 2^24 pixels", to_text(size));
     }
   }
   if (!is_part_of(plan.crop, in.size)) {
-    refuse("a crop inside the image of " + to_text(in.size), to_text(plan.crop));
+    reject("a crop inside the image of " + to_text(in.size), to_text(plan.crop));
   }
   if (!is_part_of(plan.kept, plan.scaled)) {
-    refuse("a kept part inside the scaled crop of " + to_text(plan.scaled), to_text(plan.kept));
+    reject("a kept part inside the scaled crop of " + to_text(plan.scaled), to_text(plan.kept));
   }
   if (out.size != plan.size()) {
-    refuse("a place for " + to_text(plan.size()) + " pixels", to_text(out.size));
+    reject("a place for " + to_text(plan.size()) + " pixels", to_text(out.size));
   }
 }
 

@@ -35,7 +35,7 @@ inline namespace PENSTOCK_ABI {
 /// Reaction to an index file that is damaged or was built from other data.
 enum class stale_index {
   rebuild,  ///< builds the index again
-  refuse,   ///< throws an error with the expected and the found value
+  reject,   ///< throws an error with the expected and the found value
 };
 
 /// Progress of building the index of a file.
@@ -226,7 +226,7 @@ template <class Format>
     try {
       return {std::move(file), Format::step, head};
     } catch (const file_error&) {
-      if (build.options.on_stale == stale_index::refuse) throw;
+      if (build.options.on_stale == stale_index::reject) throw;
     }
   }
   const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" means the current folder

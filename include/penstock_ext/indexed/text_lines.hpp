@@ -164,7 +164,7 @@ class text_lines : public detail::concat_dataset<detail::part_list<detail::lines
   ///   the scan;
   /// - `file_changed` if a file changes while its index is built;
   /// - `file_format_error` if the file in the place of an index is not an index;
-  /// - with `stale_index::refuse`, `file_format_error` for the index of other data, and
+  /// - with `stale_index::reject`, `file_format_error` for the index of other data, and
   ///   `file_truncated` or `file_corrupt` for a damaged index;
   /// - `option_error` for an empty list or 0 workers.
   explicit text_lines(const std::vector<std::string>& paths, const index_options& options = {})

@@ -70,7 +70,7 @@ struct tf_record_format {
     for (std::size_t at = 0; at < all.size();) {
       const auto rest = all.subspan(at);
       if (rest.size() >= head && little_endian<4>(&rest[8]) != masked_sum(rest.first(8))) {
-        refuse_foreign(all, data.path(), "TFRecord", 0, "");
+        throw_foreign_format(all, data.path(), "TFRecord", 0, "");
         throw file_corrupt(data.path(), at + 8, "the CRC-32C of the length of a record",
                            "a different checksum: the file is damaged or is not a TFRecord file");
       }

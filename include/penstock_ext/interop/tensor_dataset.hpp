@@ -73,7 +73,7 @@ class tensor_check {
   }
 
  private:
-  [[noreturn]] void refuse(std::string_view part, std::string expected, std::string found,
+  [[noreturn]] void reject(std::string_view part, std::string expected, std::string found,
                            std::string_view advice) const {
     throw dlpack_error(expected_.where, part, std::move(expected), std::move(found), advice);
   }
@@ -82,7 +82,7 @@ class tensor_check {
 
   void require_rank() const {
     if (found_.rank == static_cast<std::int32_t>(rank()) && found_.shape != nullptr) return;
-    refuse("rank", std::to_string(rank()),
+    reject("rank", std::to_string(rank()),
            found_.shape == nullptr ? "no shape" : std::to_string(found_.rank),
            "the outermost dimension is the number of samples, the others are the field's extents; "
            "reshape the tensor");
@@ -90,7 +90,7 @@ class tensor_check {
 
   void require_type() const {
     if (found_.type == expected_.type) return;
-    refuse("type", dlpack::to_string(expected_.type), dlpack::to_string(found_.type),
+    reject("type", dlpack::to_string(expected_.type), dlpack::to_string(found_.type),
            "convert the tensor, or use its type in the record");
   }
 
@@ -101,7 +101,7 @@ class tensor_check {
       case dlpack::device_kind::rocm_host:
         return;
       default:
-        refuse("device", "host memory", dlpack::to_string(found_.where),
+        reject("device", "host memory", dlpack::to_string(found_.where),
                "host threads read a dataset; copy the tensor to the host");
     }
   }
@@ -121,7 +121,7 @@ class tensor_check {
     if (fits && !__builtin_mul_overflow(bytes, found_.shape[0], &all)) {
       return static_cast<std::size_t>(bytes);
     }
-    refuse("shape", expected_shape(), numbers_of(found_.shape, rank()),
+    reject("shape", expected_shape(), numbers_of(found_.shape, rank()),
            "the outermost dimension is the number of samples, the others are the field's extents");
   }
 
@@ -152,7 +152,7 @@ class tensor_check {
                                    static_cast<std::int64_t>(expected_.element_bytes), &step) &&
            !__builtin_mul_overflow(step, found_.shape[0] - 1, &reach);
     if (fits) return step;
-    refuse("strides", expected_strides(), numbers_of(found_.strides, rank()),
+    reject("strides", expected_strides(), numbers_of(found_.strides, rank()),
            "each sample must be contiguous; copy the tensor, as `contiguous()` does");
   }
 
@@ -170,7 +170,7 @@ class tensor_check {
   [[nodiscard]] const std::byte* require_data(const tensor_rows& rows) const {
     if (rows.count == 0) return nullptr;
     if (found_.data == nullptr) {
-      refuse("data", std::to_string(rows.count) + " samples", "a null pointer",
+      reject("data", std::to_string(rows.count) + " samples", "a null pointer",
              "the tensor's producer must keep the memory until the deleter is called");
     }
     const auto base = reinterpret_cast<std::uintptr_t>(found_.data);
@@ -185,13 +185,13 @@ class tensor_check {
         __builtin_add_overflow(first, reach, &last) ||
         __builtin_add_overflow(first, rows.row_bytes, &end) ||
         __builtin_add_overflow(last, rows.row_bytes, &end)) {
-      refuse("data", "samples within the address space",
+      reject("data", "samples within the address space",
              std::to_string(found_.byte_offset) + " bytes of offset and strides beyond it",
              "the tensor is damaged");
     }
     // Strides are multiples of the element size, so all samples are aligned like the first sample.
     if (first % expected_.alignment != 0) {
-      refuse("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
+      reject("alignment", "an address that " + std::to_string(expected_.alignment) + " divides",
              std::to_string(first % expected_.alignment) + " bytes past one", "copy the tensor");
     }
     return static_cast<const std::byte*>(found_.data) +

@@ -192,7 +192,7 @@ inline void require_world(const launcher_values& found) {
 }
 
 /// Throws `world_error` if a launcher's variables are incomplete.
-inline void refuse_half(const launcher_values& found) {
+inline void reject_half(const launcher_values& found) {
   if (!found.is_half()) return;
   std::string problem =
       "world: " + std::string{found.names->name} + "'s variables are incomplete: ";
@@ -236,7 +236,7 @@ inline void complete(launcher_values& of, const launcher_values& other) {
 
 /// Throws `world_error` if a variable belongs to a launcher that does not provide the world size.
 template <class Environment>
-void refuse_unknown_launcher(const Environment& read) {
+void reject_unknown_launcher(const Environment& read) {
   for (const auto& [variable, name] : launcher_hints) {
     const std::optional<std::string> value = read(variable);
     if (!value) continue;
@@ -278,7 +278,7 @@ template <class Environment>
                            chosen->names->which != launcher::torchrun &&
                            !(found.is_whole() && chosen->same_world(found));
     if (is_around) continue;
-    if (!chosen || !chosen->agrees_with(found)) refuse_half(found);
+    if (!chosen || !chosen->agrees_with(found)) reject_half(found);
     if (!found.is_whole()) continue;
     require_world(found);
     if (!chosen) {
@@ -296,7 +296,7 @@ template <class Environment>
                       names.variables[its_rank] + " and no " + names.variables[its_size] +
                       ": start the program with it");
   }
-  if (!chosen) refuse_unknown_launcher(read);
+  if (!chosen) reject_unknown_launcher(read);
   if (chosen && !only) require_rank_of_pmix(*chosen, read);
   return chosen;
 }

@@ -253,7 +253,7 @@ class result_ring {
   /// Marks the end of these queued copies. Throws errors from the device.
   void mark_copies(std::span<result_queue::job> queued) {
     const auto end = copied_.mark(capture_check::done);  // the stream belongs to the library
-    end.rethrow_refusal();
+    end.rethrow_error();
     for (result_queue::job& one : queued) one.end = end.at;
   }
   /// Waits for the copy of `what`. A device that polls calls `nap(time)` instead of sleeping.
@@ -329,7 +329,7 @@ class result_slot_lease : public slot_lease<typename result_ring<Record, Device>
     base::use();
     result_ring<Record, Device>& ring = base::slots_->ring;
     ring.require_threads();
-    ring.mark_computed(base::slot_).rethrow_refusal();
+    ring.mark_computed(base::slot_).rethrow_error();
     const auto side = base::leave();
     return ring.submit(base::slot_);
   }
@@ -463,7 +463,7 @@ class result_flow {
       trace->record_wait(trace_stage::wait_for_slot, begin, trace->now());
       trace->work_on(info);
     }
-    if (got.what != detail::result_queue::outcome::slot) refuse(got.what);
+    if (got.what != detail::result_queue::outcome::slot) reject(got.what);
     taken_.fetch_add(1, std::memory_order_relaxed);
     last_ = {{info.epoch, info.batch}, ring_->discarded.load(std::memory_order_relaxed)};
     ring_->begin(got.slot, info, tags, indices);
@@ -605,7 +605,7 @@ class result_flow {
     for (const std::uint32_t slot : ring_->unmarked) ring_->turns.put_back(slot);
     ring_->unmarked.clear();
   }
-  [[noreturn]] void refuse(result_queue::outcome why) {
+  [[noreturn]] void reject(result_queue::outcome why) {
     using enum result_queue::outcome;
     rethrow();
     if (why == stopped) {

@@ -20,8 +20,8 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-[[noreturn]] inline void refuse_trial(std::size_t offset, const std::string& expected,
-                                      const std::string& found) {
+[[noreturn]] inline void throw_trial_error(std::size_t offset, const std::string& expected,
+                                           const std::string& found) {
   throw text_error("tuned options", offset, expected, found);
 }
 
@@ -34,19 +34,20 @@ namespace detail {
     if (has_cost && key == "cost") {
       read.cost = value.is_number() ? value.template get<double>() : 0;
       if (read.cost > 0 && std::isfinite(read.cost)) continue;
-      refuse_trial(begin, "a cost that is a finite number above 0", value.dump());
+      throw_trial_error(begin, "a cost that is a finite number above 0", value.dump());
     }
     const tuned_member* named = nullptr;
     for (const tuned_member& one : tuned_members) {
       if (one.name == key) named = &one;
     }
-    if (named == nullptr) refuse_trial(begin, "the name of an option", '\'' + key + '\'');
+    if (named == nullptr) throw_trial_error(begin, "the name of an option", '\'' + key + '\'');
     if (!value.is_number_unsigned()) {
-      refuse_trial(begin, "an integer below 2^64 as " + key, value.dump());
+      throw_trial_error(begin, "an integer below 2^64 as " + key, value.dump());
     }
     read.options.*named->place = static_cast<std::size_t>(value.template get<std::uint64_t>());
   }
-  if (has_cost && !(read.cost > 0)) refuse_trial(begin, "an object with the key 'cost'", "none");
+  if (has_cost && !(read.cost > 0))
+    throw_trial_error(begin, "an object with the key 'cost'", "none");
   return read;
 }
 
@@ -105,26 +106,28 @@ namespace detail {
 /// Parses options written by `to_json`. Throws `text_error` if the text is invalid.
 [[nodiscard]] inline tuned_options read_tuned_options(std::string_view json) {
   std::optional<trial> read;
-  const auto rest = detail::parsed_json(
-      json, detail::refuse_trial, [&](const auto& object, std::size_t begin, const auto& around) {
-        if (around.empty()) read = detail::trial_of(object, begin, false);
-        return true;
-      });
-  if (!read) detail::refuse_trial(0, "an object of options", rest.dump().substr(0, 12));
+  const auto rest =
+      detail::parsed_json(json, detail::throw_trial_error,
+                          [&](const auto& object, std::size_t begin, const auto& around) {
+                            if (around.empty()) read = detail::trial_of(object, begin, false);
+                            return true;
+                          });
+  if (!read) detail::throw_trial_error(0, "an object of options", rest.dump().substr(0, 12));
   return read->options;
 }
 
 /// Parses trials written by `to_json`. Throws `text_error` if the text is invalid.
 [[nodiscard]] inline std::vector<trial> read_trials(std::string_view json) {
   std::vector<trial> read;
-  const auto rest = detail::parsed_json(
-      json, detail::refuse_trial, [&](const auto& object, std::size_t begin, const auto& around) {
-        if (around.size() != 1 || !around[0].value.is_array()) return true;
-        read.push_back(detail::trial_of(object, begin, true));
-        return false;
-      });
+  const auto rest =
+      detail::parsed_json(json, detail::throw_trial_error,
+                          [&](const auto& object, std::size_t begin, const auto& around) {
+                            if (around.size() != 1 || !around[0].value.is_array()) return true;
+                            read.push_back(detail::trial_of(object, begin, true));
+                            return false;
+                          });
   if (!rest.is_array() || !rest.empty()) {
-    detail::refuse_trial(0, "a list of objects", rest.dump().substr(0, 12));
+    detail::throw_trial_error(0, "a list of objects", rest.dump().substr(0, 12));
   }
   return read;
 }

@@ -144,8 +144,8 @@ class open_files {
     return opened_.load(std::memory_order_relaxed);
   }
   /// Returns the number of times a file was opened on a file system without direct I/O.
-  [[nodiscard]] std::uint64_t direct_refused() const noexcept {
-    return direct_refused_.load(std::memory_order_relaxed);
+  [[nodiscard]] std::uint64_t direct_io_fallbacks() const noexcept {
+    return direct_io_fallbacks_.load(std::memory_order_relaxed);
   }
 
   /// Returns the file `name`, which stays open while the result exists. Throws the same errors as
@@ -165,7 +165,7 @@ class open_files {
     entry& one = known->second;
     if (is_new) one.stamp = opened->stamp;
     if (one.stamp != opened->stamp) {
-      refuse(name, one.stamp, opened->stamp);
+      reject(name, one.stamp, opened->stamp);
     }
     if (one.opened) return use(one);  // another thread opened the file first
     if (last_used_.size() >= max_) {
@@ -182,7 +182,7 @@ class open_files {
   /// Throws `file_changed` if `one`, the file `name`, has changed since it was first opened.
   void require_unchanged(std::string_view name, const open_file_pair& one) const {
     const file_stamp now = stamp_of(name, one.cached);
-    if (now != one.stamp) refuse(name, one.stamp, now);
+    if (now != one.stamp) reject(name, one.stamp, now);
   }
 
  private:
@@ -192,7 +192,7 @@ class open_files {
     std::list<entry*>::iterator place = {};  // position in `last_used_` if the file is open
   };
 
-  [[noreturn]] void refuse(std::string_view name, const file_stamp& was,
+  [[noreturn]] void reject(std::string_view name, const file_stamp& was,
                            const file_stamp& now) const {
     const bool is_same = now.device == was.device && now.inode == was.inode;
     throw file_changed(
@@ -223,12 +223,12 @@ class open_files {
     // EINVAL means that the file system does not support direct I/O.
     pair.direct = root_.open(name, O_DIRECT, EINVAL);
     if (pair.direct.get() < 0) {
-      direct_refused_.fetch_add(1, std::memory_order_relaxed);
+      direct_io_fallbacks_.fetch_add(1, std::memory_order_relaxed);
       return pair;
     }
     const file_stamp now = stamp_of(name, pair.direct);
     // The file was replaced between the two calls.
-    if (now != pair.stamp) refuse(name, pair.stamp, now);
+    if (now != pair.stamp) reject(name, pair.stamp, now);
     return pair;
   }
 
@@ -236,7 +236,7 @@ class open_files {
   const std::size_t max_;
   const bool direct_;
   std::atomic<std::uint64_t> opened_{0};
-  std::atomic<std::uint64_t> direct_refused_{0};
+  std::atomic<std::uint64_t> direct_io_fallbacks_{0};
   std::mutex mutex_;  // guards the members below; held during no system call except close
   std::unordered_map<std::string, entry, name_hash, std::equal_to<>> entries_;
   std::list<entry*> last_used_;  // the open files, most recently used first
@@ -278,7 +278,7 @@ class read_threads {
     std::condition_variable wanted = {};
     std::vector<job*> jobs = {};
     std::vector<std::thread> threads = {};
-    bool refused = false;
+    bool rejected = false;
     bool ends = false;
 
     ~pool() {
@@ -301,12 +301,12 @@ class read_threads {
     }
 
     void start(std::size_t count) {
-      if (refused || threads.size() >= count) return;
+      if (rejected || threads.size() >= count) return;
       const signals_blocked while_they_start;
       try {
         while (threads.size() < count) threads.emplace_back([this] { work(); });
       } catch (const std::system_error&) {
-        refused = true;  // the existing threads do all the work
+        rejected = true;  // the existing threads do all the work
       }
     }
 
@@ -543,7 +543,7 @@ struct local_store_options {
   /// multiple of 4,096 bytes, the store reads through an aligned staging buffer of 2 to 8 MiB for
   /// each call in flight. Intended for files that do not fit into memory and are read once in each
   /// epoch. On a file system without direct I/O, files are read through the page cache and counted
-  /// in `stats().direct_refused`.
+  /// in `stats().direct_io_fallbacks`.
   bool direct = false;
   /// Number of files that stay open, at least 1. With `direct`, each file uses two descriptors. A
   /// call in flight also keeps its files open, even if other files were used more recently.
@@ -566,8 +566,8 @@ struct local_store_stats {
   std::uint64_t by_threads = 0;       ///< Number of pieces read by threads of the store.
   /// Number of pieces that the calling thread read or completed with pread.
   std::uint64_t by_pread = 0;
-  std::uint64_t opened = 0;          ///< Number of times a file was opened.
-  std::uint64_t direct_refused = 0;  ///< Number of times a file was opened without direct I/O.
+  std::uint64_t opened = 0;               ///< Number of times a file was opened.
+  std::uint64_t direct_io_fallbacks = 0;  ///< Number of times a file was opened without direct I/O.
 };
 
 namespace detail {
@@ -905,7 +905,7 @@ class basic_local_store {
       const std::lock_guard lock{mutex};
       local_store_stats now = sum;
       now.opened = files.opened();
-      now.direct_refused = files.direct_refused();
+      now.direct_io_fallbacks = files.direct_io_fallbacks();
       return now;
     }
 

@@ -231,8 +231,8 @@ class streamed {
             .slot_bytes = ring.layout().bytes(),
             .bytes = ring.bytes(),
             .pinned = ring.pinned(),
-            .registration_refused = ring.registration_refused(),
-            .refused_bytes = ring.granted().refused_bytes()};
+            .registration_failed = ring.registration_failed(),
+            .failed_bytes = ring.granted().failed_bytes()};
   }
 
   /// Returns the device that receives the batches.

@@ -29,7 +29,7 @@ struct arrow_blobs_options {
   std::string key = {};
   /// Handling of nulls. With `value_initialised`, a null becomes an empty blob, the label 0 or the
   /// key "".
-  null_values null = null_values::refuse;
+  null_values null = null_values::reject;
 };
 
 /// A `blob_source` for a column of byte strings, such as encoded images or texts. Returns the bytes

@@ -258,7 +258,7 @@ class [[gnu::visibility("default")]] missing_column : public table_error {
   using table_error::table_error;
 };
 
-/// Thrown if the table has columns that no field reads and `extra_columns::refuse` is set.
+/// Thrown if the table has columns that no field reads and `extra_columns::reject` is set.
 /// `found()` lists the extra columns.
 class [[gnu::visibility("default")]] extra_column : public table_error {
  public:
@@ -278,7 +278,7 @@ class [[gnu::visibility("default")]] column_shape_mismatch : public table_error 
   using table_error::table_error;
 };
 
-/// Thrown if a value is null and `null_values::refuse` is set, which is the default.
+/// Thrown if a value is null and `null_values::reject` is set, which is the default.
 class [[gnu::visibility("default")]] null_in_column : public table_error {
  public:
   /// `row` is the row index in the whole table.
@@ -353,7 +353,7 @@ class arrow_check {
   constexpr arrow_check(std::string_view where, std::string_view column) noexcept
       : where_(where), column_(column) {}
 
-  [[noreturn]] void refuse(std::string expected, std::string found) const {
+  [[noreturn]] void reject(std::string expected, std::string found) const {
     throw arrow_invalid(std::string{where_}, std::string{column_}, std::move(expected),
                         std::move(found),
                         "the producer of the Arrow data is faulty, or the structures were freed");
@@ -362,18 +362,18 @@ class arrow_check {
   /// Validates a schema and its children.
   void require_schema(const ArrowSchema& node, int depth = 0) const {
     constexpr int deepest = 64;
-    if (depth > deepest) refuse("types nested at most 64 deep", "deeper nesting");
-    if (node.release == nullptr) refuse("a type", "a released type");
-    if (node.format == nullptr) refuse("a type's format", "a null pointer");
-    if (node.n_children < 0) refuse("0 or more children", std::to_string(node.n_children));
+    if (depth > deepest) reject("types nested at most 64 deep", "deeper nesting");
+    if (node.release == nullptr) reject("a type", "a released type");
+    if (node.format == nullptr) reject("a type's format", "a null pointer");
+    if (node.n_children < 0) reject("0 or more children", std::to_string(node.n_children));
     if (node.n_children > 0 && node.children == nullptr) {
-      refuse(std::to_string(node.n_children) + " children", "a null pointer");
+      reject(std::to_string(node.n_children) + " children", "a null pointer");
     }
     if (is_list(arrow_type_of(node.format).kind) && node.n_children != 1) {
-      refuse("1 child of a list", std::to_string(node.n_children));
+      reject("1 child of a list", std::to_string(node.n_children));
     }
     for (std::int64_t i = 0; i < node.n_children; ++i) {
-      if (node.children[i] == nullptr) refuse("a child", "a null pointer");
+      if (node.children[i] == nullptr) reject("a child", "a null pointer");
       require_schema(*node.children[i], depth + 1);
     }
   }
@@ -382,43 +382,43 @@ class arrow_check {
   /// [`begin`, `begin + count`). The validity bitmap may be missing only if no value is null.
   void require_array(const ArrowArray& array, std::int64_t buffers, std::int64_t children,
                      std::uint64_t begin, std::uint64_t count) const {
-    if (array.release == nullptr) refuse("an array", "a released array");
-    if (array.length < 0) refuse("a length of 0 or more", std::to_string(array.length));
-    if (array.offset < 0) refuse("an offset of 0 or more", std::to_string(array.offset));
+    if (array.release == nullptr) reject("an array", "a released array");
+    if (array.length < 0) reject("a length of 0 or more", std::to_string(array.length));
+    if (array.offset < 0) reject("an offset of 0 or more", std::to_string(array.offset));
     if (array.length > max || array.offset > max) {
-      refuse("at most " + std::to_string(max) + " values",
+      reject("at most " + std::to_string(max) + " values",
              std::to_string(array.length) + " at offset " + std::to_string(array.offset));
     }
     const auto length = static_cast<std::uint64_t>(array.length);
     if (begin > length || count > length - begin) {
-      refuse(std::to_string(count) + " values at offset " + std::to_string(begin),
+      reject(std::to_string(count) + " values at offset " + std::to_string(begin),
              "an array of " + std::to_string(length));
     }
     if (array.null_count < -1 || array.null_count > array.length) {
-      refuse("0 to " + std::to_string(array.length) + " nulls", std::to_string(array.null_count));
+      reject("0 to " + std::to_string(array.length) + " nulls", std::to_string(array.null_count));
     }
     if (array.n_buffers != buffers) {
-      refuse(std::to_string(buffers) + " buffers", std::to_string(array.n_buffers));
+      reject(std::to_string(buffers) + " buffers", std::to_string(array.n_buffers));
     }
-    if (array.buffers == nullptr) refuse("buffers", "a null pointer");
+    if (array.buffers == nullptr) reject("buffers", "a null pointer");
     if (array.null_count > 0 && array.buffers[0] == nullptr) {
-      refuse("a bitmap for " + std::to_string(array.null_count) + " nulls", "a null pointer");
+      reject("a bitmap for " + std::to_string(array.null_count) + " nulls", "a null pointer");
     }
     if (array.dictionary != nullptr) {
-      refuse("no dictionary, according to the type", "an array with a dictionary");
+      reject("no dictionary, according to the type", "an array with a dictionary");
     }
     if (array.n_children != children) {
-      refuse(std::to_string(children) + " children", std::to_string(array.n_children));
+      reject(std::to_string(children) + " children", std::to_string(array.n_children));
     }
-    if (children > 0 && array.children == nullptr) refuse("children", "a null pointer");
+    if (children > 0 && array.children == nullptr) reject("children", "a null pointer");
     for (std::int64_t i = 0; i < children; ++i) {
-      if (array.children[i] == nullptr) refuse("a child", "a null pointer");
+      if (array.children[i] == nullptr) reject("a child", "a null pointer");
     }
   }
 
   /// Returns buffer `index` of an array. Throws `arrow_invalid` if the buffer is null.
   [[nodiscard]] const std::byte* require_buffer(const ArrowArray& array, std::int64_t index) const {
-    if (array.buffers[index] == nullptr) refuse("a buffer of values", "a null pointer");
+    if (array.buffers[index] == nullptr) reject("a buffer of values", "a null pointer");
     return static_cast<const std::byte*>(array.buffers[index]);
   }
 
@@ -427,10 +427,10 @@ class arrow_check {
   [[nodiscard]] arrow_offsets require_offsets(const ArrowArray& array, bool is_large,
                                               std::uint64_t begin, std::uint64_t count) const {
     const arrow_offsets all{require_buffer(array, 1), is_large, begin};
-    if (all[0] < 0) refuse("an offset of 0 or more", std::to_string(all[0]));
+    if (all[0] < 0) reject("an offset of 0 or more", std::to_string(all[0]));
     for (std::uint64_t i = 1; i <= count; ++i) {
       if (all[i] >= all[i - 1]) continue;
-      refuse("offset " + std::to_string(begin + i) + " to be " + std::to_string(all[i - 1]) +
+      reject("offset " + std::to_string(begin + i) + " to be " + std::to_string(all[i - 1]) +
                  " or more",
              std::to_string(all[i]));
     }
@@ -474,14 +474,14 @@ class arrow_check {
 
 /// Handling of null values.
 enum class null_values : std::uint8_t {
-  refuse,            ///< throws `null_in_column` with the column and the row
+  reject,            ///< throws `null_in_column` with the column and the row
   value_initialised  ///< reads 0, an empty byte string or a list of zeros
 };
 
 /// Handling of columns that no field reads.
 enum class extra_columns : std::uint8_t {
   ignore,  ///< ignores extra columns
-  refuse   ///< throws `extra_column` with the names of the extra columns
+  reject   ///< throws `extra_column` with the names of the extra columns
 };
 
 /// Maps table columns to record fields.
@@ -491,7 +491,7 @@ struct table_options {
   /// exact name.
   std::vector<std::string> columns = {};
   /// Handling of null values.
-  null_values null = null_values::refuse;
+  null_values null = null_values::reject;
   /// Handling of columns that no field reads.
   extra_columns extra = extra_columns::ignore;
 };
@@ -560,21 +560,21 @@ class arrow_table {
   static constexpr detail::arrow_check check{name, {}};
 
   static void require_table(const content& table) {
-    if (!table.schema) check.refuse("a type", "no type, or a released type");
+    if (!table.schema) check.reject("a type", "no type, or a released type");
     check.require_schema(*table.schema);
     if (std::string_view{table.schema->format} != "+s" || table.schema->dictionary != nullptr) {
-      check.refuse("a struct, whose members are the columns", detail::arrow_words(*table.schema));
+      check.reject("a struct, whose members are the columns", detail::arrow_words(*table.schema));
     }
   }
 
   static void add(content& table, arrow_array batch) {
-    if (!batch) check.refuse("a batch", "no batch, or a released batch");
+    if (!batch) check.reject("a batch", "no batch, or a released batch");
     const auto rows = static_cast<std::uint64_t>(batch->length);
     check.require_array(*batch, 1, table.schema->n_children, 0, batch->length < 0 ? 0 : rows);
     const auto offset = static_cast<std::uint64_t>(batch->offset);
     const auto* const bits = static_cast<const std::byte*>(batch->buffers[0]);
     if (bits != nullptr && detail::first_zero_bit(bits, offset, rows) < rows) {
-      check.refuse("rows", "a row that is null");
+      check.reject("rows", "a row that is null");
     }
     if (rows == 0) return;
     const std::uint64_t before = table.ends.empty() ? 0 : table.ends.back();
@@ -583,12 +583,12 @@ class arrow_table {
   }
 
   [[nodiscard]] static std::shared_ptr<content> read(arrow_stream stream) {
-    if (!stream) check.refuse("a stream", "no stream, or a released stream");
+    if (!stream) check.reject("a stream", "no stream, or a released stream");
     auto table = std::make_shared<content>();
     ArrowArrayStream* const from = stream.address();
     if (from->get_schema == nullptr || from->get_next == nullptr ||
         from->get_last_error == nullptr) {
-      check.refuse("a stream's functions", "a null pointer");
+      check.reject("a stream's functions", "a null pointer");
     }
     require_done(from, from->get_schema(from, table->schema.address()), "the type of a stream");
     require_table(*table);

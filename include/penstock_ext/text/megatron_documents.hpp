@@ -322,7 +322,7 @@ class megatron_documents {
   void require_size() const {
     const std::uint64_t found = tokens_.bytes().size();
     if (found == index_.end()) return;
-    detail::refuse_foreign(tokens_.bytes(), tokens_.path(), "tokens", 0, "");
+    detail::throw_foreign_format(tokens_.bytes(), tokens_.path(), "tokens", 0, "");
     const std::string expected = "the end of the file at byte " + std::to_string(index_.end()) +
                                  ", according to " + index_file_.path();
     if (found < index_.end()) {

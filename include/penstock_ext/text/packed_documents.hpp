@@ -37,7 +37,7 @@ inline namespace PENSTOCK_ABI {
 /// Handling of documents that are longer than a row.
 enum class long_documents {
   split,  ///< splits a document into whole rows and a remainder, which is packed like a document
-  refuse  ///< throws `document_error` at construction
+  reject  ///< throws `document_error` at construction
 };
 
 /// Options of `pack_documents`.
@@ -379,7 +379,7 @@ class window_packer {
   }
 
   void require_length(std::uint64_t index, std::uint64_t length) const {
-    if (length > options_.length && options_.longer == long_documents::refuse) {
+    if (length > options_.length && options_.longer == long_documents::reject) {
       throw document_error(
           documents_->key(index), index,
           "at most " + std::to_string(options_.length) + " tokens (length)",

@@ -124,7 +124,7 @@ class token_shard {
   token_shard(std::string path, const token_shards_options& options)
       : file_(std::move(path)), length_(options.length) {
     if (options.check_format && !options.header.is_llmc) {
-      refuse_foreign(file_.bytes(), file_.path(), "raw tokens", options.header.bytes);
+      throw_foreign_format(file_.bytes(), file_.path(), "raw tokens", options.header.bytes);
     }
     tokens_ = stored_tokens_of(file_.bytes(), file_.path(), options.header);
     const std::uint64_t tokens = tokens_.bytes.size() / tokens_.token_bytes;
@@ -192,10 +192,10 @@ class token_shard {
     std::copy(x.begin() + 1, x.end(), y.begin());
     const auto next = static_cast<std::uint32_t>(little_endian<Width>(first + length_ * Width));
     y.back() = static_cast<Token>(next);
-    if ((bits | next) > limit) refuse<Width>(first, limit);
+    if ((bits | next) > limit) reject<Width>(first, limit);
   }
   template <std::size_t Width>
-  [[noreturn]] void refuse(const std::byte* at, std::uint64_t limit) const {
+  [[noreturn]] void reject(const std::byte* at, std::uint64_t limit) const {
     while (little_endian<Width>(at) <= limit) at += Width;
     throw element_type_mismatch(
         file_.path(), static_cast<std::uint64_t>(at - file_.bytes().data()),

@@ -78,7 +78,7 @@ class token_windows : public detail::mapped_rows<window_record<Token>> {
   [[nodiscard]] static rows rows_of(const mapped_file& file, const token_windows_options& options) {
     if (options.length == 0) detail::throw_option_error("length", {"must be at least 1, but is 0"});
     if (options.check_format)
-      detail::refuse_foreign(file.bytes(), file.path(), "raw tokens", options.header);
+      detail::throw_foreign_format(file.bytes(), file.path(), "raw tokens", options.header);
     const auto text = detail::bytes_after(options.header, file);
     const std::uint64_t left = text.size();
     if (left % sizeof(Token) != 0) {

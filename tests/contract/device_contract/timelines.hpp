@@ -31,7 +31,7 @@ void a_point_is_reached_when_the_work_before_its_mark_is_done(const S& s) {
   bool ran = false;
   s.launch(stream, [&ran] { ran = true; });
   const auto end = timeline.mark();
-  CHECK(end.refusal == nullptr);
+  CHECK(end.error == nullptr);
   CHECK_FALSE(timeline.reached(end.at));
   blocked_call call{device, [&] { timeline.wait(end.at); }};
   CHECK_FALSE(call.returns());
@@ -122,7 +122,7 @@ void threads_mark_and_wait_at_once(const S& s) {
         s.launch(stream, [&done, thread, round] { done[thread] = round; });
         const auto end = timeline.mark();
         timeline.wait(end.at);
-        if (end.refusal != nullptr || done[thread] != round) ++wrong;
+        if (end.error != nullptr || done[thread] != round) ++wrong;
       }
     });
   }

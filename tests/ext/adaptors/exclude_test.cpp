@@ -80,7 +80,7 @@ TEST_CASE("a list names samples by their index in the base dataset",
   CHECK(all_ticks(both | ps::exclude({1, 3}, 1)) == ticks{0, 1, 2, 3, 0, 2, 4, 5, 6, 7, 8, 9});
 }
 
-TEST_CASE("a list of another dataset is refused", "[adaptors][fault:samples-3]") {
+TEST_CASE("a list of another dataset is rejected", "[adaptors][fault:samples-3]") {
   const ticks values = counted(30);
   const ps::memory_dataset<tick> data{values};
   CHECK_THROWS_MATCHES(data | ps::exclude({30}), ps::index_error,

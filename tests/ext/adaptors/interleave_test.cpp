@@ -10,7 +10,7 @@
 
 #include "data/read_batch.hpp"
 #include "support/catch.hpp"
-#include "support/refusal.hpp"
+#include "support/rejection.hpp"
 
 namespace ps = penstock;
 
@@ -40,7 +40,7 @@ std::string why_not(const ps::interleave_options& how, std::size_t of_first,
   const marks b = of(1, of_second);
   const ps::memory_dataset<mark> one{a};
   const ps::memory_dataset<mark> other{b};
-  return test::refusal_of([&] { (void)ps::interleave(how, one, other); }).text;
+  return test::rejection_of([&] { (void)ps::interleave(how, one, other); }).text;
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ TEST_CASE("interleave ends with its first exhausted dataset, or repeats until al
   CHECK(ps::interleave({}, one, other | ps::subset(0, 0)).size() == 1);
 }
 
-TEST_CASE("invalid weights of interleave are refused", "[adaptors][fault:samples-7]") {
+TEST_CASE("invalid weights of interleave are rejected", "[adaptors][fault:samples-7]") {
   CHECK(why_not({.weights = {1}}, 2, 2) ==
         "weights: there are 1 weights for 2 datasets: give one weight per dataset, or none for "
         "equal weights");

@@ -49,7 +49,7 @@ TEST_CASE("a file of any size is read completely", "[blob]") {
   CHECK(read(dir.path("large"), 300'000) == large);
 }
 
-TEST_CASE("a file above the limit is refused before memory is taken", "[blob]") {
+TEST_CASE("a file above the limit is rejected before memory is taken", "[blob]") {
   const test::folder dir;
   dir.add("huge", "");
   std::filesystem::resize_file(dir.path("huge"), std::uintmax_t{1} << 40);  // a sparse file
@@ -76,7 +76,7 @@ TEST_CASE("a missing or irregular file is named and does not block", "[blob]") {
         "a pipe, socket or device");
 }
 
-TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
+TEST_CASE("a file that is written to while it is read is rejected", "[blob]") {
   const test::folder dir;
   dir.add("file", "0123456789");
   const std::string path = dir.path("file");
@@ -116,7 +116,7 @@ TEST_CASE("a file that is written to while it is read is refused", "[blob]") {
   }
 }
 
-TEST_CASE("a file shorter than its reported size is refused", "[blob]") {
+TEST_CASE("a file shorter than its reported size is rejected", "[blob]") {
   // The kernel reports a size of 4096 bytes for it.
   const std::string path = "/sys/devices/system/cpu/online";
   if (!std::filesystem::exists(path)) {

@@ -228,7 +228,7 @@ TEST_CASE("a file that can't be read is listed, and named when it is read", "[bl
   CHECK(test::text_of(photos.bytes(1, buffer)) == "a cat");
 }
 
-TEST_CASE("a larger file than max_bytes is refused", "[blob]") {
+TEST_CASE("a larger file than max_bytes is rejected", "[blob]") {
   const cats_and_dogs dir;
   const ps::image_folder photos{dir.path(), {.max_bytes = 5}};
   ps::blob_buffer buffer;

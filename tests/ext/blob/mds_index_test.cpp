@@ -25,15 +25,15 @@ ps::detail::mds_index read_index(std::string_view text) {
   return ps::detail::mds_index_reader{text, "index.json"}.read();
 }
 
-std::string refused_index(std::string_view text) {
+std::string rejected_index(std::string_view text) {
   const auto problem = error_of<ps::file_format_error>([&] { (void)read_index(text); });
   CHECK(problem.offset() <= text.size());
   CHECK(problem.path() == "index.json");
   return problem.what();
 }
 
-std::string refused_entry(const mds_entry& entry) {
-  return refused_index(test::mds_index({entry}));
+std::string rejected_entry(const mds_entry& entry) {
+  return rejected_index(test::mds_index({entry}));
 }
 
 }  // namespace
@@ -77,31 +77,32 @@ TEST_CASE("an index of MDS shards lists their files and columns", "[blob]") {
   CHECK(read_index(R"({"version": 2, "new": [1], "shards": []})").shards.empty());
 }
 
-TEST_CASE("an invalid index of MDS shards is refused with the missing member",
+TEST_CASE("an invalid index of MDS shards is rejected with the missing member",
           "[blob][fault:files-6]") {
-  CHECK(test::has(refused_index(""), "expected JSON"));
-  CHECK(test::has(refused_index("[]"), "a member \"shards\""));
-  CHECK(test::has(refused_index("{}"), "a member \"shards\""));
-  CHECK(test::has(refused_index(R"({"shards": []})"), "a member \"version\""));
-  CHECK(test::has(refused_index(R"({"shards": [], "version": 3})"), "expected version 2, found 3"));
-  CHECK(test::has(refused_index(R"({"shards": [], "version": 2, "version": 2})"),
+  CHECK(test::has(rejected_index(""), "expected JSON"));
+  CHECK(test::has(rejected_index("[]"), "a member \"shards\""));
+  CHECK(test::has(rejected_index("{}"), "a member \"shards\""));
+  CHECK(test::has(rejected_index(R"({"shards": []})"), "a member \"version\""));
+  CHECK(
+      test::has(rejected_index(R"({"shards": [], "version": 3})"), "expected version 2, found 3"));
+  CHECK(test::has(rejected_index(R"({"shards": [], "version": 2, "version": 2})"),
                   "a second \"version\""));
-  CHECK(test::has(refused_index(R"({"shards": [7], "version": 2})"), "an array of objects"));
-  CHECK(test::has(refused_index(R"({"shards": {"a": {}}, "version": 2})"),
+  CHECK(test::has(rejected_index(R"({"shards": [7], "version": 2})"), "an array of objects"));
+  CHECK(test::has(rejected_index(R"({"shards": {"a": {}}, "version": 2})"),
                   "a member \"column_encodings\""));
-  CHECK(test::has(refused_index(R"({"shards": [{}], "version": 2})"),
+  CHECK(test::has(rejected_index(R"({"shards": [{}], "version": 2})"),
                   "a member \"column_encodings\""));
-  CHECK(test::has(refused_index(R"({"shards": [], "version": 2} x)"), "expected end of input"));
-  CHECK(test::has(refused_entry({.format = "json"}), "the only supported format, found 'json'"));
-  CHECK(test::has(refused_entry({.names = "\"blob\""}), "found 2, 2 and 1"));
-  CHECK(test::has(refused_entry({.encodings = "", .names = "", .sizes = ""}), "0, 0 and 0"));
-  CHECK(test::has(refused_entry({.names = "\"blob\", \"blob\""}), "blob twice"));
-  CHECK(test::has(refused_entry({.sizes = "null, 4"}), "values of 8 bytes"));
-  CHECK(test::has(refused_entry({.sizes = "9, 8"}), "in column 'blob', which is bytes, found 9"));
-  CHECK(test::has(refused_entry({.samples = std::uint64_t{1} << 32U}), "less than 2^32 samples"));
+  CHECK(test::has(rejected_index(R"({"shards": [], "version": 2} x)"), "expected end of input"));
+  CHECK(test::has(rejected_entry({.format = "json"}), "the only supported format, found 'json'"));
+  CHECK(test::has(rejected_entry({.names = "\"blob\""}), "found 2, 2 and 1"));
+  CHECK(test::has(rejected_entry({.encodings = "", .names = "", .sizes = ""}), "0, 0 and 0"));
+  CHECK(test::has(rejected_entry({.names = "\"blob\", \"blob\""}), "blob twice"));
+  CHECK(test::has(rejected_entry({.sizes = "null, 4"}), "values of 8 bytes"));
+  CHECK(test::has(rejected_entry({.sizes = "9, 8"}), "in column 'blob', which is bytes, found 9"));
+  CHECK(test::has(rejected_entry({.samples = std::uint64_t{1} << 32U}), "less than 2^32 samples"));
   mds_entry other;
   other.names = "\"blob\", \"other\"";
-  CHECK(test::has(refused_index(test::mds_index({{}, other})), "the columns of the first shard"));
+  CHECK(test::has(rejected_index(test::mds_index({{}, other})), "the columns of the first shard"));
 }
 
 TEST_CASE("an index of MDS shards reports the checksums of its files or their absence", "[blob]") {
@@ -117,7 +118,7 @@ TEST_CASE("an index of MDS shards reports the checksums of its files or their ab
   CHECK(sums == std::vector<ps::detail::mds_sum>{{"other", ""}, {"sha1", "ab"}});
   for (const std::string wrong : {"[]", "7", "\"sha1\"", R"({"sha1": 7})", R"({"sha1": null})"}) {
     CAPTURE(wrong);
-    (void)refused_index(with(wrong));
+    (void)rejected_index(with(wrong));
   }
 }
 
@@ -125,8 +126,8 @@ TEST_CASE("no name in an index of MDS shards leads out of the folder", "[blob][f
   for (const std::string name : {"", "/etc/passwd", "..", "../x.mds", "a/../../x", "a//b", "./a",
                                  "a/", "a/.", "a\\u0000b"}) {
     CAPTURE(name);
-    CHECK(test::has(refused_entry({.name = name}), "a file in the folder, or below it"));
-    CHECK(test::has(refused_entry({.zipped = R"({"basename": ")" + name + R"(", "bytes": 1})"}),
+    CHECK(test::has(rejected_entry({.name = name}), "a file in the folder, or below it"));
+    CHECK(test::has(rejected_entry({.zipped = R"({"basename": ")" + name + R"(", "bytes": 1})"}),
                     "a file in the folder, or below it"));
   }
   for (const std::string name : {"a..mds", "...", "a/b/c"}) {
@@ -161,7 +162,7 @@ TEST_CASE("unknown members of an MDS index occupy no memory",
         R"({"version": 2, "shards": [{)" + more + ", " + entry.substr(1) + "]}";
     CHECK(peak_of(in_shard, whole) < in_shard.size() + 100'000);
   }
-  const auto refused = [](const std::string& text) { (void)refused_index(text); };
+  const auto rejected = [](const std::string& text) { (void)rejected_index(text); };
   for (const std::string& wrong :
        {ones, R"({"version": 2, "shards": )" + ones + '}',
         R"({"version": 2, "shards": )" + members + '}',
@@ -169,6 +170,6 @@ TEST_CASE("unknown members of an MDS index occupy no memory",
         R"({"version": 2, "shards": [{"raw_data": {"hashes": )" + members + "}}]}",
         R"({"version": 2, "shards": [{"raw_data": {"x": )" + ones + "}}]}"}) {
     CAPTURE(wrong.substr(0, 60));
-    CHECK(peak_of(wrong, refused) < wrong.size() + 400'000);
+    CHECK(peak_of(wrong, rejected) < wrong.size() + 400'000);
   }
 }

@@ -47,7 +47,7 @@ struct mds_folder : test::folder {
 
 // Returns the exception that is thrown for a folder with a single shard of these bytes.
 template <class E>
-E refused(const std::string& bytes, std::uint64_t samples, const mds_entry& like = {}) {
+E rejected(const std::string& bytes, std::uint64_t samples, const mds_entry& like = {}) {
   const test::folder dir;
   mds_entry entry = like;
   entry.bytes = bytes.size();
@@ -153,7 +153,7 @@ TEST_CASE("labels are integers of any encoding", "[blob]") {
   (void)error_of<ps::file_format_error>([&] { (void)large.label(0); });
 }
 
-TEST_CASE("pickled columns are refused when they are requested", "[blob][fault:files-6]") {
+TEST_CASE("pickled columns are rejected when they are requested", "[blob][fault:files-6]") {
   const mds_entry like{
       .encodings = "\"pkl\", \"str\"", .names = "\"odd\", \"text\"", .sizes = "null, null"};
   const mds_folder dir{{{mds_little(3) + mds_little(4) + "oddtext"}}, like};
@@ -215,12 +215,12 @@ TEST_CASE("an MDS shard that is named twice is rejected, or read as the option s
     CHECK(shards.warnings().size() == (shards.shards() == 3 ? 1 : 2));
     return test::labels_of(shards);
   };
-  const auto refused = [&] {
-    return error_of<ps::duplicate_entry>([&] { read(ps::duplicate_action::refuse); });
+  const auto rejected = [&] {
+    return error_of<ps::duplicate_entry>([&] { read(ps::duplicate_action::reject); });
   };
   const std::string index = test::mds_index({other, second, first});
   dir.add("index.json", index);
-  const auto twice = refused();
+  const auto twice = rejected();
   CHECK(twice.path() == dir.path() + "/index.json");
   CHECK(twice.expected() == "the shard shard.0.mds once");
   CHECK(index.substr(twice.offset()) == first.text() + "], \"version\": 2}");
@@ -233,14 +233,14 @@ TEST_CASE("an MDS shard that is named twice is rejected, or read as the option s
   first.zipped = zipped;
   second.zipped = zipped;
   dir.add("index.json", test::mds_index({first, second}));
-  CHECK(refused().expected() == "the shard shard.zstd once");
+  CHECK(rejected().expected() == "the shard shard.zstd once");
   first.zipped = "null";
   second.zipped = "null";
   mds_entry linked = first;
   linked.name = "linked.mds";
   dir.link("shard.0.mds", linked.name);
   dir.add("index.json", test::mds_index({first, second, linked}));
-  const auto link = refused();
+  const auto link = rejected();
   CHECK(link.path() == dir.path() + "/linked.mds");
   CHECK(link.first_path() == dir.path() + "/shard.0.mds");
   CHECK(read(ps::duplicate_action::take_last) == std::vector<std::int64_t>{2, 1});
@@ -249,29 +249,29 @@ TEST_CASE("an MDS shard that is named twice is rejected, or read as the option s
 TEST_CASE("a truncated or damaged MDS shard reports the offset", "[blob][fault:files-6]") {
   const std::string right = test::mds_shard({mds_sample("one", 1), mds_sample("two", 2)});
   for (std::size_t bytes = 0; bytes < 16; ++bytes) {
-    const auto cut = refused<ps::file_truncated>(right.substr(0, bytes), 2);
+    const auto cut = rejected<ps::file_truncated>(right.substr(0, bytes), 2);
     CHECK(cut.offset() == bytes);
   }
   for (std::size_t bytes = 16; bytes < right.size(); ++bytes) {
-    const auto cut = refused<ps::file_corrupt>(right.substr(0, bytes), 2);
+    const auto cut = rejected<ps::file_corrupt>(right.substr(0, bytes), 2);
     CHECK(cut.offset() <= 12);
   }
-  CHECK(refused<ps::file_corrupt>(right + "x", 2).offset() == 12);
-  CHECK(refused<ps::length_mismatch>(right, 3).found() == "2");
+  CHECK(rejected<ps::file_corrupt>(right + "x", 2).offset() == 12);
+  CHECK(rejected<ps::length_mismatch>(right, 3).found() == "2");
   const auto with = [&](std::size_t at, const std::string& bytes) {
     std::string changed = right;
     return changed.replace(at, bytes.size(), bytes);
   };
-  CHECK(refused<ps::length_mismatch>(with(0, mds_little(0xffff'ffffU)), 2).offset() == 0);
-  CHECK(refused<ps::file_truncated>(with(0, mds_little(0xffff'ffffU)), 0xffff'ffffU).offset() ==
+  CHECK(rejected<ps::length_mismatch>(with(0, mds_little(0xffff'ffffU)), 2).offset() == 0);
+  CHECK(rejected<ps::file_truncated>(with(0, mds_little(0xffff'ffffU)), 0xffff'ffffU).offset() ==
         right.size());
-  CHECK(refused<ps::file_corrupt>(with(4, mds_little(15)), 2).offset() == 4);
-  CHECK(refused<ps::file_corrupt>(with(8, mds_little(17)), 2).offset() == 8);
-  CHECK(refused<ps::file_corrupt>(with(8, mds_little(0xffff'ffffU)), 2).offset() == 8);
-  CHECK(refused<ps::file_corrupt>(with(12, mds_little(40)), 2).offset() == 12);
+  CHECK(rejected<ps::file_corrupt>(with(4, mds_little(15)), 2).offset() == 4);
+  CHECK(rejected<ps::file_corrupt>(with(8, mds_little(17)), 2).offset() == 8);
+  CHECK(rejected<ps::file_corrupt>(with(8, mds_little(0xffff'ffffU)), 2).offset() == 8);
+  CHECK(rejected<ps::file_corrupt>(with(12, mds_little(40)), 2).offset() == 12);
 }
 
-TEST_CASE("a sample of an MDS shard that its columns do not fill is refused",
+TEST_CASE("a sample of an MDS shard that its columns do not fill is rejected",
           "[blob][fault:files-6]") {
   const std::string right = mds_sample("one", 1);
   const std::vector<std::string> wrong{
@@ -324,7 +324,7 @@ TEST_CASE("an MDS shard whose length differs from its index is rejected", "[blob
         dir.path("index.json"));
 }
 
-TEST_CASE("a compressed MDS shard is refused with a remedy, and read when it is unpacked",
+TEST_CASE("a compressed MDS shard is rejected with a remedy, and read when it is unpacked",
           "[blob][fault:files-6]") {
   const test::folder dir;
   mds_entry entry{.zipped = R"({"basename": "shard.00000.mds.zstd", "bytes": 9, "hashes": {}})"};

@@ -243,7 +243,7 @@ TEST_CASE("compressed MDS shards are unpacked only into a given folder and withi
         dir.path("a file"));
 }
 
-TEST_CASE("a compressed MDS shard that is damaged is refused, and leaves nothing",
+TEST_CASE("a compressed MDS shard that is damaged is rejected, and leaves nothing",
           "[blob][fault:files-7]") {
   const zipped_folder dir;
   const std::string name = "shard.00001.mds.zstd";
@@ -307,9 +307,9 @@ TEST_CASE("a full disk is an error that leaves no part of an unpacked MDS shard"
   check_samples(dir.open());
 }
 
-TEST_CASE("unsupported compressions are refused by name with a remedy", "[blob][fault:files-7]") {
+TEST_CASE("unsupported compressions are rejected by name with a remedy", "[blob][fault:files-7]") {
   const test::folder dir;
-  const auto refused = [&](const std::string& compression, const ps::mds_compression& given) {
+  const auto rejected = [&](const std::string& compression, const ps::mds_compression& given) {
     std::string index = test::mds_index(
         {{.bytes = 20, .samples = 1, .zipped = R"({"basename": "shard.z", "bytes": 9})"}});
     const std::string was = "\"zstd:7\"";
@@ -322,14 +322,14 @@ TEST_CASE("unsupported compressions are refused by name with a remedy", "[blob][
     return problem.found();
   };
   const std::string to = dir.path("shard.00000.mds");
-  CHECK(test::has(refused("zstd:7", {}),
+  CHECK(test::has(rejected("zstd:7", {}),
                   "give compression = zstd{} (penstock_ext/files/zstd/zstd.hpp"));
-  CHECK(test::has(refused("zstd", {}), "zstd -d " + dir.path("shard.z") + " -o " + to));
-  CHECK(test::has(refused("gz:9", twice_codec{}), "gzip -dc " + dir.path("shard.z") + " > " + to));
-  CHECK(test::has(refused("br", twice_codec{}), "brotli -d "));
-  CHECK(test::has(refused("bz2:1", twice_codec{}), "bzip2 -dc "));
-  CHECK(test::has(refused("snappy", {}), "snappy -d "));
-  CHECK(test::has(refused("zstdx", twice_codec{}), "the tool that packed it"));
+  CHECK(test::has(rejected("zstd", {}), "zstd -d " + dir.path("shard.z") + " -o " + to));
+  CHECK(test::has(rejected("gz:9", twice_codec{}), "gzip -dc " + dir.path("shard.z") + " > " + to));
+  CHECK(test::has(rejected("br", twice_codec{}), "brotli -d "));
+  CHECK(test::has(rejected("bz2:1", twice_codec{}), "bzip2 -dc "));
+  CHECK(test::has(rejected("snappy", {}), "snappy -d "));
+  CHECK(test::has(rejected("zstdx", twice_codec{}), "the tool that packed it"));
   CHECK(!std::filesystem::exists(dir.beside("unpacked")));
 }
 

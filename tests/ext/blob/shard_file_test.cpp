@@ -37,7 +37,7 @@ TEST_CASE("a shard's file is read by its place, closed or not", "[blob]") {
   CHECK(four_at(file, 6) == "6789");
 }
 
-TEST_CASE("a shard's file that is a different header by now is refused with the place", "[blob]") {
+TEST_CASE("a shard's file that is a different header by now is rejected with the place", "[blob]") {
   const test::folder dir;
   dir.add("a", "0123456789");
   dir.age();

@@ -141,7 +141,7 @@ TEST_CASE("an index that is read back lists the same files as the headers", "[bl
   }
 }
 
-TEST_CASE("an index with an invalid text is refused", "[blob][fault:files-5]") {
+TEST_CASE("an index with an invalid text is rejected", "[blob][fault:files-5]") {
   const std::string bytes = two_samples();
   const std::string right = index_of(bytes);
   REQUIRE(index_problem(bytes, right).empty());
@@ -187,7 +187,7 @@ TEST_CASE("an index with an invalid text is refused", "[blob][fault:files-5]") {
         "its lines do not describe samples");
 }
 
-TEST_CASE("an index that ends before the archive does, or elsewhere, is refused",
+TEST_CASE("an index that ends before the archive does, or elsewhere, is rejected",
           "[blob][fault:files-5]") {
   const std::string bytes = two_samples();
   archive longer;

@@ -338,7 +338,7 @@ TEST_CASE("blobs that are near are not read ahead", "[blob]") {
   CHECK(blobs.stats().ahead == 1);
 }
 
-TEST_CASE("a borrowed blob is refused above the maximum size", "[blob]") {
+TEST_CASE("a borrowed blob is rejected above the maximum size", "[blob]") {
   const ten_each of{3};
   const ps::cached_store cache{of.store};
   const ps::stored_blobs blobs{

@@ -162,11 +162,11 @@ TEST_CASE("a file without a dot does not split a sample", "[blob]") {
   }
 }
 
-TEST_CASE("two samples with one key are refused with both places", "[blob][fault:files-4]") {
+TEST_CASE("two samples with one key are rejected with both places", "[blob][fault:files-4]") {
   const test::folder dir;
   dir.make("");
-  const auto refused = [&](const std::vector<std::string>& names,
-                           const ps::tar_shards_options& options = {.label = ""}) {
+  const auto rejected = [&](const std::vector<std::string>& names,
+                            const ps::tar_shards_options& options = {.label = ""}) {
     std::vector<std::string> paths;
     for (const std::string& name : names) paths.push_back(dir.path(name));
     return error_of<ps::duplicate_entry>([&] { ps::tar_shards{paths, options}; });
@@ -174,7 +174,7 @@ TEST_CASE("two samples with one key are refused with both places", "[blob][fault
   dir.add(
       "parted.tar",
       archive{}.add("0.jpg", "a").add("1.jpg", "b").add("0.png", "c").add("1.png", "d").ended());
-  const auto parted = refused({"parted.tar"});
+  const auto parted = rejected({"parted.tar"});
   CHECK(parted.path() == dir.path("parted.tar"));
   CHECK(parted.offset() == 2048);
   CHECK(parted.first_path() == dir.path("parted.tar"));
@@ -183,24 +183,24 @@ TEST_CASE("two samples with one key are refused with both places", "[blob][fault
   CHECK(test::has(parted.found(), ".duplicates = duplicate_action::take_last"));
   dir.add("a.tar", archive{}.add("n/1.jpg", "a").add("n/2.jpg", "b").ended());
   dir.add("b.tar", archive{}.add("n/3.jpg", "a").add("./n//1.jpg", "b").ended());
-  const auto across = refused({"a.tar", "b.tar"});
+  const auto across = rejected({"a.tar", "b.tar"});
   CHECK(across.path() == dir.path("b.tar"));
   CHECK(across.offset() == 1024);
   CHECK(across.first_path() == dir.path("a.tar"));
   CHECK(across.first_offset() == 0);
   // GNU tar extracts absolute paths relative to the current folder.
   dir.add("absolute.tar", archive{}.add("/1.jpg", "a").add("2.jpg", "b").add("1.jpg", "c").ended());
-  CHECK(refused({"absolute.tar"}).offset() == 2048);
+  CHECK(rejected({"absolute.tar"}).offset() == 2048);
   // Files of a sample that are not adjacent are an error even if incomplete samples are skipped.
   dir.add(
       "halves.tar",
       archive{}.add("0.jpg", "a").add("1.jpg", "b").add("1.cls", "1").add("0.cls", "0").ended());
-  const auto halves = refused({"halves.tar"}, {.skip_incomplete = true});
+  const auto halves = rejected({"halves.tar"}, {.skip_incomplete = true});
   CHECK(halves.expected() == "the sample '0' once");
   CHECK(halves.offset() == 3072);
 }
 
-TEST_CASE("a shard that is named twice is refused under any name", "[blob][fault:files-4]") {
+TEST_CASE("a shard that is named twice is rejected under any name", "[blob][fault:files-4]") {
   const shard_folder dir;
   dir.link("0.tar", "linked.tar");
   dir.add("none.tar", std::string(1024, '\0'));
@@ -315,7 +315,7 @@ TEST_CASE("a file that is not an index is never overwritten", "[blob]") {
   CHECK(test::has(problem_of("pipe.tar"), "not an index of tar shards"));
 }
 
-TEST_CASE("a blob above the limit is refused before memory is taken", "[blob]") {
+TEST_CASE("a blob above the limit is rejected before memory is taken", "[blob]") {
   const shard_folder dir;
   const ps::tar_shards shards{dir.paths[0], {.max_bytes = 8}};
   ps::blob_buffer buffer;
@@ -327,15 +327,15 @@ TEST_CASE("a blob above the limit is refused before memory is taken", "[blob]") 
   CHECK(shards.label(1) == 101);
 }
 
-TEST_CASE("options of tar shards that mean nothing are refused", "[blob]") {
+TEST_CASE("options of tar shards that mean nothing are rejected", "[blob]") {
   const shard_folder dir;
-  const auto refused = [&](const ps::tar_shards_options& options) {
+  const auto rejected = [&](const ps::tar_shards_options& options) {
     return error_of<ps::option_error>([&] { ps::tar_shards(dir.paths, options); }).option();
   };
-  CHECK(refused({.blob = {}}) == "blob");
-  CHECK(refused({.blob = std::vector<std::string>(256, "x")}) == "blob");
-  CHECK(refused({.blob = {"jpg", ".png"}}) == "blob");
-  CHECK(refused({.label = ".cls"}) == "label");
+  CHECK(rejected({.blob = {}}) == "blob");
+  CHECK(rejected({.blob = std::vector<std::string>(256, "x")}) == "blob");
+  CHECK(rejected({.blob = {"jpg", ".png"}}) == "blob");
+  CHECK(rejected({.label = ".cls"}) == "label");
   CHECK(error_of<ps::option_error>([&] { ps::tar_shards(std::vector<std::string>{}); }).option() ==
         "shards");
 }
@@ -518,7 +518,7 @@ TEST_CASE("at most the given number of shards stay open, and all are read", "[bl
   CHECK(test::open_descriptors() == before + 3);
 }
 
-TEST_CASE("more shards than descriptors are refused with a remedy", "[blob]") {
+TEST_CASE("more shards than descriptors are rejected with a remedy", "[blob]") {
   const shard_folder dir{20};
   std::optional<test::descriptor_limit> few{test::open_descriptors() + 6};
   const auto problem = error_of<ps::file_unreadable>(

@@ -161,7 +161,7 @@ TEST_CASE("a global extended header applies until it is replaced", "[blob]") {
   CHECK(all[5].size == 0);
 }
 
-TEST_CASE("a path for all members is refused", "[blob][fault:files-4]") {
+TEST_CASE("a path for all members is rejected", "[blob][fault:files-4]") {
   archive made;
   made.add("1.jpg", "x");
   const std::size_t second = made.bytes.size();
@@ -205,7 +205,7 @@ TEST_CASE("sizes are stored in binary or in pax headers", "[blob]") {
   CHECK(all[2].name == "last");
 }
 
-TEST_CASE("two sizes of one member are refused", "[blob][fault:files-4]") {
+TEST_CASE("two sizes of one member are rejected", "[blob][fault:files-4]") {
   for (const char* const size : {"5", "0", "600"}) {
     CAPTURE(size);
     archive made;
@@ -306,7 +306,7 @@ TEST_CASE("an invalid extended header reports its offset", "[blob]") {
   CHECK(walk_error<ps::file_corrupt>(second).offset() == 518);
 }
 
-TEST_CASE("sparse files are refused", "[blob][fault:files-4]") {
+TEST_CASE("sparse files are rejected", "[blob][fault:files-4]") {
   const auto gnu = walk_error<ps::file_format_error>(
       archive{}.add("a", "").add("b", "x", 'S').add("c", "").ended());
   CHECK(gnu.offset() == 512);
@@ -316,7 +316,7 @@ TEST_CASE("sparse files are refused", "[blob][fault:files-4]") {
           .offset() == 1024);
 }
 
-TEST_CASE("compressed archives are refused by their kind", "[blob][fault:files-4]") {
+TEST_CASE("compressed archives are rejected by their kind", "[blob][fault:files-4]") {
   const std::vector<std::pair<std::string, std::string>> kinds{
       {"\x1f\x8b\x08", "gunzip"},
       {"\x28\xb5\x2f\xfd", "unzstd"},

@@ -31,7 +31,7 @@ struct summed_photos : test::folder {
 
 }  // namespace
 
-TEST_CASE("a blob with any flipped bit is refused by its sum", "[blob][fault:files-26]") {
+TEST_CASE("a blob with any flipped bit is rejected by its sum", "[blob][fault:files-26]") {
   const summed_photos dir;
   // The CRC-32C check value for "123456789", with the generator polynomial of RFC 3720.
   CHECK(ps::detail::crc32c_of(std::as_bytes(std::span{"123456789", 9})) == 0xe3069283U);
@@ -57,21 +57,21 @@ TEST_CASE("a blob with any flipped bit is refused by its sum", "[blob][fault:fil
   CHECK_THROWS_AS(checked.bytes(3, buffer), ps::index_error);
 }
 
-TEST_CASE("a checksum list that is invalid or lacks a blob is refused", "[blob][fault:files-26]") {
+TEST_CASE("a checksum list that is invalid or lacks a blob is rejected", "[blob][fault:files-26]") {
   const summed_photos dir;
-  const auto refused = [&](const std::string& list) {
+  const auto rejected = [&](const std::string& list) {
     test::folder::write(dir.sums, list);
     return error_of<ps::file_format_error>(
         [&] { ps::verified_blobs{ps::image_folder{dir.path()}, dir.sums}; });
   };
   const std::string right = test::folder::read(dir.sums);
-  CHECK(test::has(refused(right.substr(right.find('\n') + 1)).expected(), "'cat/a photo.jpg'"));
-  CHECK(test::has(refused(right + "00000001  dog/3.jpg\n").found(), "00000000 and 00000001"));
+  CHECK(test::has(rejected(right.substr(right.find('\n') + 1)).expected(), "'cat/a photo.jpg'"));
+  CHECK(test::has(rejected(right + "00000001  dog/3.jpg\n").found(), "00000000 and 00000001"));
   for (const char* const line :
        {"0000000  dog/3.jpg", "000000001  dog/3.jpg", "0000000x  dog/3.jpg", "00000000 *dog/3.jpg",
         "00000000  ", "-0000000  dog/3.jpg", ""}) {
     CAPTURE(line);
-    CHECK(refused(right + line + "\n" + right).offset() == right.size());
+    CHECK(rejected(right + line + "\n" + right).offset() == right.size());
   }
   CHECK_THROWS_AS((ps::verified_blobs{ps::image_folder{dir.path()}, dir.path("none")}),
                   ps::file_unreadable);

@@ -456,7 +456,7 @@ TEST_CASE("a child created by fork does not affect a bulk transfer of its parent
       copier->download(stream, watched_sink{ps::memory_sink{back}, watched_end{written}}, here);
   written.arrived.wait([](std::uint32_t now) { return now != 0; });
   const int end = test::in_child([&] {
-    const auto is_refused = [](const auto& call) {
+    const auto is_rejected = [](const auto& call) {
       try {
         call();
       } catch (const std::logic_error& problem) {
@@ -464,10 +464,10 @@ TEST_CASE("a child created by fork does not affect a bulk transfer of its parent
       }
       return false;
     };
-    const bool is_told =
-        saving.done() && is_refused([&] { saving.wait(); }) &&
-        is_refused([&] { saving.wait(stream); }) &&
-        is_refused([&] { (void)copier->upload(stream, std::span{back}, ps::memory_source{here}); });
+    const bool is_told = saving.done() && is_rejected([&] { saving.wait(); }) &&
+                         is_rejected([&] { saving.wait(stream); }) && is_rejected([&] {
+                           (void)copier->upload(stream, std::span{back}, ps::memory_source{here});
+                         });
     saving = {};
     copier.reset();
     return is_told && written.alive == 1 ? 7 : 1;
@@ -592,16 +592,16 @@ TEST_CASE("bulk transfers reject mismatched sizes", "[transfer][bulk][fault:cons
   });
   CHECK(test::has(problem.what(), "the source has 100 bytes, but the device memory has 101"));
   CHECK_THROWS_AS(ps::download(device, stream, ps::memory_sink{there}, here), ps::bulk_error);
-  const auto refused = [&](ps::bulk_options options, const char* option) {
+  const auto rejected = [&](ps::bulk_options options, const char* option) {
     const auto found = test::error_of<ps::option_error>(
         [&] { static_cast<void>(ps::bulk_copier{device, std::move(options)}); });
     CHECK(found.option() == option);
   };
-  refused({.workers = 0}, "workers");
-  refused({.workers = 1025}, "workers");
-  refused({.pieces = 0}, "pieces");
-  refused({.piece_bytes = 0}, "piece_bytes");
-  refused({.piece_bytes = 4097}, "piece_bytes");
+  rejected({.workers = 0}, "workers");
+  rejected({.workers = 1025}, "workers");
+  rejected({.pieces = 0}, "pieces");
+  rejected({.piece_bytes = 0}, "piece_bytes");
+  rejected({.piece_bytes = 4097}, "piece_bytes");
   // These options are rejected even if a small transfer would need less memory.
   for (const ps::bulk_options& wrong : {ps::bulk_options{.piece_bytes = 5},
                                         {.piece_bytes = std::size_t{2} << 30},

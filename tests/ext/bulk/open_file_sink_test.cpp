@@ -75,11 +75,11 @@ TEST_CASE("errors of open files name the descriptor, the offset, the expected an
     return error_of<ps::file_unwritable>([&] { ps::open_file_sink{file, offset, bytes}; });
   };
   const auto reading = opened(path, O_RDONLY);
-  const auto refused = sink_error(reading.get(), 3, 4);
-  CHECK(refused.path() == name_of(reading));
-  CHECK(refused.offset() == 3);
-  CHECK(refused.expected() == "a file that is open for writing");
-  CHECK(refused.found() == "O_RDONLY");
+  const auto rejected = sink_error(reading.get(), 3, 4);
+  CHECK(rejected.path() == name_of(reading));
+  CHECK(rejected.offset() == 3);
+  CHECK(rejected.expected() == "a file that is open for writing");
+  CHECK(rejected.found() == "O_RDONLY");
   CHECK(sink_error(opened(path, O_WRONLY | O_APPEND).get(), 0, 4).found() == "O_APPEND");
   CHECK(sink_error(opened("/dev/null", O_WRONLY).get(), 0, 4).expected() == "a regular file");
   CHECK(test::has(sink_error(-1, 0, 4).found(), "Bad file descriptor"));

@@ -43,7 +43,7 @@ void save(const std::string& path, const std::vector<ps::safetensor>& tensors,
 }
 
 template <class Error>
-Error refused(const std::string& bytes) {
+Error rejected(const std::string& bytes) {
   const test::temp_dir dir;
   put(dir.path("x"), bytes);
   auto problem = error_of<Error>([&] { ps::safetensors_file{dir.path("x")}; });
@@ -154,23 +154,23 @@ TEST_CASE("an invalid safetensors header is rejected with the offset of the erro
   const std::string whole = file_of(one, 4);
   for (std::size_t length = 0; length < whole.size(); ++length) {
     INFO("cut after " << length);
-    const auto problem = refused<ps::file_truncated>(whole.substr(0, length));
+    const auto problem = rejected<ps::file_truncated>(whole.substr(0, length));
     if (length >= 8 && length < 8 + one.size()) {
       CHECK(test::has(problem.expected(), "a header of 53 bytes"));
     }
   }
-  CHECK(refused<ps::file_format_error>(whole + "x").offset() == whole.size());
-  CHECK(refused<ps::file_format_error>(file_of("[1]", 0)).offset() == 8);
+  CHECK(rejected<ps::file_format_error>(whole + "x").offset() == whole.size());
+  CHECK(rejected<ps::file_format_error>(file_of("[1]", 0)).offset() == 8);
   std::string huge = whole;
   huge[7] = '\x7f';
-  CHECK(test::has(refused<ps::file_format_error>(huge).expected(), "at most 100000000 bytes"));
+  CHECK(test::has(rejected<ps::file_format_error>(huge).expected(), "at most 100000000 bytes"));
 
   const auto says = [](const std::string& json, std::size_t data, const char* part) {
-    CHECK(test::has(refused<ps::file_format_error>(file_of(json, data)).what(), part));
+    CHECK(test::has(rejected<ps::file_format_error>(file_of(json, data)).what(), part));
   };
   says("{\"a\":", 0, "JSON");
   says(R"({"a":5})", 0, "an object for each tensor");
-  CHECK(refused<ps::file_format_error>(file_of(R"({"a":[{}]})", 0)).offset() == 8 + 5);
+  CHECK(rejected<ps::file_format_error>(file_of(R"({"a":[{}]})", 0)).offset() == 8 + 5);
   says(R"({"a":null})", 0, "an object for each tensor");
   says("\xef\xbb\xbf{}", 0, "the first byte of the JSON");
   says("  ", 0, "the first byte of the JSON");
@@ -195,7 +195,7 @@ TEST_CASE("an invalid safetensors header is rejected with the offset of the erro
        8, "every member once");
   says(R"({"__metadata__":{"x":5}})", 0, "metadata values that are strings");
   const auto shape = [](const std::string& dtype, const std::string& lengths) {
-    return refused<ps::dimension_mismatch>(file_of(
+    return rejected<ps::dimension_mismatch>(file_of(
         R"({"a":{"dtype":")" + dtype + R"(","shape":)" + lengths + R"(,"data_offsets":[0,4]}})",
         4));
   };
@@ -206,7 +206,7 @@ TEST_CASE("an invalid safetensors header is rejected with the offset of the erro
   CHECK(test::has(shape("U8", "[0,4294967296,4294967296]").what(), "0 bytes for \"a\""));
   says(R"({"__metadata__":{"x":{}}})", 0, "metadata values that are strings");
   says(R"({"__metadata__":[]})", 0, "an object for each tensor");
-  const auto sum = refused<ps::file_corrupt>(
+  const auto sum = rejected<ps::file_corrupt>(
       file_of(std::string{ps::detail::safetensors_sum_begin} + R"(0x34567890123456"}})", 0));
   CHECK(sum.offset() == 8 + ps::detail::safetensors_sum_begin.size());
 }
@@ -259,8 +259,8 @@ TEST_CASE("a hostile safetensors header does not take quadratic time",
     texts += ",\"" + std::to_string(i) + "\":\"\"";
     scalars += ",\"" + std::to_string(i) + "\":0";
   }
-  refused<ps::file_format_error>(file_of(R"({"a":[)" + objects + "]}", 0));
-  refused<ps::file_format_error>(file_of('{' + scalars + '}', 0));
+  rejected<ps::file_format_error>(file_of(R"({"a":[)" + objects + "]}", 0));
+  rejected<ps::file_format_error>(file_of('{' + scalars + '}', 0));
   const test::temp_dir dir;
   put(dir.path("x"), file_of(R"({"__metadata__":{)" + texts + "}}", 0));
   CHECK(ps::safetensors_file{dir.path("x")}.metadata().size() == many);
@@ -286,16 +286,16 @@ TEST_CASE("a safetensors header above the limit of the format is not written",
 
 TEST_CASE("an invalid safetensors file is not created", "[files][bulk][fault:files-18]") {
   const test::temp_dir dir;
-  const auto refuses = [&](std::vector<ps::safetensor> tensors, const char* part) {
+  const auto rejects = [&](std::vector<ps::safetensor> tensors, const char* part) {
     const auto problem = error_of<ps::option_error>(
         [&] { ps::safetensors_sink{dir.path("x"), std::move(tensors)}; });
     CHECK(test::has(problem.what(), part));
   };
-  refuses({{.name = "a", .dtype = "U8"}, {.name = "a", .dtype = "U8"}}, "appears twice");
-  refuses({{.name = "__metadata__", .dtype = "U8"}}, "appears twice");
-  refuses({{.name = "a", .dtype = "float"}}, "of the type \"float\"");
-  refuses({{.name = "a", .dtype = "F4", .shape = {3}}}, "fractional");
-  refuses({{.name = "\xff", .dtype = "U8"}}, "not valid UTF-8");
+  rejects({{.name = "a", .dtype = "U8"}, {.name = "a", .dtype = "U8"}}, "appears twice");
+  rejects({{.name = "__metadata__", .dtype = "U8"}}, "appears twice");
+  rejects({{.name = "a", .dtype = "float"}}, "of the type \"float\"");
+  rejects({{.name = "a", .dtype = "F4", .shape = {3}}}, "fractional");
+  rejects({{.name = "\xff", .dtype = "U8"}}, "not valid UTF-8");
   CHECK(content_of(dir.path("x")).empty());
   ps::safetensors_sink sink{dir.path("x"), {{.name = "a", .dtype = "F32", .shape = {5}}}};
   const std::vector<std::byte> wrong(19);

@@ -85,7 +85,7 @@ TEST_CASE("CIFAR-100 has two labels", "[data]") {
   CHECK(ps::get<"image">(data.view(1))(0, 0, 0) == image_bytes % 251);
 }
 
-TEST_CASE("a CIFAR file with a partial row is refused", "[data]") {
+TEST_CASE("a CIFAR file with a partial row is rejected", "[data]") {
   const test::temp_dir dir;
   auto bytes = rows({{3}, {4}});
   bytes.pop_back();
@@ -100,7 +100,7 @@ TEST_CASE("a CIFAR file with a partial row is refused", "[data]") {
         "the end of a row of 3074 bytes");
 }
 
-TEST_CASE("a CIFAR file that is named twice is refused, under any name", "[data][fault:files-4]") {
+TEST_CASE("a CIFAR file that is named twice is rejected, under any name", "[data][fault:files-4]") {
   const test::temp_dir dir;
   const std::string first = dir.write("first", rows({{1}, {2}}));
   const std::string second =
@@ -116,7 +116,7 @@ TEST_CASE("a CIFAR file that is named twice is refused, under any name", "[data]
   }
 }
 
-TEST_CASE("a label without a class is refused", "[data]") {
+TEST_CASE("a label without a class is rejected", "[data]") {
   const test::temp_dir dir;
   const auto ten = cifar_error<ps::file_format_error>(dir, rows({{9}, {10}}));
   CHECK(ten.offset() == 3073);

@@ -79,7 +79,7 @@ TEST_CASE("read_file returns the whole content", "[files]") {
   CHECK(same(ps::detail::read_file(dir.write("long", content)), content));
 }
 
-TEST_CASE("read_file refuses a file above its limit", "[files]") {
+TEST_CASE("read_file rejects a file above its limit", "[files]") {
   const test::temp_dir dir;
   const std::string path = dir.write("five", {1, 2, 3, 4, 5});
   CHECK(ps::detail::read_file(path, 5).size() == 5);

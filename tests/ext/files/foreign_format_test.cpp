@@ -105,29 +105,30 @@ TEST_CASE("raw values that resemble a format are not mistaken for it", "[files]"
 TEST_CASE("the remedy for an npy file has the length of its header", "[files]") {
   for (const std::string& bytes :
        {padded("\x93NUMPY\1\0\x76\0"sv), padded("\x93NUMPY\2\0\x74\0\0\0"sv)}) {
-    const auto refused = test::error_of<penstock::file_format_error>([&] {
-      penstock::detail::refuse_foreign(std::as_bytes(std::span{bytes}), "x", "tokens", 0, "");
+    const auto rejected = test::error_of<penstock::file_format_error>([&] {
+      penstock::detail::throw_foreign_format(std::as_bytes(std::span{bytes}), "x", "tokens", 0, "");
     });
-    CHECK(refused.found() ==
+    CHECK(rejected.found() ==
           "an npy file: read it with penstock::npy_dataset, or skip its header with .header = 128");
-    penstock::detail::refuse_foreign(std::as_bytes(std::span{bytes}), "x", "tokens", 128);
+    penstock::detail::throw_foreign_format(std::as_bytes(std::span{bytes}), "x", "tokens", 128);
   }
 }
 
 TEST_CASE("no part of another format's header is read as values", "[files]") {
-  const auto is_refused = [](const std::string& bytes, std::uint64_t header) {
+  const auto is_rejected = [](const std::string& bytes, std::uint64_t header) {
     try {
-      penstock::detail::refuse_foreign(std::as_bytes(std::span{bytes}), "x", "tokens", header);
+      penstock::detail::throw_foreign_format(std::as_bytes(std::span{bytes}), "x", "tokens",
+                                             header);
       return false;
     } catch (const penstock::file_format_error&) {
       return true;
     }
   };
   const std::string npy = padded("\x93NUMPY\1\0\x76\0"sv);
-  CHECK(is_refused(npy, 127));
-  CHECK_FALSE(is_refused(npy, 128));
+  CHECK(is_rejected(npy, 127));
+  CHECK_FALSE(is_rejected(npy, 128));
   const std::string of_llm_c = padded(little(20240520, 4) + little(1, 4));
-  CHECK(is_refused(of_llm_c, 1023));
-  CHECK_FALSE(is_refused(of_llm_c, 1024));
-  CHECK_FALSE(is_refused(padded("ARROW1"sv), 8));
+  CHECK(is_rejected(of_llm_c, 1023));
+  CHECK_FALSE(is_rejected(of_llm_c, 1024));
+  CHECK_FALSE(is_rejected(padded("ARROW1"sv), 8));
 }

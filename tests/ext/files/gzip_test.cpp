@@ -80,11 +80,12 @@ TEST_CASE("the members of a gzip file are one content", "[files]") {
   }
 }
 
-TEST_CASE("a gzip file that ends too early is refused wherever it ends", "[files][fault:files-3]") {
+TEST_CASE("a gzip file that ends too early is rejected wherever it ends",
+          "[files][fault:files-3]") {
   test::check_every_beginning(packed({1, 2, 3, 4, 5}), error_in<ps::file_truncated>);
 }
 
-TEST_CASE("a gzip file with a wrong checksum or length is refused", "[files][fault:files-3]") {
+TEST_CASE("a gzip file with a wrong checksum or length is rejected", "[files][fault:files-3]") {
   test::file_bytes file = packed({1, 2, 3, 4, 5});
   SECTION("checksum") {
     file[file.size() - 8] ^= 1U;
@@ -117,7 +118,7 @@ TEST_CASE("a flipped bit of a gzip file is detected or harmless", "[files][fault
   CHECK(harmless <= 1);
 }
 
-TEST_CASE("bytes after a gzip file's last member are refused", "[files][fault:files-3]") {
+TEST_CASE("bytes after a gzip file's last member are rejected", "[files][fault:files-3]") {
   const test::file_bytes whole = packed({1, 2, 3});
   const auto problem = error_in<ps::file_corrupt>(test::joined(whole, {0, 0, 0}));
   CHECK(problem.offset() == whole.size());
@@ -125,7 +126,7 @@ TEST_CASE("bytes after a gzip file's last member are refused", "[files][fault:fi
   CHECK(error_in<ps::file_corrupt>(test::joined(whole, {0x20})).found() == "0x20");
 }
 
-TEST_CASE("a file that is not gzip is refused as such", "[files][fault:files-3]") {
+TEST_CASE("a file that is not gzip is rejected as such", "[files][fault:files-3]") {
   CHECK(error_in<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(error_in<ps::file_format_error>({0x1f, 0x8c, 8, 1}).found() ==
         "0x1f 0x8c: open a plain file without penstock::gzip");

@@ -68,12 +68,12 @@ TEST_CASE("dynamic extents come from the file", "[data]") {
         std::vector<std::int16_t>{0x0c0d, 0x0e0f, 0x1011, 0x1213, 0x1415, 0x1617});
   const std::string flat = dir.write("flat", idx_bytes(i16, {2, 2, 0}, {}));
   const auto problem =
-      error_of<ps::dimension_mismatch>([&] { ps::idx_dataset<vectors> refused{flat}; });
+      error_of<ps::dimension_mismatch>([&] { ps::idx_dataset<vectors> rejected{flat}; });
   CHECK(problem.offset() == 12);
   CHECK(problem.expected() == "1 or more in dimension 2 for field \"x\"");
 }
 
-TEST_CASE("files that do not fit the record or each other are refused", "[data][fault:files-2]") {
+TEST_CASE("files that do not fit the record or each other are rejected", "[data][fault:files-2]") {
   const test::temp_dir dir;
   const std::string images = dir.write("images", idx_bytes(u8, {4, 2, 3}, counted(24)));
   const std::string labels = dir.write("labels", idx_bytes(u8, {4}, {9, 8, 7, 6}));

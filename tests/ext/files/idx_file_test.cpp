@@ -71,7 +71,7 @@ TEST_CASE("elements are read only as the type they have", "[data][fault:files-2]
   CHECK(problem.found() == "int16 (0x0b)");
 }
 
-TEST_CASE("a truncated IDX file is refused wherever it ends",
+TEST_CASE("a truncated IDX file is rejected wherever it ends",
           "[data][promise:honest-6][fault:files-2]") {
   const test::file_bytes whole = idx_bytes(u8, {2, 3}, counted(6));
   for (std::size_t size = 0; size < whole.size(); ++size) {
@@ -88,13 +88,13 @@ TEST_CASE("a truncated IDX file is refused wherever it ends",
   CHECK(problem.found() == "the end of the file after 5");
 }
 
-TEST_CASE("bytes after the elements are refused", "[data][fault:files-2]") {
+TEST_CASE("bytes after the elements are rejected", "[data][fault:files-2]") {
   const auto problem = idx_error_in<ps::file_format_error>(idx_bytes(u8, {2, 3}, counted(7)));
   CHECK(problem.offset() == 18);
   CHECK(problem.expected() == "the end of the file");
 }
 
-TEST_CASE("a wrong magic number is refused at its byte",
+TEST_CASE("a wrong magic number is rejected at its byte",
           "[data][promise:honest-6][fault:files-2]") {
   CHECK(idx_error_in<ps::file_format_error>({1, 0, 8, 1, 0, 0, 0, 0}).offset() == 0);
   CHECK(idx_error_in<ps::file_format_error>({0, 7, 8, 1, 0, 0, 0, 0}).offset() == 1);
@@ -104,7 +104,7 @@ TEST_CASE("a wrong magic number is refused at its byte",
         "0x1f, a gzip file: unpack it with gunzip, or open an IDX file with penstock::gzip");
 }
 
-TEST_CASE("an unknown element type is refused at its byte", "[data][fault:files-2]") {
+TEST_CASE("an unknown element type is rejected at its byte", "[data][fault:files-2]") {
   for (const std::uint8_t type : test::file_bytes{0x00, 0x07, 0x0a, 0x0f, 0xff}) {
     CAPTURE(int{type});
     const auto problem = idx_error_in<ps::file_format_error>(idx_bytes(type, {1}, {0}));
@@ -113,7 +113,8 @@ TEST_CASE("an unknown element type is refused at its byte", "[data][fault:files-
   CHECK(idx_error_in<ps::file_format_error>(idx_bytes(0xa5, {1}, {0})).found() == "0xa5");
 }
 
-TEST_CASE("missing dimensions, or a product beyond 64 bits, are refused", "[data][fault:files-2]") {
+TEST_CASE("missing dimensions, or a product beyond 64 bits, are rejected",
+          "[data][fault:files-2]") {
   CHECK(idx_error_in<ps::dimension_mismatch>(idx_bytes(u8, {}, {1})).offset() == 3);
   constexpr std::uint32_t max = 0xffffffff;
   const auto problem = idx_error_in<ps::dimension_mismatch>(idx_bytes(f64, {max, max}, {}));

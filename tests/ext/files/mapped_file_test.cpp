@@ -44,10 +44,10 @@ TEST_CASE("a mapped file keeps the bytes of the file after its name is removed",
 
 TEST_CASE("a file that cannot be mapped is named", "[files][fault:files-1]") {
   const test::temp_dir dir;
-  const auto refused = [](const std::string& path) {
+  const auto rejected = [](const std::string& path) {
     return test::error_of<ps::file_unreadable>([&] { ps::mapped_file{path}; });
   };
-  CHECK(refused(dir.path("none")).path() == dir.path("none"));
-  CHECK(refused(dir.path("")).found() == "a file that is not a regular file");
+  CHECK(rejected(dir.path("none")).path() == dir.path("none"));
+  CHECK(rejected(dir.path("")).found() == "a file that is not a regular file");
   CHECK(ps::mapped_file{test::write_file(dir.path("empty"), "")}.bytes().empty());
 }

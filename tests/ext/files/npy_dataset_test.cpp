@@ -173,25 +173,25 @@ TEST_CASE("halves, bfloat16 and dates are read bit by bit", "[data]") {
 }
 
 TEST_CASE("an invalid npy header reports the offset", "[data][fault:files-10]") {
-  const auto refused = [](std::string_view text) {
+  const auto rejected = [](std::string_view text) {
     return error_of<ps::file_format_error>([&] { (void)header_of(npy_of(text, "")); });
   };
   const std::string_view right = "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }\n";
   REQUIRE(header_of(npy_of(right, "")).bytes == 12);
   for (std::size_t i = 0; i < right.size() - 2; ++i) {
     CAPTURE(i);
-    const auto problem = refused(right.substr(0, i));
+    const auto problem = rejected(right.substr(0, i));
     CHECK(problem.offset() <= 100 + 10 + i);
     CHECK(problem.path() == "file.npy");
   }
   const auto with = [&](std::string_view from, std::string_view to) {
     std::string text{right};
-    return refused(text.replace(text.find(from), from.size(), to));
+    return rejected(text.replace(text.find(from), from.size(), to));
   };
   CHECK(with("'descr'", "'desc'").offset() == 111);
   CHECK(with("'shape'", "'descr'").found() == "'descr'");
   const auto columns_first =
-      refused("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }\n");
+      rejected("{'descr': '<f4', 'fortran_order': True, 'shape': (3, 2), }\n");
   CHECK(columns_first.offset() == 110 + 34);
   CHECK(columns_first.found() ==
         "columns first (Fortran order): save numpy.ascontiguousarray of the array");
@@ -207,7 +207,7 @@ TEST_CASE("an invalid npy header reports the offset", "[data][fault:files-10]") 
   CHECK(with("(3,), }", "__import__('os')}").found() == "'_'");
 }
 
-TEST_CASE("an npy file of an unsupported kind is refused", "[data][fault:files-10]") {
+TEST_CASE("an npy file of an unsupported kind is rejected", "[data][fault:files-10]") {
   const std::string right = npy("<u2", "3,", "abcdef");
   CHECK(opened_error<ps::file_truncated>("").offset() == 0);
   CHECK(opened_error<ps::file_truncated>(right.substr(0, 7)).offset() == 7);
@@ -241,13 +241,13 @@ TEST_CASE("an npy file of an unsupported kind is refused", "[data][fault:files-1
     const test::temp_dir dir;
     const auto path = test::write_file(dir.path("x.npy"), npy("<f4", "0, 4611686018427387904", ""));
     using rows = ps::record<ps::field<"x", float, ps::dyn>>;
-    const auto refused =
+    const auto rejected =
         error_of<ps::dimension_mismatch>([&] { ps::npy_dataset<rows> data{path}; });
-    CHECK(refused.path() == path);
+    CHECK(rejected.path() == path);
   }
 }
 
-TEST_CASE("an array that does not match its field is refused by name", "[data][fault:files-10]") {
+TEST_CASE("an array that does not match its field is rejected by name", "[data][fault:files-10]") {
   const auto type = opened_error<ps::element_type_mismatch>(npy("<i2", "1,", "ab"));
   CHECK(type.expected() == "elements of type 'u2' for field \"x\"");
   CHECK(type.found() == "'<i2'");
@@ -336,7 +336,7 @@ TEST_CASE("the members of an npz file are compared with their CRC-32 if requeste
   CHECK(unseen == 8);  // the element bytes, in which only the checksum detects damage
 }
 
-TEST_CASE("a damaged npz file is refused", "[data][fault:files-10]") {
+TEST_CASE("a damaged npz file is rejected", "[data][fault:files-10]") {
   const test::temp_dir dir;
   const std::string y = npy("<u2", "1,", "ab");
   const auto open = [&](const std::string& bytes) {

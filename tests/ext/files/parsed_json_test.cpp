@@ -12,27 +12,27 @@
 
 namespace {
 
-struct refused : std::runtime_error {
-  refused(std::size_t at, const std::string& expected, const std::string& found)
+struct rejected : std::runtime_error {
+  rejected(std::size_t at, const std::string& expected, const std::string& found)
       : std::runtime_error(expected + ", " + found), offset(at) {}
   std::size_t offset;
 };
 
 nlohmann::json parsed(std::string_view text, const auto& ended) {
-  const auto refuse = [](std::size_t at, const std::string& expected, const std::string& found) {
-    throw refused(at, expected, found);
+  const auto reject = [](std::size_t at, const std::string& expected, const std::string& found) {
+    throw rejected(at, expected, found);
   };
-  return penstock::detail::parsed_json(text, refuse, ended);
+  return penstock::detail::parsed_json(text, reject, ended);
 }
 
 // Returns the position at which the text is rejected, and the reason.
-refused refused_at(std::string_view text) {
+rejected rejected_at(std::string_view text) {
   try {
     (void)parsed(text, [](const auto&, std::size_t, const auto&) { return true; });
-  } catch (const refused& problem) {
+  } catch (const rejected& problem) {
     return problem;
   }
-  return {static_cast<std::size_t>(-1), "nothing", "refused"};
+  return {static_cast<std::size_t>(-1), "nothing", "rejected"};
 }
 
 }  // namespace
@@ -55,12 +55,12 @@ TEST_CASE("JSON objects are reported when they are complete, with their position
 
 TEST_CASE("unwanted JSON values and their contents are not reported", "[files]") {
   std::vector<std::size_t> seen;
-  const auto refuse = [](std::size_t at, const std::string& expected, const std::string& found) {
-    throw refused(at, expected, found);
+  const auto reject = [](std::size_t at, const std::string& expected, const std::string& found) {
+    throw rejected(at, expected, found);
   };
   const auto rest = penstock::detail::parsed_json(
       R"({"a": {"b": {}, "c": [{}], "c": {}}, "x": [{"y": 1, "y": 2}, {}], "x": {"a": {}}})",
-      refuse,
+      reject,
       [&](const auto&, std::size_t begin, const auto&) {
         seen.push_back(begin);
         return true;
@@ -70,41 +70,41 @@ TEST_CASE("unwanted JSON values and their contents are not reported", "[files]")
   CHECK(rest.dump() == R"({"a":{"b":{}}})");
   CHECK_THROWS_AS(
       penstock::detail::parsed_json(
-          R"({"x": [1, {]})", refuse, [](const auto&, std::size_t, const auto&) { return true; },
+          R"({"x": [1, {]})", reject, [](const auto&, std::size_t, const auto&) { return true; },
           [](const auto& around) { return around.back().key != "x"; }),
-      refused);
+      rejected);
 }
 
-TEST_CASE("invalid JSON is refused at its first wrong byte", "[files][fault:files-6]") {
-  CHECK(refused_at("").offset == 0);
-  CHECK(refused_at("[1,]").offset == 3);
-  CHECK(refused_at("[1").offset == 2);
-  CHECK(refused_at("{\"a\" 1}").offset == 5);
-  CHECK(refused_at("[1]]").offset == 3);
-  CHECK(refused_at("\"\\ud83d\"").offset == 7);
-  CHECK(refused_at("[\"\xff\"]").offset == 2);
-  CHECK(test::has(refused_at("[1 2]").what(), "JSON, parse error at line 1, column 4"));
-  CHECK(refused_at("[1e999, 2]").offset < 8);
+TEST_CASE("invalid JSON is rejected at its first wrong byte", "[files][fault:files-6]") {
+  CHECK(rejected_at("").offset == 0);
+  CHECK(rejected_at("[1,]").offset == 3);
+  CHECK(rejected_at("[1").offset == 2);
+  CHECK(rejected_at("{\"a\" 1}").offset == 5);
+  CHECK(rejected_at("[1]]").offset == 3);
+  CHECK(rejected_at("\"\\ud83d\"").offset == 7);
+  CHECK(rejected_at("[\"\xff\"]").offset == 2);
+  CHECK(test::has(rejected_at("[1 2]").what(), "JSON, parse error at line 1, column 4"));
+  CHECK(rejected_at("[1e999, 2]").offset < 8);
   using namespace std::string_view_literals;
-  CHECK(refused_at("[1]\0]"sv).offset == 3);
-  CHECK(refused_at("[1] \0"sv).offset == 4);
-  CHECK(refused_at("[1,\0 2]"sv).offset == 3);
+  CHECK(rejected_at("[1]\0]"sv).offset == 3);
+  CHECK(rejected_at("[1] \0"sv).offset == 4);
+  CHECK(rejected_at("[1,\0 2]"sv).offset == 3);
 }
 
-TEST_CASE("a member that appears twice is refused", "[files][fault:files-6]") {
-  const refused problem = refused_at(R"([{"a": 1, "b": {"a": 2}}, {"a": 1, "a": 2}])");
+TEST_CASE("a member that appears twice is rejected", "[files][fault:files-6]") {
+  const rejected problem = rejected_at(R"([{"a": 1, "b": {"a": 2}}, {"a": 1, "a": 2}])");
   CHECK(problem.offset == 37);
   CHECK(test::has(problem.what(), R"(a second "a")"));
 }
 
-TEST_CASE("a JSON text nested deeper than 64 levels is refused", "[files][fault:files-6]") {
+TEST_CASE("a JSON text nested deeper than 64 levels is rejected", "[files][fault:files-6]") {
   const auto nested = [](std::size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
-  CHECK(refused_at(nested(64)).offset == static_cast<std::size_t>(-1));
-  CHECK(refused_at(nested(65)).offset == 64);
-  CHECK(refused_at(std::string(1'000'000, '[')).offset == 64);
-  CHECK(refused_at("[[],[]]" + nested(1)).offset == 7);
+  CHECK(rejected_at(nested(64)).offset == static_cast<std::size_t>(-1));
+  CHECK(rejected_at(nested(65)).offset == 64);
+  CHECK(rejected_at(std::string(1'000'000, '[')).offset == 64);
+  CHECK(rejected_at("[[],[]]" + nested(1)).offset == 7);
 }
 
 TEST_CASE("a JSON text does not take quadratic time", "[files][large][fault:files-6]") {

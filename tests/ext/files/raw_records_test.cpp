@@ -95,7 +95,7 @@ TEST_CASE("records may have extents that are known at run time", "[data]") {
   (void)error_of<ps::layout_error>([&] { ps::raw_records<row>(path, {{0}}); });
 }
 
-TEST_CASE("a file with a partial record is refused", "[data]") {
+TEST_CASE("a file with a partial record is rejected", "[data]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("points.bin"), points(2, "", ""));
   const auto rest = error_of<ps::file_truncated>(
@@ -116,22 +116,22 @@ TEST_CASE("a file with a partial record is refused", "[data]") {
   (void)error_of<ps::file_unreadable>([&] { ps::raw_records<point>{dir.path("none")}; });
 }
 
-TEST_CASE("records in a file of another format are refused unless the check is off", "[data]") {
+TEST_CASE("records in a file of another format are rejected unless the check is off", "[data]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("x.bin"), points(2, "\x28\xb5\x2f\xfd", ""));
   for (const std::uint64_t header : {0U, 4U}) {  // the file ends after the zstd magic number
-    const auto refused = error_of<ps::file_format_error>(
+    const auto rejected = error_of<ps::file_format_error>(
         [&] { ps::raw_records<point>(path, ps::raw_records_options{.header = header}); });
-    CHECK(refused.path() == path);
-    CHECK(refused.expected() == "raw records");
-    CHECK(refused.found() ==
+    CHECK(rejected.path() == path);
+    CHECK(rejected.expected() == "raw records");
+    CHECK(rejected.found() ==
           "a zstd file: unpack it with unzstd, or open an IDX file with penstock::zstd; if this "
           "detection is wrong, set .check_format = false");
   }
   CHECK(ps::raw_records<point>{path, {.header = 4, .check_format = false}}.size() == 2);
 }
 
-TEST_CASE("a file without records is refused, and bytes become one of bool's two values",
+TEST_CASE("a file without records is rejected, and bytes become one of bool's two values",
           "[data]") {
   const test::temp_dir dir;
   using flag = ps::record<ps::field<"on", bool>>;

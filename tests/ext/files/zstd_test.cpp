@@ -71,7 +71,8 @@ TEST_CASE("the frames of a zstd file are concatenated, and skippable frames are 
   }
 }
 
-TEST_CASE("a zstd file that ends too early is refused wherever it ends", "[files][fault:files-3]") {
+TEST_CASE("a zstd file that ends too early is rejected wherever it ends",
+          "[files][fault:files-3]") {
   test::check_every_beginning(zstd_packed({1, 2, 3, 4, 5}), zstd_error<ps::file_truncated>);
 }
 
@@ -95,7 +96,7 @@ TEST_CASE("a flipped bit of a zstd file is detected or harmless", "[files][fault
   CHECK(test::has(zstd_error<ps::file_corrupt>(file).found(), "checksum"));
 }
 
-TEST_CASE("a file that is not zstd or has a too large window is refused",
+TEST_CASE("a file that is not zstd or has a too large window is rejected",
           "[files][fault:files-3]") {
   CHECK(zstd_error<ps::file_format_error>({0, 0, 8, 1}).offset() == 0);
   CHECK(zstd_error<ps::file_format_error>({0x28, 0xb5, 0x2f, 0xfe}).found() ==

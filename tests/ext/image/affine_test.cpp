@@ -216,38 +216,38 @@ TEST_CASE("a random rotation draws within its options, the same on every machine
 TEST_CASE("arguments of rotations are checked", "[image]") {
   const picture some = test::random_picture({5, 4}, 3);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const auto refused = [&](const affine_change& change) {
-    return test::refusal([&] { static_cast<void>(changed(some, change)); });
+  const auto rejected = [&](const affine_change& change) {
+    return test::rejection([&] { static_cast<void>(changed(some, change)); });
   };
-  CHECK(refused({.scale = 0}) ==
+  CHECK(rejected({.scale = 0}) ==
         "affine: expected finite numbers, scale > 0, -90 < shear < 90, found scale = 0, shear = 0, "
         "0");
-  CHECK(refused({.angle = nan}) != "accepted");
-  CHECK(refused({.right = nan}) != "accepted");
-  CHECK(refused({.down = nan}) != "accepted");
-  CHECK(refused({.scale = nan}) != "accepted");
-  CHECK(refused({.scale = std::numeric_limits<double>::infinity()}) != "accepted");
-  CHECK(refused({.shear_x = 90}) != "accepted");
-  CHECK(refused({.shear_y = -90}) != "accepted");
+  CHECK(rejected({.angle = nan}) != "accepted");
+  CHECK(rejected({.right = nan}) != "accepted");
+  CHECK(rejected({.down = nan}) != "accepted");
+  CHECK(rejected({.scale = nan}) != "accepted");
+  CHECK(rejected({.scale = std::numeric_limits<double>::infinity()}) != "accepted");
+  CHECK(rejected({.shear_x = 90}) != "accepted");
+  CHECK(rejected({.shear_y = -90}) != "accepted");
   picture low{{5, 3}, 3};
-  CHECK(test::refusal([&] { ps::affine(some.view(), {}, low.view()); }) ==
+  CHECK(test::rejection([&] { ps::affine(some.view(), {}, low.view()); }) ==
         "affine: expected two images of the same size and 1, 3 or 4 channels, found 5 x 4 x 3 and "
         "5 x "
         "3 x 3");
   picture none{{0, 3}, 3};
-  CHECK(test::refusal([&] { ps::affine(none.view(), {}, none.view()); }) ==
+  CHECK(test::rejection([&] { ps::affine(none.view(), {}, none.view()); }) ==
         "affine: expected sides of 1 to 2^24 pixels, found 0 x 3");
   picture grey{{5, 4}, 1};
-  CHECK(test::refusal([&] { ps::affine(some.view(), {}, grey.view()); }) != "accepted");
+  CHECK(test::rejection([&] { ps::affine(some.view(), {}, grey.view()); }) != "accepted");
   picture two{{5, 4}, 2};
-  CHECK(test::refusal([&] { ps::affine(two.view(), {}, two.view()); }) != "accepted");
-  CHECK(test::refusal([] { ps::random_affine{{.degrees = -1}}; }) ==
+  CHECK(test::rejection([&] { ps::affine(two.view(), {}, two.view()); }) != "accepted");
+  CHECK(test::rejection([] { ps::random_affine{{.degrees = -1}}; }) ==
         "random_affine: expected 0 <= degrees <= 360, found -1");
-  CHECK(test::refusal([] { ps::random_affine{{.translate_x = 1.1}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::random_affine{{.translate_y = 1.1}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::random_affine{{.scale_low = 0}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::random_affine{{.scale_low = 2}}; }) ==
+  CHECK(test::rejection([] { ps::random_affine{{.translate_x = 1.1}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::random_affine{{.translate_y = 1.1}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::random_affine{{.scale_low = 0}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::random_affine{{.scale_low = 2}}; }) ==
         "random_affine: expected 2 <= scale_high <= 1000, found 1");
-  CHECK(test::refusal([] { ps::random_affine{{.shear_x = 90}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::random_affine{{.shear_y = 90}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::random_affine{{.shear_x = 90}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::random_affine{{.shear_y = 90}}; }) != "accepted");
 }

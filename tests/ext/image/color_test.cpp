@@ -207,28 +207,28 @@ TEST_CASE("arguments of color changes are checked", "[image]") {
   const char* const names[] = {"adjust_brightness", "adjust_contrast", "adjust_saturation"};
   for (const int op : {0, 1, 2}) {
     const std::string name = names[op];
-    CHECK(test::refusal([&] { change(op, some.view(), -1); }) ==
+    CHECK(test::rejection([&] { change(op, some.view(), -1); }) ==
           name + ": expected a finite factor >= 0, found -1");
-    CHECK(test::refusal([&] { change(op, some.view(), nan); }) != "accepted");
-    CHECK(test::refusal([&] { change(op, some.view(), 1e300); }) != "accepted");
+    CHECK(test::rejection([&] { change(op, some.view(), nan); }) != "accepted");
+    CHECK(test::rejection([&] { change(op, some.view(), 1e300); }) != "accepted");
   }
-  CHECK(test::refusal([&] { ps::adjust_hue(some.view(), 0.6); }) ==
+  CHECK(test::rejection([&] { ps::adjust_hue(some.view(), 0.6); }) ==
         "adjust_hue: expected a turn from -0.5 to 0.5, found 0.6");
-  CHECK(test::refusal([&] { ps::adjust_hue(some.view(), -0.6); }) != "accepted");
+  CHECK(test::rejection([&] { ps::adjust_hue(some.view(), -0.6); }) != "accepted");
   for (const int op : {0, 1, 2, 3, 4}) {
     const std::vector<std::uint8_t> before = grey.bytes;
-    CHECK(test::refusal([&] { change(op, grey.view(), 0.5); }) != "accepted");
+    CHECK(test::rejection([&] { change(op, grey.view(), 0.5); }) != "accepted");
     CHECK(grey.bytes == before);
   }
-  CHECK(test::refusal([&] { ps::grayscale{}(grey.view()); }) ==
+  CHECK(test::rejection([&] { ps::grayscale{}(grey.view()); }) ==
         "grayscale: expected an image of 3 channels, found 1");
   ps::sample_generator random = random_of(0);
-  CHECK(test::refusal([&] { ps::color_jitter{{}}(grey.view(), random); }) ==
+  CHECK(test::rejection([&] { ps::color_jitter{{}}(grey.view(), random); }) ==
         "color_jitter: expected an image of 3 channels, found 1");
-  CHECK(test::refusal([] { ps::color_jitter{{.brightness = -1}}; }) ==
+  CHECK(test::rejection([] { ps::color_jitter{{.brightness = -1}}; }) ==
         "color_jitter: expected 0 <= brightness <= 1e+06, found -1");
-  CHECK(test::refusal([] { ps::color_jitter{{.contrast = -1}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::color_jitter{{.saturation = -1}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::color_jitter{{.hue = 0.51}}; }) ==
+  CHECK(test::rejection([] { ps::color_jitter{{.contrast = -1}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::color_jitter{{.saturation = -1}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::color_jitter{{.hue = 0.51}}; }) ==
         "color_jitter: expected 0 <= hue <= 0.5, found 0.51");
 }

@@ -72,7 +72,7 @@ TEST_CASE("a random crop of a resized image computes no more than itself", "[ima
 TEST_CASE("random crops lie inside the image for any size", "[image]") {
   const ps::random_crop crop{{5, 9}, {.padding = 4}};
   ps::sample_generator random = random_of(0);
-  int refused = 0;
+  int rejected = 0;
   for (int i = 0; i < 30'000; ++i) {
     const image_size size = test::random_size(random, 2000);
     try {
@@ -80,13 +80,13 @@ TEST_CASE("random crops lie inside the image for any size", "[image]") {
         FAIL("a picture of " << size.width << " x " << size.height);
       }
     } catch (const ps::picture_too_small&) {
-      ++refused;
+      ++rejected;
     }
   }
-  CHECK(refused == 0);
+  CHECK(rejected == 0);
 }
 
-TEST_CASE("an image smaller than the crop is refused by name", "[image]") {
+TEST_CASE("an image smaller than the crop is rejected by name", "[image]") {
   ps::sample_generator random = random_of(0);
   const ps::random_crop crop{{7, 5}, {.padding = 1}};
   CHECK(crop.plan({5, 3}, random).crop == ps::image_box{0, 0, {5, 3}});
@@ -104,12 +104,12 @@ TEST_CASE("an image smaller than the crop is refused by name", "[image]") {
 
 TEST_CASE("a random crop's arguments are checked", "[image]") {
   ps::sample_generator random = random_of(0);
-  CHECK(test::refusal([] { ps::random_crop{0}; }) ==
+  CHECK(test::rejection([] { ps::random_crop{0}; }) ==
         "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 0");
-  CHECK(test::refusal([] { ps::random_crop{{9, 4}, {.padding = 4}}; }) ==
+  CHECK(test::rejection([] { ps::random_crop{{9, 4}, {.padding = 4}}; }) ==
         "random_crop: expected a padding smaller than the crop of 9 x 4, found 4");
-  CHECK(test::refusal([] { ps::random_crop{{4, 9}, {.padding = 4}}; }) ==
+  CHECK(test::rejection([] { ps::random_crop{{4, 9}, {.padding = 4}}; }) ==
         "random_crop: expected a padding smaller than the crop of 4 x 9, found 4");
-  CHECK(test::refusal([&] { static_cast<void>(ps::random_crop{4}.plan({0, 3}, random)); }) ==
+  CHECK(test::rejection([&] { static_cast<void>(ps::random_crop{4}.plan({0, 3}, random)); }) ==
         "random_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
 }

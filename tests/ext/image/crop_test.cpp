@@ -85,22 +85,22 @@ TEST_CASE("center crops lie inside the image for any size", "[image]") {
 TEST_CASE("sizes of crops from the middle are checked", "[image]") {
   ps::sample_generator random = random_of(0);
   constexpr std::size_t longest = std::size_t{1} << 24;
-  CHECK(test::refusal([] { ps::whole{{longest, longest}}; }) == "accepted");
-  CHECK(test::refusal([] { ps::whole{{longest + 1, 1}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::whole{{1, longest + 1}}; }) != "accepted");
-  CHECK(test::refusal([] { ps::whole{0}; }) ==
+  CHECK(test::rejection([] { ps::whole{{longest, longest}}; }) == "accepted");
+  CHECK(test::rejection([] { ps::whole{{longest + 1, 1}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::whole{{1, longest + 1}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::whole{0}; }) ==
         "whole: expected sides of 1 to 2^24 pixels, found 0 x 0");
-  CHECK(test::refusal([] { ps::center_crop{{0, 4}}; }) ==
+  CHECK(test::rejection([] { ps::center_crop{{0, 4}}; }) ==
         "center_crop: expected sides of 1 to 2^24 pixels, found 0 x 4");
-  CHECK(test::refusal([] { static_cast<void>(ps::resize_shorter{0} | ps::center_crop{4}); }) ==
+  CHECK(test::rejection([] { static_cast<void>(ps::resize_shorter{0} | ps::center_crop{4}); }) ==
         "resize_shorter: expected 1 to 2^24 pixels, found 0");
-  CHECK(test::refusal([&] { static_cast<void>(ps::whole{4}.plan({3, 0}, random)); }) ==
+  CHECK(test::rejection([&] { static_cast<void>(ps::whole{4}.plan({3, 0}, random)); }) ==
         "whole: expected sides of 1 to 2^24 pixels, found 3 x 0");
-  CHECK(test::refusal([&] { static_cast<void>(ps::center_crop{4}.plan({0, 3}, random)); }) ==
+  CHECK(test::rejection([&] { static_cast<void>(ps::center_crop{4}.plan({0, 3}, random)); }) ==
         "center_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
   const auto crop = ps::resize_shorter{1000} | ps::center_crop{4};
-  CHECK(test::refusal([&] { static_cast<void>(crop.plan({0, 3}, random)); }) ==
+  CHECK(test::rejection([&] { static_cast<void>(crop.plan({0, 3}, random)); }) ==
         "resize_shorter: expected sides of 1 to 2^24 pixels, found 0 x 3");
-  CHECK(test::refusal([&] { static_cast<void>(crop.plan({1, 20'000}, random)); }) ==
+  CHECK(test::rejection([&] { static_cast<void>(crop.plan({1, 20'000}, random)); }) ==
         "resize_shorter: expected sides of 1 to 2^24 pixels, found 1000 x 20000000");
 }

@@ -237,7 +237,7 @@ TEST_CASE("the content selects the decoder", "[image]") {
   CHECK((a.pixels == 81 && b.pixels == 81));
 }
 
-TEST_CASE("a format without a decoder is refused by name", "[image][fault:files-13]") {
+TEST_CASE("a format without a decoder is rejected by name", "[image][fault:files-13]") {
   const test::blobs blobs{{text("GIF89a and more"), text("what?"), {}, toy(3, 3, 0)}};
   const fixed geometry{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}};
   const auto data = blobs | ps::decode_images<toy_decoder>(geometry);
@@ -253,7 +253,7 @@ TEST_CASE("a format without a decoder is refused by name", "[image][fault:files-
   CHECK_THROWS_AS(test::read_batch(data, {4}), ps::index_error);
 }
 
-TEST_CASE("a geometry whose plans contradict its size is refused", "[image]") {
+TEST_CASE("a geometry whose plans contradict its size is rejected", "[image]") {
   struct liar : fixed {
     [[nodiscard]] ps::image_size size() const { return {9, 9}; }
   };
@@ -269,14 +269,14 @@ TEST_CASE("an error of a geometry names the image", "[image]") {
   const auto problem = test::error_of<ps::picture_too_small>([&] { test::read_batch(data, {0}); });
   CHECK(problem.found() == ps::image_size{13, 11});
   CHECK(std::string_view{problem.what()}.starts_with("folder/0.any: random_crop: expected"));
-  struct refusing : fixed {
+  struct rejecting : fixed {
     [[nodiscard]] ps::image_plan plan(const ps::image_size&, ps::sample_generator&) const {
-      throw std::invalid_argument("refused");
+      throw std::invalid_argument("rejected");
     }
   };
   const auto other = toys(1) | ps::decode_images<toy_decoder>(
-                                   refusing{{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}}});
-  CHECK_THROWS_WITH(test::read_batch(other, {0}), "folder/0.any: refused");
+                                   rejecting{{{{0, 0, {9, 9}}, {9, 9}, {0, 0, {9, 9}}}}});
+  CHECK_THROWS_WITH(test::read_batch(other, {0}), "folder/0.any: rejected");
 }
 
 TEST_CASE("the sample that fails is named within its run", "[image]") {

@@ -47,9 +47,9 @@ TEST_CASE("a flip of probability 0 or 1 is certain, and two of them undo each ot
 }
 
 TEST_CASE("a flip's probability is between 0 and 1", "[image]") {
-  CHECK(test::refusal([] { ps::random_flip{1.5}; }) ==
+  CHECK(test::rejection([] { ps::random_flip{1.5}; }) ==
         "random_flip: expected 0 <= p <= 1, found p = 1.5");
-  CHECK(test::refusal([] { ps::random_flip{-0.1}; }) ==
+  CHECK(test::rejection([] { ps::random_flip{-0.1}; }) ==
         "random_flip: expected 0 <= p <= 1, found p = -0.1");
 }
 

@@ -127,7 +127,7 @@ TEST_CASE("a damaged JPEG image is an error or an image, and leaves nothing behi
     ps::jpeg_decoder decoder{{.max_pixels = 1 << 16}};
     ps::jpeg_decoder lenient{{.strict = false, .max_pixels = 1 << 16}};
     const auto right = test::all_of(decoder, bytes);
-    int refused = 0;
+    int rejected = 0;
     for (std::size_t at = 0; at < bytes.size(); ++at) {
       encoded damaged = bytes;
       damaged[at] ^= static_cast<std::byte>(1u << (at % 8));
@@ -135,13 +135,13 @@ TEST_CASE("a damaged JPEG image is an error or an image, and leaves nothing behi
         try {
           (void)test::all_of(*one, damaged);
         } catch (const ps::file_error& problem) {
-          refused += one == &decoder ? 1 : 0;
+          rejected += one == &decoder ? 1 : 0;
           CHECK(problem.offset() <= bytes.size());
         }
       }
       if (at % 8 == 0) CHECK((test::all_of(decoder, bytes) == right));
     }
-    CHECK(refused > 100);
+    CHECK(rejected > 100);
     CHECK((test::all_of(decoder, bytes) == right));
   }
 }
@@ -211,7 +211,7 @@ TEST_CASE("bytes that libjpeg skips between markers are harmless", "[image]") {
         test::all_of(decoder, progressive));
 }
 
-TEST_CASE("images of other formats are refused by name", "[image][fault:files-13]") {
+TEST_CASE("images of other formats are rejected by name", "[image][fault:files-13]") {
   using namespace std::string_view_literals;
   const auto name = [](std::string_view start) {
     return jpeg_error<ps::image_unsupported>(bytes_of_text(start)).found();
@@ -249,7 +249,7 @@ TEST_CASE("kinds of JPEG that libjpeg can't decode to 8 bits are unsupported", "
   CHECK(jpeg_error<ps::image_unsupported>(two).found() == "2 components");
 }
 
-TEST_CASE("a JPEG image beyond a limit is refused before it is decoded",
+TEST_CASE("a JPEG image beyond a limit is rejected before it is decoded",
           "[image][fault:files-13]") {
   const encoded bytes = test::some_jpeg(20, 30, {.progressive = true});
   const auto pixels = jpeg_error<ps::image_too_large>(bytes, {.max_pixels = 599});
@@ -375,7 +375,7 @@ TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
   }
 }
 
-TEST_CASE("a box outside the image is refused", "[image]") {
+TEST_CASE("a box outside the image is rejected", "[image]") {
   const encoded bytes = test::some_jpeg(20, 10);
   std::vector<std::uint8_t> room(20 * 10 * 3);
   ps::jpeg_decoder decoder;

@@ -168,7 +168,7 @@ TEST_CASE("one_pass accepts steps in one order and no steps that resize", "[imag
   STATIC_REQUIRE(!is_pass<ps::detail::flipped_geometry<ps::whole>>);
 }
 
-TEST_CASE("images that one_pass cannot read or write are refused", "[image]") {
+TEST_CASE("images that one_pass cannot read or write are rejected", "[image]") {
   const picture in = test::random_picture({5, 4}, 3);
   const picture grey = test::random_picture({5, 4}, 1);
   const picture none{{0, 4}, 3};
@@ -178,16 +178,16 @@ TEST_CASE("images that one_pass cannot read or write are refused", "[image]") {
   const ps::one_pass mirror{ps::random_flip{}};
   const ps::one_pass planes{ps::to_chw{}};
   ps::sample_generator random = random_of(1);
-  const auto refused = [&](const picture& from, picture& to) {
-    return test::refusal([&] { mirror(from.view(), to.view(), random); });
+  const auto rejected = [&](const picture& from, picture& to) {
+    return test::rejection([&] { mirror(from.view(), to.view(), random); });
   };
-  CHECK(refused(in, out) == "accepted");
-  CHECK(refused(grey, out) == "one_pass: expected an image of 3 channels, found 1");
-  CHECK(refused(none, out) == "one_pass: expected sides of 1 to 2^24 pixels, found 0 x 4");
-  CHECK(refused(in, small) == "one_pass: expected to write 5 x 4 x 3, found 4 x 4 x 3");
-  CHECK(refused(in, thin) == "one_pass: expected to write 5 x 4 x 3, found 5 x 4 x 1");
+  CHECK(rejected(in, out) == "accepted");
+  CHECK(rejected(grey, out) == "one_pass: expected an image of 3 channels, found 1");
+  CHECK(rejected(none, out) == "one_pass: expected sides of 1 to 2^24 pixels, found 0 x 4");
+  CHECK(rejected(in, small) == "one_pass: expected to write 5 x 4 x 3, found 4 x 4 x 3");
+  CHECK(rejected(in, thin) == "one_pass: expected to write 5 x 4 x 3, found 5 x 4 x 1");
   std::vector<float> floats(60);
-  CHECK(test::refusal([&] {
+  CHECK(test::rejection([&] {
           planes(in.view(), ps::tensor_view<float, 3, 5, 4>{floats.data(), {}}, random);
         }) == "to_chw: expected 3 x 4 x 5 floats for an image of 3 channels, found 3 x 5 x 4");
   CHECK_THROWS_AS(ps::one_pass{ps::random_crop{6}}(in.view(), out.view(), random),

@@ -16,7 +16,7 @@ inline penstock::sample_generator random_of(std::uint64_t index) {
 
 /// Returns the message of the std::invalid_argument that `act` throws, or "accepted".
 template <class Act>
-std::string refusal(Act act) {
+std::string rejection(Act act) {
   try {
     act();
   } catch (const std::invalid_argument& problem) {

@@ -119,18 +119,18 @@ TEST_CASE("a damaged PNG image is an error or an image, and leaves nothing behin
   ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   for (const test::png_kind& kind : {test::png_kind{3, 4, false}, {6, 8, true}}) {
     const auto picture = test::some_png(9, 7, kind);
-    int refused = 0;
+    int rejected = 0;
     for (std::size_t at = 0; at < picture.bytes.size() * 8; ++at) {
       encoded damaged = picture.bytes;
       damaged[at / 8] ^= static_cast<std::byte>(1u << (at % 8));
       try {
         (void)test::all_of(decoder, damaged);
       } catch (const ps::file_error& problem) {
-        ++refused;
+        ++rejected;
         CHECK(problem.offset() <= damaged.size());
       }
     }
-    CHECK(refused > 500);
+    CHECK(rejected > 500);
     CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
   }
 }
@@ -143,7 +143,7 @@ TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
     for (const ps::image_box& box : {ps::image_box{3, 10, {20, 20}}, ps::image_box{0, 59, {40, 1}},
                                      ps::image_box{0, 0, {40, 60}}}) {
       const auto right = test::part_of(decoder, picture.bytes, box);
-      int refused = 0;
+      int rejected = 0;
       for (std::size_t bit = 0; bit < picture.bytes.size() * 8; bit += 31) {
         encoded damaged = picture.bytes;
         damaged[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
@@ -151,10 +151,10 @@ TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
           const auto found = test::part_of(decoder, damaged, box);
           CHECK((found == right));
         } catch (const std::exception&) {  // the box may also exceed the changed size
-          ++refused;
+          ++rejected;
         }
       }
-      CHECK(refused > 1500);
+      CHECK(rejected > 1500);
     }
     // A region also needs the complete chunk that contains its last row.
     const encoded part = test::first_of(picture.bytes, picture.bytes.size() - 20);
@@ -178,7 +178,8 @@ TEST_CASE("the error for an invalid PNG image states the defect", "[image]") {
   CHECK(png_error<ps::image_corrupt>(changed(60, 77)).expected() == "a valid PNG image");
 }
 
-TEST_CASE("a PNG image beyond a limit is refused before it is decoded", "[image][fault:files-13]") {
+TEST_CASE("a PNG image beyond a limit is rejected before it is decoded",
+          "[image][fault:files-13]") {
   auto picture = test::some_png(20, 10);
   const auto problem = png_error<ps::image_too_large>(picture.bytes, {.max_pixels = 199});
   CHECK(problem.found() == "20 x 10");
@@ -266,7 +267,7 @@ TEST_CASE("an interlaced image needs memory only for the rows of the box", "[ima
   CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
 }
 
-TEST_CASE("a box outside a PNG image is refused", "[image]") {
+TEST_CASE("a box outside a PNG image is rejected", "[image]") {
   const auto picture = test::some_png(20, 10);
   ps::png_decoder decoder;
   CHECK_THROWS_AS(test::part_of(decoder, picture.bytes, {1, 0, {20, 10}}), std::invalid_argument);

@@ -108,7 +108,7 @@ TEST_CASE("if no crop fits, the largest center crop is used", "[image]") {
 TEST_CASE("a random resized crop's arguments are checked", "[image]") {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const auto with = [](ps::crop_range scale, ps::crop_range ratio) {
-    return test::refusal([&] { ps::random_resized_crop(8, {.scale = scale, .ratio = ratio}); });
+    return test::rejection([&] { ps::random_resized_crop(8, {.scale = scale, .ratio = ratio}); });
   };
   CHECK(with({1e-9, 1}, {1e-4, 1e4}) == "accepted");
   CHECK(with({0, 1}, {1, 1}) ==
@@ -120,11 +120,11 @@ TEST_CASE("a random resized crop's arguments are checked", "[image]") {
         "high = 0.4");
   CHECK(with({1, 1}, {1e-5, 1}) != "accepted");
   CHECK(with({1, 1}, {1, 1e5}) != "accepted");
-  CHECK(test::refusal([] { ps::random_resized_crop{0}; }) ==
+  CHECK(test::rejection([] { ps::random_resized_crop{0}; }) ==
         "random_resized_crop: expected sides of 1 to 2^24 pixels, found 0 x 0");
-  CHECK(test::refusal([] { ps::random_resized_crop{{7, (1u << 24) + 1}}; }) != "accepted");
+  CHECK(test::rejection([] { ps::random_resized_crop{{7, (1u << 24) + 1}}; }) != "accepted");
   ps::sample_generator random = random_of(0);
   const ps::random_resized_crop crop{8};
-  CHECK(test::refusal([&] { static_cast<void>(crop.plan({0, 3}, random)); }) ==
+  CHECK(test::rejection([&] { static_cast<void>(crop.plan({0, 3}, random)); }) ==
         "random_resized_crop: expected sides of 1 to 2^24 pixels, found 0 x 3");
 }

@@ -291,13 +291,13 @@ TEST_CASE("a single color is preserved for any size", "[image]") {
   }
 }
 
-TEST_CASE("mismatched sizes are refused before a byte is written", "[image]") {
+TEST_CASE("mismatched sizes are rejected before a byte is written", "[image]") {
   const picture in = test::random_picture({20, 10}, 3);
   ps::resizer resize;
   CHECK(resize.options().filter == ps::resize_filter::bilinear);
   CHECK(resize.options().order == ps::pass_order::horizontal_first);
   const image_plan good{{1, 2, {19, 8}}, {30, 40}, {3, 4, {27, 36}}};
-  const auto refused = [&](const image_plan& plan, const picture& from, picture to) {
+  const auto rejected = [&](const image_plan& plan, const picture& from, picture to) {
     const std::vector<std::uint8_t> before = to.bytes;
     try {
       resize(from.view(), plan, to.view());
@@ -308,16 +308,16 @@ TEST_CASE("mismatched sizes are refused before a byte is written", "[image]") {
     return std::string{"accepted"};
   };
   const picture out{{27, 36}, 3};
-  CHECK(refused(good, in, out) == "accepted");
-  CHECK(refused(good, in, picture{{27, 36}, 1}) ==
+  CHECK(rejected(good, in, out) == "accepted");
+  CHECK(rejected(good, in, picture{{27, 36}, 1}) ==
         "resizer: expected 1, 3 or 4 channels in both images, found 3 and 1");
-  CHECK(refused(good, test::random_picture({20, 10}, 2), picture{{27, 36}, 2}) ==
+  CHECK(rejected(good, test::random_picture({20, 10}, 2), picture{{27, 36}, 2}) ==
         "resizer: expected 1, 3 or 4 channels in both images, found 2 and 2");
-  CHECK(refused(good, in, picture{{27, 35}, 3}) ==
+  CHECK(rejected(good, in, picture{{27, 35}, 3}) ==
         "resizer: expected a place for 27 x 36 pixels, found 27 x 35");
   image_plan bad = good;
   bad.crop.size.width = 20;
-  CHECK(refused(bad, in, out) ==
+  CHECK(rejected(bad, in, out) ==
         "resizer: expected a crop inside the image of 20 x 10, found 20 x 8 at (1, 2)");
   for (const image_box& crop : {image_box{20, 2, {1, 1}},
                                 {21, 2, {1, 1}},
@@ -328,19 +328,19 @@ TEST_CASE("mismatched sizes are refused before a byte is written", "[image]") {
                                 {1, 0, {~std::size_t{0}, 1}},
                                 {0, 3, {1, 8}}}) {
     bad.crop = crop;
-    CHECK(refused(bad, in, out) != "accepted");
+    CHECK(rejected(bad, in, out) != "accepted");
   }
   bad = good;
   bad.kept.top = 5;
-  CHECK(refused(bad, in, out) ==
+  CHECK(rejected(bad, in, out) ==
         "resizer: expected a kept part inside the scaled crop of 30 x 40, found 27 x 36 at (3, 5)");
   bad = good;
   for (const image_size& scaled :
        {image_size{0, 40}, {30, 0}, {(1u << 24) + 1, 40}, {30, (1u << 24) + 1}}) {
     bad.scaled = scaled;
-    CHECK(refused(bad, in, out) == "resizer: expected sides of 1 to 2^24 pixels, found " +
-                                       std::to_string(scaled.width) + " x " +
-                                       std::to_string(scaled.height));
+    CHECK(rejected(bad, in, out) == "resizer: expected sides of 1 to 2^24 pixels, found " +
+                                        std::to_string(scaled.width) + " x " +
+                                        std::to_string(scaled.height));
   }
 }
 

@@ -40,30 +40,30 @@ TEST_CASE("without a scale floats are from 0 to 1", "[image]") {
   CHECK(floats == std::vector<float>{0, 1, 1, 0, 0.2f, 0.4f});
 }
 
-TEST_CASE("planes of a different size are refused", "[image]") {
+TEST_CASE("planes of a different size are rejected", "[image]") {
   const ps::to_chw planes;
   std::vector<float> floats(60, 7.0f);
   picture some = test::random_picture({5, 4}, 3);
   picture grey = test::random_picture({5, 4}, 1);
-  const auto refused = [&](picture& in, const auto& out) {
-    return test::refusal([&] { planes(in.view(), out); });
+  const auto rejected = [&](picture& in, const auto& out) {
+    return test::rejection([&] { planes(in.view(), out); });
   };
-  CHECK(refused(some, ps::tensor_view<float, 3, 4, 5>{floats.data(), {}}) == "accepted");
+  CHECK(rejected(some, ps::tensor_view<float, 3, 4, 5>{floats.data(), {}}) == "accepted");
   floats.assign(60, 7.0f);
-  CHECK(refused(some, ps::tensor_view<float, 3, 5, 4>{floats.data(), {}}) ==
+  CHECK(rejected(some, ps::tensor_view<float, 3, 5, 4>{floats.data(), {}}) ==
         "to_chw: expected 3 x 4 x 5 floats for an image of 3 channels, found 3 x 5 x 4");
-  CHECK(refused(some, ps::tensor_view<float, 3, 4, 4>{floats.data(), {}}) != "accepted");
-  CHECK(refused(some, ps::tensor_view<float, 1, 4, 5>{floats.data(), {}}) != "accepted");
-  CHECK(refused(grey, ps::tensor_view<float, 3, 4, 5>{floats.data(), {}}) ==
+  CHECK(rejected(some, ps::tensor_view<float, 3, 4, 4>{floats.data(), {}}) != "accepted");
+  CHECK(rejected(some, ps::tensor_view<float, 1, 4, 5>{floats.data(), {}}) != "accepted");
+  CHECK(rejected(grey, ps::tensor_view<float, 3, 4, 5>{floats.data(), {}}) ==
         "to_chw: expected 3 x 4 x 5 floats for an image of 1 channels, found 3 x 4 x 5");
   CHECK(floats == std::vector<float>(60, 7.0f));
 }
 
 TEST_CASE("a scale has finite means and deviations other than 0", "[image]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  CHECK(test::refusal([] { ps::to_chw{{{0, 0.5f, 0}, {1, 0, 1}}}; }) ==
+  CHECK(test::rejection([] { ps::to_chw{{{0, 0.5f, 0}, {1, 0, 1}}}; }) ==
         "to_chw: expected finite means, and deviations that are not 0, found 0.5 and 0 for channel "
         "1");
-  CHECK(test::refusal([&] { ps::to_chw{{{0, 0, nan}, {1, 1, 1}}}; }) != "accepted");
-  CHECK(test::refusal([&] { ps::to_chw{{{0, 0, 0}, {nan, 1, 1}}}; }) != "accepted");
+  CHECK(test::rejection([&] { ps::to_chw{{{0, 0, nan}, {1, 1, 1}}}; }) != "accepted");
+  CHECK(test::rejection([&] { ps::to_chw{{{0, 0, 0}, {nan, 1, 1}}}; }) != "accepted");
 }

@@ -184,22 +184,22 @@ TEST_CASE("a folder for indexes separates files of the same name", "[indexed]") 
   CHECK(test::files_in(folder.path("indexes")) == 2);
 }
 
-TEST_CASE("the index of a file that has changed is rebuilt or refused",
+TEST_CASE("the index of a file that has changed is rebuilt or rejected",
           "[indexed][fault:files-27]") {
   const test::temp_dir folder;
   const std::string path = text_file(folder, "text", "one\ntwo\nthree\n");
-  const ps::index_options refuse{.on_stale = ps::stale_index::refuse};
-  CHECK(ps::text_lines{{path}, refuse}.size() == 3);
-  const auto refusal = [&] {
+  const ps::index_options reject{.on_stale = ps::stale_index::reject};
+  CHECK(ps::text_lines{{path}, reject}.size() == 3);
+  const auto rejection = [&] {
     return std::string{error_of<ps::file_format_error>([&] {
-                         static_cast<void>(ps::text_lines{{path}, refuse});
+                         static_cast<void>(ps::text_lines{{path}, reject});
                        }).what()}
         .substr(path.size());
   };
 
   SECTION("its size differs") {
     text_file(folder, "text", "one\ntwo\nthree\nfour\n");
-    CHECK(refusal() ==
+    CHECK(rejection() ==
           ".index: at byte 24: expected 19 as the size of the data, found 14: remove the index, or "
           "set "
           ".on_stale = rebuild");
@@ -208,24 +208,24 @@ TEST_CASE("the index of a file that has changed is rebuilt or refused",
     text_file(folder, "text", "one\ntwo\nthre\n\n");
     std::filesystem::last_write_time(
         path, std::filesystem::last_write_time(path + ".index") + std::chrono::seconds{7});
-    CHECK(has(refusal(), " as the modification time of the data in nanoseconds, found "));
+    CHECK(has(rejection(), " as the modification time of the data in nanoseconds, found "));
   }
   SECTION("some of its bytes differ") {
     replace_bytes(path, 8, "\n\n");
-    CHECK(has(refusal(), " as the checksum of some bytes of the data, found "));
+    CHECK(has(rejection(), " as the checksum of some bytes of the data, found "));
   }
   CHECK(all_of(ps::text_lines{{path}}) == split(test::content_of(path)));
-  CHECK(all_of(ps::text_lines{{path}, refuse}) == split(test::content_of(path)));
+  CHECK(all_of(ps::text_lines{{path}, reject}) == split(test::content_of(path)));
 }
 
-TEST_CASE("any damage of an index is repaired or refused", "[indexed][fault:files-27]") {
+TEST_CASE("any damage of an index is repaired or rejected", "[indexed][fault:files-27]") {
   const test::temp_dir folder;
   const std::string path = text_file(folder, "text", std::string(50, '\n') + "end");
   const lines expected = all_of(ps::text_lines{{path}});
   const std::string whole = test::content_of(path + ".index");
   const auto check = [&](const std::string& damaged) {
     text_file(folder, "text.index", damaged);
-    REQUIRE_THROWS_AS((ps::text_lines{{path}, {.on_stale = ps::stale_index::refuse}}),
+    REQUIRE_THROWS_AS((ps::text_lines{{path}, {.on_stale = ps::stale_index::reject}}),
                       ps::file_error);
     REQUIRE(test::content_of(path + ".index") == damaged);
     if (damaged.size() < 8 || damaged.compare(0, 8, whole, 0, 8) != 0) {

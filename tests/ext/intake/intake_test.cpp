@@ -232,18 +232,18 @@ TEST_CASE("the policy applies when all slots are in use", "[intake][promise:hone
     CHECK_FALSE(in.acquire_for(1ms));
     CHECK(take_ready(in) == seen_batches{{0, 0}, {1, 0}});
     CHECK(in.stats().dropped == 0);
-    CHECK(in.stats().refused == 0);
+    CHECK(in.stats().rejected == 0);
     CHECK(in.stats().waits.count == 1);
   }
-  SECTION("refuse: acquire returns no slot and does not wait") {
-    frames in{device, {.slot_count = 2, .when_full = ps::when_full::refuse}};
+  SECTION("reject: acquire returns no slot and does not wait") {
+    frames in{device, {.slot_count = 2, .when_full = ps::when_full::reject}};
     CHECK(push_frame(in, 0));
     CHECK(push_frame(in, 1));
     CHECK_FALSE(in.acquire());
     CHECK_FALSE(in.acquire_for(forever));
     CHECK(take_ready(in) == seen_batches{{0, 0}, {1, 0}});
     CHECK(in.stats().dropped == 0);
-    CHECK(in.stats().refused == 2);
+    CHECK(in.stats().rejected == 2);
   }
   SECTION("drop_oldest: the newest batches are kept") {
     frames in{device, {.slot_count = 2, .when_full = ps::when_full::drop_oldest}};
@@ -630,21 +630,21 @@ TEST_CASE("the memory of an intake is kept until no stream writes it", "[intake]
   destroyer.join();
 }
 
-TEST_CASE("misuse of a lease is refused, and changes nothing", "[intake][fault:producers-2]") {
+TEST_CASE("misuse of a lease is rejected, and changes nothing", "[intake][fault:producers-2]") {
   clouds in{ps::cpu_device{}, {{}, {.longest = 4, .max_values_per_batch = 6}}, {.samples = 2}};
   auto slot = in.acquire();
-  const auto refuses = [&](const ps::commit_info& what, const char* text) {
+  const auto rejects = [&](const ps::commit_info& what, const char* text) {
     const std::string said = test::error_of<ps::intake_error>([&] { slot.commit(what); }).what();
     INFO(said);
     CHECK(said.find(text) != std::string::npos);
     CHECK(slot);
   };
-  refuses({.samples = 0}, "0 samples");
-  refuses({.samples = 3, .lengths = {1, 1, 1}}, "3 samples, and a slot has room for 1 to 2");
-  refuses({.samples = 2, .lengths = {1}}, "1 lengths for 2 samples");
-  refuses({.samples = 1}, "0 lengths");
-  refuses({.samples = 1, .lengths = {5}}, "field \"points\": sample 0 has 5 values");
-  refuses({.samples = 2, .lengths = {4, 3}}, "sample 1 has 3 values, and there is room for 2");
+  rejects({.samples = 0}, "0 samples");
+  rejects({.samples = 3, .lengths = {1, 1, 1}}, "3 samples, and a slot has room for 1 to 2");
+  rejects({.samples = 2, .lengths = {1}}, "1 lengths for 2 samples");
+  rejects({.samples = 1}, "0 lengths");
+  rejects({.samples = 1, .lengths = {5}}, "field \"points\": sample 0 has 5 values");
+  rejects({.samples = 2, .lengths = {4, 3}}, "sample 1 has 3 values, and there is room for 2");
   CHECK(slot.commit({.samples = 2, .lengths = {4, 2}}));
   CHECK_FALSE(slot);
   CHECK_THROWS_AS(slot.commit({.lengths = {1}}), ps::intake_error);
@@ -686,7 +686,7 @@ TEST_CASE("a buffer is committed by number only if a driver owns it",
   CHECK(in.stats().committed == 1);
 }
 
-TEST_CASE("an intake refuses options that it cannot have", "[intake]") {
+TEST_CASE("an intake rejects options that it cannot have", "[intake]") {
   const ps::cpu_device device;
   CHECK_THROWS_AS(frames(device, {.slot_count = 0}), ps::option_error);
   CHECK_THROWS_AS(frames(device, {.slot_count = 1025}), ps::option_error);
@@ -853,16 +853,16 @@ TEST_CASE("a slot whose work can't be waited for is never used again",
   const gated_device device;
   auto stream = device.make_stream();
   gated_frames in{device, {.slot_count = 2}};
-  const auto refuse = [&](bool is_lost) {
+  const auto reject = [&](bool is_lost) {
     device.fail_record(0);
     if (is_lost) device.fail_stream_synchronize(0);
   };
   auto slot = in.acquire();
-  refuse(false);
+  reject(false);
   CHECK_THROWS_AS(slot.commit_after(stream), device_fault);
   CHECK_FALSE(slot);
   slot = in.acquire();
-  refuse(true);
+  reject(true);
   CHECK_THROWS_AS(slot.commit_after(stream), device_fault);
   CHECK(push_frame(in, 1));
   CHECK_FALSE(in.try_acquire());
@@ -876,7 +876,7 @@ TEST_CASE("a slot whose work can't be waited for is never used again",
     }
   }};
   patient.wait_until_it_sleeps();
-  refuse(true);
+  reject(true);
   CHECK_THROWS_AS(batch.release_after(stream), device_fault);
   patient.join();
   CHECK(was_told);
@@ -891,12 +891,12 @@ TEST_CASE("a child made by fork can only destroy an intake", "[intake][fault:mem
   auto slot = in->acquire();
   CHECK(push_frame(*in, 1));
   CHECK(test::in_child([&] {
-          int refused = 0;
+          int rejected = 0;
           const auto count = [&](auto call) {
             try {
               call();
             } catch (const std::logic_error&) {
-              ++refused;
+              ++rejected;
             }
           };
           count([&] { static_cast<void>(in->acquire()); });
@@ -905,7 +905,7 @@ TEST_CASE("a child made by fork can only destroy an intake", "[intake][fault:mem
           if (slot.commit() || !in->at_end() || !in->was_closed()) return 50;
           in->close();
           in.reset();
-          return refused;
+          return rejected;
         }) == 3);
   CHECK(has_frames(in->next(), 1));
   CHECK(slot.commit());

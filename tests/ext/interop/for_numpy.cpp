@@ -63,12 +63,12 @@ extern "C" {
       for (const float x : ps::get<"x">(data.view(n)).flat()) sum += x * static_cast<double>(n + 1);
     }
     return sum;
-  } catch (const ps::dlpack_error& refused) {
-    said = refused.what();
+  } catch (const ps::dlpack_error& rejected) {
+    said = rejected.what();
     return -1;
   }
 }
 
 /// Returns the reason why the last tensor was rejected.
-[[gnu::visibility("default")]] const char* why_refused() { return said.c_str(); }
+[[gnu::visibility("default")]] const char* why_rejected() { return said.c_str(); }
 }

@@ -62,7 +62,7 @@ struct produced {
 
 using sample_of_six = ps::imported_tensor<std::int32_t, 2, 3>;
 
-std::string refused(const std::function<void(produced&)>& change) {
+std::string rejected(const std::function<void(produced&)>& change) {
   produced source;
   change(source);
   const auto problem =
@@ -151,13 +151,13 @@ TEST_CASE("samples may have gaps, negative or zero strides, and an offset", "[in
   }
 }
 
-TEST_CASE("an unsuitable tensor is refused with its properties and freed",
+TEST_CASE("an unsuitable tensor is rejected with its properties and freed",
           "[interop][fault:files-15]") {
-  CHECK(refused([](auto& of) { of.managed.version = {2, 0}; }) == "version: 1.x / 2.0");
-  CHECK(refused([](auto& of) { of.managed.array.rank = 2; }) == "rank: 3 / 2");
-  CHECK(refused([](auto& of) { of.managed.array.shape = nullptr; }) == "rank: 3 / no shape");
+  CHECK(rejected([](auto& of) { of.managed.version = {2, 0}; }) == "version: 1.x / 2.0");
+  CHECK(rejected([](auto& of) { of.managed.array.rank = 2; }) == "rank: 3 / 2");
+  CHECK(rejected([](auto& of) { of.managed.array.shape = nullptr; }) == "rank: 3 / no shape");
   const auto type = [](dl::data_type of) {
-    return refused([of](auto& to) { to.managed.array.type = of; });
+    return rejected([of](auto& to) { to.managed.array.type = of; });
   };
   CHECK(type({dl::type_code::floating, 32, 1}) == "type: int32 / float32");
   CHECK(type({dl::type_code::signed_integer, 64, 1}) == "type: int32 / int64");
@@ -165,31 +165,31 @@ TEST_CASE("an unsuitable tensor is refused with its properties and freed",
   CHECK(type({dl::type_code::boolean, 8, 1}) == "type: int32 / bool");
   CHECK(type({dl::type_code{9}, 8, 1}) == "type: int32 / code 9 of 8 bits");
   const auto place = [](dl::place of) {
-    return refused([of](auto& to) { to.managed.array.where = of; });
+    return rejected([of](auto& to) { to.managed.array.where = of; });
   };
   CHECK(place({dl::device_kind::cuda, 1}) == "device: host memory / CUDA device 1");
   CHECK(place({dl::device_kind{15}, 0}) == "device: host memory / device kind 15, device 0");
   const auto shape = [](std::array<std::int64_t, 3> of) {
-    return refused([of](auto& to) { to.shape = of; });
+    return rejected([of](auto& to) { to.shape = of; });
   };
   constexpr auto huge = std::numeric_limits<std::int64_t>::max();
   CHECK(shape({4, 3, 2}) == "shape: [samples, 2, 3] / [4, 3, 2]");
   CHECK(shape({-1, 2, 3}) == "shape: [samples, 2, 3] / [-1, 2, 3]");
   CHECK(shape({huge, 2, 3}).find("shape: ") == 0);
   const auto strides = [](std::array<std::int64_t, 3> of) {
-    return refused([of](auto& to) { to.strides = of; });
+    return rejected([of](auto& to) { to.strides = of; });
   };
   CHECK(strides({6, 1, 2}) == "strides: [any, 3, 1] / [6, 1, 2]");
   CHECK(strides({6, -3, 1}) == "strides: [any, 3, 1] / [6, -3, 1]");
   CHECK(strides({huge, 3, 1}).find("strides: ") == 0);
   CHECK(strides({huge / 8, 3, 1}).find("strides: ") == 0);
-  CHECK(refused([](auto& of) { of.managed.array.data = nullptr; }) ==
+  CHECK(rejected([](auto& of) { of.managed.array.data = nullptr; }) ==
         "data: 4 samples / a null pointer");
-  CHECK(refused([](auto& of) {
+  CHECK(rejected([](auto& of) {
           of.managed.array.byte_offset = ~std::uint64_t{0};
         }).find("data: ") == 0);
-  CHECK(refused([](auto& of) { of.strides[0] = -(huge / 32); }).find("data: ") == 0);
-  CHECK(refused([](auto& of) { of.managed.array.byte_offset = 2; }) ==
+  CHECK(rejected([](auto& of) { of.strides[0] = -(huge / 32); }).find("data: ") == 0);
+  CHECK(rejected([](auto& of) { of.managed.array.byte_offset = 2; }) ==
         "alignment: an address that 4 divides / 2 bytes past one");
 }
 

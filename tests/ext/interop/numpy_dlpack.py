@@ -46,7 +46,7 @@ def main(library):
     ours.batch_as_tensor.restype = ctypes.c_void_p
     ours.sum_of_samples.restype = ctypes.c_double
     ours.sum_of_samples.argtypes = [ctypes.c_void_p]
-    ours.why_refused.restype = ctypes.c_char_p
+    ours.why_rejected.restype = ctypes.c_char_p
 
     def require(holds, what):
         if not holds:
@@ -83,17 +83,17 @@ def main(library):
     apart = (dense[::2], dense[::-1], whole[:, 3:], whole[2::3, 1:4])
     for taken in (dense, *apart, dense[:1], dense[:0]):
         require(sum_of(taken) == expected(taken), f"the samples of {taken.shape}, {taken.strides}")
-    for refused, part in (
+    for rejected, part in (
         (whole[:, ::2], "strides"),
         (numpy.asfortranarray(dense), "strides"),
         (dense.astype(numpy.float64), "type"),
         (whole, "shape"),
         (dense[0], "rank"),
     ):
-        require(sum_of(refused) == -1, f"{part} is refused")
-        said = ours.why_refused().decode()
+        require(sum_of(rejected) == -1, f"{part} is rejected")
+        said = ours.why_rejected().decode()
         require(said.startswith(f'tensor_dataset: field "x": {part}: expected '), said)
-    del apart, taken, refused
+    del apart, taken, rejected
     gc.collect()
     require(sys.getrefcount(dense) == before, "every tensor was freed")
     print("numpy", numpy.__version__, "takes batches and gives tensors")

@@ -120,7 +120,7 @@ TEST_CASE("a batch exported as tensors can be imported as a dataset in the same 
   }
 }
 
-TEST_CASE("tensors that do not fit their fields are refused by the field's name, and freed",
+TEST_CASE("tensors that do not fit their fields are rejected by the field's name, and freed",
           "[interop][fault:files-15]") {
   const auto freed = std::make_shared<int>(0);
   const auto x = [&] { return made_tensor<float>::make(std::vector<float>(8), {4, 2}, {}, freed); };

@@ -177,7 +177,7 @@ TEST_CASE("a value that a byte cannot represent is an error that names the sampl
   CHECK_FALSE(std::isfinite(one_of(batch, 0, 7)));
 }
 
-TEST_CASE("an invalid scale is refused", "[data]") {
+TEST_CASE("an invalid scale is rejected", "[data]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const float scale : {0.0F, -1.0F, nan, std::numeric_limits<float>::infinity()}) {
     CHECK_THROWS_AS((ps::narrowed<"x", std::int8_t>({.scale = scale})), ps::option_error);

@@ -192,18 +192,18 @@ TEST_CASE("a damaged image for nvImageCodec is an error or an image",
                                               test::some_png(8, 8).bytes, tiny_bmp()};
   for (const test::encoded& bytes : pictures) {
     const auto right = test::all_of(decoder, bytes);
-    int refused = 0;
+    int rejected = 0;
     for (std::size_t at = 0; at < bytes.size(); at += 3) {
       test::encoded damaged = bytes;
       damaged[at] ^= static_cast<std::byte>(1u << (at % 8));
       try {
         static_cast<void>(test::all_of(decoder, damaged));
       } catch (const ps::file_error& problem) {
-        ++refused;
+        ++rejected;
         CHECK(problem.path() == "a picture");
       }
     }
-    CHECK(refused > 5);
+    CHECK(rejected > 5);
     CHECK((test::all_of(decoder, bytes) == right));
   }
 }

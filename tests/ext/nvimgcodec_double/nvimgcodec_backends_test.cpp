@@ -131,7 +131,7 @@ TEST_CASE("a back end that is required decodes, or the image fails",
   CHECK(test::the_double().calls.size() == 1);
 }
 
-TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are refused by their header",
+TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are rejected by their header",
           "[nvimgcodec][fault:files-14]") {
   const fresh_double clean;
   const ps::nvimgcodec_decoder decoder;

@@ -254,7 +254,7 @@ TEST_CASE("pages of a Parquet file that are larger than the memory of direct rea
   for (const auto& [offset, bytes] : reads) CHECK(bytes <= (std::size_t{8} << 20));
 }
 
-TEST_CASE("a Parquet file that changes during a direct read is refused", "[parquet]") {
+TEST_CASE("a Parquet file that changes during a direct read is rejected", "[parquet]") {
   const test::temp_dir dir;
   const std::string path = test::written(dir.path("a.parquet"), three_columns(40), 10);
   const ps::parquet_dataset<labelled> data{path, {.direct = true}};

@@ -95,7 +95,7 @@ TEST_CASE("blobs of an evicted row group are read again", "[parquet][promise:rac
   CHECK(source.decoded() == 3);
 }
 
-TEST_CASE("blobs of a Parquet file that are null or of another type are refused by name",
+TEST_CASE("blobs of a Parquet file that are null or of another type are rejected by name",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   made_column table = pictures(6, 0);

@@ -317,7 +317,7 @@ TEST_CASE("columns of numbers stay in the memory of their pages if no other colu
   CHECK(unpacked < 3 * bytes + bytes / 2);
 }
 
-TEST_CASE("nulls of a Parquet file are refused at their batch with the file's row, or zeros",
+TEST_CASE("nulls of a Parquet file are rejected at their batch with the file's row, or zeros",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using number = ps::record<ps::field<"n", std::int32_t>>;
@@ -333,7 +333,7 @@ TEST_CASE("nulls of a Parquet file are refused at their batch with the file's ro
   CHECK(test::values<"n">(read_batch(zeros, {4, 5, 6})) == std::vector<std::int32_t>{5, 0, 7});
 }
 
-TEST_CASE("a Parquet file that is named twice is refused, read once or read twice",
+TEST_CASE("a Parquet file that is named twice is rejected, read once or read twice",
           "[parquet][fault:files-4]") {
   const test::temp_dir dir;
   const std::string first = written(dir.path("a.parquet"), points(3, 0), 4);
@@ -350,7 +350,7 @@ TEST_CASE("a Parquet file that is named twice is refused, read once or read twic
                   ps::duplicate_entry);
 }
 
-TEST_CASE("a file that is not Parquet and columns that do not fit are refused by name",
+TEST_CASE("a file that is not Parquet and columns that do not fit are rejected by name",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::string path = written(dir.path("a.parquet"), points(10, 0), 4);

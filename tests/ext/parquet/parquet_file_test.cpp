@@ -89,7 +89,7 @@ TEST_CASE("a Parquet file that becomes unreadable is not reported as damaged",
         }).found() == "a folder");
 }
 
-TEST_CASE("more Parquet files than descriptors are refused with a remedy",
+TEST_CASE("more Parquet files than descriptors are rejected with a remedy",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   const std::vector<std::string> paths(20, written(dir.path("a.parquet"), numbered_rows(4), 4));
@@ -132,19 +132,19 @@ TEST_CASE("an intact Parquet file that cannot be read is not reported as damaged
   if (!::arrow::util::Codec::IsAvailable(::arrow::Compression::SNAPPY)) return;
   const std::string path = written(dir.path("a.parquet"), numbered_rows(40), 40, snappy);
   const std::string whole = test::content_of(path);
-  const auto refused = [&](const std::string& bytes) {
+  const auto rejected = [&](const std::string& bytes) {
     test::write_file(path, bytes);
     return error_of<ps::file_format_error>([&] { (void)ps::parquet_dataset<numbered_row>{path}; });
   };
-  const auto encrypted = refused(whole.substr(0, whole.size() - 4) + "PARE");
+  const auto encrypted = rejected(whole.substr(0, whole.size() - 4) + "PARE");
   CHECK(encrypted.offset() == whole.size() - 4);
   CHECK(test::has(encrypted.found(), "encrypted"));
-  CHECK(test::has(refused("ARROW1" + whole + "ARROW1").found(), "an Arrow file"));
+  CHECK(test::has(rejected("ARROW1" + whole + "ARROW1").found(), "an Arrow file"));
   std::string lzo = whole;
   const std::size_t codec = lzo.rfind("\x15\x02" + test::footer_number(40));
   REQUIRE(codec != std::string::npos);
   lzo[codec + 1] = '\6';
-  const auto unpacked = refused(lzo);
+  const auto unpacked = rejected(lzo);
   CHECK(unpacked.expected() == "column \"n\" of row group 0");
   CHECK(test::has(unpacked.found(), "(lzo)"));
 
@@ -154,7 +154,7 @@ TEST_CASE("an intact Parquet file that cannot be read is not reported as damaged
   const auto file = ::arrow::io::FileOutputStream::Open(dir.path("_metadata")).ValueOrDie();
   REQUIRE(parquet::arrow::WriteMetaDataFile(*footer, file.get()).ok());
   REQUIRE(file->Close().ok());
-  const auto elsewhere = refused(test::content_of(dir.path("_metadata")));
+  const auto elsewhere = rejected(test::content_of(dir.path("_metadata")));
   CHECK(elsewhere.found() == "the column in the file part-0.parquet: open that file");
 }
 
@@ -168,13 +168,13 @@ TEST_CASE("a footer with contradictory row counts is damaged", "[parquet][fault:
   CHECK(problem.found() == "600 in its row groups");
 }
 
-TEST_CASE("a footer with impossible numbers is refused before memory is allocated",
+TEST_CASE("a footer with impossible numbers is rejected before memory is allocated",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   constexpr std::int64_t max = (std::numeric_limits<std::int64_t>::max)();
   constexpr std::int64_t large = std::int64_t{1} << 61U;
   const std::string path = dir.path("a.parquet");
-  std::size_t refused = 0;
+  std::size_t rejected = 0;
   for (const std::int64_t number : {max, -max - 1, std::int64_t{-1}, large, large * 2 - 1}) {
     for (const std::size_t skipped : {0U, 1U, 2U, 3U}) {
       written(path, numbered_rows(600), 300);
@@ -186,14 +186,14 @@ TEST_CASE("a footer with impossible numbers is refused before memory is allocate
         read_batch(data, {0, 599});
       } catch (const ps::file_corrupt& problem) {
         CHECK(problem.path() == path);
-        ++refused;
+        ++rejected;
       } catch (const ps::option_error& problem) {  // the footer claims too many rows for the cache
         CHECK(problem.option() == "cache_bytes");
-        ++refused;
+        ++rejected;
       }
     }
   }
-  CHECK(refused >= 15);
+  CHECK(rejected >= 15);
 }
 
 TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added with a check",
@@ -221,17 +221,17 @@ TEST_CASE("the rows of Parquet files, and the bytes of their columns, are added 
   const auto bytes = static_cast<std::int64_t>(ps::detail::parquet_file{path}.bytes(0, {0}));
   const auto found_with = [&](std::int64_t before, std::int64_t number) {
     REQUIRE(test::with_footer(path, before, number) >= 2);
-    const auto refused =
+    const auto rejected =
         error_of<ps::file_corrupt>([&] { (void)ps::detail::parquet_file{path}.bytes(0, {0, 1}); });
-    CHECK(refused.path() == path);
-    return refused.found();
+    CHECK(rejected.path() == path);
+    return rejected.found();
   };
   CHECK(found_with(bytes, -1) == "column 0 of -1");
   constexpr std::int64_t max = (std::numeric_limits<std::int64_t>::max)();
   CHECK(found_with(-1, max) == "column 1 of " + std::to_string(max));
 }
 
-TEST_CASE("a label of a Parquet file that has no room is refused with the file and its row",
+TEST_CASE("a label of a Parquet file that has no room is rejected with the file and its row",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   std::vector<std::uint64_t> labels(7, 3);
@@ -348,7 +348,7 @@ TEST_CASE("a Parquet file with a changed byte gives an error or the same number 
   const std::string bytes{std::istreambuf_iterator<char>{in}, std::istreambuf_iterator<char>{}};
   std::vector<std::uint64_t> all(rows);
   std::iota(all.begin(), all.end(), std::uint64_t{0});
-  std::size_t refused = 0;
+  std::size_t rejected = 0;
   std::size_t read = 0;
   for (std::size_t at = 0; at < bytes.size(); ++at) {
     for (const unsigned change : {0x01U, 0x80U, 0xffU}) {
@@ -362,11 +362,11 @@ TEST_CASE("a Parquet file with a changed byte gives an error or the same number 
         if (data.size() == rows) (void)test::read_batch(data, all);
         ++read;
       } catch (const ps::error&) {
-        ++refused;
+        ++rejected;
       }
     }
   }
-  CHECK(refused > bytes.size() / 4);
+  CHECK(rejected > bytes.size() / 4);
   CHECK(read > bytes.size() / 4);  // some damaged files can be read, with other values
 }
 
@@ -421,7 +421,7 @@ TEST_CASE("a dictionary after the values of a Parquet file does not overwrite th
   CHECK(test::values<"i">(batch) == std::vector<std::int32_t>{0, 1, 38, 39});
 }
 
-TEST_CASE("a column of a Parquet file that has two dictionaries is refused",
+TEST_CASE("a column of a Parquet file that has two dictionaries is rejected",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   using row = ps::record<ps::field<"i", std::int32_t>>;
@@ -462,7 +462,7 @@ TEST_CASE("a page of a Parquet file whose levels are null is null even if it has
   CHECK_THROWS_AS(read_batch(data, {0}), ps::null_in_column);
 }
 
-TEST_CASE("a short page of a Parquet file with impossible levels is refused",
+TEST_CASE("a short page of a Parquet file with impossible levels is rejected",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
   constexpr std::size_t rows = 40;

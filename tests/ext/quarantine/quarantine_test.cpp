@@ -61,7 +61,7 @@ TEST_CASE("a hand-written quarantine list may have blanks, comments and duplicat
   CHECK(indices_in(" 7\r\n2 # two\n\n7#again\n2") == std::vector<std::uint64_t>{2, 7});
 }
 
-TEST_CASE("a malformed quarantine list is refused by its line", "[quarantine][promise:honest-3]") {
+TEST_CASE("a malformed quarantine list is rejected by its line", "[quarantine][promise:honest-3]") {
   CHECK_THROWS_MATCHES(
       indices_in("1\n# fine\n2 3\n"), ps::error,
       Catch::Matchers::Message(
@@ -120,7 +120,7 @@ TEST_CASE("a quarantine list without a header fits any dataset, unless one is de
   CHECK_THROWS_WITH(indices_in("5\n", {.dataset = 10}), Catch::Matchers::Contains("found none"));
 }
 
-TEST_CASE("a quarantine list with a damaged header, or foreign samples, is refused",
+TEST_CASE("a quarantine list with a damaged header, or foreign samples, is rejected",
           "[quarantine][promise:honest-2]") {
   const std::string head = "# penstock quarantine: ";
   for (const std::string_view damaged :

@@ -29,8 +29,8 @@ ps::world world_of(const variables& environment, std::optional<ps::launcher> onl
   return ps::world::from_environment(only, environment);
 }
 
-std::string refused_world(const variables& environment,
-                          std::optional<ps::launcher> only = std::nullopt) {
+std::string rejected_world(const variables& environment,
+                           std::optional<ps::launcher> only = std::nullopt) {
   try {
     return "none: " + world_of(environment, only).str();
   } catch (const ps::world_error& error) {
@@ -111,9 +111,9 @@ TEST_CASE("the launchers of supercomputers are read", "[ranks][promise:honest-12
         5);
 }
 
-TEST_CASE("a launcher without a world size is refused with its variable",
+TEST_CASE("a launcher without a world size is rejected with its variable",
           "[ranks][promise:honest-12]") {
-  CHECK(refused_world({{{"JOB_COMPLETION_INDEX", "2"}}}) ==
+  CHECK(rejected_world({{{"JOB_COMPLETION_INDEX", "2"}}}) ==
         "world: JOB_COMPLETION_INDEX='2' is a variable of an indexed job of Kubernetes, which does "
         "not set the size of the world: set RANK and WORLD_SIZE, and LOCAL_RANK for a device; or "
         "call world::from_environment(launcher::none) if this process is alone");
@@ -123,18 +123,18 @@ TEST_CASE("a launcher without a world size is refused with its variable",
         "AWS_BATCH_JOB_NODE_INDEX", "JOB_COMPLETION_INDEX"}) {
     CAPTURE(variable);
     const std::map<std::string, std::string> hint{{variable, "1"}};
-    CHECK(refused_world({hint}).starts_with(std::string{"world: "} + variable + "='1' is a "));
+    CHECK(rejected_world({hint}).starts_with(std::string{"world: "} + variable + "='1' is a "));
     CHECK(world_of({hint}, ps::launcher::none) == ps::world{});
     CHECK(world_of(together({hint, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}})).rank == 1);
     CHECK(world_of(together({hint, torchrun_5_of_8, {{"TORCHELASTIC_RUN_ID", "x"}}})).rank == 5);
   }
-  CHECK(refused_world({{{"PALS_RANKID", "1"}, {"PALS_LOCAL_RANKID", "1"}}}) ==
+  CHECK(rejected_world({{{"PALS_RANKID", "1"}, {"PALS_LOCAL_RANKID", "1"}}}) ==
         "world: Cray PALS's variables are incomplete: PALS_RANKID=1, no PMI_SIZE, "
         "PALS_LOCAL_RANKID=1: set both, or unset them for a single process");
   for (const char* const variable :
        {"MV2_COMM_WORLD_RANK", "JSM_NAMESPACE_SIZE", "HOROVOD_LOCAL_RANK", "FLUX_TASK_RANK"}) {
     CAPTURE(variable);
-    CHECK(refused_world({{{variable, "1"}}}).find(" variables are incomplete: ") !=
+    CHECK(rejected_world({{{variable, "1"}}}).find(" variables are incomplete: ") !=
           std::string::npos);
   }
 }
@@ -167,7 +167,7 @@ TEST_CASE("consistent launchers complement each other", "[ranks][promise:honest-
             .local_rank == 1);
 }
 
-TEST_CASE("a local rank of one launcher that another one's machine has no room for is refused",
+TEST_CASE("a local rank of one launcher that another one's machine has no room for is rejected",
           "[ranks]") {
   const std::map<std::string, std::string> small_machine{
       {"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_WORLD_SIZE", "2"}};
@@ -195,11 +195,11 @@ TEST_CASE("an inner launcher takes precedence over an outer one", "[ranks][promi
   CHECK(world_of(together({ranks, {{"SLURM_NTASKS", "2"}}})).rank == 3);
 }
 
-TEST_CASE("launchers that contradict each other are refused with both",
+TEST_CASE("launchers that contradict each other are rejected with both",
           "[ranks][promise:honest-12]") {
   const auto both = together(
       {{{"RANK", "1"}, {"WORLD_SIZE", "2"}}, {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}});
-  CHECK(refused_world(both) ==
+  CHECK(rejected_world(both) ==
         "world: torchrun's RANK=1 WORLD_SIZE=2 and Slurm's SLURM_PROCID=0 SLURM_NTASKS=4 "
         "contradict each other: unset the variables of the launcher that did not start this "
         "process, or name the one that did: world::from_environment(launcher::...)");
@@ -210,10 +210,10 @@ TEST_CASE("launchers that contradict each other are refused with both",
       world_of(together({{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}},
                          {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "2"}}})),
       ps::world_error);
-  CHECK(refused_world(together({{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}},
-                                {{"OMPI_COMM_WORLD_RANK", "1"},
-                                 {"OMPI_COMM_WORLD_SIZE", "2"},
-                                 {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}})) ==
+  CHECK(rejected_world(together({{{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}},
+                                 {{"OMPI_COMM_WORLD_RANK", "1"},
+                                  {"OMPI_COMM_WORLD_SIZE", "2"},
+                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}})) ==
         "world: LOCAL_RANK=0 and OMPI_COMM_WORLD_LOCAL_RANK=1 contradict each other: unset the "
         "wrong one");
 }
@@ -222,7 +222,7 @@ TEST_CASE("PMIx contradicts a launcher unless its rank is that of Slurm",
           "[ranks][promise:honest-12]") {
   const std::map<std::string, std::string> ranks{
       {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"PMIX_RANK", "1"}};
-  CHECK(refused_world({ranks}) ==
+  CHECK(rejected_world({ranks}) ==
         "world: Open MPI's OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 and PMIx's PMIX_RANK=1 "
         "contradict each other: unset the variables of the launcher that did not start this "
         "process, or name the one that did: world::from_environment(launcher::...)");
@@ -231,35 +231,35 @@ TEST_CASE("PMIx contradicts a launcher unless its rank is that of Slurm",
   CHECK_THROWS_AS(world_of(together({ranks, {{"PMIX_RANK", "x"}}})), ps::world_error);
 }
 
-TEST_CASE("incomplete launcher variables are refused by name", "[ranks][promise:honest-12]") {
-  CHECK(refused_world({{{"RANK", "1"}}}) ==
+TEST_CASE("incomplete launcher variables are rejected by name", "[ranks][promise:honest-12]") {
+  CHECK(rejected_world({{{"RANK", "1"}}}) ==
         "world: torchrun's variables are incomplete: RANK=1, no WORLD_SIZE: set both, or unset "
         "them for a single process");
-  CHECK(refused_world({{{"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}}}) ==
+  CHECK(rejected_world({{{"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}}}) ==
         "world: torchrun's variables are incomplete: no RANK, WORLD_SIZE=4, LOCAL_RANK=2: set "
         "both, or unset them for a single process");
   CHECK(
-      refused_world({{{"SLURM_NTASKS", "4"}}}) ==
+      rejected_world({{{"SLURM_NTASKS", "4"}}}) ==
       "world: Slurm's variables are incomplete: no SLURM_PROCID, SLURM_NTASKS=4: start the program "
       "with srun, unset the variables for a single process, or name the launcher that started it: "
       "world::from_environment(launcher::...)");
   CHECK_THROWS_AS(world_of({{{"LOCAL_RANK", "0"}}}), ps::world_error);
   CHECK_THROWS_AS(world_of({{{"OMPI_COMM_WORLD_SIZE", "2"}}}), ps::world_error);
   CHECK_THROWS_AS(world_of({{{"PMI_RANK", "2"}}}), ps::world_error);
-  CHECK(refused_world({}, ps::launcher::open_mpi) ==
+  CHECK(rejected_world({}, ps::launcher::open_mpi) ==
         "world: Open MPI was specified as the launcher of this process, but there is no "
         "OMPI_COMM_WORLD_RANK and "
         "no OMPI_COMM_WORLD_SIZE: start the program with it");
 }
 
-TEST_CASE("impossible world numbers are refused with their values", "[ranks][promise:honest-12]") {
+TEST_CASE("impossible world numbers are rejected with their values", "[ranks][promise:honest-12]") {
   const std::string leave =
       "; start the program only with the launcher, and do not change its variables";
-  CHECK(refused_world({{{"RANK", "4"}, {"WORLD_SIZE", "4"}}}) ==
+  CHECK(rejected_world({{{"RANK", "4"}, {"WORLD_SIZE", "4"}}}) ==
         "world: RANK=4 with WORLD_SIZE=4: a rank is below the size of its world" + leave);
-  CHECK(refused_world({{{"RANK", "0"}, {"WORLD_SIZE", "0"}}}) ==
+  CHECK(rejected_world({{{"RANK", "0"}, {"WORLD_SIZE", "0"}}}) ==
         "world: RANK=0 with WORLD_SIZE=0: a world has at least one rank" + leave);
-  CHECK(refused_world(together({torchrun_5_of_8, {{"LOCAL_RANK", "4"}}})) ==
+  CHECK(rejected_world(together({torchrun_5_of_8, {{"LOCAL_RANK", "4"}}})) ==
         "world: LOCAL_RANK=4 with LOCAL_WORLD_SIZE=4: a local rank is below the ranks of its "
         "machine" +
             leave);
@@ -271,19 +271,19 @@ TEST_CASE("impossible world numbers are refused with their values", "[ranks][pro
                   ps::world_error);
 }
 
-TEST_CASE("a text that is not a number is refused with its variable",
+TEST_CASE("a text that is not a number is rejected with its variable",
           "[ranks][promise:honest-12]") {
-  CHECK(refused_world({{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) ==
+  CHECK(rejected_world({{{"RANK", "one"}, {"WORLD_SIZE", "2"}}}) ==
         "world: RANK='one' is not a number from 0 to 2147483647: set it as the launcher does, or "
         "unset all variables of the launcher for a single process");
   for (const char* const text : {"", " 1", "1 ", "+1", "-1", "1.0", "0x1", "2147483648",
                                  "99999999999999999999", "1\n", "\xC2\xB9"}) {
     CAPTURE(text);
-    const auto said = refused_world({{{"RANK", text}, {"WORLD_SIZE", "2"}}});
+    const auto said = rejected_world({{{"RANK", text}, {"WORLD_SIZE", "2"}}});
     CHECK(said.find("' is not a number from 0 to 2147483647: ") != std::string::npos);
     CHECK_THROWS_AS(world_of({{{"RANK", "0"}, {"WORLD_SIZE", text}}}), ps::world_error);
   }
-  CHECK(refused_world({{{"RANK", std::string(5000, 'x')}, {"WORLD_SIZE", "2"}}}).size() < 300);
+  CHECK(rejected_world({{{"RANK", std::string(5000, 'x')}, {"WORLD_SIZE", "2"}}}).size() < 300);
   CHECK(world_of({{{"RANK", "0"}, {"WORLD_SIZE", "2147483647"}}}).size == 2147483647);
 }
 

@@ -68,7 +68,7 @@ TEST_CASE("the settings below another one are read with their lines", "[remote]"
   CHECK_FALSE(ps::detail::nested(list, "x"));
 }
 
-TEST_CASE("an invalid line of an AWS file is refused without its text",
+TEST_CASE("an invalid line of an AWS file is rejected without its text",
           "[remote][fault:stores-6]") {
   for (const auto& [text, line] :
        {std::pair{"s3cr3t = 1\n[a]\n", 1}, std::pair{"[a]\ns3cr3t\n", 2},

@@ -134,8 +134,8 @@ TEST_CASE("a server that keeps failing is unreachable after all attempts",
     url = gone.url();
   }
   const ps::http_store store{url, hasty({.attempts = 2})};
-  const auto refused = error_of<ps::store_unreachable>([&] { (void)store.size_of("x"); });
-  CHECK(has(refused.found(), "attempt 2 of 2"));
+  const auto rejected = error_of<ps::store_unreachable>([&] { (void)store.size_of("x"); });
+  CHECK(has(rejected.found(), "attempt 2 of 2"));
 }
 
 TEST_CASE("a failed name lookup is retried", "[remote][fault:stores-5]") {
@@ -206,7 +206,7 @@ TEST_CASE("a store without a free descriptor fails at once", "[remote][fault:sto
   CHECK(has(problem.what(), "ulimit -n"));
 }
 
-TEST_CASE("missing and refused objects are distinguished without retries",
+TEST_CASE("missing and rejected objects are distinguished without retries",
           "[remote][fault:stores-6]") {
   std::atomic<int> asked{0};
   const auto always = [&](int status) {
@@ -224,7 +224,7 @@ TEST_CASE("missing and refused objects are distinguished without retries",
   CHECK(asked.load() == 6);
 }
 
-TEST_CASE("an answer with another range is refused",
+TEST_CASE("an answer with another range is rejected",
           "[remote][promise:honest-10][fault:stores-7]") {
   const auto with = [](const std::string& line, std::size_t size) {
     return [line, size](const http_request&) {

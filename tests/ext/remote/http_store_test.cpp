@@ -187,7 +187,7 @@ TEST_CASE("names are percent-encoded and cannot leave the store", "[remote][faul
   CHECK(loud.root() == server.url());
 }
 
-TEST_CASE("an invalid URL or option is refused by name", "[remote][fault:stores-6]") {
+TEST_CASE("an invalid URL or option is rejected by name", "[remote][fault:stores-6]") {
   const auto option_of = [](const std::string& url, const ps::http_options& options) {
     const auto problem =
         test::error_of<ps::option_error>([&] { const ps::http_store store(url, options); });

@@ -59,8 +59,8 @@ def main():
                          aws_secret_access_key=key["SecretAccessKey"])
     try:
         known.list_objects_v2(Bucket="photos", Prefix="train/")
-    except botocore.exceptions.ClientError as refused:
-        print(f"skipped: this moto, {moto.__version__}, refuses boto3's own signature: {refused}")
+    except botocore.exceptions.ClientError as rejected:
+        print(f"skipped: this moto, {moto.__version__}, rejects boto3's own signature: {rejected}")
         server.stop()
         sys.exit(77)
 

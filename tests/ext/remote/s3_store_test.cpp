@@ -170,7 +170,7 @@ TEST_CASE("credentials are taken from options, environment or files, in this ord
       [] { const ps::s3_store store("b", {.credentials = ps::s3_credentials{"a\r\nX: y", "b"}}); });
 }
 
-TEST_CASE("files of AWS that can't be read are refused", "[remote][fault:stores-6]") {
+TEST_CASE("files of AWS that can't be read are rejected", "[remote][fault:stores-6]") {
   const test::temp_dir dir;
   const std::string bad = dir.write("bad", text_bytes("[default]\nno setting\n"));
   const std::string folder = dir.path(".");
@@ -258,14 +258,14 @@ TEST_CASE("a setting of AWS that a store does not support is an error with its p
   const test::temp_dir dir;
   test::range_server server{"0123456789"};
   const std::string keys = "aws_access_key_id = AK\naws_secret_access_key = s3cr3t\n";
-  struct refused {
+  struct rejected {
     std::string config;
     std::string credentials;
     std::string word;
     int line;
   };
   const std::string url = "endpoint_url = " + server.url() + '\n';
-  for (const refused& one : std::vector<refused>{
+  for (const rejected& one : std::vector<rejected>{
            {"[default]\n" + url + "role_arn = r\n", "[default]\n" + keys, "role_arn", 3},
            {"[default]\n" + url + "web_identity_token_file = x\n", "[default]\n" + keys,
             "web_identity_token_file", 3},
@@ -533,7 +533,7 @@ TEST_CASE("a truncated page of a listing is read again from its start",
   CHECK(asked == 2);
 }
 
-TEST_CASE("a cyclic listing is refused", "[remote][fault:stores-7]") {
+TEST_CASE("a cyclic listing is rejected", "[remote][fault:stores-7]") {
   const aws_variables none{{}};
   int pages = 0;
   const std::string keys = GENERATE(std::string{"aba"}, std::string{"aa"}, std::string{"-----"});
@@ -569,7 +569,7 @@ TEST_CASE("a listing whose pages stay empty ends", "[remote][fault:stores-7]") {
   CHECK(pages == 1001);
 }
 
-TEST_CASE("a key, a token or a name that is far too long is refused with its place", "[remote]") {
+TEST_CASE("a key, a token or a name that is far too long is rejected with its place", "[remote]") {
   const aws_variables none{{}};
   const std::string endless(20'000'000, 'k');
   std::string page = "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>" + endless +
@@ -595,7 +595,7 @@ TEST_CASE("a key, a token or a name that is far too long is refused with its pla
   CHECK(server.requests().size() == 1);
 }
 
-TEST_CASE("an invalid listing is refused", "[remote][fault:stores-7]") {
+TEST_CASE("an invalid listing is rejected", "[remote][fault:stores-7]") {
   const std::string good =
       "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>&#x41;&#228;</Key>"
       "<Size>1</Size></Contents></ListBucketResult>";

@@ -558,7 +558,7 @@ TEST_CASE("a loop that waits for result slots is reported", "[report]") {
   CHECK(ps::diagnose(none, all, 4).limit == bottleneck::step);
 }
 
-TEST_CASE("snapshots of two loaders, or in the wrong order, are refused", "[report]") {
+TEST_CASE("snapshots of two loaders, or in the wrong order, are rejected", "[report]") {
   ps::loader_stats one;
   one.loader = 1;
   ps::loader_stats other;

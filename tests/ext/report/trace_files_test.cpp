@@ -322,9 +322,9 @@ TEST_CASE("times before the clock's zero are numbers of JSON", "[report]") {
 TEST_CASE("writing through a link keeps the link", "[report]") {
   const test::temp_dir folder;
   const std::string path = folder.path("link");
-  std::error_code refused;
-  std::filesystem::create_symlink(folder.write("target", {1, 2, 3}), path, refused);
-  if (refused) {
+  std::error_code rejected;
+  std::filesystem::create_symlink(folder.write("target", {1, 2, 3}), path, rejected);
+  if (rejected) {
     WARN("not tested: there are no links here");
     return;
   }

@@ -384,7 +384,7 @@ TEST_CASE("the footprint of results is known before the allocation",
   CHECK_THROWS_AS(ps::footprint(layout, {.depth = 0}), ps::option_error);
 }
 
-TEST_CASE("results above the address space are refused", "[results][promise:bounded-14]") {
+TEST_CASE("results above the address space are rejected", "[results][promise:bounded-14]") {
   using score = ps::record<ps::field<"score", double>>;
   const ps::batch_layout<score> layout{{}, std::size_t{1} << 59U};
   const gated_device device;
@@ -614,7 +614,7 @@ TEST_CASE("a slot that is not sent is discarded and becomes free", "[results][pr
   }
 }
 
-TEST_CASE("acquire explains a refusal", "[results][fault:consumers-10]") {
+TEST_CASE("acquire explains a rejection", "[results][fault:consumers-10]") {
   const gated_device device;
   auto stream = device.make_stream();
   gated_results out{device, stream, 10, [](gated_batch&) {}};
@@ -635,14 +635,14 @@ TEST_CASE("acquire explains a refusal", "[results][fault:consumers-10]") {
   third = out.acquire(batch_of(6));
   out.close();
   CHECK(says<ps::results_error>([&] { (void)out.acquire(batch_of(5)); }, {"close"}));
-  const auto refuses = [&](ps::results_options options,
+  const auto rejects = [&](ps::results_options options,
                            std::initializer_list<std::string_view> parts) {
     return says<ps::option_error>(
         [&] { gated_results{device, stream, 10, [](gated_batch&) {}, options}; }, parts);
   };
-  CHECK(refuses({.depth = 0}, {"depth", "0"}));
-  CHECK(refuses({.workers = 0}, {"workers", "0"}));
-  CHECK(refuses({.depth = 1025}, {"depth", "1025"}));
+  CHECK(rejects({.depth = 0}, {"depth", "0"}));
+  CHECK(rejects({.workers = 0}, {"workers", "0"}));
+  CHECK(rejects({.depth = 1025}, {"depth", "1025"}));
   CHECK(says<ps::option_error>([&] { gated_results{device, stream, 10, nullptr}; }, {"consume"}));
 }
 
@@ -795,7 +795,7 @@ TEST_CASE("a device failure during the copy of results names the batch, and noth
   }
 }
 
-TEST_CASE("ragged results are delivered, and invalid offsets are refused",
+TEST_CASE("ragged results are delivered, and invalid offsets are rejected",
           "[results][fault:consumers-10]") {
   using words = ps::record<ps::field<"word", std::uint16_t, ps::ragged>>;
   const ps::record_extents<words> extents{{.longest = 4, .max_values_per_batch = 12}};
@@ -829,7 +829,7 @@ TEST_CASE("ragged results are delivered, and invalid offsets are refused",
   CHECK(out.last_failure()->batch == 1);
 }
 
-TEST_CASE("results on a different stream than the feed's are refused, and both are named",
+TEST_CASE("results on a different stream than the feed's are rejected, and both are named",
           "[results][fault:consumers-10]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();

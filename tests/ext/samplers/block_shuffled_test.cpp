@@ -202,7 +202,7 @@ TEST_CASE("block-shuffled does not use the bits of shuffled", "[samplers]") {
   CHECK(epoch_of(ps::block_shuffled{.seed = 1, .block = 1}, 100, 0) != all);
 }
 
-TEST_CASE("block-shuffled refuses a block size of 0 and an empty dataset", "[samplers]") {
+TEST_CASE("block-shuffled rejects a block size of 0 and an empty dataset", "[samplers]") {
   const ps::block_shuffled none{.seed = 1, .block = 0};
   CHECK_THROWS_MATCHES(none.size(10), ps::option_error,
                        Catch::Matchers::Message("block: must be at least 1, but is 0"));

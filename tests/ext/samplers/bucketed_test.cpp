@@ -236,7 +236,7 @@ TEST_CASE("a loader gives the same bucketed batches for any workers",
   CHECK(labels(4) == expected);
 }
 
-TEST_CASE("a wrong number of lengths is refused", "[samplers]") {
+TEST_CASE("a wrong number of lengths is rejected", "[samplers]") {
   const auto lengths = long_tailed(10);
   const ps::bucketed order{lengths, {.seed = 5, .batch_size = 8}};
   CHECK_THROWS_MATCHES(

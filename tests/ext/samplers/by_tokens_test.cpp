@@ -338,7 +338,7 @@ TEST_CASE("the fingerprint of token batches depends on every length and option",
   CHECK(all.size() == 8);
 }
 
-TEST_CASE("invalid options of by_tokens are refused by name", "[samplers][promise:honest-7]") {
+TEST_CASE("invalid options of by_tokens are rejected by name", "[samplers][promise:honest-7]") {
   const lengths_of_samples lengths{5, 20, 7};
   CHECK(problem_of(lengths, {.max_tokens = 0}) == "max_tokens: must be at least 1, but is 0");
   CHECK(problem_of(lengths, {.max_tokens = std::uint64_t{1} << 32}) ==

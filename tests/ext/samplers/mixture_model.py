@@ -13,7 +13,7 @@ import sys
 REPEAT, END, DROP_OUT = range(3)
 
 
-class Refused(Exception):
+class Rejected(Exception):
     pass
 
 
@@ -24,7 +24,7 @@ class Turns:
         self.weights, self.sum, self.place = weights, sum(weights), 0
         self.had = [0] * len(weights)
         if self.sum == 0:
-            raise Refused("weights")
+            raise Rejected("weights")
 
     def next(self):
         self.place += 1
@@ -95,7 +95,7 @@ def lay_out(case, epochs):
         old = {**case, "schedule": case["schedule"][:-1], "continued": False}
         before, at = lay_out(old, 0)[0], step * case["batch"]
         if (epoch and size != before) or min(at, size) != min(at, before):
-            raise Refused("weights")
+            raise Rejected("weights")
     samples = []
     for epoch in range(epochs):
         had = [0] * len(case["sizes"])
@@ -205,22 +205,22 @@ def main():
     answers = subprocess.run([sys.argv[1]], input="\n".join(map(line_of, cases)), text=True,
                              stdout=subprocess.PIPE, check=True).stdout.splitlines()
     assert len(answers) == len(cases)
-    refused = [0, 0, 0]
+    rejected = [0, 0, 0]
     for number, (case, answer) in enumerate(zip(cases, answers)):
         line = line_of(case)
         try:
-            if answer.startswith("refused"):
-                refused[case["mode"]] += 1
+            if answer.startswith("rejected"):
+                rejected[case["mode"]] += 1
                 try:
                     lay_out(case, max(e for (e, _), _ in case["schedule"]) + 2)
-                except Refused:
+                except Rejected:
                     continue
-                raise AssertionError("the model does not refuse it")
+                raise AssertionError("the model does not reject it")
             check(case, answer)
-        except (AssertionError, Refused) as problem:
+        except (AssertionError, Rejected) as problem:
             sys.exit(f"case {number}: {line}\n{answer[:200]}\n{problem!r}")
-    assert refused[REPEAT] == 0 < min(refused[1:]) <= max(refused) < len(cases) / 5
-    print(f"{len(cases)} schedules agree, {sum(refused)} of them refused by both")
+    assert rejected[REPEAT] == 0 < min(rejected[1:]) <= max(rejected) < len(cases) / 5
+    print(f"{len(cases)} schedules agree, {sum(rejected)} of them rejected by both")
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ int main() {
     std::istringstream in{line};
     try {
       answer(in);
-    } catch (const ps::option_error& refused) {
-      std::cout << "refused " << refused.option() << '\n';
+    } catch (const ps::option_error& rejected) {
+      std::cout << "rejected " << rejected.option() << '\n';
     }
   }
 }

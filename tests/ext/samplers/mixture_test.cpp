@@ -188,7 +188,7 @@ TEST_CASE("steps of a mixture are the same global batches for every world",
   }
 }
 
-TEST_CASE("an unknown change of weights is refused, or accepted if allowed",
+TEST_CASE("an unknown change of weights is rejected, or accepted if allowed",
           "[samplers][resume][promise:exact-7][promise:exact-24]") {
   const numbered web{.count = 50};
   const numbered code{.count = 30};
@@ -233,7 +233,7 @@ TEST_CASE("an unknown change of weights is refused, or accepted if allowed",
   CHECK_THROWS_AS(with_order_of(state, other.state_at({})), ps::state_mismatch);
 }
 
-TEST_CASE("a continued mixture is unchanged before its position, or refused",
+TEST_CASE("a continued mixture is unchanged before its position, or rejected",
           "[samplers][promise:exact-24]") {
   const auto at = [](std::vector<ps::mixture_weights> schedule) {
     return mixed({.schedule = std::move(schedule), .on_exhausted = end, .batch_size = 1}, {10, 10});
@@ -309,7 +309,7 @@ TEST_CASE("a change far beyond the first samples of an epoch is in the fingerpri
         mixed({.on_exhausted = stop_sampling}, {5, 5}).fingerprint());
 }
 
-TEST_CASE("epochs above the range of a sample count are refused", "[samplers]") {
+TEST_CASE("epochs above the range of a sample count are rejected", "[samplers]") {
   for (const auto when :
        {ps::exhausted_part_policy::stop_sampling, ps::exhausted_part_policy::repeat}) {
     const auto of_two = ps::mixture::of_sizes({.on_exhausted = when}, {5, 50});
@@ -318,7 +318,7 @@ TEST_CASE("epochs above the range of a sample count are refused", "[samplers]") 
   }
 }
 
-TEST_CASE("bad options of a mixture are refused by name", "[samplers][promise:honest-7]") {
+TEST_CASE("bad options of a mixture are rejected by name", "[samplers][promise:honest-7]") {
   using change = ps::mixture_weights;
   const auto with = [](std::vector<change> schedule, std::size_t batch = 0) {
     return ps::mixture_options{.schedule = std::move(schedule), .batch_size = batch};

@@ -103,7 +103,7 @@ void train(const ps::prioritized& order, std::uint64_t step, const indices& batc
 }
 
 template <class Error = ps::option_error, class Call>
-std::string refusal_of(Call call) {
+std::string rejection_of(Call call) {
   try {
     call();
   } catch (const Error& error) {
@@ -154,16 +154,16 @@ TEST_CASE("batches of prioritized do not depend on the prefetch", "[samplers][pr
   }
 }
 
-TEST_CASE("a lag shorter than the prefetch is refused", "[samplers][promise:exact-25]") {
+TEST_CASE("a lag shorter than the prefetch is rejected", "[samplers][promise:exact-25]") {
   const ps::prioritized order{ramp(), options};
   static_cast<void>(step_of(order, 7));
-  CHECK(refusal_of([&] { train(order, 1, {1}); }) ==
+  CHECK(rejection_of([&] { train(order, 1, {1}); }) ==
         "lag: a weight set in step 1 takes effect in step 7, but step 7 is already drawn: expected "
         "at least 7, found 6");
   const ps::prioritized fresh{ramp(), options};
   train(fresh, 5, {1});
   CHECK(
-      refusal_of([&] { train(fresh, 4, {1}); }) ==
+      rejection_of([&] { train(fresh, 4, {1}); }) ==
       "at: step 4 comes after step 5: set weights in the order of steps, or load an earlier state");
 }
 
@@ -209,18 +209,18 @@ TEST_CASE("the state of an earlier step has the weights of that step",
     train(order, step, expected[static_cast<std::size_t>(step)]);
   }
   CHECK(order.save({2, 4}) == then);
-  CHECK(refusal_of([&] { (void)order.save({0, 2}); }) ==
+  CHECK(rejection_of([&] { (void)order.save({0, 2}); }) ==
         "at: the weights of step 2 are no longer stored; the oldest stored step is 18");
   // A loop that goes back too far would get different samples. The next call reports this.
   static_cast<void>(step_of(order, 2));
-  CHECK(refusal_of<std::logic_error>([&] { train(order, 30, {1}); }) ==
+  CHECK(rejection_of<std::logic_error>([&] { train(order, 30, {1}); }) ==
         "prioritized: a step was drawn again whose weights are no longer stored: load the state of "
         "the step before a loop returns to it");
   CHECK(order.load(then) == ps::training_position{2, 4});
   CHECK(step_of(order, 24) == expected[24]);
 }
 
-TEST_CASE("a damaged state is refused and changes nothing", "[samplers][promise:exact-7]") {
+TEST_CASE("a damaged state is rejected and changes nothing", "[samplers][promise:exact-7]") {
   const ps::prioritized order{ramp(), options};
   for (std::uint64_t step = 0; step < 3; ++step) train(order, step, {step, 50});
   const bytes state = order.save({0, 3});
@@ -230,7 +230,7 @@ TEST_CASE("a damaged state is refused and changes nothing", "[samplers][promise:
   for (std::size_t i = 0; i < state.size(); ++i) {
     bytes damaged = state;
     damaged[i] ^= std::byte{4};
-    const std::string problem = refusal_of<ps::error>([&] { other.load(damaged); });
+    const std::string problem = rejection_of<ps::error>([&] { other.load(damaged); });
     REQUIRE(problem != "none");
   }
   for (std::size_t size = 0; size < state.size(); ++size) {
@@ -240,19 +240,19 @@ TEST_CASE("a damaged state is refused and changes nothing", "[samplers][promise:
   static_cast<void>(step_of(other, 3));  // draws with its own weights
   CHECK(other.load(state) == ps::training_position{0, 3});
   CHECK(step_of(other, 3) == step_of(order, 3));
-  CHECK(refusal_of<ps::text_error>([&] { other.load({}); }) ==
+  CHECK(rejection_of<ps::text_error>([&] { other.load({}); }) ==
         "state of prioritized: at byte 0: expected a complete state of 100 weights, found the end");
   ps::prioritized_options longer = options;
   longer.lag = 7;
-  CHECK(refusal_of([&] { ps::prioritized{ramp(), longer}.load(state); }) ==
+  CHECK(rejection_of([&] { ps::prioritized{ramp(), longer}.load(state); }) ==
         "lag: 6 in the state, 7 here");
   for (const std::size_t count : {1U, 99U, 101U, 500U}) {  // a state that is too short or too long
-    CHECK(refusal_of([&] { ps::prioritized{floats(count, 1), options}.load(state); }) ==
+    CHECK(rejection_of([&] { ps::prioritized{floats(count, 1), options}.load(state); }) ==
           "weights: 100 in the state, " + std::to_string(count) + " here");
   }
 }
 
-TEST_CASE("a state with a valid checksum and invalid contents is refused",
+TEST_CASE("a state with a valid checksum and invalid contents is rejected",
           "[samplers][promise:exact-7]") {
   const ps::prioritized order{ramp(), options};
   for (std::uint64_t step = 0; step < 3; ++step) train(order, step, {step, 50});
@@ -265,7 +265,7 @@ TEST_CASE("a state with a valid checksum and invalid contents is refused",
     words.pop_back();
     change(words);
     words.push_back(ps::detail::word_hash{}.add_all(words).value());
-    return refusal_of<ps::error>([&] { other.load(std::as_bytes(std::span{words})); });
+    return rejection_of<ps::error>([&] { other.load(std::as_bytes(std::span{words})); });
   };
   const auto problem_at = [&](std::size_t place, std::uint64_t word) {
     return problem_with([&](indices& words) { words[place] = word; });
@@ -303,9 +303,9 @@ TEST_CASE("weights of 0 are not drawn, and all are drawn equally if all are 0", 
   for (std::uint64_t i = 0; i < n; ++i) CHECK(std::count(drawn.begin(), drawn.end(), i) > 20);
 }
 
-TEST_CASE("bad arguments of prioritized are refused by name", "[samplers][promise:honest-7]") {
+TEST_CASE("bad arguments of prioritized are rejected by name", "[samplers][promise:honest-7]") {
   const auto of = [](const floats& weights, const ps::prioritized_options& bad) {
-    return refusal_of([&] { ps::prioritized{weights, bad}; });
+    return rejection_of([&] { ps::prioritized{weights, bad}; });
   };
   CHECK(of({}, options) == "weights: expected 1 to 2^32 - 1, found 0");
   CHECK(of({1}, {.lag = 1}) == "batch_size: must be at least 1, but is 0");

@@ -51,7 +51,7 @@ double lowest() {
   return min;
 }
 
-std::string refused(const ps::search_space& of, const ps::search_options& options = {}) {
+std::string rejected(const ps::search_space& of, const ps::search_options& options = {}) {
   try {
     const ps::option_search search{of, options};
   } catch (const ps::option_error& error) {
@@ -169,22 +169,22 @@ TEST_CASE("a single lucky trial is not chosen as the best", "[tune]") {
   CHECK(search.best().workers == 6);
 }
 
-TEST_CASE("invalid spaces and options are refused by name", "[tune]") {
-  CHECK(refused({.workers = {1, 2}}) == "none");
-  CHECK(refused({}) == "search_space");
-  CHECK(refused({.workers = {5000}}) == "workers");
-  CHECK(refused({.depth = {0, 2}}) == "depth");
-  CHECK(refused({.pinned = {2}}) == "pinned");
-  CHECK(refused({.batch_size = {0}}) == "batch_size");
+TEST_CASE("invalid spaces and options are rejected by name", "[tune]") {
+  CHECK(rejected({.workers = {1, 2}}) == "none");
+  CHECK(rejected({}) == "search_space");
+  CHECK(rejected({.workers = {5000}}) == "workers");
+  CHECK(rejected({.depth = {0, 2}}) == "depth");
+  CHECK(rejected({.pinned = {2}}) == "pinned");
+  CHECK(rejected({.batch_size = {0}}) == "batch_size");
   std::vector<std::size_t> many(300);
   for (std::size_t i = 0; i < many.size(); ++i) many[i] = i + 1;
-  CHECK(refused({.workers = many, .batch_size = many}) == "search_space");
-  CHECK(refused({.workers = {1}}, {.trials = 0}) == "trials");
-  CHECK(refused({.workers = {1}}, {.budget = std::chrono::seconds{-1}}) == "budget");
-  CHECK(refused({.workers = {1}}, {.min_gain = -1}) == "min_gain");
+  CHECK(rejected({.workers = many, .batch_size = many}) == "search_space");
+  CHECK(rejected({.workers = {1}}, {.trials = 0}) == "trials");
+  CHECK(rejected({.workers = {1}}, {.budget = std::chrono::seconds{-1}}) == "budget");
+  CHECK(rejected({.workers = {1}}, {.min_gain = -1}) == "min_gain");
 }
 
-TEST_CASE("a trial outside the space, or without a cost, is refused", "[tune]") {
+TEST_CASE("a trial outside the space, or without a cost, is rejected", "[tune]") {
   ps::option_search search{{.workers = {1, 2}}};
   CHECK_THROWS_AS(search.record({.workers = 3}, 1), ps::option_error);
   CHECK_THROWS_AS(search.record({}, 1), ps::option_error);

@@ -49,7 +49,7 @@ TEST_CASE("trials are read back from JSON to the last digit", "[tune]") {
   CHECK(ps::read_trials(ps::to_json(std::vector<ps::trial>{})).empty());
 }
 
-TEST_CASE("an invalid text of options or trials is refused at its wrong byte", "[tune]") {
+TEST_CASE("an invalid text of options or trials is rejected at its wrong byte", "[tune]") {
   const auto offset = [](const std::string& text, bool is_list) -> std::size_t {
     try {
       if (is_list) {

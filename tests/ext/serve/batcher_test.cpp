@@ -219,17 +219,17 @@ TEST_CASE("a submitter takes the first free slot and is notified of the end", "[
   std::thread submitter{[&] { requests.submit(3, written(3)); }};  // both slots wait for streams
   short_gate.advance();
   submitter.join();  // the second slot, behind `slow`, still waits
-  std::atomic<bool> is_refused{false};
+  std::atomic<bool> is_rejected{false};
   std::thread late{[&] {
     try {
       requests.submit(4, written(4));
     } catch (const ps::batcher_closed&) {
-      is_refused = true;
+      is_rejected = true;
     }
   }};
   requests.close();
   late.join();
-  CHECK(is_refused);
+  CHECK(is_rejected);
   gate.advance();
   slow.synchronize();
   const auto stats = requests.stats();
@@ -328,15 +328,15 @@ TEST_CASE("a batch without room for the values of the next request is delivered"
   CHECK(tags_of(requests.next()) == tag_list{3});
 }
 
-TEST_CASE("a request that fits in no batch is refused", "[serve]") {
+TEST_CASE("a request that fits in no batch is rejected", "[serve]") {
   ps::batcher<letter> requests{ps::cpu_device{}, {{}, {6}}, {.max_batch_size = 4}};
-  const auto refused = [&](const ps::request_info& what) -> std::string {
+  const auto rejected = [&](const ps::request_info& what) -> std::string {
     return test::error_of<ps::intake_error>([&] { requests.submit(what, written_letter(1)); })
         .what();
   };
-  CHECK(refused({1, {7}}) ==
+  CHECK(rejected({1, {7}}) ==
         "batcher: field \"text\": sample 0 has 7 values, and there is room for 6");
-  CHECK(refused(1) == "batcher: 0 lengths for 1 samples with 1 ragged fields each");
+  CHECK(rejected(1) == "batcher: 0 lengths for 1 samples with 1 ragged fields each");
   requests.submit({1, {6}}, written_letter(1));
   CHECK(requests.stats().accepted == 1);
 }
@@ -610,23 +610,23 @@ TEST_CASE("a lease outlives its batcher", "[serve]") {
 }
 
 TEST_CASE("a batcher's options are checked by name", "[serve]") {
-  const auto refused = [](const ps::batcher_options& options) -> std::string {
+  const auto rejected = [](const ps::batcher_options& options) -> std::string {
     return test::error_of<ps::option_error>(
                [&] { ps::batcher<request> requests{ps::cpu_device{}, options}; })
         .what();
   };
-  CHECK(refused({.max_batch_size = 0}) == "max_batch_size: 0 is not in 1..1048576");
-  CHECK(refused({.max_batch_size = 1048577}) == "max_batch_size: 1048577 is not in 1..1048576");
-  CHECK(refused({.fill = -1ns}) == "fill: must not be negative, but is -1 ns");
-  CHECK(refused({.spin = -1ns}) == "spin: must not be negative, but is -1 ns");
-  CHECK(refused({.depth = 0}) == "depth: 0 is not in 1..1024");
-  CHECK(refused({.depth = 1025}) == "depth: 1025 is not in 1..1024");
-  CHECK(refused({.depth = 3, .reserved_slots = 3}) == "reserved_slots: 3 is not in 0..2");
-  CHECK(refused({.allowed_batch_sizes = {0, 32}}) ==
+  CHECK(rejected({.max_batch_size = 0}) == "max_batch_size: 0 is not in 1..1048576");
+  CHECK(rejected({.max_batch_size = 1048577}) == "max_batch_size: 1048577 is not in 1..1048576");
+  CHECK(rejected({.fill = -1ns}) == "fill: must not be negative, but is -1 ns");
+  CHECK(rejected({.spin = -1ns}) == "spin: must not be negative, but is -1 ns");
+  CHECK(rejected({.depth = 0}) == "depth: 0 is not in 1..1024");
+  CHECK(rejected({.depth = 1025}) == "depth: 1025 is not in 1..1024");
+  CHECK(rejected({.depth = 3, .reserved_slots = 3}) == "reserved_slots: 3 is not in 0..2");
+  CHECK(rejected({.allowed_batch_sizes = {0, 32}}) ==
         "allowed_batch_sizes: must increase, but has 0 after 0");
-  CHECK(refused({.allowed_batch_sizes = {8, 8, 32}}) ==
+  CHECK(rejected({.allowed_batch_sizes = {8, 8, 32}}) ==
         "allowed_batch_sizes: must increase, but has 8 after 8");
-  CHECK(refused({.max_batch_size = 6, .allowed_batch_sizes = {2, 4}}) ==
+  CHECK(rejected({.max_batch_size = 6, .allowed_batch_sizes = {2, 4}}) ==
         "allowed_batch_sizes: must end with max_batch_size, 6, but ends with 4");
   using wide = ps::record<ps::field<"x", float, ps::dyn>>;
   const auto max = std::numeric_limits<std::size_t>::max() / 32;

@@ -339,7 +339,7 @@ TEST_CASE("every submitted request is served or returned after any failure",
   const bool is_abandoned = GENERATE(false, true);
   const gated_device device;
   fates known{submitters * each};
-  std::atomic<std::uint64_t> refused{0};
+  std::atomic<std::uint64_t> rejected{0};
   {
     gated_batcher requests{
         device, {.max_batch_size = max, .fill = 1us, .depth = 3, .on_unserved = known.noting()}};
@@ -351,7 +351,7 @@ TEST_CASE("every submitted request is served or returned after any failure",
             submit_share(requests, tag, 1);
           } catch (const ps::batcher_closed&) {
             ++known.returned[tag];
-            ++refused;
+            ++rejected;
           }
         }
       });
@@ -395,10 +395,10 @@ TEST_CASE("every submitted request is served or returned after any failure",
     worker.join();
     const auto now = requests.stats();
     CHECK(now.accepted == now.handed_out + now.returned);
-    CHECK(now.accepted + refused == submitters * each);
+    CHECK(now.accepted + rejected == submitters * each);
     CHECK(now.waiting == 0);
   }
   CHECK(known.ended_once() == submitters * each);
   CHECK(known.wrong == 0);
-  CHECK((known.abandoned + refused != 0) == is_abandoned);
+  CHECK((known.abandoned + rejected != 0) == is_abandoned);
 }

@@ -329,9 +329,9 @@ TEST_CASE("one stop_on_signal at a time waits for a signal", "[signals]") {
   const kept_handlers kept;
   auto first = std::make_optional<ps::stop_on_signal>(SIGUSR1);
   const auto second = [] { ps::stop_on_signal both{SIGUSR2, SIGUSR1}; };
-  const auto refusal = test::error_of<ps::signal_in_use>(second);
-  CHECK(refusal.number() == SIGUSR1);
-  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is already"));
+  const auto rejection = test::error_of<ps::signal_in_use>(second);
+  CHECK(rejection.number() == SIGUSR1);
+  CHECK_THAT(rejection.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 10 is already"));
   CHECK(handler_of(SIGUSR2) == SIG_DFL);
   { ps::stop_on_signal other{SIGUSR2}; }  // the failed constructor has not reserved SIGUSR2
   std::raise(SIGUSR1);
@@ -343,7 +343,7 @@ TEST_CASE("one stop_on_signal at a time waits for a signal", "[signals]") {
   wait_for_stop(again.token());
 }
 
-TEST_CASE("signals that cannot be handled are refused by number", "[signals]") {
+TEST_CASE("signals that cannot be handled are rejected by number", "[signals]") {
   const int number = GENERATE(-1, 0, 65, SIGKILL, SIGSTOP, 32);
   const auto wait = [&] { ps::stop_on_signal signals{number}; };
   CHECK_THROWS_MATCHES(wait(), ps::option_error,
@@ -351,8 +351,8 @@ TEST_CASE("signals that cannot be handled are refused by number", "[signals]") {
                                                 " cannot be handled by a program"));
   CHECK_THROWS_AS(ps::stop_on_signal({}), ps::option_error);
   const auto faults = [] { ps::stop_on_signal signals{SIGUSR1, SIGSEGV}; };
-  const auto refusal = test::error_of<ps::option_error>(faults);
-  CHECK_THAT(refusal.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 11 reports"));
+  const auto rejection = test::error_of<ps::option_error>(faults);
+  CHECK_THAT(rejection.what(), Catch::Matchers::StartsWith("stop_on_signal: signal 11 reports"));
   { ps::stop_on_signal signals{SIGUSR1}; }
 }
 

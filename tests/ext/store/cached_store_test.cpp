@@ -875,7 +875,7 @@ TEST_CASE("processes that share a folder keep it bounded", "[store][promise:boun
   CHECK(cache.stats().disk_bytes == bytes_in(options.folder));
 }
 
-TEST_CASE("a cache forwards errors and refuses invalid options", "[store][fault:stores-4]") {
+TEST_CASE("a cache forwards errors and rejects invalid options", "[store][fault:stores-4]") {
   const test::temp_dir dir;
   blocks_below of{3};
   const ps::cached_store cache{of.store, {.block_bytes = 100}};

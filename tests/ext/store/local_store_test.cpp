@@ -173,7 +173,7 @@ TEST_CASE("a local store reports its engine and the bytes that each has read",
   CHECK(by_ring.engine() == ps::read_engine::uring);
   by_ring.read_many(wanted.ranges());
   const auto ring = by_ring.stats();
-  if (ring.direct_refused == 0) {
+  if (ring.direct_io_fallbacks == 0) {
     CHECK(ring.by_uring == 3);
     CHECK(ring.from_page_cache == 0);
     CHECK(on.script->reads == 3);
@@ -202,7 +202,7 @@ TEST_CASE("direct reads of whole blocks go straight to where a page begins",
     const ps::byte_range whole{"d0/1150001", 0, {out, content.size()}};
     store.read_many({&whole, 1});
     CHECK(std::memcmp(out, content.data(), content.size()) == 0);
-    if (store.stats().direct_refused > 0) continue;
+    if (store.stats().direct_io_fallbacks > 0) continue;
     REQUIRE(on.script->places.size() == 2);
     // The last piece is not a whole block, so it passes through the store's own memory.
     CHECK(std::ranges::count(on.script->places, begin) == (shift == 0 ? 1 : 0));
@@ -224,7 +224,7 @@ TEST_CASE("cached pages are read from the page cache", "[store][promise:honest-9
   CHECK(store.stats().by_threads + store.stats().by_pread == before.by_threads + before.by_pread);
 }
 
-TEST_CASE("if io_uring is refused, threads read and the store reports it",
+TEST_CASE("if io_uring is rejected, threads read and the store reports it",
           "[store][fault:stores-2]") {
   const local_files files;
   for (const int reason : {EPERM, ENOSYS, ENOMEM}) {
@@ -277,7 +277,7 @@ TEST_CASE("short reads of a ring are continued", "[store][fault:stores-2]") {
     const auto store = on.store(files.path());
     files.check_reads(store, 5, 30);
     CHECK(on.script->under_way == 0);
-    CHECK((store.stats().by_pread == 0 || store.stats().direct_refused > 0));
+    CHECK((store.stats().by_pread == 0 || store.stats().direct_io_fallbacks > 0));
   }
 }
 
@@ -320,12 +320,12 @@ TEST_CASE("reads that a ring cannot do are done by threads or reported by name",
       const auto store = on.store(files.path());
       files.check_reads(store, 8);
       CHECK(on.script->under_way == 0);
-      CHECK((store.stats().by_pread > 0 || store.stats().direct_refused > 0));
+      CHECK((store.stats().by_pread > 0 || store.stats().direct_io_fallbacks > 0));
     }
   }
 }
 
-TEST_CASE("names, missing files and ranges beyond the end are refused by type",
+TEST_CASE("names, missing files and ranges beyond the end are rejected by type",
           "[store][fault:stores-1]") {
   const local_files files;
   const ps::local_store store{files.path()};
@@ -471,7 +471,7 @@ TEST_CASE("a forked child reads with its own ring", "[store][promise:honest-9]")
   files.check_reads(real, 11);
   const ::pid_t child = test::fork_to([&] {
     return files.are_read(scripted, 12) && files.are_read(real, 12) &&
-                   (on.script->made == 2 || scripted.stats().direct_refused > 0)
+                   (on.script->made == 2 || scripted.stats().direct_io_fallbacks > 0)
                ? 0
                : 1;
   });
@@ -543,18 +543,18 @@ TEST_CASE("a store's threads receive no signals of the program", "[store][promis
   }
 }
 
-TEST_CASE("a local store can be moved and refuses meaningless options", "[store]") {
+TEST_CASE("a local store can be moved and rejects meaningless options", "[store]") {
   const local_files files;
   ps::local_store first{files.path()};
   const ps::local_store second{std::move(first)};
   files.check_reads(second, 15, 5);
-  const auto refused = [&](const ps::local_store_options& options) {
+  const auto rejected = [&](const ps::local_store_options& options) {
     return error_of<ps::option_error>([&] { const ps::local_store none{files.path(), options}; })
         .option();
   };
-  CHECK(refused({.max_open = 0}) == "max_open");
-  CHECK(refused({.depth = 0}) == "depth");
-  CHECK(refused({.depth = 4097}) == "depth");
-  CHECK(refused({.threads = 0}) == "threads");
-  CHECK(refused({.threads = 1025}) == "threads");
+  CHECK(rejected({.max_open = 0}) == "max_open");
+  CHECK(rejected({.depth = 0}) == "depth");
+  CHECK(rejected({.depth = 4097}) == "depth");
+  CHECK(rejected({.threads = 0}) == "threads");
+  CHECK(rejected({.threads = 1025}) == "threads");
 }

@@ -92,7 +92,7 @@ TEST_CASE("a folder that is a link itself, and one that is missing", "[store]") 
   CHECK_THROWS_AS(ps::detail::root_folder{files.path("x")}, ps::file_unreadable);
 }
 
-TEST_CASE("a path that is not a regular file is refused without blocking",
+TEST_CASE("a path that is not a regular file is rejected without blocking",
           "[store][fault:stores-1]") {
   const test::stored_files files;
   files.add("folder/x", "");

@@ -394,7 +394,7 @@ TEST_CASE("a stream without seek is read once", "[streamed]") {
   CHECK(read(other.epoch(0)) == up_to(10));  // the rejected loop has read nothing
 }
 
-TEST_CASE("a position whose token is not known is refused", "[streamed]") {
+TEST_CASE("a position whose token is not known is rejected", "[streamed]") {
   const auto from = numbers_to(10'000);
   ps::streamed<number> source{from, {.batch_size = 1, .prefetch = 1, .seek = from.seek()}};
   CHECK_THROWS_AS(source.state_at({0, 1}), ps::state_mismatch);
@@ -449,7 +449,7 @@ TEST_CASE("ragged samples of a stream have the lengths that fill has placed", "[
   CHECK(device.copied_bytes() == bytes);
 }
 
-TEST_CASE("a fill that claims more samples than its view has is refused", "[streamed]") {
+TEST_CASE("a fill that claims more samples than its view has is rejected", "[streamed]") {
   ps::streamed<number> source{[](ps::batch_view<number> out) { return out.size() + 1; },
                               {.batch_size = 4}};
   const auto error = test::error_of<ps::source_mismatch>([&] { read(source.epoch(0)); });
@@ -506,7 +506,7 @@ TEST_CASE("a consumer that holds every slot of a stream gets leases_exhausted", 
   CHECK(held.size() == 2);
 }
 
-TEST_CASE("bad options of a stream are refused", "[streamed]") {
+TEST_CASE("bad options of a stream are rejected", "[streamed]") {
   const auto make = [](const ps::streamed_options& options) {
     ps::streamed<number> source{counted{1}, options};
   };

@@ -127,7 +127,7 @@ TEST_CASE("labels are integers of any size, or bits", "[table][fault:files-11]")
   CHECK(problem.found() == std::to_string(largest));
 }
 
-TEST_CASE("nulls among blobs are refused, or are empty if requested", "[table][fault:files-11]") {
+TEST_CASE("nulls among blobs are rejected, or are empty if requested", "[table][fault:files-11]") {
   made_column batch = photos("z", {"one", "two", "three"});
   for (std::size_t i = 0; i < 3; ++i) {
     made_column spoilt = batch;
@@ -148,7 +148,7 @@ TEST_CASE("nulls among blobs are refused, or are empty if requested", "[table][f
   CHECK(source.key(2) == "key of three");
 }
 
-TEST_CASE("blobs of other types are refused with a remedy", "[table][fault:files-11]") {
+TEST_CASE("blobs of other types are rejected with a remedy", "[table][fault:files-11]") {
   const auto said = [](made_column blob, const std::string& label = {}) {
     blob.name = "image";
     const auto batch =
@@ -181,23 +181,23 @@ TEST_CASE("blobs of other types are refused with a remedy", "[table][fault:files
         }).option() == "blob");
 }
 
-TEST_CASE("strings with impossible offsets are refused before they are read",
+TEST_CASE("strings with impossible offsets are rejected before they are read",
           "[table][fault:files-11]") {
-  const auto refused = [](const std::function<void(made_column&)>& change) {
+  const auto rejected = [](const std::function<void(made_column&)>& change) {
     made_column batch = photos("z", {"one", "two"});
     change(batch.children[0]);
     return error_of<ps::arrow_invalid>([&] { ps::arrow_blobs{table_of(batch), {.blob = "image"}}; })
         .expected();
   };
   const auto offsets = [&](const std::vector<std::int32_t>& values) {
-    return refused([&](made_column& c) { c.buffers[1] = test::bytes_of_numbers(values); });
+    return rejected([&](made_column& c) { c.buffers[1] = test::bytes_of_numbers(values); });
   };
   CHECK(offsets({-3, 0, 3}) == "an offset of 0 or more");
   CHECK(offsets({0, 3, 2}) == "offset 2 to be 3 or more");
-  CHECK(refused([](auto& c) { c.buffers[1] = std::nullopt; }) == "a buffer of values");
-  CHECK(refused([](auto& c) { c.buffers[2] = std::nullopt; }) == "a buffer of bytes");
-  CHECK(refused([](auto& c) { c.buffers.pop_back(); }) == "3 buffers");
-  CHECK(refused([](auto& c) { c.length = 1; }) == "2 values at offset 0");
+  CHECK(rejected([](auto& c) { c.buffers[1] = std::nullopt; }) == "a buffer of values");
+  CHECK(rejected([](auto& c) { c.buffers[2] = std::nullopt; }) == "a buffer of bytes");
+  CHECK(rejected([](auto& c) { c.buffers.pop_back(); }) == "3 buffers");
+  CHECK(rejected([](auto& c) { c.length = 1; }) == "2 values at offset 0");
   // Empty strings need no byte buffer.
   made_column batch = photos("z", {"", ""});
   batch.children[0].buffers[2] = std::nullopt;

@@ -73,7 +73,7 @@ std::vector<x_of<Record>> values_of(made_column column, const ps::table_options&
 }
 
 template <class Record, class Error>
-Error refused_column(made_column column) {
+Error rejected_column(made_column column) {
   return error_of<Error>([&] { values_of<Record>(column); });
 }
 
@@ -218,15 +218,16 @@ TEST_CASE("lists of variable type are read if all have the same length",
   CHECK(values_of<only<std::int16_t, ps::dyn, ps::dyn>>(twice) == expected);
 
   auto ragged = test::lists<std::int32_t>("", {4, 10, 15, 20}, inside);
-  const auto problem = refused_column<only<std::int16_t, 6>, ps::column_shape_mismatch>(ragged);
+  const auto problem = rejected_column<only<std::int16_t, 6>, ps::column_shape_mismatch>(ragged);
   CHECK(problem.column() == "x");
   CHECK(problem.expected() == "lists of 6 in all rows");
   CHECK(problem.found() == "5 in row 1");
-  CHECK(refused_column<only<std::int16_t, ps::dyn>, ps::column_shape_mismatch>(ragged).found() ==
+  CHECK(rejected_column<only<std::int16_t, ps::dyn>, ps::column_shape_mismatch>(ragged).found() ==
         "5 in row 1");
   ragged = test::lists<std::int32_t>("", {4, 4, 4}, inside);
-  CHECK(refused_column<only<std::int16_t, ps::dyn>, ps::column_shape_mismatch>(ragged).expected() ==
-        "lists that are not empty");
+  CHECK(
+      rejected_column<only<std::int16_t, ps::dyn>, ps::column_shape_mismatch>(ragged).expected() ==
+      "lists that are not empty");
 }
 
 TEST_CASE("dynamic extents are those of the table", "[table]") {
@@ -241,7 +242,7 @@ TEST_CASE("dynamic extents are those of the table", "[table]") {
   const auto problem = error_of<ps::column_shape_mismatch>(
       [&] { ps::arrow_dataset<only<std::int32_t, ps::dyn>>{made.stream()}; });
   CHECK(problem.found() == "4 in row 3");
-  CHECK(refused_column<only<std::int32_t, ps::dyn>, ps::column_shape_mismatch>(
+  CHECK(rejected_column<only<std::int32_t, ps::dyn>, ps::column_shape_mismatch>(
             test::lists<std::int32_t>("", {0}, test::numbers<std::int32_t>("", "i", {})))
             .found() == "no row, so the length of its lists is unknown");
 }
@@ -345,17 +346,17 @@ TEST_CASE("missing, repeated and extra columns are reported with all existing co
   batch.children[2].name = "more";
   CHECK(ps::arrow_dataset<pair_of>{table_of(batch)}.size() == 2);
   const auto extra = error_of<ps::extra_column>(
-      [&] { ps::arrow_dataset<pair_of>{table_of(batch), {.extra = ps::extra_columns::refuse}}; });
+      [&] { ps::arrow_dataset<pair_of>{table_of(batch), {.extra = ps::extra_columns::reject}}; });
   CHECK(extra.found() == "more: int64");
   CHECK(
-      ps::arrow_dataset<pair_of>{table_of(pairs(2)), {.extra = ps::extra_columns::refuse}}.size() ==
+      ps::arrow_dataset<pair_of>{table_of(pairs(2)), {.extra = ps::extra_columns::reject}}.size() ==
       2);
 }
 
-TEST_CASE("a column of another type is refused with both types and a remedy",
+TEST_CASE("a column of another type is rejected with both types and a remedy",
           "[table][fault:files-11]") {
   const auto found = []<class Record>(Record, const made_column& column) {
-    const auto problem = refused_column<Record, ps::column_type_mismatch>(column);
+    const auto problem = rejected_column<Record, ps::column_type_mismatch>(column);
     CHECK(problem.column() == "x");
     CHECK(test::has(problem.what(), "arrow_dataset: column \"x\": expected "));
     return problem.expected() + " / " + problem.found();
@@ -388,7 +389,7 @@ TEST_CASE("a column of another type is refused with both types and a remedy",
   }
   const auto said = [](made_column column) {
     return std::string{
-        refused_column<only<std::int32_t>, ps::column_type_mismatch>(std::move(column)).what()};
+        rejected_column<only<std::int32_t>, ps::column_type_mismatch>(std::move(column)).what()};
   };
   made_column coded = ints;
   coded.has_dictionary = true;
@@ -398,10 +399,10 @@ TEST_CASE("a column of another type is refused with both types and a remedy",
                   "found utf8_view: views have a different layout"));
 }
 
-TEST_CASE("lists of other lengths than the field's extents are refused",
+TEST_CASE("lists of other lengths than the field's extents are rejected",
           "[table][fault:files-11]") {
   const auto found = []<class Record>(Record, const made_column& column) {
-    const auto problem = refused_column<Record, ps::column_shape_mismatch>(column);
+    const auto problem = rejected_column<Record, ps::column_shape_mismatch>(column);
     return problem.expected() + " / " + problem.found();
   };
   const auto ints = test::numbers("", "i", counted<std::int32_t>(12));
@@ -426,9 +427,9 @@ TEST_CASE("lists of other lengths than the field's extents are refused",
   CHECK(found(only<std::uint8_t>{}, bytes) == "uint8 / fixed_size_binary(6)");
 }
 
-TEST_CASE("a column with impossible metadata is refused before it is read",
+TEST_CASE("a column with impossible metadata is rejected before it is read",
           "[table][fault:files-11]") {
-  const auto refused = [](const std::function<void(made_column&)>& change) {
+  const auto rejected = [](const std::function<void(made_column&)>& change) {
     made_column column =
         test::lists<std::int32_t>("x", {0, 2, 4, 6}, test::numbers("", "i", counted<int>(6)));
     change(column);
@@ -440,28 +441,28 @@ TEST_CASE("a column with impossible metadata is refused before it is read",
     return problem.expected() + " / " + problem.found();
   };
   const auto offsets = [&](const std::vector<std::int32_t>& values) {
-    return refused([&](made_column& c) { c.buffers[1] = test::bytes_of_numbers(values); });
+    return rejected([&](made_column& c) { c.buffers[1] = test::bytes_of_numbers(values); });
   };
   CHECK(offsets({-1, 1, 3, 5}) == "an offset of 0 or more / -1");
   CHECK(offsets({0, 2, 1, 3}) == "offset 2 to be 2 or more / 1");
   CHECK(offsets({2, 4, 6, 8}) == "6 values at offset 2 / an array of 6");
-  CHECK(refused([](auto& c) { c.length = 2; }) == "3 values at offset 0 / an array of 2");
-  CHECK(refused([](auto& c) { c.buffers.pop_back(); }) == "2 buffers / 1");
-  CHECK(refused([](auto& c) { c.buffers[1] = std::nullopt; }) ==
+  CHECK(rejected([](auto& c) { c.length = 2; }) == "3 values at offset 0 / an array of 2");
+  CHECK(rejected([](auto& c) { c.buffers.pop_back(); }) == "2 buffers / 1");
+  CHECK(rejected([](auto& c) { c.buffers[1] = std::nullopt; }) ==
         "a buffer of values / a null pointer");
-  CHECK(refused([](auto& c) { c.children[0].length = 5; }) ==
+  CHECK(rejected([](auto& c) { c.children[0].length = 5; }) ==
         "6 values at offset 0 / an array of 5");
-  CHECK(refused([](auto& c) { c.children[0].offset = -1; }) == "an offset of 0 or more / -1");
-  CHECK(refused([](auto& c) { c.children[0].buffers.push_back(""); }) == "2 buffers / 3");
-  CHECK(refused([](auto& c) { c.children[0].buffers[1] = std::nullopt; }) ==
+  CHECK(rejected([](auto& c) { c.children[0].offset = -1; }) == "an offset of 0 or more / -1");
+  CHECK(rejected([](auto& c) { c.children[0].buffers.push_back(""); }) == "2 buffers / 3");
+  CHECK(rejected([](auto& c) { c.children[0].buffers[1] = std::nullopt; }) ==
         "a buffer of values / a null pointer");
-  CHECK(refused([](auto& c) { c.children[0].null_count = 2; }) ==
+  CHECK(rejected([](auto& c) { c.children[0].null_count = 2; }) ==
         "a bitmap for 2 nulls / a null pointer");
 }
 
-TEST_CASE("an array that contradicts its type is refused", "[table][fault:files-11]") {
+TEST_CASE("an array that contradicts its type is rejected", "[table][fault:files-11]") {
   made_column right = test::structs("x", {test::numbers("inner", "i", counted<std::int32_t>(3))});
-  const auto refused = [&](const made_column& wrong) {
+  const auto rejected = [&](const made_column& wrong) {
     return error_of<ps::arrow_invalid>([&] {
              const ps::arrow_table table{test::schema_of(test::structs("", {right})),
                                          test::array_of(test::structs("", {wrong}))};
@@ -471,13 +472,13 @@ TEST_CASE("an array that contradicts its type is refused", "[table][fault:files-
   };
   made_column wrong = right;
   wrong.children.clear();
-  CHECK(refused(wrong) == "1 children");
+  CHECK(rejected(wrong) == "1 children");
   wrong = right;
   wrong.children[0].has_dictionary = true;
-  CHECK(refused(wrong) == "no dictionary, according to the type");
+  CHECK(rejected(wrong) == "no dictionary, according to the type");
   wrong = right;
   wrong.children[0].children = right.children;
-  CHECK(refused(wrong) == "0 children");
+  CHECK(rejected(wrong) == "0 children");
   // Products of these lengths exceed the address space.
   right = test::numbers("inner", "w:2000000000", counted<std::uint8_t>(3));
   made_column batch = test::structs("", {test::structs("x", {right})});

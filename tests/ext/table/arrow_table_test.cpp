@@ -22,7 +22,7 @@ made_column points(std::size_t rows) {
                             test::strings("name", "u", std::vector<std::string>(rows, "a"))});
 }
 
-std::string refused_table(const std::function<void(made_column&)>& change) {
+std::string rejected_table(const std::function<void(made_column&)>& change) {
   made_column made = points(3);
   change(made);
   int released = 0;
@@ -80,35 +80,35 @@ TEST_CASE("a failed stream reports the reason and is released with its batches",
         }).found() == "error 5");
 }
 
-TEST_CASE("a stream that is not a table is refused and released", "[table][fault:files-11]") {
-  CHECK(refused_table([](made_column& t) { t.format = "i"; }) ==
+TEST_CASE("a stream that is not a table is rejected and released", "[table][fault:files-11]") {
+  CHECK(rejected_table([](made_column& t) { t.format = "i"; }) ==
         "a struct, whose members are the columns / int32");
-  CHECK(refused_table([](made_column& t) { t.has_dictionary = true; }) ==
+  CHECK(rejected_table([](made_column& t) { t.has_dictionary = true; }) ==
         "a struct, whose members are the columns / dictionary<struct>");
-  CHECK(refused_table([](made_column& t) { t.length = -1; }) == "a length of 0 or more / -1");
-  CHECK(refused_table([](made_column& t) { t.offset = -7; }) == "an offset of 0 or more / -7");
-  CHECK(refused_table([](made_column& t) {
+  CHECK(rejected_table([](made_column& t) { t.length = -1; }) == "a length of 0 or more / -1");
+  CHECK(rejected_table([](made_column& t) { t.offset = -7; }) == "an offset of 0 or more / -7");
+  CHECK(rejected_table([](made_column& t) {
           t.length = std::int64_t{1} << 62;
         }).starts_with("at most "));
-  CHECK(refused_table([](made_column& t) {
+  CHECK(rejected_table([](made_column& t) {
           t.offset = std::int64_t{1} << 62;
         }).starts_with("at most "));
-  CHECK(refused_table([](made_column& t) { t.buffers.clear(); }) == "1 buffers / 0");
-  CHECK(refused_table([](made_column& t) { t.null_count = 4; }) == "0 to 3 nulls / 4");
-  CHECK(refused_table([](made_column& t) { t.null_count = -2; }) == "0 to 3 nulls / -2");
-  CHECK(refused_table([](made_column& t) { t.null_count = 1; }) ==
+  CHECK(rejected_table([](made_column& t) { t.buffers.clear(); }) == "1 buffers / 0");
+  CHECK(rejected_table([](made_column& t) { t.null_count = 4; }) == "0 to 3 nulls / 4");
+  CHECK(rejected_table([](made_column& t) { t.null_count = -2; }) == "0 to 3 nulls / -2");
+  CHECK(rejected_table([](made_column& t) { t.null_count = 1; }) ==
         "a bitmap for 1 nulls / a null pointer");
-  CHECK(refused_table([](made_column& t) { t.buffers[0] = test::bits_of("101"); }) ==
+  CHECK(rejected_table([](made_column& t) { t.buffers[0] = test::bits_of("101"); }) ==
         "rows / a row that is null");
-  CHECK(refused_table([](made_column& t) {
+  CHECK(rejected_table([](made_column& t) {
           t.children[0] = {"x", "+l", 3, {std::nullopt, std::nullopt}};
         }) == "1 child of a list / 0");
-  CHECK(refused_table([](made_column& t) {
+  CHECK(rejected_table([](made_column& t) {
           for (int i = 0; i < 70; ++i) t.children[0] = test::fixed_lists("x", 1, t.children[0]);
         }) == "types nested at most 64 deep / deeper nesting");
 }
 
-TEST_CASE("batches that are not of the table's type are refused", "[table][fault:files-11]") {
+TEST_CASE("batches that are not of the table's type are rejected", "[table][fault:files-11]") {
   made_column other = points(3);
   other.children.pop_back();
   const auto problem = test::error_of<ps::arrow_invalid>(
@@ -134,7 +134,7 @@ TEST_CASE("null and released structures are not tables", "[table][fault:files-11
   CHECK(released == 1);
 }
 
-TEST_CASE("pointers of a schema or a batch that are null are refused", "[table][fault:files-11]") {
+TEST_CASE("pointers of a schema or a batch that are null are rejected", "[table][fault:files-11]") {
   const auto spoilt = [](const std::function<void(ArrowSchema&, ArrowArray&)>& change) {
     ps::arrow_schema schema = test::schema_of(points(3));
     ps::arrow_array batch = test::array_of(points(3));

@@ -52,8 +52,8 @@ extern "C" {
                                                    std::int64_t* labels, int zeros) {
   try {
     return read_digits(stream, images, labels, zeros != 0);
-  } catch (const std::exception& refused) {
-    said = refused.what();
+  } catch (const std::exception& rejected) {
+    said = rejected.what();
     return -1;
   }
 }
@@ -75,12 +75,12 @@ extern "C" {
     if (static_cast<std::int64_t>(all.size()) > room) return -1;
     std::memcpy(out, all.data(), all.size());
     return static_cast<std::int64_t>(all.size());
-  } catch (const std::exception& refused) {
-    said = refused.what();
+  } catch (const std::exception& rejected) {
+    said = rejected.what();
     return -1;
   }
 }
 
 /// Returns the reason why the last table was rejected.
-[[gnu::visibility("default")]] const char* why_refused() { return said.c_str(); }
+[[gnu::visibility("default")]] const char* why_rejected() { return said.c_str(); }
 }

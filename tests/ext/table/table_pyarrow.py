@@ -29,14 +29,14 @@ def main(library):
     ours.digits.restype = ours.blobs.restype = ctypes.c_int64
     ours.digits.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int]
     ours.blobs.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64]
-    ours.why_refused.restype = ctypes.c_char_p
+    ours.why_rejected.restype = ctypes.c_char_p
 
     def require(holds, what):
         if not holds:
             sys.exit(f"table_pyarrow.py: does not hold: {what}")
 
-    def refused(result, words):
-        said = ours.why_refused().decode()
+    def rejected(result, words):
+        said = ours.why_rejected().decode()
         require(result == -1 and words in said, f"'{words}' in '{said}'")
 
     def read(table, zeros=False, rows=1000):
@@ -82,7 +82,7 @@ def main(library):
                            (table.slice(0, 0), slice(0, 0))]:
             checked, image, label = read(part)
             count = rows.stop - rows.start
-            require(checked == count, f"{kind}: {checked} of {count}: {ours.why_refused()}")
+            require(checked == count, f"{kind}: {checked} of {count}: {ours.why_rejected()}")
             require((label[:count] == labels[rows]).all(), f"labels of {kind}")
             require((image[:count] == images[rows]).all(), f"images of {kind}")
 
@@ -90,14 +90,15 @@ def main(library):
     index = names.index("label")
     holes = pyarrow.array([None if n == 40 else n for n in range(100)], pyarrow.int64())
     with_nulls = table.set_column(index, "label", holes)
-    refused(read(with_nulls)[0], 'column "label": expected a value in row 40, found null')
+    rejected(read(with_nulls)[0], 'column "label": expected a value in row 40, found null')
     require(read(with_nulls, zeros=True)[2][40] == 0, "a null is 0")
     coded = table.set_column(index, "label", holes.dictionary_encode())
-    refused(read(coded)[0], "dictionary")
+    rejected(read(coded)[0], "dictionary")
     ragged = pyarrow.array([[1] * (5 if n == 33 else 6) for n in range(100)],
                            pyarrow.list_(pyarrow.uint8()))
-    refused(read(table.set_column(names.index("image"), "image", ragged))[0], "5 in row 33")
-    refused(read(table.drop_columns(["score"]))[0], 'column "score": expected exactly one column of this name')
+    rejected(read(table.set_column(names.index("image"), "image", ragged))[0], "5 in row 33")
+    without_score = read(table.drop_columns(["score"]))[0]
+    rejected(without_score, 'column "score": expected exactly one column of this name')
 
     words = [b"", b"one", b"x" * 1000, "ä".encode()]
     keys = ["a", "b", "", "d"]
@@ -110,11 +111,11 @@ def main(library):
                                    [column, pyarrow.array(keys)], ["bytes", "path"])})
         for name in ["text", "image.bytes"]:
             size, out = read_blobs(table, name)
-            require(out == expected, f"{name} of {kind}: {size}, {ours.why_refused()}")
+            require(out == expected, f"{name} of {kind}: {size}, {ours.why_rejected()}")
         require(read_blobs(table.slice(1, 2), "text")[1] ==
                 b"one 1 b\n" + b"x" * 1000 + b" 2 \n", "a slice of blobs")
     viewed = pyarrow.table({"text": pyarrow.array(["a"], pyarrow.string_view()), "label": [1]})
-    refused(read_blobs(viewed, "text")[0], "views have a different layout")
+    rejected(read_blobs(viewed, "text")[0], "views have a different layout")
 
     del table, part, with_nulls, coded, ragged, holes, viewed, column
     gc.collect()
@@ -126,14 +127,14 @@ def main(library):
     try:
         import polars
         frame = polars.from_arrow(plain)
-        require(read(frame)[0] == 100, f"polars: {ours.why_refused()}")
+        require(read(frame)[0] == 100, f"polars: {ours.why_rejected()}")
         peers.append("polars " + polars.__version__)
     except ImportError:
         pass
     try:
         import duckdb
         found = duckdb.sql("select * from plain where label < 90 order by label")
-        require(read(found)[0] == 90, f"DuckDB: {ours.why_refused()}")
+        require(read(found)[0] == 90, f"DuckDB: {ours.why_rejected()}")
         peers.append("DuckDB " + duckdb.__version__)
         del found
     except ImportError:

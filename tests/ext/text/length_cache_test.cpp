@@ -42,7 +42,7 @@ test::file_bytes bytes_of(const std::string& path) {
 
 /// Returns the message of the exception that opening the file throws.
 template <class Error>
-std::string refusal(const std::string& path) {
+std::string rejection(const std::string& path) {
   try {
     const ps::length_cache lengths{path};
   } catch (const Error& error) {
@@ -127,7 +127,8 @@ TEST_CASE("no length is computed if the file cannot be created", "[text][fault:f
 }
 
 // Runs as the user nobody, because permissions do not apply to root.
-TEST_CASE("a read-only folder or a refused thread does not lose a pass", "[text][fault:files-19]") {
+TEST_CASE("a read-only folder or a rejected thread does not lose a pass",
+          "[text][fault:files-19]") {
   enum outcome { made = 0, not_told = 1, not_made = 2, asked_in_vain = 3, cannot_lower = 4 };
   const test::temp_dir folder;
   std::filesystem::permissions(folder.path(""), std::filesystem::perms::all);
@@ -166,7 +167,7 @@ TEST_CASE("a read-only folder or a refused thread does not lose a pass", "[text]
   for (std::uint64_t i = 0; i < 1000; ++i) REQUIRE(kept[i] == length_of(i));
 }
 
-TEST_CASE("the lengths of another dataset are refused", "[text][fault:files-19]") {
+TEST_CASE("the lengths of another dataset are rejected", "[text][fault:files-19]") {
   const test::temp_dir folder;
   const std::string path = folder.path("lengths");
   static_cast<void>(ps::keep_lengths(path, 10, length_of, {.fingerprint = 7}));
@@ -190,24 +191,24 @@ TEST_CASE("any damaged byte of cached lengths is detected", "[text][fault:files-
     damaged[at] ^= 0x10U;
     const std::string other = folder.write("damaged", damaged);
     CAPTURE(at);
-    REQUIRE(!refusal<ps::file_error>(other).empty());
+    REQUIRE(!rejection<ps::file_error>(other).empty());
   }
   for (std::size_t size = 0; size < whole.size(); ++size) {
     const std::string cut =
         folder.write("cut", {whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)});
     CAPTURE(size);
-    REQUIRE(!refusal<ps::file_truncated>(cut).empty());
+    REQUIRE(!rejection<ps::file_truncated>(cut).empty());
   }
   auto longer = whole;
   longer.push_back(0);
   const std::string damage =
       ": at byte 8: expected the checksum of the file's lengths, found a different checksum: the "
       "file is damaged: remove it";
-  CHECK(refusal<ps::file_corrupt>(folder.write("longer", longer)) == damage);
+  CHECK(rejection<ps::file_corrupt>(folder.write("longer", longer)) == damage);
   auto damaged = whole;
   damaged[64] ^= 1U;
-  CHECK(refusal<ps::file_corrupt>(folder.write("damaged", damaged)) == damage);
-  CHECK(refusal<ps::file_truncated>(folder.write("cut", {whole.begin(), whole.end() - 1})) ==
+  CHECK(rejection<ps::file_corrupt>(folder.write("damaged", damaged)) == damage);
+  CHECK(rejection<ps::file_truncated>(folder.write("cut", {whole.begin(), whole.end() - 1})) ==
         ": at byte 231: expected a header of 32 bytes and 50 lengths of 4 bytes, found the end of "
         "the file");
 }

@@ -77,7 +77,7 @@ TEST_CASE("Megatron's documents are the sequences that follow each other", "[tex
   }
 }
 
-TEST_CASE("an index that is not Megatron's is refused", "[text]") {
+TEST_CASE("an index that is not Megatron's is rejected", "[text]") {
   const test::temp_dir dir;
   const auto with = [&](std::size_t at, char value) {
     std::string bytes = right_index;
@@ -112,7 +112,7 @@ TEST_CASE("an index that is not Megatron's is refused", "[text]") {
         dir.path("none.idx"));
 }
 
-TEST_CASE("an index that points outside its tokens is refused at that document",
+TEST_CASE("an index that points outside its tokens is rejected at that document",
           "[text][fault:files-9]") {
   const test::temp_dir dir;
   constexpr std::string_view twelve = "aabbccddeeff";
@@ -140,7 +140,7 @@ TEST_CASE("an index that points outside its tokens is refused at that document",
   CHECK(corrupt(three_sequences, {2, 0, 3}, 0) == documents);
 }
 
-TEST_CASE("an index and a file of tokens of other sizes are refused", "[text][fault:files-9]") {
+TEST_CASE("an index and a file of tokens of other sizes are rejected", "[text][fault:files-9]") {
   const test::temp_dir dir;
   const auto cut = error_of<ps::file_truncated>([&] { opened(dir, right_index, "aabbccddeef"); });
   CHECK(cut.path() == dir.path("text.bin"));

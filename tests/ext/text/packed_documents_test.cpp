@@ -281,34 +281,34 @@ TEST_CASE("a packing never changes: golden rows", "[text][promise:exact-13]") {
   CHECK(rows.fingerprint() == 0x7de7052ef31e767eU);
 }
 
-TEST_CASE("a document that is longer than a row may be refused", "[text][fault:files-9]") {
+TEST_CASE("a document that is longer than a row may be rejected", "[text][fault:files-9]") {
   const numbered_documents documents{{3, 9, 8}};
-  const auto refused = error_of<ps::document_error>([&] {
+  const auto rejected = error_of<ps::document_error>([&] {
     (void)ps::pack_documents<std::uint32_t>(documents,
-                                            {.length = 8, .longer = ps::long_documents::refuse});
+                                            {.length = 8, .longer = ps::long_documents::reject});
   });
-  CHECK(refused.document() == 1);
-  CHECK(std::string{refused.what()} ==
+  CHECK(rejected.document() == 1);
+  CHECK(std::string{rejected.what()} ==
         "document 1 (number 1): expected at most 8 tokens (length), found 9: split the document "
         "(long_documents::split), or raise the length of rows");
   CHECK(ps::pack_documents<std::uint32_t>(documents,
-                                          {.length = 9, .longer = ps::long_documents::refuse})
+                                          {.length = 9, .longer = ps::long_documents::reject})
             .size() == 3);
   const only_lengths endless{{3, std::uint64_t{1} << 39U}};
   CHECK(error_of<ps::document_error>([&] { (void)ps::pack_documents(endless); }).document() == 1);
 }
 
-TEST_CASE("invalid options of a packing are refused by name", "[text]") {
+TEST_CASE("invalid options of a packing are rejected by name", "[text]") {
   const only_lengths some{{3}};
-  const auto refused = [&](const ps::packing_options& options) {
+  const auto rejected = [&](const ps::packing_options& options) {
     return error_of<ps::option_error>([&] { (void)ps::pack_documents(some, options); }).option();
   };
-  CHECK(refused({.length = 0}) == "length");
-  CHECK(refused({.length = std::size_t{1} << 31U}) == "length");
-  CHECK(refused({.window = 0}) == "window");
-  CHECK(refused({.length = 8, .max_documents = 9}) == "max_documents");
-  CHECK(refused({.kept_windows = 0}) == "kept_windows");
-  CHECK(refused({.padding = 65536}) == "padding");
+  CHECK(rejected({.length = 0}) == "length");
+  CHECK(rejected({.length = std::size_t{1} << 31U}) == "length");
+  CHECK(rejected({.window = 0}) == "window");
+  CHECK(rejected({.length = 8, .max_documents = 9}) == "max_documents");
+  CHECK(rejected({.kept_windows = 0}) == "kept_windows");
+  CHECK(rejected({.padding = 65536}) == "padding");
   const auto size =
       error_of<ps::option_error>([&] { (void)ps::pack_documents<std::uint32_t>(some); });
   CHECK(size.option() == "Token");
@@ -353,7 +353,7 @@ TEST_CASE("documents that change after packing are detected", "[text][fault:file
   }
 }
 
-TEST_CASE("a token that cannot be a label is refused with its document", "[text][fault:files-9]") {
+TEST_CASE("a token that cannot be a label is rejected with its document", "[text][fault:files-9]") {
   for (const std::size_t at : {0U, 2U, 17U, 39U}) {
     numbered_documents documents{{3, 37, 2}};
     documents.tokens_[at] = 0x8000'0000U;

@@ -120,7 +120,7 @@ TEST_CASE("tokens of 16 and 32 bits are read as any wider integer type", "[text]
         std::vector{std::numeric_limits<std::uint32_t>::max()});
 }
 
-TEST_CASE("a shard whose header does not fit the file is refused", "[text][fault:files-9]") {
+TEST_CASE("a shard whose header does not fit the file is rejected", "[text][fault:files-9]") {
   const test::temp_dir dir;
   const std::string good = test::write_file(dir.path("good.bin"), llmc_file(from(0, 9)));
   const std::string bad = dir.path("bad.bin");

@@ -90,10 +90,10 @@ TEST_CASE("a file of 10^12 tokens is opened, and read at its end", "[text]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("tokens.bin"), "");
   const std::uint64_t tokens = 1'000'000'000'000;
-  std::error_code refused;  // the file system may not support a hole of this size
-  std::filesystem::resize_file(path, tokens * 2, refused);
-  if (refused) {
-    WARN("no file of 2 TB here: " << refused.message());
+  std::error_code rejected;  // the file system may not support a hole of this size
+  std::filesystem::resize_file(path, tokens * 2, rejected);
+  if (rejected) {
+    WARN("no file of 2 TB here: " << rejected.message());
     return;
   }
   const ps::token_windows<> data{path, {.length = 1024}};
@@ -121,7 +121,7 @@ TEST_CASE("a header of llm.c is skipped if its count agrees with the file", "[te
   CHECK_THAT(cut.found(), Catch::Matchers::StartsWith("9: the file was truncated"));
 }
 
-TEST_CASE("a file with a partial token is refused", "[text][fault:files-9]") {
+TEST_CASE("a file with a partial token is rejected", "[text][fault:files-9]") {
   const test::temp_dir dir;
   const std::string path = test::write_file(dir.path("tokens.bin"), "abcde");
   const auto within = error_of<ps::file_truncated>([&] { ps::token_windows<>{path}; });

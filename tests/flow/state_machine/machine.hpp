@@ -151,7 +151,7 @@ class machine {
   void begin();
   void start(std::unique_ptr<walk> one);
   template <class Error>
-  void refuse(std::unique_ptr<walk> one, const char* what);
+  void reject(std::unique_ptr<walk> one, const char* what);
   void advance();
   void begin_again();
   void leave();

@@ -23,7 +23,7 @@ struct adaptor_tag {};
 /// Rejects, at compile time, a sample-by-sample adaptor over a dataset that transforms whole
 /// batches, because the adaptor would lose the transformation.
 template <class D>
-constexpr void refuse_batch_maps() {
+constexpr void reject_batch_maps() {
   static_assert(!finishes_batches<D>,
                 "penstock::map_batch: it must be the last adaptor of a pipeline, because no other "
                 "adaptor forwards whole batches");
@@ -47,7 +47,7 @@ class adaptor : detail::adaptor_tag {
   friend constexpr auto operator|(Data&& data, Derived self) {
     detail::require_dataset<std::remove_cvref_t<Data>>();
     if constexpr (!detail::is_last<Derived>) {
-      detail::refuse_batch_maps<std::remove_cvref_t<Data>>();
+      detail::reject_batch_maps<std::remove_cvref_t<Data>>();
     }
     // A static_assert reports the error in one sentence instead of a page of unsatisfied
     // constraints.

@@ -357,7 +357,7 @@ template <class... Parts>
   requires(detail::has_record<std::remove_cvref_t<Parts>> || ...)
 [[nodiscard]] auto concat(Parts&&... parts) {
   (detail::require_dataset<std::remove_cvref_t<Parts>>(), ...);
-  (detail::refuse_batch_maps<std::remove_cvref_t<Parts>>(), ...);
+  (detail::reject_batch_maps<std::remove_cvref_t<Parts>>(), ...);
   // A static_assert reports the error in one sentence instead of a page of unsatisfied constraints.
   if constexpr ((dataset<std::remove_cvref_t<Parts>> && ...)) {
     return detail::concat_dataset{detail::part_tuple<stored_dataset_t<Parts>...>{
@@ -372,7 +372,7 @@ template <class Part>
   requires detail::has_record<Part>
 [[nodiscard]] auto concat(std::vector<Part>&& parts) {
   detail::require_dataset<Part>();
-  detail::refuse_batch_maps<Part>();
+  detail::reject_batch_maps<Part>();
   if constexpr (dataset<Part>) {
     return detail::concat_dataset{detail::part_list<Part>{std::move(parts)}};
   }
@@ -384,7 +384,7 @@ template <class Part>
   requires detail::has_record<Part>
 [[nodiscard]] auto concat(const std::vector<Part>& parts) {
   detail::require_dataset<Part>();
-  detail::refuse_batch_maps<Part>();
+  detail::reject_batch_maps<Part>();
   if constexpr (dataset<Part>) {
     using stored = stored_dataset_t<const Part&>;
     std::vector<stored> references;

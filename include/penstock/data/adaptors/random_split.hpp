@@ -282,7 +282,7 @@ template <std::size_t Parts, class Data, class Labels>
                          const stratification<Labels>& by) {
   using dataset_type = std::remove_cvref_t<Data>;
   require_dataset<dataset_type>();
-  refuse_batch_maps<dataset_type>();
+  reject_batch_maps<dataset_type>();
   if constexpr (dataset<dataset_type>) {
     const std::uint64_t all = data.size();
     const auto sizes = split_sizes(all, fractions);

@@ -750,8 +750,8 @@ loader_footprint loader_core<Device>::footprint() const {
       footprint_of(layout_.bytes(), layout_.sample_bytes(), options_, slots_->count());
   taken.bytes = slots_->bytes();
   taken.pinned = slots_->pinned();
-  taken.registration_refused = slots_->registration_refused();
-  taken.refused_bytes = slots_->granted().refused_bytes();
+  taken.registration_failed = slots_->registration_failed();
+  taken.failed_bytes = slots_->granted().failed_bytes();
   taken.workers = binding_.where();
   taken.warnings = source_->warnings();
   return taken;

@@ -33,7 +33,7 @@ template <class Device>
   const auto there = cpus_of_node(sysfs_root_of(device), *node);
   if (!there) return {.binding = core_binding::unknown_cores, .node = node};
   const auto mask = affinity_of_this_thread();
-  if (!mask) return {.binding = core_binding::refused, .node = node, .error_number = errno};
+  if (!mask) return {.binding = core_binding::failed, .node = node, .error_number = errno};
   cpu_list both = common_cores(*there, *mask);
   if (both.empty()) return {.binding = core_binding::not_in_cpuset, .node = node};
   const bool is_all = both == *mask;
@@ -76,7 +76,7 @@ class worker_binding {
     // its store.
     const int error = error_.load(std::memory_order_relaxed);
     if (error == 0) return found;
-    found.binding = core_binding::refused;
+    found.binding = core_binding::failed;
     found.error_number = error;
     return found;
   }

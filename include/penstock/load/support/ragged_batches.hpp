@@ -102,9 +102,9 @@ void place_or_throw(const batch_view<Record>& all, const batch_info& batch, std:
     if (length > all.layout().extents().template at<Index>().longest)
       throw overflow_of<Index>(all, batch, position, sample, length);
   });
-  const std::size_t refused = place_sample(all, position, lengths);
+  const std::size_t rejected = place_sample(all, position, lengths);
   for_each_ragged<Record>([&]<std::size_t Index>() {
-    if (refused != Index) return;
+    if (rejected != Index) return;
     throw overflow_of<Index>(all, batch, position, sample,
                              lengths[Record::template ragged_index<Index>()]);
   });

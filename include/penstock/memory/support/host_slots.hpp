@@ -37,9 +37,9 @@ namespace detail {
                                                           std::size_t lost) {
   const std::string remedy =
       granted.slot_count() < granted.requested()
-          ? str_cat({granted.refused_bytes() == 0 ? "raise memory.budget, which did"
-                                                  : "raise the limits on locked memory (ulimit "
-                                                    "-l), which did",
+          ? str_cat({granted.failed_bytes() == 0 ? "raise memory.budget, which did"
+                                                 : "raise the limits on locked memory (ulimit "
+                                                   "-l), which did",
                      " not suffice for the ", granted.requested(), " slots requested"})
           : "raise prefetch";
   if (lost != 0) {

@@ -102,7 +102,7 @@ class slab {
         unit_(other.unit_),
         kind_(other.kind_),
         pinned_(other.pinned_),
-        registration_refused_(other.registration_refused_),
+        registration_failed_(other.registration_failed_),
         huge_page_bytes_(other.huge_page_bytes_),
         is_leaked_(other.is_leaked_) {}
   slab& operator=(slab&&) = delete;
@@ -167,10 +167,10 @@ class slab {
   /// Returns the size in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// Returns true if the memory is page-locked, which pinned memory of a GPU always is. The CPU
-  /// device also uses memory that the system refused to lock, in which case this returns false.
+  /// device also uses memory that the system failed to lock, in which case this returns false.
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
-  /// Returns `pinned_block::registration_refused`.
-  [[nodiscard]] bool registration_refused() const noexcept { return registration_refused_; }
+  /// Returns `pinned_block::registration_failed`.
+  [[nodiscard]] bool registration_failed() const noexcept { return registration_failed_; }
   /// Returns `registered_memory::huge_page_bytes` for memory of the caller, and otherwise 0.
   [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return huge_page_bytes_; }
 
@@ -189,7 +189,7 @@ class slab {
     }
     data_ = static_cast<std::byte*>(block.data);
     pinned_ = block.pinned;
-    registration_refused_ = block.registration_refused;
+    registration_failed_ = block.registration_failed;
     kind_ = memory_kind::pinned;
   }
   void take_pageable() {
@@ -203,7 +203,7 @@ class slab {
   std::size_t unit_;
   memory_kind kind_;
   bool pinned_ = false;
-  bool registration_refused_ = false;
+  bool registration_failed_ = false;
   std::size_t huge_page_bytes_ = 0;
   bool is_leaked_ = false;
 };

@@ -65,10 +65,8 @@ class slot_ring {
   [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return memory_.huge_page_bytes(); }
   /// Returns the memory reservation of the slots.
   [[nodiscard]] const memory_reservation& granted() const noexcept { return granted_; }
-  /// Returns `pinned_block::registration_refused`.
-  [[nodiscard]] bool registration_refused() const noexcept {
-    return memory_.registration_refused();
-  }
+  /// Returns `pinned_block::registration_failed`.
+  [[nodiscard]] bool registration_failed() const noexcept { return memory_.registration_failed(); }
   /// Returns the address of a slot.
   [[nodiscard]] std::byte* data(slot_number slot) const noexcept { return memory_.slot(slot); }
 
@@ -87,7 +85,7 @@ class slot_ring {
     recorded_end end = record_end(device_, ends_[slot].own, stream);
     if (end.is_lost) {
       lose();
-    } else if (end.refusal) {
+    } else if (end.error) {
       release(slot);
     } else {
       add_free(slot, true);
@@ -203,9 +201,7 @@ class host_slot_lease : public slot_lease<Ring> {
   /// recording the event fails, for example because the stream is being captured, waits for the
   /// stream, returns the slot, and throws the error from the device. If waiting fails too, the slot
   /// is lost.
-  void release_after(typename device_type::stream_ref stream) {
-    end_after(stream).rethrow_refusal();
-  }
+  void release_after(typename device_type::stream_ref stream) { end_after(stream).rethrow_error(); }
   /// Ends the lease like `release_after(stream)`, but returns the error instead of throwing. Only
   /// `transfer` calls this.
   [[nodiscard]] recorded_end end_after(typename device_type::stream_ref stream) noexcept {

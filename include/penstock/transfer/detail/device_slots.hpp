@@ -235,7 +235,7 @@ inline void copy_from_host(const Device& device, void* to, const HostBatch& from
 
 /// The errors of leases whose end could not be recorded. Recorded by the threads that end the
 /// leases, and rethrown by the consumer. Any thread may call `record` at any time.
-class refused_releases {
+class release_errors {
  public:
   /// Records that a release failed with `error`. Stores the first error until it is rethrown. The
   /// error of a lost slot is stored permanently, because the slot is never used again.
@@ -505,17 +505,17 @@ class device_slots {
           if (holds_host() || marks_each()) return record_filled(batches);
           const std::shared_ptr<timeline>& fills = filling();
           const auto marked = fills->mark(capture_check::done);
-          marked.rethrow_refusal();
+          marked.rethrow_error();
           for (auto& one : batches) {
             slots_[one.slot].fill(*fills, marked.at);
             end_host(one, fills, marked.at);
           }
         },
         [&] { return synchronize_filling(); });
-    if (!end.refusal) [[likely]]
+    if (!end.error) [[likely]]
       return;
     give_up(batches, queued, end);
-    end.rethrow_refusal();
+    end.rethrow_error();
   }
   /// Queues the transform that fills a slot. Throws errors from the device and the transform.
   template <class HostBatch>
@@ -534,7 +534,7 @@ class device_slots {
       copy(transform_->data(), from, transform_->in_layout().used_bytes(to.info.size, from.data()),
            copies);
       const auto copied = copied_->mark(capture_check::done);
-      copied.rethrow_refusal();
+      copied.rethrow_error();
       end_host(one, copied_, copied.at);
       copied_->wait(copied.at, transforms);
     }
@@ -544,7 +544,7 @@ class device_slots {
     to.record_arrival(transforms);
     if (transform_->reads_host()) return;
     const auto marked = made.mark(capture_check::done);
-    marked.rethrow_refusal();
+    marked.rethrow_error();
     to.fill(made, marked.at);
     transform_->record_read(marked.at);
   }
@@ -664,10 +664,10 @@ class device_slots {
   void also_used_on(std::size_t slot, stream_ref stream);
 
   /// Returns true if `rethrow_poison` would throw.
-  [[nodiscard]] bool has_error() const noexcept { return refused_.any(); }
+  [[nodiscard]] bool has_error() const noexcept { return release_errors_.any(); }
   /// Throws the error of a failed release, if any. The error is thrown once, or on each call if a
   /// slot is lost.
-  void rethrow_poison() { refused_.rethrow(); }
+  void rethrow_poison() { release_errors_.rethrow(); }
 
  private:
   /// Allocates `count` more slots as one contiguous block. Existing slots keep their addresses.
@@ -764,7 +764,7 @@ class device_slots {
         for (auto& one : batches.first(filled_)) keep(one, 0);
       }
     }
-    if (end.is_lost) refused_.record(end.refusal, true);
+    if (end.is_lost) release_errors_.record(end.error, true);
     for (auto& one : batches.subspan(filled_)) {
       if (keeps_host()) return_kept(one.slot);
       if (!end.is_lost) {
@@ -772,7 +772,7 @@ class device_slots {
       } else if (one.from) {
         try {
           one.from.release_after(marks_each() ? stream_ref{copies_} : filling()->stream());
-        } catch (...) {  // NOLINT: `refused_` has the first error
+        } catch (...) {  // NOLINT: `release_errors_` has the first error
         }
       }
     }
@@ -784,7 +784,7 @@ class device_slots {
     const stream_ref after_all = copies_;
     recorded_end end = record_or_wait([&] { from.wait_for_extras(device_, after_all); },
                                       [&] { return from.synchronize_extras(device_); });
-    if (!end.refusal) return hosts_[slot].end_after(after_all);
+    if (!end.error) return hosts_[slot].end_after(after_all);
     if (!end.is_lost) drop_host(slot);
     return end;
   }
@@ -868,7 +868,7 @@ class device_slots {
   std::vector<held_host<Device>> hosts_;  // host slot of each slot, if any
   std::atomic<std::size_t> open_;         // relaxed, because only the filling thread writes it
   std::atomic<std::size_t> made_{0};      // relaxed, because only the filling thread writes it
-  refused_releases refused_;
+  release_errors release_errors_;
   device_timer<Device>* timer_ = nullptr;
   waitable_counter releases_;  // advances after each release and each `wake`
 };
@@ -906,7 +906,7 @@ device_slots<Device>::~device_slots() {
     is_idle = slots_[slot].settle_all(device_) && is_idle;
   }
   // No event marks the end of the work on a lost slot, and its stream may have been destroyed.
-  if (refused_.has_lost_slot()) is_idle = synchronize_before_free(device_) && is_idle;
+  if (release_errors_.has_lost_slot()) is_idle = synchronize_before_free(device_) && is_idle;
   if (is_idle) return;
   for (auto& piece : memory_) piece.leak();
   for (auto& host : hosts_) {
@@ -968,7 +968,7 @@ recorded_end device_slots<Device>::record_release(slot_type& from, stream_ref st
         const bool is_idle = is_marked || try_synchronize(device_, stream);
         return from.synchronize_extras(device_) && is_idle;
       });
-  if (!end.refusal) return others;
+  if (!end.error) return others;
   end.is_lost = end.is_lost || others.is_lost;
   return end;
 }
@@ -979,7 +979,7 @@ void device_slots<Device>::release(std::size_t slot) noexcept {
   if (holds_host() || from.extras_used != 0 || !is_consumer(*from.handed_to)) [[unlikely]]
     return release_other(slot);
   const auto end = consumer_.mark();
-  if (end.refusal) [[unlikely]] {
+  if (end.error) [[unlikely]] {
     from.released_at = 0;
     return end_release(from, end);
   }
@@ -998,7 +998,7 @@ void device_slots<Device>::release_other(std::size_t slot) noexcept {
     end = record_release(from, stream);
     if (holds_host() && !end.is_lost) {
       recorded_end released = release_host_slot(slot);
-      if (!end.refusal || released.is_lost) end = std::move(released);
+      if (!end.error || released.is_lost) end = std::move(released);
     }
   }
   end_release(from, end);
@@ -1006,7 +1006,7 @@ void device_slots<Device>::release_other(std::size_t slot) noexcept {
 
 template <device Device>
 void device_slots<Device>::end_release(slot_type& from, const recorded_end& end) noexcept {
-  if (end.refusal) refused_.record(end.refusal, end.is_lost);
+  if (end.error) release_errors_.record(end.error, end.is_lost);
   end.is_lost ? wake() : set_released(from);
 }
 
@@ -1017,7 +1017,7 @@ void device_slots<Device>::defer_release(std::size_t slot) noexcept {
   if (from.extras_used != 0 || !is_consumer(stream)) return release(slot);
   const recorded_end end = record_or_wait([&] { require_still_usable(device_, stream); },
                                           [&] { return try_synchronize(device_, stream); });
-  if (!end.refusal) [[likely]]
+  if (!end.error) [[likely]]
     return ended_.push_back(slot);
   from.released_at = 0;
   end_release(from, end);
@@ -1027,8 +1027,8 @@ template <device Device>
 void device_slots<Device>::flush_releases(capture_check check) noexcept {
   if (ended_.empty()) return;
   const auto end = consumer_.mark(check);
-  if (end.refusal) [[unlikely]]
-    refused_.record(end.refusal, end.is_lost);
+  if (end.error) [[unlikely]]
+    release_errors_.record(end.error, end.is_lost);
   for (const std::size_t slot : ended_) {
     if (end.is_lost) break;
     // Invariant: the flag is set after the record, as in `set_released`.

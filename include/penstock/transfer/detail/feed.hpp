@@ -265,8 +265,8 @@ template <stage Source>
                                                 bool transforms) {
   const depth_range depth = checked_depth(options);
   if (options.tuning.spin.count() < 0) {
-    refuse_option("tuning.spin",
-                  {"must not be negative, but is ", options.tuning.spin.count(), " ns"});
+    throw_option_error("tuning.spin",
+                       {"must not be negative, but is ", options.tuning.spin.count(), " ns"});
   }
   if constexpr (std::same_as<Source, loader_core<typename Source::device_type>>) {
     if (options.newest) {
@@ -919,28 +919,28 @@ class feed {
   /// Reads the current stage of the source. Throws `source_mismatch` if the memory of this feed no
   /// longer fits the source, because another loader was assigned to it.
   void require_unchanged() {
-    const auto refuse = [](std::initializer_list<str_cat_arg> problem) {
+    const auto reject = [](std::initializer_list<str_cat_arg> problem) {
       throw source_mismatch(
           str_cat({"transfer: ", str_cat(problem), ": make a new transfer for it"}));
     };
     const batch_layout<in_record>& now = source_.layout();
     const batch_layout<in_record>& made = engine_.layout().template as<in_record>();
     if (now != made) {
-      refuse({"the source had batches of ", made.batch_size(), " samples (",
+      reject({"the source had batches of ", made.batch_size(), " samples (",
               shape_text<in_record>(made.extents()),
               ") when the transfer was made, but now has batches of ", now.batch_size(), " (",
               shape_text<in_record>(now.extents()), ")"});
     }
     if constexpr (std::equality_comparable<device_type>) {
       if (!(source_.device() == engine_.ring().device())) {
-        refuse({"the source is for a different device than when the transfer was made"});
+        reject({"the source is for a different device than when the transfer was made"});
       }
     }
     if constexpr (std::same_as<stage_type, loader_core<device_type>>) {
       const auto core = stage_of(source_);
       if (core == engine_.source()) return;
       if (core->lists_samples() != engine_.ring().lists.is_on()) {
-        refuse(
+        reject(
             {"another loader was assigned to the source, with a different "
              "instrumentation.indices"});
       }
@@ -950,7 +950,7 @@ class feed {
         const bool is_copied = resolved.tuning.zero_copy != zero_copy_use::always;
         if ((engine_.zero_copy() && is_copied) ||
             checked_depth(resolved).max < engine_.ring().max_count()) {
-          refuse(
+          reject(
               {"batches keep their host slots (zero_copy, keep_host), but another loader was "
                "assigned to the source, with fewer slots or a different kind of memory"});
         }

@@ -160,7 +160,7 @@ class source_stage {
   batch_type take(failed_batch& failed, const Next& next_of_source) noexcept {
     try {
       batch_type batch = next_of_source();
-      if (batch && batch.info().size > source_->layout().batch_size()) refuse(batch);
+      if (batch && batch.info().size > source_->layout().batch_size()) reject(batch);
       return batch;
     } catch (...) {
       failed = {std::current_exception()};
@@ -174,10 +174,10 @@ class source_stage {
       return {};
     }
   }
-  [[noreturn]] void refuse(const batch_type& refused) {
-    const batch_info batch = refused.info();
+  [[noreturn]] void reject(const batch_type& rejected) {
+    const batch_info batch = rejected.info();
     if constexpr (has_tags<batch_type>) {
-      take_back(batch, refused.tags());
+      take_back(batch, rejected.tags());
     } else {
       take_back(batch, {});
     }

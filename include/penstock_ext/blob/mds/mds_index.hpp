@@ -310,13 +310,13 @@ class mds_index_reader {
   /// Returns the index. Throws `file_format_error` with the position of the invalid JSON or the
   /// invalid shard entry.
   [[nodiscard]] mds_index read() {
-    const auto refuse_at = [this](std::size_t offset, const std::string& expected,
+    const auto reject_at = [this](std::size_t offset, const std::string& expected,
                                   const std::string& found) {
       at_ = offset;
-      refuse(expected, found);
+      reject(expected, found);
     };
     const json all = parsed_json(
-        text_, refuse_at,
+        text_, reject_at,
         [this](const json& value, std::size_t begin, const auto& around) {
           if (around.size() != 2 || around[0].key != "shards") return true;
           at_ = begin;
@@ -326,7 +326,7 @@ class mds_index_reader {
         is_read);
     at_ = 0;
     const json& rest = member(all, "shards");
-    if (!rest.is_array() || !rest.empty()) refuse("an array of objects as \"shards\"", shown(rest));
+    if (!rest.is_array() || !rest.empty()) reject("an array of objects as \"shards\"", shown(rest));
     require_version(all);
     return std::move(index_);
   }
@@ -334,7 +334,7 @@ class mds_index_reader {
  private:
   using json = nlohmann::json;
 
-  [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
+  [[noreturn]] void reject(const std::string& expected, const std::string& found) const {
     throw file_format_error(path_, at_, expected, found);
   }
 
@@ -368,20 +368,20 @@ class mds_index_reader {
 
   [[nodiscard]] const json& member(const json& of, const std::string& key) const {
     const auto found = of.find(key);
-    if (found == of.end()) refuse("a member \"" + key + "\" in this object", "none");
+    if (found == of.end()) reject("a member \"" + key + "\" in this object", "none");
     return *found;
   }
   [[nodiscard]] std::string text(const json& value, const std::string& what) const {
-    if (!value.is_string()) refuse("a string as " + what, shown(value));
+    if (!value.is_string()) reject("a string as " + what, shown(value));
     return value.get<std::string>();
   }
   [[nodiscard]] std::uint64_t number(const json& value, const std::string& what) const {
-    if (!value.is_number_unsigned()) refuse("an integer below 2^64 as " + what, shown(value));
+    if (!value.is_number_unsigned()) reject("an integer below 2^64 as " + what, shown(value));
     return value.get<std::uint64_t>();
   }
   [[nodiscard]] const json& list(const json& of, const std::string& key) const {
     const json& all = member(of, key);
-    if (!all.is_array()) refuse("an array as " + key, shown(all));
+    if (!all.is_array()) reject("an array as " + key, shown(all));
     return all;
   }
   // Returns the member `key`, or a null pointer if it is missing or JSON null.
@@ -392,7 +392,7 @@ class mds_index_reader {
 
   void require_version(const json& of) const {
     const std::uint64_t version = number(member(of, "version"), "version");
-    if (version != 2) refuse("version 2", std::to_string(version));
+    if (version != 2) reject("version 2", std::to_string(version));
   }
 
   void read_shard(const json& from) {
@@ -400,7 +400,7 @@ class mds_index_reader {
     if (index_.shards.empty()) {
       index_.columns = std::move(columns);
     } else if (columns != index_.columns) {
-      refuse("a shard with the columns of the first shard", "different columns");
+      reject("a shard with the columns of the first shard", "different columns");
     }
     mds_shard_entry& shard = index_.shards.emplace_back();
     shard.at = at_;
@@ -408,10 +408,10 @@ class mds_index_reader {
       shard.compression = text(*by, "compression");
     }
     const std::string format = text(member(from, "format"), "format");
-    if (format != "mds") refuse("\"mds\", the only supported format", '\'' + format + '\'');
+    if (format != "mds") reject("\"mds\", the only supported format", '\'' + format + '\'');
     read_file(member(from, "raw_data"), shard.name, shard.bytes, shard.sums);
     shard.samples = number(member(from, "samples"), "samples");
-    if (shard.samples > 0xffff'ffffU) refuse("less than 2^32 samples", "more");
+    if (shard.samples > 0xffff'ffffU) reject("less than 2^32 samples", "more");
     require_version(from);
     if (const json* const zipped = optional(from, "zip_data")) {
       read_file(*zipped, shard.zipped, shard.zipped_bytes, shard.zipped_sums);
@@ -422,12 +422,12 @@ class mds_index_reader {
                  std::vector<mds_sum>& sums) const {
     name = text(member(from, "basename"), "basename");
     if (!lies_below(name)) {
-      refuse("the name of a file in the folder, or below it", '\'' + name + '\'');
+      reject("the name of a file in the folder, or below it", '\'' + name + '\'');
     }
     bytes = number(member(from, "bytes"), "bytes");
     const json* const hashes = optional(from, "hashes");
     if (hashes == nullptr) return;
-    if (!hashes->is_object()) refuse("an object as hashes", shown(*hashes));
+    if (!hashes->is_object()) reject("an object as hashes", shown(*hashes));
     for (const auto& [sum, digits] : hashes->items()) sums.push_back({sum, text(digits, sum)});
   }
 
@@ -450,7 +450,7 @@ class mds_index_reader {
     const std::size_t count = names.size();
     const bool fits = encodings.size() == count && sizes.size() == count;
     if (count == 0 || count > max_mds_columns || !fits) {
-      refuse("as many column_encodings and column_sizes as column_names, 1 to 1000",
+      reject("as many column_encodings and column_sizes as column_names, 1 to 1000",
              std::to_string(encodings.size()) + ", " + std::to_string(sizes.size()) + " and " +
                  std::to_string(count));
     }
@@ -460,12 +460,12 @@ class mds_index_reader {
                      sizes[i].is_null() ? 0 : number(sizes[i], "a size")};
       const mds_encoding encoding = mds_encoding_of(one.encoding);
       if (encoding.is != mds_encoding::kind::unknown && encoding.size != one.size) {
-        refuse("values of " + std::to_string(encoding.size) + " bytes (0: any) in column '" +
+        reject("values of " + std::to_string(encoding.size) + " bytes (0: any) in column '" +
                    one.name + "', which is " + one.encoding,
                std::to_string(one.size));
       }
       for (const mds_column& other : columns) {
-        if (other.name == one.name) refuse("each column once", one.name + " twice");
+        if (other.name == one.name) reject("each column once", one.name + " twice");
       }
       columns.push_back(std::move(one));
     }

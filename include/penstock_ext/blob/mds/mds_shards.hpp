@@ -234,7 +234,7 @@ struct mds_shards_options {
   std::uint64_t max_unpacked = std::uint64_t{1} << 40;
   /// Handling of a shard that appears twice in index.json, possibly through a link. `keep` reads
   /// the shard twice.
-  duplicate_action duplicates = duplicate_action::refuse;
+  duplicate_action duplicates = duplicate_action::reject;
   /// If true, the constructor reads all shards and verifies their checksums from index.json (xxh64,
   /// sha1 or sha256).
   bool verify = false;
@@ -273,7 +273,7 @@ class unpacked_shards {
       if (entry.zipped.empty() || file_size(all.back()) != none) continue;
       require_codec(entry, all.back());
       zipped.push_back(all.size() - 1);
-      if (entry.bytes > options_.max_unpacked - bytes) refuse_bytes();
+      if (entry.bytes > options_.max_unpacked - bytes) reject_bytes();
       bytes += entry.bytes;
     }
     if (zipped.empty()) return all;
@@ -323,7 +323,7 @@ class unpacked_shards {
             command(family, zipped, path) + "), and leave index.json unchanged");
   }
 
-  [[noreturn]] void refuse_bytes() const {
+  [[noreturn]] void reject_bytes() const {
     std::uint64_t bytes = 0;
     for (const mds_shard_entry& entry : entries_) bytes += entry.zipped.empty() ? 0 : entry.bytes;
     throw_option_error("max_unpacked",
@@ -394,7 +394,7 @@ class unpacked_shards {
   const mds_shards_options& options_;
 };
 
-/// Finds index entries with the same shard name. If `action` is `refuse`, throws `duplicate_entry`
+/// Finds index entries with the same shard name. If `action` is `reject`, throws `duplicate_entry`
 /// for the first duplicate in the index `path`. If `action` is `take_last`, removes all but the
 /// last entry of each name.
 inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_action action,
@@ -406,7 +406,7 @@ inline void resolve_duplicates(std::vector<mds_shard_entry>& entries, duplicate_
     for (const std::string* name : {&entries[i].name, &entries[i].zipped}) {
       const auto [before, is_new] = places.try_emplace(*name, i);
       if (is_new || name->empty()) continue;
-      if (action == duplicate_action::refuse) {
+      if (action == duplicate_action::reject) {
         throw duplicate_entry(path, entries[i].at, "the shard " + *name, path,
                               entries[before->second].at,
                               "write the index again, with a unique name for each shard, or set "
@@ -648,8 +648,8 @@ class mds_shards {
   [[nodiscard]] std::span<const std::byte> value(const place& at, std::size_t which,
                                                  blob_buffer& buffer) const {
     if (at.sample.size > options_.max_bytes) {
-      detail::refuse_large(at.shard->file.path(), at.sample.begin, options_.max_bytes,
-                           at.sample.size);
+      detail::throw_blob_too_large(at.shard->file.path(), at.sample.begin, options_.max_bytes,
+                                   at.sample.size);
     }
     require_head(at);
     const auto sample = buffer.room_for(static_cast<std::size_t>(at.sample.size));

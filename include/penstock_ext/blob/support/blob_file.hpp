@@ -89,7 +89,7 @@ template <class Pause = no_pause>
   require_regular(status, [&] { return place.path(); });
   const file_stamp before = file_stamp_of(status);
   if (before.size > max_bytes || before.size > (std::numeric_limits<std::size_t>::max)()) {
-    refuse_large(place.path(), max_bytes, max_bytes, before.size);
+    throw_blob_too_large(place.path(), max_bytes, max_bytes, before.size);
   }
   const std::span<std::byte> out = buffer.room_for(static_cast<std::size_t>(before.size));
   pause();
@@ -164,7 +164,7 @@ class shard_file {
     const int file = file_.get() < 0 ? opened.get() : file_.get();
     const std::size_t filled = read(file, offset, out);
     require_unchanged(file);
-    if (filled < out.size()) refuse(offset + filled, "a file that ends here");
+    if (filled < out.size()) reject(offset + filled, "a file that ends here");
   }
 
   /// Throws `file_changed` if the file was modified. Must not be called after `close`.
@@ -181,7 +181,7 @@ class shard_file {
   [[noreturn]] void fail(std::uint64_t offset) const {
     throw file_unreadable(path_, offset, "a readable file", system_reason(advice_));
   }
-  [[noreturn]] void refuse(std::uint64_t offset, const std::string& found) const {
+  [[noreturn]] void reject(std::uint64_t offset, const std::string& found) const {
     throw file_changed(path_, offset, "the file as it was when the shard was opened",
                        found + ": open the shards again when all are complete");
   }
@@ -202,7 +202,7 @@ class shard_file {
     const file_stamp now = file_stamp_of(status);
     if (now == stamp_) return;
     const bool is_same = now.device == stamp_.device && now.inode == stamp_.inode;
-    refuse(0, is_same ? "a file that was written to since" : "another file of this name");
+    reject(0, is_same ? "a file that was written to since" : "another file of this name");
   }
 
   std::string path_;
@@ -214,7 +214,7 @@ class shard_file {
 static_assert(archive_bytes<shard_file>);
 
 /// Finds entries that refer to the same file, possibly under different names. `stamp_of` returns an
-/// entry's `file_stamp` or nothing, and `path_of` returns its path. If `action` is `refuse`, throws
+/// entry's `file_stamp` or nothing, and `path_of` returns its path. If `action` is `reject`, throws
 /// `duplicate_entry`. Otherwise removes all but the last entry of each file.
 template <class Entry, class StampOf, class PathOf>
 void resolve_repeated_files(std::vector<Entry>& entries, duplicate_action action,
@@ -226,7 +226,7 @@ void resolve_repeated_files(std::vector<Entry>& entries, duplicate_action action
     if (!stamp) continue;
     const auto [before, is_new] = last.try_emplace({stamp->device, stamp->inode}, i);
     if (is_new) continue;
-    if (action == duplicate_action::refuse) {
+    if (action == duplicate_action::reject) {
       throw duplicate_entry(path_of(entries[i]), 0, "each file", path_of(entries[before->second]),
                             0, "list it once, or set .duplicates = duplicate_action::take_last");
     }

@@ -127,7 +127,7 @@ struct shard_wishes {
   std::string label;              ///< An extension in lower case, or "" for none.
   /// If true, incomplete samples are skipped. If false, they cause an exception.
   bool leaves_out = false;
-  duplicate_action duplicates = duplicate_action::refuse;
+  duplicate_action duplicates = duplicate_action::reject;
 };
 
 /// Groups the files of a shard into samples. Consecutive files with the same key form a sample.
@@ -301,7 +301,7 @@ class shard_listing {
     if (run_.size() > 1) require_distinct();
     const bool has_label = wishes_->label.empty() || next_.label_block != shard_sample::no_label;
     if (next_.blob_block == 0 || !has_label) {
-      if (!wishes_->leaves_out) refuse_incomplete();
+      if (!wishes_->leaves_out) reject_incomplete();
       next_.blob_block = static_cast<std::uint32_t>(first_ / tar_block + 1);
       next_.extension = shard_sample::left_out;
     }
@@ -316,7 +316,7 @@ class shard_listing {
     found_.clear();
   }
 
-  [[noreturn]] void refuse_incomplete() const {
+  [[noreturn]] void reject_incomplete() const {
     std::string expected;
     if (next_.blob_block == 0) {
       for (const std::string& one : wishes_->blob) {
@@ -665,7 +665,7 @@ struct open_shard {
   }
 };
 
-/// Finds samples with the same key in all shards. If `action` is `refuse`, throws `duplicate_entry`
+/// Finds samples with the same key in all shards. If `action` is `reject`, throws `duplicate_entry`
 /// for the first duplicate. If `action` is `take_last`, marks all but the last sample with each key
 /// as `left_out`. Temporarily allocates 8 bytes for each sample, plus the duplicate keys.
 inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
@@ -703,7 +703,7 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
         continue;
       const auto [before, is_new] = places.try_emplace(plain_key(key), now);
       if (is_new) continue;
-      if (action == duplicate_action::refuse) {
+      if (action == duplicate_action::reject) {
         throw duplicate_entry(
             shard.file.path(), now.offset(), "the sample '" + key + '\'',
             before->second.shard->file.path(), before->second.offset(),
@@ -788,7 +788,7 @@ struct tar_shards_options {
   /// Handling of duplicate sample keys, duplicate paths in a sample, and repeated shards. `keep`
   /// treats samples with the same key as different samples, which suits shards that each count from
   /// 0.
-  duplicate_action duplicates = duplicate_action::refuse;
+  duplicate_action duplicates = duplicate_action::reject;
   /// Use of index files. The index of `name.tar` is `name.idx`, in DALI's wds2idx format. Shards
   /// whose names are equal up to the first dot would share an index file, so they are read without
   /// an index.
@@ -893,7 +893,7 @@ class tar_shards {
       return shard;
     };
     shards_ = detail::open_in_parallel(paths.size(), options.threads, open);
-    if (options.duplicates == duplicate_action::refuse) {
+    if (options.duplicates == duplicate_action::reject) {
       detail::resolve_repeated_files(shards_, options.duplicates);
     }
     if (options.duplicates != duplicate_action::keep) {
@@ -919,7 +919,8 @@ class tar_shards {
     const place at = find(index);
     const std::uint64_t size = at.sample->blob_size;
     const std::uint64_t begin = std::uint64_t{at.sample->blob_block} * detail::tar_block;
-    if (size > max_bytes_) detail::refuse_large(at.shard->file.path(), begin, max_bytes_, size);
+    if (size > max_bytes_)
+      detail::throw_blob_too_large(at.shard->file.path(), begin, max_bytes_, size);
     const auto room = buffer.room_for(detail::tar_block + static_cast<std::size_t>(size));
     read(at, begin, wishes_.blob[at.sample->extension], size, room);
     return room.subspan(detail::tar_block);
@@ -934,7 +935,7 @@ class tar_shards {
     const std::uint64_t begin = std::uint64_t{at.sample->label_block} * detail::tar_block;
     constexpr std::size_t longest = 64;
     const std::size_t size = at.sample->label_size;
-    if (size > longest) refuse_label(at, begin, std::to_string(size) + " bytes or more");
+    if (size > longest) reject_label(at, begin, std::to_string(size) + " bytes or more");
     std::array<std::byte, detail::tar_block + longest> memory;
     const auto room = std::span{memory}.first(detail::tar_block + size);
     read(at, begin, wishes_.label, size, room);
@@ -1070,7 +1071,7 @@ class tar_shards {
             "that counts extended headers as contents of files");
   }
 
-  [[noreturn]] static void refuse_label(const place& at, std::uint64_t begin,
+  [[noreturn]] static void reject_label(const place& at, std::uint64_t begin,
                                         const std::string& found) {
     throw file_format_error(at.shard->file.path(), begin,
                             "a label, a 64-bit integer in decimal digits", found);
@@ -1083,7 +1084,7 @@ class tar_shards {
     text.remove_prefix((std::min)(text.find_first_not_of(blanks), text.size()));
     text = text.substr(0, text.find_last_not_of(blanks) + 1);
     const auto value = detail::whole_number<std::int64_t>(text);
-    if (!value) refuse_label(at, begin, '\'' + std::string{all} + '\'');
+    if (!value) reject_label(at, begin, '\'' + std::string{all} + '\'');
     return *value;
   }
 

@@ -102,19 +102,19 @@ class safetensors_parser {
   [[nodiscard]] safetensors_header read() {
     const std::size_t first = (std::min)(text_.find_first_not_of(" \t\n\r"), text_.size());
     if (first == text_.size() || text_[first] != '{') {
-      refuse(first, "{, the first byte of the JSON", "another byte");
+      reject(first, "{, the first byte of the JSON", "another byte");
     }
     static_cast<void>(parsed_json(
         text_,
         [this](std::size_t at, const std::string& expected, const std::string& found) {
-          refuse(at, expected, found);
+          reject(at, expected, found);
         },
         [this](const json& value, std::size_t begin, const std::vector<open_json>& around) {
           if (around.size() != 1) return true;
           const std::string& name = around.front().key;
           const bool is_metadata = name == "__metadata__";
           if (!value.is_object() && !(is_metadata && value.is_null())) {
-            refuse(begin, "an object for each tensor", "another value for \"" + name + '"');
+            reject(begin, "an object for each tensor", "another value for \"" + name + '"');
           }
           if (is_metadata) {
             read_metadata(value, begin);
@@ -143,7 +143,7 @@ class safetensors_parser {
     std::size_t at;
   };
 
-  [[noreturn]] void refuse(std::size_t at, const std::string& expected,
+  [[noreturn]] void reject(std::size_t at, const std::string& expected,
                            const std::string& found) const {
     throw file_format_error(path_, 8 + at, expected, found);
   }
@@ -151,7 +151,7 @@ class safetensors_parser {
   void read_metadata(const json& value, std::size_t at) {
     for (const auto& member : value.items()) {
       if (!member.value().is_string())
-        refuse(at, "metadata values that are strings", member.value().type_name());
+        reject(at, "metadata values that are strings", member.value().type_name());
       header_.metadata[member.key()] = member.value().get<std::string>();
     }
   }
@@ -160,7 +160,7 @@ class safetensors_parser {
     const auto member = [&](const char* key) -> const json& {
       const auto found = value.find(key);
       if (found == value.end()) {
-        refuse(at, '"' + std::string{key} + "\" of the tensor \"" + name + '"', "none");
+        reject(at, '"' + std::string{key} + "\" of the tensor \"" + name + '"', "none");
       }
       return *found;
     };
@@ -169,13 +169,13 @@ class safetensors_parser {
     const json& dtype = member("dtype");
     if (dtype.is_string()) made.dtype = dtype.get<std::string>();
     if (safetensors_bits(made.dtype) == 0) {
-      refuse(at, "a type of safetensors for \"" + name + '"',
+      reject(at, "a type of safetensors for \"" + name + '"',
              dtype.dump(-1, ' ', true, json::error_handler_t::replace));
     }
     made.shape = numbers(name, "shape", member("shape"), at);
     const auto ends = numbers(name, "data_offsets", member("data_offsets"), at);
     if (ends.size() != 2 || ends[0] > ends[1]) {
-      refuse(at, "data_offsets of \"" + name + "\": a begin and a later end",
+      reject(at, "data_offsets of \"" + name + "\": a begin and a later end",
              member("data_offsets").dump());
     }
     made.offset = ends[0];
@@ -203,7 +203,7 @@ class safetensors_parser {
       if (one.is_number_unsigned()) all.push_back(one.get<std::uint64_t>());
     }
     if (!is_list || all.size() != list.size()) {
-      refuse(at, std::string{key} + " of \"" + name + "\": integers of at least 0",
+      reject(at, std::string{key} + " of \"" + name + "\": integers of at least 0",
              std::string{is_list ? "a list of other values" : "a value that is not a list"});
     }
     return all;
@@ -217,7 +217,7 @@ class safetensors_parser {
     std::uint64_t end = 0;
     for (const found_tensor& one : found_) {
       if (one.tensor.offset != end) {
-        refuse(one.at,
+        reject(one.at,
                "tensors without gaps: \"" + one.tensor.name + "\" at " + std::to_string(end),
                std::to_string(one.tensor.offset));
       }
@@ -400,17 +400,17 @@ class safetensors_sink {
     text += '}';
     std::set<std::string_view> names{"__metadata__"};
     for (const safetensor& one : tensors) {
-      const auto refuse = [&](const std::string& problem) {
+      const auto reject = [&](const std::string& problem) {
         throw option_error("tensors", '"' + one.name + "\" " + problem);
       };
-      if (!names.insert(one.name).second) refuse("appears twice");
+      if (!names.insert(one.name).second) reject("appears twice");
       if (detail::safetensors_bits(one.dtype) == 0) {
-        refuse("is of the type \"" + one.dtype + "\", which safetensors do not support");
+        reject("is of the type \"" + one.dtype + "\", which safetensors do not support");
       }
       const auto bytes = detail::safetensors_bytes(one.dtype, one.shape);
       std::uint64_t end = 0;
       if (!bytes || __builtin_add_overflow(made.size, *bytes, &end)) {
-        refuse("has a shape with a fractional or too large number of bytes");
+        reject("has a shape with a fractional or too large number of bytes");
       }
       text +=
           ',' + json_of(one.name) + ':' +

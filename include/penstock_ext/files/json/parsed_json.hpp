@@ -32,12 +32,12 @@ struct open_json {
 /// SAX event handler of `parsed_json` for nlohmann-json. Needs O(n log n) time for n bytes. In
 /// contrast, nlohmann-json's own parser with a callback visits all values of an object or array
 /// whenever a nested object ends.
-template <class Refuse, class Ended, class Wanted>
+template <class Reject, class Ended, class Wanted>
 struct json_events {
   using json = nlohmann::json;
 
   std::istringstream in;
-  const Refuse& refuse;
+  const Reject& reject;
   const Ended& ended;
   const Wanted& wanted;
   std::vector<open_json> open = {};
@@ -58,13 +58,13 @@ struct json_events {
     open_json& of = open.back();
     of.key = std::move(name);
     if (is_wanted() && !of.members.insert(of.key).second) {
-      refuse(last_read(), "every member once", "a second \"" + of.key + '"');
+      reject(last_read(), "every member once", "a second \"" + of.key + '"');
     }
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) {
     const std::string problem = error.what();  // starts with "[json.exception.parse_error.101] "
-    refuse(position - (std::min)(position, std::size_t{1}), "JSON",
+    reject(position - (std::min)(position, std::size_t{1}), "JSON",
            problem.substr((std::min)(problem.find("] ") + 2, problem.size())));
     return false;
   }
@@ -81,7 +81,7 @@ struct json_events {
   bool start(json value) {
     constexpr std::size_t deepest = 64;
     if (open.size() == deepest) {
-      refuse(last_read(), "objects and arrays nested at most 64 deep", "deeper nesting");
+      reject(last_read(), "objects and arrays nested at most 64 deep", "deeper nesting");
     }
     const bool is_kept = is_wanted();
     open.push_back({.value = std::move(value), .begin = last_read(), .is_wanted = is_kept});
@@ -120,19 +120,19 @@ struct all_wanted {
 ///   values, outermost first. If `ended` returns false, the value is omitted from the result.
 /// - `wanted(around)` returns true if the next value is wanted. Unwanted values use no memory, are
 ///   not passed to `ended`, and are not checked for duplicate members.
-/// - `refuse(offset, expected, found)` must throw. The parser calls `refuse` if the text is not
+/// - `reject(offset, expected, found)` must throw. The parser calls `reject` if the text is not
 ///   JSON, has a duplicate member, or is nested deeper than 64 levels.
-template <class Refuse, class Ended, class Wanted = all_wanted>
-[[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Refuse& refuse,
+template <class Reject, class Ended, class Wanted = all_wanted>
+[[nodiscard]] nlohmann::json parsed_json(std::string_view text, const Reject& reject,
                                          const Ended& ended, const Wanted& wanted = {}) {
-  json_events<Refuse, Ended, Wanted> events{.in = std::istringstream{std::string{text}},
-                                            .refuse = refuse,
+  json_events<Reject, Ended, Wanted> events{.in = std::istringstream{std::string{text}},
+                                            .reject = reject,
                                             .ended = ended,
                                             .wanted = wanted};
   nlohmann::json::sax_parse(events.in, &events);
   // nlohmann-json treats a NUL as the end of the text.
   const std::size_t zero = text.find('\0');
-  if (zero != text.npos) refuse(zero, "JSON", "a zero byte");
+  if (zero != text.npos) reject(zero, "JSON", "a zero byte");
   return std::move(events.whole);
 }
 }  // namespace detail

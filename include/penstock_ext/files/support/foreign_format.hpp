@@ -136,7 +136,7 @@ inline constexpr format_magic format_magics[] = {
 /// format. If the reader skips a `header`, accepts formats in which raw values may follow a header.
 /// For npy and llm.c files, the reader must skip the whole header. `advice` is appended to the
 /// message, because the file may only resemble the format.
-inline void refuse_foreign(
+inline void throw_foreign_format(
     std::span<const std::byte> bytes, const std::string& path, const std::string& expected,
     std::uint64_t header,
     const std::string& advice = "; if this detection is wrong, set .check_format = false") {

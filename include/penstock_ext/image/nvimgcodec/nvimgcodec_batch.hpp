@@ -222,15 +222,15 @@ class nvimgcodec_batch {
           "nvimgcodec_batch: the back end " + detail::name_of(options.backend) +
           " writes to a GPU: name one by nvimgcodec_batch_options::device");
     }
-    std::string refused;
+    std::string rejected;
     for (const nvimgcodec_backend backend : {gpu, hybrid, cpu}) {
       if (options.backend != any && options.backend != backend) continue;
       if (!options.device && backend != cpu) continue;
       stage next{backend, nullptr};
       if (passes_.empty()) next.pass = made(backend);
       if (passes_.empty() && next.pass->status() != NVIMGCODEC_STATUS_SUCCESS) {
-        refused += " " + detail::name_of(backend) + " (status " +
-                   std::to_string(static_cast<int>(next.pass->status())) + ")";
+        rejected += " " + detail::name_of(backend) + " (status " +
+                    std::to_string(static_cast<int>(next.pass->status())) + ")";
       } else {
         passes_.push_back(std::move(next));
       }
@@ -239,7 +239,7 @@ class nvimgcodec_batch {
     throw nvimgcodec_unavailable(
         "nvimgcodec_batch: nvImageCodec has none of these back ends" +
         (options.device ? " for GPU " + std::to_string(*options.device) : std::string{}) + ":" +
-        refused +
+        rejected +
         ": look at the NVIDIA driver (nvidia-smi) and for the library nvJPEG, or leave out "
         "nvimgcodec_batch_options::device to decode on the CPU");
   }

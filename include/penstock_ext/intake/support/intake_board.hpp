@@ -45,7 +45,7 @@ class [[gnu::visibility("default")]] intake_error : public error {
 /// The result of `acquire` for a producer if an `intake` has no free slot.
 enum class when_full : unsigned char {
   wait,         ///< `acquire` waits until a slot is free (backpressure)
-  refuse,       ///< `acquire` returns no slot, and the producer decides what to do
+  reject,       ///< `acquire` returns no slot, and the producer decides what to do
   drop_oldest,  ///< the slot of the oldest batch that no consumer has taken, which is dropped
   drop_new,     ///< `acquire` returns no slot, and the new batch counts as dropped
 };
@@ -88,7 +88,7 @@ struct intake_stats {
   std::uint64_t committed = 0;  ///< batches that producers have committed
   std::uint64_t delivered = 0;  ///< batches that consumers have received
   std::uint64_t dropped = 0;    ///< batches that no consumer receives
-  std::uint64_t refused = 0;    ///< `acquire` calls that `when_full::refuse` has refused
+  std::uint64_t rejected = 0;   ///< `acquire` calls that `when_full::reject` has rejected
   std::uint64_t waiting = 0;    ///< committed batches that no consumer has taken yet
   wait_stats waits = {};        ///< waits of producers for a slot
   duration_stats age = {};      ///< age of batches when a consumer takes them
@@ -212,9 +212,9 @@ class intake_board : public slot_ring<Device> {
     std::unique_lock lock{mutex_};
     std::optional<slot_number> slot = take_free(is_urgent);
     if (slot || is_closed_) return slot;
-    if (policy == when_full::refuse) ++stats_.refused;
+    if (policy == when_full::reject) ++stats_.rejected;
     if (policy == when_full::drop_new) count_dropped(1, ready_.size());
-    if (policy == when_full::refuse || policy == when_full::drop_new) return slot;
+    if (policy == when_full::reject || policy == when_full::drop_new) return slot;
     const deadline begin = clock::now();
     deadline now = begin;
     if (now < end) ++stats_.waits.count;
@@ -310,9 +310,9 @@ class intake_board : public slot_ring<Device> {
           producer.record(*event, stream);
         },
         [&] { return try_synchronize(producer, stream); });
-    if (end.refusal) {
+    if (end.error) {
       end.is_lost ? base::lose() : base::release(slot);
-      end.rethrow_refusal();
+      end.rethrow_error();
     }
     one.writing = event;
     return commit(slot, what);
@@ -594,15 +594,15 @@ class intake_board : public slot_ring<Device> {
 
 template <record_type Record, device Device>
 void intake_board<Record, Device>::require_room(const commit_info& what) const {
-  const auto refuse = [this](std::initializer_list<str_cat_arg> problem) {
+  const auto reject = [this](std::initializer_list<str_cat_arg> problem) {
     throw intake_error(str_cat({traits_.name, ": ", str_cat(problem)}));
   };
   if (what.samples < 1 || what.samples > layout().batch_size()) {
-    refuse({what.samples, " samples, and a slot has room for 1 to ", layout().batch_size()});
+    reject({what.samples, " samples, and a slot has room for 1 to ", layout().batch_size()});
   }
   const std::size_t given = what.lengths.all().size();
   if (given != what.samples * Record::ragged_fields) {
-    refuse({given, " lengths for ", what.samples, " samples with ", Record::ragged_fields,
+    reject({given, " lengths for ", what.samples, " samples with ", Record::ragged_fields,
             " ragged fields each"});
   }
   for_each_ragged<Record>([&]<std::size_t Index>() {
@@ -611,7 +611,7 @@ void intake_board<Record, Device>::require_room(const commit_info& what) const {
     for (std::size_t at = 0; at < what.samples; ++at) {
       const std::uint64_t length = lengths_of(what, at)[Record::template ragged_index<Index>()];
       if (length > longest || length > left) {
-        refuse({"field \"", Record::template field_at<Index>::key.str(), "\": sample ", at, " has ",
+        reject({"field \"", Record::template field_at<Index>::key.str(), "\": sample ", at, " has ",
                 length, " values, and there is room for ", (std::min)(longest, left)});
       }
       left -= length;

@@ -84,10 +84,10 @@ class root_folder {
 
  private:
   [[noreturn]] void fail(std::string_view name) const {
-    if (errno == EXDEV) refuse_link(name, "a link to a place outside the folder");
+    if (errno == EXDEV) reject_link(name, "a link to a place outside the folder");
     throw file_unreadable(path_of(name), 0, "a readable file", system_reason("lower max_open"));
   }
-  [[noreturn]] void refuse_link(std::string_view name, const char* found) const {
+  [[noreturn]] void reject_link(std::string_view name, const char* found) const {
     throw object_name_error(path_of(name), 0, "a file below the store's folder", found);
   }
 
@@ -122,7 +122,7 @@ class root_folder {
         struct ::stat status {};
         if (::fstatat(base, part.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISLNK(status.st_mode)) {
-          refuse_link(name, "a link, whose target this system cannot check (no openat2)");
+          reject_link(name, "a link, whose target this system cannot check (no openat2)");
         }
         errno = reason;
         return next;

@@ -75,7 +75,7 @@ struct column_plan {
 };
 
 /// Throws `column_type_mismatch` with advice for the column type.
-[[noreturn]] inline void refuse_type(const column_plan& plan, std::string expected) {
+[[noreturn]] inline void reject_type(const column_plan& plan, std::string expected) {
   std::string advice = "convert the column, or use its type in the record";
   const arrow_kind kind = plan.element.kind;
   if (kind == arrow_kind::view) {
@@ -156,7 +156,7 @@ struct column_plan {
   const arrow_kind kind = plan.element.kind;
   const bool is_bytes = kind == arrow_kind::binary || kind == arrow_kind::large_binary ||
                         kind == arrow_kind::fixed_binary;
-  if (!is_bytes || !plan.lists.empty()) refuse_type(plan, expected);
+  if (!is_bytes || !plan.lists.empty()) reject_type(plan, expected);
   return plan;
 }
 
@@ -168,7 +168,7 @@ struct column_plan {
   const arrow_kind kind = plan.element.kind;
   const bool is_number = kind == arrow_kind::boolean || kind == arrow_kind::signed_integer ||
                          kind == arrow_kind::unsigned_integer;
-  if (!is_number || !plan.lists.empty()) refuse_type(plan, expected);
+  if (!is_number || !plan.lists.empty()) reject_type(plan, expected);
   return plan;
 }
 
@@ -398,7 +398,7 @@ class column_walk {
     const arrow_offsets offsets = check_.require_offsets(*at.array, is_large, at.begin, at.count);
     const auto* const data = static_cast<const std::byte*>(at.array->buffers[2]);
     if (data == nullptr && offsets[at.count] > 0) {
-      check_.refuse("a buffer of bytes", "a null pointer");
+      check_.reject("a buffer of bytes", "a null pointer");
     }
     return {data, offsets, std::move(nulls_)};
   }
@@ -434,7 +434,7 @@ class column_walk {
     // The bitmap is authoritative, not null_count.
     const std::uint64_t place = first_zero_bit(bits, at.begin, at.count);
     if (place == at.count) return at;
-    if (of_.null == null_values::refuse) {
+    if (of_.null == null_values::reject) {
       throw null_in_column(plan_.where, plan_.name, of_.first_row + place / per_row,
                            "fill or drop nulls first, or set .null = "
                            "null_values::value_initialised for zeros");
@@ -473,7 +473,7 @@ class column_walk {
   void require_room(std::uint64_t values, std::uint64_t size) const {
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(values, size, &bytes)) {
-      check_.refuse("values within the address space",
+      check_.reject("values within the address space",
                     std::to_string(values) + " of " + std::to_string(size) + " bytes");
     }
   }
@@ -500,10 +500,10 @@ class field_column {
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
     // A bool from raw bytes is rejected, because most byte values are not valid bools.
     const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
-    if (!fits) refuse_type(plan_, expected());
+    if (!fits) reject_type(plan_, expected());
     const std::size_t rank = wish_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
-    if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) refuse_shape(plan_.words);
+    if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) reject_shape(plan_.words);
     // A variable-size list must have the length of the field extent if the extent is fixed.
     for (std::size_t d = 0; d < plan_.lists.size(); ++d) {
       std::uint64_t& length = plan_.lists[d].length;
@@ -525,13 +525,13 @@ class field_column {
   /// Returns the field extents. Throws `column_shape_mismatch` if they do not match or a list
   /// length is unknown.
   [[nodiscard]] std::vector<std::size_t> extents() const {
-    if (!is_determined()) refuse_shape("no row, so the length of its lists is unknown");
+    if (!is_determined()) reject_shape("no row, so the length of its lists is unknown");
     const std::size_t rank = wish_.extents.size();
     std::vector<std::size_t> found{wish_.extents.begin(), wish_.extents.end()};
     if (!is_bytes_ && plan_.lists.size() == rank) {
       for (std::size_t d = 0; d < rank; ++d) {
         found[d] = static_cast<std::size_t>(plan_.lists[d].length);
-        if (wish_.extents[d] != dyn && wish_.extents[d] != found[d]) refuse_shape(plan_.words);
+        if (wish_.extents[d] != dyn && wish_.extents[d] != found[d]) reject_shape(plan_.words);
       }
       return found;
     }
@@ -539,7 +539,7 @@ class field_column {
     const std::uint64_t bytes = plan_.row_elements() * plan_.element.size;
     const std::uint64_t fixed_bytes = product * wish_.element_bytes;
     if (dynamic > 1 || bytes % fixed_bytes != 0 || (dynamic == 0 && bytes != fixed_bytes)) {
-      refuse_shape(plan_.words);
+      reject_shape(plan_.words);
     }
     std::replace(found.begin(), found.end(), dyn, static_cast<std::size_t>(bytes / fixed_bytes));
     return found;
@@ -590,7 +590,7 @@ class field_column {
     return text;
   }
 
-  [[noreturn]] void refuse_shape(const std::string& found) const {
+  [[noreturn]] void reject_shape(const std::string& found) const {
     throw column_shape_mismatch(
         plan_.where, plan_.name, expected(), found,
         "either nested lists are the field's extents, or one list holds all of them; for one list, "
@@ -629,7 +629,7 @@ class table_columns {
       if (!options.columns.empty()) wishes[i].column = options.columns[i];
       fields_.emplace_back(table, where, std::move(wishes[i]));
     }
-    if (options.extra == extra_columns::refuse) require_no_other(table, where);
+    if (options.extra == extra_columns::reject) require_no_other(table, where);
   }
 
   /// Returns true if the schema alone determines the extents of all fields.

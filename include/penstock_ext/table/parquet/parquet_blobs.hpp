@@ -43,7 +43,7 @@ struct parquet_blobs_options {
   bool direct = false;
   /// Handling of a file that is listed twice, possibly through a link. `take_last` reads only the
   /// last occurrence, and `keep` reads all.
-  duplicate_action duplicates = duplicate_action::refuse;
+  duplicate_action duplicates = duplicate_action::reject;
 };
 
 /// A `blob_source` for a column of byte strings in Parquet files, such as images in Hugging Face

@@ -49,7 +49,7 @@ struct parquet_options {
   bool direct = false;
   /// Handling of a file that is listed twice, possibly through a link. `take_last` reads only the
   /// last occurrence, and `keep` reads all.
-  duplicate_action duplicates = duplicate_action::refuse;
+  duplicate_action duplicates = duplicate_action::reject;
 };
 
 /// A dataset over Parquet files. The samples are the rows of all files in file order. Columns map

@@ -91,13 +91,13 @@ inline void machine::begin() {
 
 inline void machine::start(std::unique_ptr<walk> one) {
   if (is_gone(*one)) {
-    refuse<std::logic_error>(std::move(one), "a range of what is gone has begun");
+    reject<std::logic_error>(std::move(one), "a range of what is gone has begun");
     return;
   }
   if (is_live()) {
     if (!one->is_feed() && may_have_failed()) return idle_.push_back(std::move(one));
     count("second range");
-    refuse<std::logic_error>(std::move(one), "a second range has begun");
+    reject<std::logic_error>(std::move(one), "a second range has begun");
     return;
   }
   if (live_) idle_.push_back(std::move(live_));
@@ -105,7 +105,7 @@ inline void machine::start(std::unique_ptr<walk> one) {
   if (from.epoch > one->last_epoch() || (from.epoch == one->last_epoch() && from.batch != 0) ||
       one->last_epoch() > std::uint64_t{1} << 32) {
     count("no such range");
-    refuse<ps::option_error>(std::move(one), "a range of no batches has begun");
+    reject<ps::option_error>(std::move(one), "a range of no batches has begun");
     return;
   }
   live_ = std::move(one);
@@ -115,11 +115,11 @@ inline void machine::start(std::unique_ptr<walk> one) {
 }
 
 template <class Error>
-void machine::refuse(std::unique_ptr<walk> one, const char* what) {
+void machine::reject(std::unique_ptr<walk> one, const char* what) {
   try {
     (void)one->begin();
   } catch (const Error&) {
-    count("refused");
+    count("rejected");
     idle_.push_back(std::move(one));
     return;
   }

@@ -35,7 +35,7 @@ inline void machine::check_state() {
       (void)(owner_ ? owner_->resume(saved_->state, 9).begin() == std::default_sentinel
                     : loader_->resume(saved_->state, 9).begin() == std::default_sentinel);
     } catch (const ps::state_mismatch&) {
-      return count("state refused");
+      return count("state rejected");
     }
     throw mismatch("a state of other batches was taken");
   }

@@ -293,7 +293,7 @@ class tar_walk {
         require_end();
         return false;
       }
-      if (!header.sum_is_right()) refuse_header(at);
+      if (!header.sum_is_right()) reject_header(at);
       const auto stated = header.size();
       if (!stated) corrupt(at + 124, "the size of a member", "a value that is not a number");
       const char type = header.type();
@@ -358,7 +358,7 @@ class tar_walk {
   }
 
   // Throws because the block at `at` is not a valid header.
-  [[noreturn]] void refuse_header(std::uint64_t at) {
+  [[noreturn]] void reject_header(std::uint64_t at) {
     if (at != 0) corrupt(at, "a header with a valid checksum", "another block");
     struct kind {
       std::string_view magic;

@@ -74,7 +74,7 @@ void set(CURL* easy, ::CURLoption option, const Value& value) {
   const ::CURLcode code = ::curl_easy_setopt(easy, option, value);
   if (code == CURLE_OUT_OF_MEMORY) throw std::bad_alloc();
   if (code != CURLE_OK) {
-    throw error("libcurl refuses option " + std::to_string(static_cast<int>(option)) + ": " +
+    throw error("libcurl rejects option " + std::to_string(static_cast<int>(option)) + ": " +
                 ::curl_easy_strerror(code));
   }
 }
@@ -161,12 +161,12 @@ class http_request {
   curl_easy easy = {};
   curl_list lines = {};
   http_answer answer = {};
-  std::uint64_t received = 0;        ///< size of the body so far in bytes
-  std::optional<body_sum> sum = {};  ///< running checksum, if the server reported one
-  std::string error_body = {};       ///< start of an error body
-  std::exception_ptr refusal = {};   ///< reason why the body was rejected
-  bool is_enough = false;            ///< true if the attempt was ended because the remaining body
-                                     ///< is not needed
+  std::uint64_t received = 0;         ///< size of the body so far in bytes
+  std::optional<body_sum> sum = {};   ///< running checksum, if the server reported one
+  std::string error_body = {};        ///< start of an error body
+  std::exception_ptr rejection = {};  ///< reason why the body was rejected
+  bool is_enough = false;             ///< true if the attempt was ended because the remaining body
+                                      ///< is not needed
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
@@ -202,7 +202,7 @@ class http_request {
     received = 0;
     sum.reset();
     error_body.clear();
-    refusal = {};
+    rejection = {};
     is_enough = false;
     curl_words[0] = '\0';
     last_byte = std::chrono::steady_clock::now();
@@ -248,7 +248,7 @@ class http_request {
 
   /// Returns the result of an attempt that libcurl ended with `code`.
   [[nodiscard]] attempt_result judge(::CURLcode code, const http_service& service) {
-    if (refusal) return {.error = std::exchange(refusal, nullptr)};
+    if (rejection) return {.error = std::exchange(rejection, nullptr)};
     const bool ended_by_us = is_enough && code == CURLE_WRITE_ERROR;
     if (code != CURLE_OK && !ended_by_us) return judge_code(code);
     const int status = answer.status;
@@ -340,7 +340,7 @@ class http_request {
       taking.last_byte = std::chrono::steady_clock::now();
       return (taking.*Take)({text, size}) ? size : size + 1;
     } catch (...) {
-      taking.refusal = std::current_exception();
+      taking.rejection = std::current_exception();
       return size + 1;
     }
   }
@@ -360,7 +360,7 @@ class http_request {
     }
     if (kind == request_kind::page) {
       if (call->page.size() + text.size() > max_page) {
-        refusal = problem<bad_response>("a listing of at most 64 MiB", "a longer one");
+        rejection = problem<bad_response>("a listing of at most 64 MiB", "a longer one");
         return false;
       }
       call->page.append(text);
@@ -371,11 +371,11 @@ class http_request {
       is_enough = true;
       return answer.status == 206 && received <= 1;
     }
-    if (position == 0) refusal = wrong_range();
-    if (!refusal && received > answered_end() - range.begin) {
-      refusal = problem<bad_response>(wanted(), "a body that continues after them");
+    if (position == 0) rejection = wrong_range();
+    if (!rejection && received > answered_end() - range.begin) {
+      rejection = problem<bad_response>(wanted(), "a body that continues after them");
     }
-    if (refusal) return false;
+    if (rejection) return false;
     if (position == 0 && options->check_sums) {
       if (auto digest = answer.digest_of_body()) sum.emplace(std::move(*digest));
     }

@@ -61,7 +61,7 @@ struct http_target {
 /// true, also throws if the name starts with a slash, or has "." or ".." as a component. Servers
 /// and proxies interpret such paths differently.
 inline void require_object(std::string_view store, std::string_view object, bool takes_any_name) {
-  const auto refuse = [&](const char* found) {
+  const auto reject = [&](const char* found) {
     throw file_unreadable(std::string{store} + '/' + std::string{object}, 0,
                           "the name of an object below the store", found);
   };
@@ -72,12 +72,12 @@ inline void require_object(std::string_view store, std::string_view object, bool
         "the name of an object of at most " + std::to_string(longest) + " bytes",
         "one of " + std::to_string(object.size()) + " bytes, which does not fit into a request");
   }
-  if (object.empty()) refuse("an empty name");
+  if (object.empty()) reject("an empty name");
   if (takes_any_name) return;
-  if (object.front() == '/') refuse("a name that starts with a slash: remove the slash");
+  if (object.front() == '/') reject("a name that starts with a slash: remove the slash");
   const std::string framed = '/' + std::string{object} + '/';
   if (framed.find("/./") != std::string::npos || framed.find("/../") != std::string::npos) {
-    refuse("a name with '.' or '..' between its slashes");
+    reject("a name with '.' or '..' between its slashes");
   }
 }
 

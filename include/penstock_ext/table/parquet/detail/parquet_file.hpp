@@ -496,7 +496,7 @@ class parquet_file {
   /// because they are in another file, are encrypted, or use a codec or encoding that this Arrow
   /// version lacks.
   void require_support(int number, const std::vector<int>& leaves) const {
-    const auto refuse = [&](int leaf, std::int64_t at, const std::string& found) {
+    const auto reject = [&](int leaf, std::int64_t at, const std::string& found) {
       throw file_format_error(path(), static_cast<std::uint64_t>((std::max)(at, std::int64_t{0})),
                               "column \"" +
                                   metadata_->schema()->Column(leaf)->path()->ToDotString() +
@@ -510,21 +510,21 @@ class parquet_file {
           const auto chunk = group->ColumnChunk(leaf);
           const auto codec = chunk->compression();
           if (!chunk->file_path().empty()) {
-            refuse(leaf, 0, "the column in the file " + chunk->file_path() + ": open that file");
+            reject(leaf, 0, "the column in the file " + chunk->file_path() + ": open that file");
           }
           if (!::arrow::util::Codec::IsAvailable(codec)) {
-            refuse(leaf, begin_of(*chunk),
+            reject(leaf, begin_of(*chunk),
                    "a codec that this Arrow build does not have (" +
                        ::arrow::util::Codec::GetCodecAsString(codec) +
                        "): write the file with zstd or snappy");
           }
           if (std::ranges::any_of(chunk->encodings(), is_unknown)) {
-            refuse(leaf, begin_of(*chunk),
+            reject(leaf, begin_of(*chunk),
                    "an encoding that this Arrow version does not support: write the file with an "
                    "older encoding");
           }
         } catch (const parquet::ParquetException& problem) {
-          if (has_words(problem.what(), "decrypt")) refuse(leaf, 0, encrypted);
+          if (has_words(problem.what(), "decrypt")) reject(leaf, 0, encrypted);
           throw;
         }
       });
@@ -668,7 +668,7 @@ class parquet_file {
     std::vector<std::byte> start(static_cast<std::size_t>((std::min)(file_->size(), max_start)));
     file_->read(0, start);
     if (foreign_format_of(start).name == parquet_format.name) return;
-    refuse_foreign(start, path(), "a Parquet file", 0, "");
+    throw_foreign_format(start, path(), "a Parquet file", 0, "");
   }
   static constexpr std::uint64_t max_start = 4096;
 

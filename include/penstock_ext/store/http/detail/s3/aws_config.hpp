@@ -37,7 +37,7 @@ struct aws_setting {
 
   /// Throws `file_format_error` with the file and line. The message never contains the value, which
   /// may be secret.
-  [[noreturn]] void refuse(std::string expected, const std::string& found) const {
+  [[noreturn]] void reject(std::string expected, const std::string& found) const {
     throw file_format_error(path, offset, std::move(expected),
                             (line == 0 ? "" : "in line " + std::to_string(line) + " ") + found);
   }
@@ -140,7 +140,7 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
       if (at == sections.end()) {
         at = sections.insert(at, {std::string{name}});
       } else if (name != common) {
-        here.refuse("each section once", "a repeated section: merge the two");
+        here.reject("each section once", "a repeated section: merge the two");
       }
       section = &*at;
       open = nullptr;
@@ -148,13 +148,13 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
     }
     const std::size_t mark = line.find_first_of("=:");
     if (section == nullptr || mark == std::string_view::npos || mark == 0) {
-      here.refuse("a section, \"[name]\", and in it settings, \"name = value\"",
+      here.reject("a section, \"[name]\", and in it settings, \"name = value\"",
                   section == nullptr ? "another line before the first section" : "another line");
     }
     const auto [at, is_new] =
         section->settings.try_emplace(in_lower_case(without_blanks(line.substr(0, mark))), here);
     if (!is_new) {
-      here.refuse(
+      here.reject(
           "each setting of a section once",
           "the setting of line " + std::to_string(at->second.line) + " again: remove one of them");
     }
@@ -169,7 +169,7 @@ void for_each_nested(const aws_setting& outer, const Use& use) {
       for_each_nested(setting, [&](std::string_view, const auto& value, std::size_t line) {
         if (value) return;
         const aws_setting bad{{}, path, setting.offset, line};
-        bad.refuse("an indented setting, \"name = value\"", "a line without '='");
+        bad.reject("an indented setting, \"name = value\"", "a line without '='");
       });
     }
   }
@@ -309,7 +309,7 @@ class aws_profile {
   [[nodiscard]] std::optional<aws_setting> find_s3(std::string_view name) const {
     const aws_setting* const list = find("s3");
     if (list == nullptr) return std::nullopt;
-    if (!list->value.starts_with('\n')) list->refuse("indented settings below s3", "none");
+    if (!list->value.starts_with('\n')) list->reject("indented settings below s3", "none");
     return nested(*list, name);
   }
 
@@ -318,7 +318,7 @@ class aws_profile {
   [[nodiscard]] std::optional<aws_setting> endpoint() const {
     if (const aws_setting* const services = find("services")) {
       if (!services_) {
-        services->refuse("services, the name of a section [services ...] of the config file",
+        services->reject("services, the name of a section [services ...] of the config file",
                          "a name without such a section");
       }
       const auto s3 = services_->find("s3");

@@ -48,14 +48,14 @@ class s3_xml {
         document_.load_buffer(text.data(), text.size(), options, pugi::encoding_utf8);
     if (result.status == pugi::status_out_of_memory) throw std::bad_alloc();
     if (!problem_.empty()) return;
-    refusal refused;
+    rejection rejected;
     if (!result) {
       problem_ = result.description();
       // pugixml also counts the NUL that it writes at the end.
       offset_ = (std::min)(static_cast<std::size_t>(result.offset), text.size());
-    } else if (!document_.traverse(refused)) {
-      problem_ = refused.why;
-      offset_ = offset_of(refused.where);
+    } else if (!document_.traverse(rejected)) {
+      problem_ = rejected.why;
+      offset_ = offset_of(rejected.where);
     }
   }
 
@@ -78,7 +78,7 @@ class s3_xml {
   }
 
  private:
-  struct refusal final : pugi::xml_tree_walker {
+  struct rejection final : pugi::xml_tree_walker {
     bool for_each(pugi::xml_node& node) override {
       where = node;
       why = depth() >= deepest                  ? "elements deeper than 16"

@@ -36,7 +36,7 @@ struct s3_place {
     const auto at = settings->find(name);
     if (at == settings->end()) return std::string{};
     if (at->second.value.find('\n') != std::string::npos) {
-      at->second.refuse(std::string{name} + " on one line",
+      at->second.reject(std::string{name} + " on one line",
                         "a value that continues on an indented line: indent all settings equally");
     }
     return at->second.value;
@@ -46,7 +46,7 @@ struct s3_place {
       value(settings->contains("aws_security_token") ? "aws_security_token" : "aws_session_token")};
   if (found.key_id.empty() || found.secret.empty()) {
     settings->at("aws_access_key_id")
-        .refuse("aws_access_key_id and aws_secret_access_key in one section",
+        .reject("aws_access_key_id and aws_secret_access_key in one section",
                 "one without the other");
   }
   return found;
@@ -72,22 +72,22 @@ struct s3_place {
         key, secret,
         first_of(from_environment("AWS_SECURITY_TOKEN"), from_environment("AWS_SESSION_TOKEN"))};
   }
-  const auto refuse = [&](std::initializer_list<const char*> names) {
+  const auto reject = [&](std::initializer_list<const char*> names) {
     for (const char* const name : names) {
       if (const aws_setting* const setting = profile.find(name)) {
-        setting->refuse("credentials that a store supports, such as aws_access_key_id",
+        setting->reject("credentials that a store supports, such as aws_access_key_id",
                         name + (", which a store does not support" + remedy));
       }
     }
   };
-  refuse({"role_arn", "web_identity_token_file"});
+  reject({"role_arn", "web_identity_token_file"});
   if (options.profile.empty() && !from_environment("AWS_WEB_IDENTITY_TOKEN_FILE").empty()) {
     throw access_denied(url, 0, "credentials that a store supports",
                         "AWS_WEB_IDENTITY_TOKEN_FILE, whose role a store cannot assume" + remedy);
   }
-  refuse({"sso_role_name", "sso_account_id"});
+  reject({"sso_role_name", "sso_account_id"});
   if (auto found = keys_in(profile.credentials())) return *std::move(found);
-  refuse({"login_session", "credential_process"});
+  reject({"login_session", "credential_process"});
   if (auto found = keys_in(profile.config())) return *std::move(found);
   throw access_denied(
       url, 0, "credentials",
@@ -170,7 +170,7 @@ struct s3_place {
   for (const char c : place.region) {
     const bool is_fine = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
     if (!is_fine && is_of_profile)
-      region->refuse("region, a name such as eu-central-1", "another value");
+      region->reject("region, a name such as eu-central-1", "another value");
     require_option(is_fine, "region", "must be a name such as eu-central-1");
   }
   place.region = first_of(place.region, "us-east-1");
@@ -182,7 +182,7 @@ struct s3_place {
       return setting && in_lower_case(setting->value) == "true" ? setting : std::nullopt;
     };
     if (const auto accelerated = of_s3("use_accelerate_endpoint")) {
-      accelerated->refuse("an endpoint that a store can derive",
+      accelerated->reject("an endpoint that a store can derive",
                           "use_accelerate_endpoint: name that endpoint in `endpoint`");
     }
     const auto fips = enabled("AWS_USE_FIPS_ENDPOINT", profile.find("use_fips_endpoint"));
@@ -191,7 +191,7 @@ struct s3_place {
       dual = enabled("AWS_USE_DUALSTACK_ENDPOINT", profile.find("use_dualstack_endpoint"));
     }
     if (configured && fips) {
-      fips->refuse("an endpoint of AWS",
+      fips->reject("an endpoint of AWS",
                    "use_fips_endpoint together with another endpoint: remove one of them");
     }
     if (fips) aws_host += "-fips";
@@ -207,7 +207,7 @@ struct s3_place {
     require_option(place.bucket.query.empty(), "endpoint", "must not have a query");
   } catch (const option_error& wrong) {
     if (configured)
-      configured->refuse("the URL of a server", std::string{"another endpoint: "} + wrong.what());
+      configured->reject("the URL of a server", std::string{"another endpoint: "} + wrong.what());
     throw;
   }
   // The signature covers the Host header, from which libcurl omits the default port.
@@ -231,7 +231,7 @@ struct s3_place {
             place.bucket.host().front() == '[';
         in_path = is_address || (has_dot && place.bucket.is_secure());
       } else if (style->value != "auto") {
-        style->refuse("addressing_style = auto, path or virtual", "another value");
+        style->reject("addressing_style = auto, path or virtual", "another value");
       }
     }
   }

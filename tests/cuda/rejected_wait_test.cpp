@@ -29,20 +29,20 @@ void use_on(const ps::cuda_stream& stream, const void* memory) {
 }
 
 void free_after(const ps::cuda_stream& stream, const ps::cuda_device& device, void* memory) {
-  for (int refusals = 0; refusals < 2000; ++refusals) {
+  for (int rejections = 0; rejections < 2000; ++rejections) {
     if (cudaStreamSynchronize(stream.get()) == cudaSuccess) break;
   }
   static_cast<void>(cudaGetLastError());
   device.deallocate(memory, 0);
 }
 
-/// A function that creates objects whose slots have work on `stream`, and calls `refuse` before it
+/// A function that creates objects whose slots have work on `stream`, and calls `reject` before it
 /// destroys them.
 using user = std::function<void(const ps::cuda_device&, const ps::cuda_stream& stream,
-                                const std::function<void()>& refuse)>;
+                                const std::function<void()>& reject)>;
 
 user feeds(ps::zero_copy_use zero_copy) {
-  return [zero_copy](const auto& device, const auto& stream, const auto& refuse) {
+  return [zero_copy](const auto& device, const auto& stream, const auto& reject) {
     ps::loader loader{
         digits_flow::digits{64}, ps::sequential{}, device, {.batch_size = 4, .workers = 0}};
     ps::transfer feed{loader, stream, {.tuning = {.zero_copy = zero_copy}}};
@@ -50,11 +50,11 @@ user feeds(ps::zero_copy_use zero_copy) {
       use_on(stream, batch.data());
       if (batch.number() == 2) break;
     }
-    refuse();
+    reject();
   };
 }
 void batches_requests(const ps::cuda_device& device, const ps::cuda_stream& stream,
-                      const std::function<void()>& refuse) {
+                      const std::function<void()>& reject) {
   void* const to = device.allocate(512);
   {
     ps::batcher<word, ps::cuda_device> requests{device, {.max_batch_size = 1, .depth = 2}};
@@ -62,27 +62,27 @@ void batches_requests(const ps::cuda_device& device, const ps::cuda_stream& stre
     auto batch = requests.next();
     device.copy_to_device(to, batch.data(), 8, stream);
     batch.release_after(stream);
-    refuse();
+    reject();
   }
   free_after(stream, device, to);
 }
 void has_results(const ps::cuda_device& device, const ps::cuda_stream& stream,
-                 const std::function<void()>& refuse) {
+                 const std::function<void()>& reject) {
   ps::results<word, ps::cuda_device> out{device, stream, 4, [](auto&) {}, {.depth = 2}};
   auto slot = out.acquire(ps::batch_info{.size = 4, .valid_size = 4});
   use_on(stream, slot.data());
   slot = {};  // discarded, so only its event marks the end of the step
-  refuse();
+  reject();
 }
 void saves(const ps::cuda_device& device, const ps::cuda_stream& stream,
-           const std::function<void()>& refuse) {
+           const std::function<void()>& reject) {
   std::vector<std::byte> to(8192);
   void* const from = device.allocate(8192);
   {
     ps::bulk_copier copier{device, {.workers = 1, .piece_bytes = 4096, .snapshot = true}};
     auto saving = copier.download(stream, ps::memory_sink{std::span{to}},
                                   std::span{static_cast<const std::byte*>(from), 8192});
-    refuse();
+    reject();
     try {
       saving.wait();
     } catch (const ps::cuda_error&) {

@@ -10,7 +10,7 @@
 
 #include "support/catch.hpp"
 
-using penstock::detail::refused_releases;
+using penstock::detail::release_errors;
 
 namespace {
 
@@ -22,14 +22,14 @@ auto says(const char* what) { return Catch::Matchers::Message(what); }
 
 }  // namespace
 
-TEST_CASE("without a refusal nothing is thrown", "[transfer]") {
-  refused_releases all;
+TEST_CASE("without a rejection nothing is thrown", "[transfer]") {
+  release_errors all;
   CHECK_FALSE(all.any());
   all.rethrow();
 }
 
-TEST_CASE("the first of several refusals is reported, once", "[transfer]") {
-  refused_releases all;
+TEST_CASE("the first of several rejections is reported, once", "[transfer]") {
+  release_errors all;
   all.record(error("first"), false);
   all.record(error("second"), false);
   CHECK(all.any());
@@ -38,9 +38,9 @@ TEST_CASE("the first of several refusals is reported, once", "[transfer]") {
   all.rethrow();
 }
 
-TEST_CASE("the refusal of a lost slot stays reported, whatever comes before and after it",
+TEST_CASE("the rejection of a lost slot stays reported, whatever comes before and after it",
           "[transfer]") {
-  refused_releases all;
+  release_errors all;
   all.record(error("slot free"), false);
   all.record(error("slot lost"), true);
   all.record(error("slot free"), false);
@@ -49,16 +49,16 @@ TEST_CASE("the refusal of a lost slot stays reported, whatever comes before and 
   CHECK(all.any());
 }
 
-TEST_CASE("refusals may be recorded on other threads while the consumer checks",
+TEST_CASE("rejections may be recorded on other threads while the consumer checks",
           "[transfer][fault:devices-5]") {
   constexpr int threads = 3;
   constexpr int rounds = 2000;
-  refused_releases all;
+  release_errors all;
   std::atomic<int> running{threads};
   std::vector<std::thread> others;
   for (int i = 0; i < threads; ++i) {
     others.emplace_back([&] {
-      for (int round = 0; round < rounds; ++round) all.record(error("refused"), false);
+      for (int round = 0; round < rounds; ++round) all.record(error("rejected"), false);
       --running;
     });
   }
@@ -66,8 +66,8 @@ TEST_CASE("refusals may be recorded on other threads while the consumer checks",
   const auto ask = [&] {
     try {
       all.rethrow();
-    } catch (const std::runtime_error& refusal) {
-      told += std::string_view{refusal.what()} == "refused" ? 1 : 0;
+    } catch (const std::runtime_error& rejection) {
+      told += std::string_view{rejection.what()} == "rejected" ? 1 : 0;
     }
   };
   while (running != 0) ask();

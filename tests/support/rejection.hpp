@@ -11,12 +11,12 @@ namespace test {
 
 /// The message and the option name of the `option_error` that `call` throws. Both are "none" if the
 /// call does not throw.
-struct refusal {
+struct rejection {
   std::string text = "none";
   std::string option = "none";
 };
 template <class Call>
-refusal refusal_of(const Call& call) {
+rejection rejection_of(const Call& call) {
   try {
     call();
     return {};
