@@ -249,7 +249,7 @@ class slot_graphs {
   [[nodiscard]] cudaGraphExec_t exec(std::uint64_t batch) const {
     return execs_[batch % execs_.size()].get();
   }
-#if !defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if !defined(PENSTOCK_BENCH_ON_FAKE)
   /// Returns the only node of a type in each graph.
   [[nodiscard]] std::vector<cudaGraphNode_t> nodes(cudaGraphNodeType type) const {
     std::vector<cudaGraphNode_t> found;
@@ -313,9 +313,9 @@ measured values_waited_for(const rig& on, std::uint64_t count) {
   };
 }
 
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if defined(PENSTOCK_BENCH_ON_FAKE)
 measured wait_node(const rig&, std::uint64_t) {
-  throw std::runtime_error("the double of the runtime cannot change nodes of a graph");
+  throw std::runtime_error("the fake of the runtime cannot change nodes of a graph");
 }
 measured copy_node(const rig& on, std::uint64_t count) { return wait_node(on, count); }
 #else

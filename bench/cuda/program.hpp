@@ -10,7 +10,7 @@
 
 #include "rows.hpp"
 
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if defined(PENSTOCK_BENCH_ON_FAKE)
 #include "failing_call.hpp"
 #endif
 
@@ -42,7 +42,7 @@ int run(int argc, char** argv, const char* name, const Measure& measure) {
     }
   }
   try {
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if defined(PENSTOCK_BENCH_ON_FAKE)
     arm_failure();
 #endif
     rows out{json, std::move(groups)};
@@ -52,7 +52,7 @@ int run(int argc, char** argv, const char* name, const Measure& measure) {
       return 2;
     }
     out.complete();
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if defined(PENSTOCK_BENCH_ON_FAKE)
     list_calls();
 #endif
     if (!out.is_lost()) return 0;

@@ -7,10 +7,10 @@
 
 namespace bench {
 
-/// Keeps the calling thread of a kernel busy for about `nanoseconds`. Returns at once on the double
+/// Keeps the calling thread of a kernel busy for about `nanoseconds`. Returns at once on the fake
 /// of the runtime.
 __device__ inline void spin_for([[maybe_unused]] std::uint64_t nanoseconds) {
-#if !defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if !defined(PENSTOCK_BENCH_ON_FAKE)
   std::uint64_t begin = 0;
   std::uint64_t now = 0;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));

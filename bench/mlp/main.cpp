@@ -11,7 +11,7 @@
 #include "options.hpp"
 #include "report.hpp"
 
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if defined(PENSTOCK_BENCH_ON_FAKE)
 #include "failing_call.hpp"
 #endif
 
@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
   try {
     const auto [chosen, exit_status] = mlp::parse_command_line(argc, argv);
     if (exit_status) return *exit_status;
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if defined(PENSTOCK_BENCH_ON_FAKE)
     bench::arm_failure();
 #endif
     // Fails before digits are generated or read.
@@ -137,7 +137,7 @@ int main(int argc, char** argv) {
     const auto data = data_for(chosen);
     const auto rows = mlp::rows_of(chosen);
     const bool all_ran = rows.empty() ? measure_modes(chosen, data) : measure_rows(rows, data);
-#if defined(PENSTOCK_BENCH_ON_DOUBLE)
+#if defined(PENSTOCK_BENCH_ON_FAKE)
     bench::list_calls();
 #endif
     return all_ran ? 0 : 1;

@@ -364,26 +364,26 @@ class Script(unittest.TestCase):
             write(self.place.pack / "bin" / program, script)
         return bool(path)
 
-    def test_the_whole_run_is_green_on_the_double_of_the_runtime(self):
-        """Runs all programs that the double can run, with little work. Stubs replace the other
+    def test_the_whole_run_is_green_on_the_fake_runtime(self):
+        """Runs all programs that the fake can run, with little work. Stubs replace the other
         programs."""
         measured = {
             name: self.packed(
-                f"{name}_BENCH_ON_DOUBLE", f"penstock_cuda_{name.lower()}_bench", '--quick "$@"'
+                f"{name}_BENCH_ON_FAKE", f"penstock_cuda_{name.lower()}_bench", '--quick "$@"'
             )
             for name in ("TRANSFER", "GRAPH_WAIT", "ON_DEVICE", "NARROWED")
         }
         few = "--samples 4 --batch 4 --test-samples 4 --epochs 1 --repeat 1 --no-costs"
-        has_mlp = self.packed("MLP_ON_DOUBLE", "penstock_mlp_bench", f'"$@" {few}')
-        self.packed("MLP_GPU_TESTS_ON_DOUBLE", "penstock_mlp_gpu_tests", "9 thrust")
+        has_mlp = self.packed("MLP_ON_FAKE", "penstock_mlp_bench", f'"$@" {few}')
+        self.packed("MLP_GPU_TESTS_ON_FAKE", "penstock_mlp_gpu_tests", "9 thrust")
         few = "--device cpu --samples 96 --epochs 1"
         self.packed("EXAMPLE", "penstock_mlp", f'"$@" {few}')
         few = """case $PENSTOCK_STEP in
           memcheck | initcheck) set -- "$@" '*is replayed*' ;;
           tests) set -- "$@" '~*large batch*' '~every bit pattern*' ;;  # tests/kernels runs them
         esac"""
-        has_tests = self.packed("GPU_TESTS_ON_DOUBLE", "penstock_gpu_tests", '"$@"', few)
-        # The double is slower than a GPU, and other tests run at the same time.
+        has_tests = self.packed("GPU_TESTS_ON_FAKE", "penstock_gpu_tests", '"$@"', few)
+        # The fake is slower than a GPU, and other tests run at the same time.
         status, report, said = self.place.report(PENSTOCK_REPORT_SECONDS="3500")
         self.assertEqual(status, 0, said)
         self.assertNotIn("NOT MEASURED", said)
@@ -396,7 +396,7 @@ class Script(unittest.TestCase):
         if measured["GRAPH_WAIT"]:
             rows = report["graph_wait"]["rows"]
             failed = {row["name"].partition(",")[0] for row in rows if "failed" in row}
-            # The double changes no nodes of graphs, and its streams wait for no values.
+            # The fake changes no nodes of graphs, and its streams wait for no values.
             unknown = {"the graph waits", "the graph copies", "the stream waits for a value"}
             self.assertEqual(failed, unknown)
         if measured["ON_DEVICE"]:
@@ -706,15 +706,15 @@ class RealPrograms(unittest.TestCase):
         return made, "\n".join(gpu_report.lines_of(made, []))
 
     def test_a_group_by_itself_and_one_that_there_is_not(self):
-        found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick", "--group", "calls")
+        found = self.program("TRANSFER_BENCH_ON_FAKE", "--quick", "--group", "calls")
         self.assertEqual({row["group"] for row in found["rows"]}, {"calls"})
-        words = [os.environ["TRANSFER_BENCH_ON_DOUBLE"], "--quick", "--group", "nonsense"]
+        words = [os.environ["TRANSFER_BENCH_ON_FAKE"], "--quick", "--group", "nonsense"]
         done = subprocess.run(words, capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("there is no group nonsense", done.stderr)
 
-    def test_transfer_bench_on_the_double(self):
-        found = self.program("TRANSFER_BENCH_ON_DOUBLE", "--quick")
+    def test_transfer_bench_on_the_fake(self):
+        found = self.program("TRANSFER_BENCH_ON_FAKE", "--quick")
         self.assertIsNone(gpu_report.wrong_with_json("transfer", found))
         # A step of the report has some of the groups.
         report, text = self.report_of(transfer=found, results=found, bulk=found, registered=found)
@@ -724,9 +724,9 @@ class RealPrograms(unittest.TestCase):
 
     def bench(self, fails="none:0", program="TRANSFER", **more):
         """Returns rows, status and text of a benchmark with a failing call on the fake runtime."""
-        path = os.environ.get(program + "_BENCH_ON_DOUBLE")
+        path = os.environ.get(program + "_BENCH_ON_FAKE")
         if not path:
-            self.skipTest(f"no {program}_BENCH_ON_DOUBLE")
+            self.skipTest(f"no {program}_BENCH_ON_FAKE")
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "found.json"
             done = subprocess.run(
@@ -864,11 +864,11 @@ class RealPrograms(unittest.TestCase):
         found = json.loads(Path(self.file).read_text())
         self.assertEqual([one["options"]["workers"] for one in found], [1, 2])
 
-    def mlp_on_double(self, *words, fails="none:0", **more):
+    def mlp_on_fake(self, *words, fails="none:0", **more):
         """Returns experiments, status and text of the MLP with a failing fake runtime call."""
-        path = os.environ.get("MLP_ON_DOUBLE")
+        path = os.environ.get("MLP_ON_FAKE")
         if not path:
-            self.skipTest("no MLP_ON_DOUBLE")
+            self.skipTest("no MLP_ON_FAKE")
         small = "--device cuda --samples 4 --test-samples 4 --batch 4 --epochs 1 --workers 1"
         small += " --kernels fused --no-costs"
         with tempfile.TemporaryDirectory() as folder:
@@ -886,7 +886,7 @@ class RealPrograms(unittest.TestCase):
     def calls_of_mlp(self, *words):
         """Returns the name and the call count of each function that can fail."""
         listed = Path(f"{self.file}.calls")
-        found, status, said = self.mlp_on_double(*words, PENSTOCK_LIST_CALLS=str(listed))
+        found, status, said = self.mlp_on_fake(*words, PENSTOCK_LIST_CALLS=str(listed))
         self.assertEqual((status, [one["failed"] for one in found]), (0, [[]] * len(found)), said)
         calls = [line.split() for line in listed.read_text().splitlines()]
         never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
@@ -898,7 +898,7 @@ class RealPrograms(unittest.TestCase):
         calls = self.calls_of_mlp(*words)
         with ThreadPoolExecutor(2) as pool:
             ran = pool.map(
-                lambda call: self.mlp_on_double(*words, fails=f"{call[0]}:{call[1] // 2}"), calls
+                lambda call: self.mlp_on_fake(*words, fails=f"{call[0]}:{call[1] // 2}"), calls
             )
             for (call, _), (found, status, said) in zip(calls, ran):
                 seeds = [one["options"]["seed"] for one in found]
@@ -915,7 +915,7 @@ class RealPrograms(unittest.TestCase):
         for call, count in self.calls_of_mlp():
             if call not in ("cudaGraphLaunch", "cudaStreamEndCapture", "cudaEventRecord"):
                 continue
-            (found,), status, said = self.mlp_on_double(fails=f"{call}:{count // 2}")
+            (found,), status, said = self.mlp_on_fake(fails=f"{call}:{count // 2}")
             self.assertEqual((status, found["complete"]), (1, True), (call, said))
             (failed,) = found["failed"]
             self.assertIn("NotSupported", failed["why"])
@@ -928,7 +928,7 @@ class RealPrograms(unittest.TestCase):
     def test_where_the_mlp_loses_the_context_its_rows_are_kept(self):
         for words in ([], ["--mode", "overlapped", "--seeds", "1,2,3"]):
             calls = sum(count for _, count in self.calls_of_mlp(*words))
-            found, status, said = self.mlp_on_double(*words, fails=f"lost:{2 * calls // 3}")
+            found, status, said = self.mlp_on_fake(*words, fails=f"lost:{2 * calls // 3}")
             self.assertEqual(status, 3, said)
             self.assertIn("the GPU's context was lost", said)
             self.assertGreaterEqual(len(found[0]["modes"]), 1, said)
@@ -1034,9 +1034,9 @@ class cuda:
 
 class Torch(unittest.TestCase):
     def run_with(self, torch, **more):
-        library = os.environ.get("TORCH_FEED_ON_DOUBLE")
+        library = os.environ.get("TORCH_FEED_ON_FAKE")
         if not library:
-            self.skipTest("no TORCH_FEED_ON_DOUBLE")
+            self.skipTest("no TORCH_FEED_ON_FAKE")
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder) / "torch.py", torch, False)
             done = subprocess.run(

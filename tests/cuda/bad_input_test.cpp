@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -32,7 +32,7 @@ std::uint64_t batches_of(Feed& feed) {
 
 TEST_CASE("a transfer rejects a stream under capture, and capture and transfer continue",
           "[cuda][fault:devices-7]") {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
@@ -48,7 +48,7 @@ TEST_CASE("a transfer rejects a stream under capture, and capture and transfer c
 
 TEST_CASE("a lease that ends under its stream's capture is reported, and the capture survives",
           "[cuda][fault:devices-7]") {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
@@ -93,7 +93,7 @@ TEST_CASE("a captured stream is rejected even if the body holds another feed's l
 
 TEST_CASE("a feed on the default stream continues after an unchecked error of the program",
           "[cuda][fault:devices-6]") {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   const ps::cuda_device device{0};
   ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
   ps::transfer feed{loader, cudaStreamLegacy, {.depth = 2}};
@@ -118,7 +118,7 @@ TEST_CASE("a feed on the default stream continues after an unchecked error of th
 
 TEST_CASE("a feed on the default stream reports an error while a blocking stream is captured",
           "[cuda][fault:devices-7]") {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   const ps::cuda_device device{0};
   cudaStream_t blocking = nullptr;
   REQUIRE(cudaStreamCreate(&blocking) == cudaSuccess);
@@ -142,7 +142,7 @@ TEST_CASE("a feed on the default stream reports an error while a blocking stream
 
 TEST_CASE("the per-thread default stream is rejected, the default stream is not",
           "[cuda][fault:devices-8]") {
-  const clean_double until_the_end{{.devices = 2}};
+  const clean_fake until_the_end{{.devices = 2}};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{1}, sixteen_each()};
   CHECK_THROWS_AS((ps::transfer{loader, cudaStreamPerThread}), ps::unusable_stream);
   // Uses the default stream of device 1 although the current device is 0.
@@ -154,7 +154,7 @@ TEST_CASE("the per-thread default stream is rejected, the default stream is not"
 }
 
 TEST_CASE("a lease rejects a second stream of another device", "[cuda][fault:devices-8]") {
-  const clean_double until_the_end{{.devices = 2}};
+  const clean_fake until_the_end{{.devices = 2}};
   const ps::cuda_stream other{1};
   const ps::cuda_stream stream{0};
   ps::loader loader{digits{}, ps::sequential{}, ps::cuda_device{0}, sixteen_each()};
@@ -169,7 +169,7 @@ TEST_CASE("a lease rejects a second stream of another device", "[cuda][fault:dev
 
 TEST_CASE("out_of_memory of the device reports the free memory, and the loader continues",
           "[cuda][fault:memory-4]") {
-  const clean_double until_the_end{{.device_memory = 20'000}};
+  const clean_fake until_the_end{{.device_memory = 20'000}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{digits{}, ps::sequential{}, device, sixteen_each()};
@@ -184,7 +184,7 @@ TEST_CASE("out_of_memory of the device reports the free memory, and the loader c
 
 TEST_CASE("a failure to page-lock throws, or falls back to pageable memory if allowed",
           "[cuda][promise:honest-8][fault:memory-3]") {
-  const clean_double until_the_end{{.pinned_memory = 1000}};
+  const clean_fake until_the_end{{.pinned_memory = 1000}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   auto options = sixteen_each();

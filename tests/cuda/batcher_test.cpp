@@ -12,7 +12,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/observe/trace_recorder.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/seeds.hpp"
 #include "ext/serve/requests.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -67,7 +67,7 @@ TEST_CASE("requests arrive on the GPU as they were written, whenever the device 
     const auto policy = seed == 0   ? fake_cuda::policy::late
                         : seed == 1 ? fake_cuda::policy::early
                                     : fake_cuda::policy::random;
-    const clean_double fresh{{.policy = policy, .seed = seed}};
+    const clean_fake fresh{{.policy = policy, .seed = seed}};
     fates known{60};
     std::atomic<std::uint64_t> right{0};
     serve(ps::cuda_device{0}, 60, nullptr, known, right);
@@ -77,7 +77,7 @@ TEST_CASE("requests arrive on the GPU as they were written, whenever the device 
 }
 
 TEST_CASE("a batcher on the GPU uses pinned memory, and its batches are traced", "[cuda]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   CHECK(cuda_batcher{device, {.max_batch_size = 4}}.footprint().bytes == 4 * 512);
   ps::trace_recorder recorder;
@@ -95,7 +95,7 @@ TEST_CASE("a batcher on the GPU uses pinned memory, and its batches are traced",
 }
 
 TEST_CASE("small batches of requests that are ready share the records of their copies", "[cuda]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   cuda_batcher requests{device, {.max_batch_size = 1, .depth = 4}};
@@ -110,7 +110,7 @@ TEST_CASE("small batches of requests that are ready share the records of their c
 }
 
 TEST_CASE("requests are returned if CUDA rejects their copy", "[cuda][promise:honest-14]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::early}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   fates known{8};
@@ -136,7 +136,7 @@ TEST_CASE(
     "a batch of requests that ends during its stream's capture is reported, and others "
     "continue",
     "[cuda][fault:devices-7]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   cuda_batcher requests{device, {.max_batch_size = 1, .depth = 2}};
@@ -160,7 +160,7 @@ TEST_CASE(
 
 TEST_CASE("no request is written and no memory is freed during a copy that cannot be waited for",
           "[cuda][fault:devices-5]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   void* const to = device.allocate(512);

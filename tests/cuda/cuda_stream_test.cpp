@@ -7,7 +7,7 @@
 
 #include <penstock/cuda.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -100,7 +100,7 @@ TEST_CASE("making a stream for another device leaves the thread's device as it w
 }
 
 TEST_CASE("the device of a stream is found with a driver older than the toolkit", "[cuda]") {
-  const clean_double until_the_end{{.devices = 2, .driver_version = 12040}};
+  const clean_fake until_the_end{{.devices = 2, .driver_version = 12040}};
   const ps::cuda_stream stream{1};
   CHECK_THROWS_AS(ps::cuda_device{0}.require_usable(stream), ps::stream_of_another_device);
   CHECK_NOTHROW(ps::cuda_device{1}.require_usable(stream));
@@ -137,7 +137,7 @@ TEST_CASE("a stream reports its device and waits for its work on any current dev
 
 TEST_CASE("the device of a stream can be queried while the thread captures another stream",
           "[cuda]") {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   const ps::cuda_device device{0};
   const ps::cuda_stream captured{0};
   const ps::cuda_stream stream{0};
@@ -150,7 +150,7 @@ TEST_CASE("the device of a stream can be queried while the thread captures anoth
 }
 
 TEST_CASE("a stream under capture is not waited for, and its capture continues", "[cuda]") {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   const ps::cuda_stream stream{0};
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal) == cudaSuccess);
   CHECK_THROWS_AS(stream.synchronize(), ps::capture_in_progress);

@@ -21,7 +21,7 @@
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/results/results.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -34,7 +34,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A resource whose functions call `cudaMalloc` and `cudaFree`, so that the double finds memory
+/// A resource whose functions call `cudaMalloc` and `cudaFree`, so that the fake finds memory
 /// that is returned while work uses it. `how` selects the way in which it
 /// fails. Any thread may use it, one at a time.
 struct failing_resource {
@@ -192,7 +192,7 @@ std::vector<std::uint64_t> sums_through_everything(const ps::cuda_device& device
 
 TEST_CASE("with a resource of the program, nothing calls cudaMalloc, and all memory is returned",
           "[cuda][memory]") {
-  const clean_double runtime{{.policy = fake_cuda::policy::random, .seed = 3}};
+  const clean_fake runtime{{.policy = fake_cuda::policy::random, .seed = 3}};
   const auto expected = sums_through_everything(ps::cuda_device{0});
   test::device_arena arena;
   const auto mallocs = fake_cuda::calls_of("cudaMalloc");
@@ -209,7 +209,7 @@ TEST_CASE("with a resource of the program, nothing calls cudaMalloc, and all mem
 
 TEST_CASE("a feed reports the bytes that it has allocated from the program's resource",
           "[cuda][memory]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   test::device_arena arena;
   {
     const ps::cuda_device device{0, arena};
@@ -244,7 +244,7 @@ TEST_CASE("batches in the program's memory are right in any order of the device'
 
 TEST_CASE("a resource that fails throws out_of_memory, and leaves no error behind",
           "[cuda][memory][fault:memory-4]") {
-  const clean_double runtime{{.device_memory = 10'000}};
+  const clean_fake runtime{{.device_memory = 10'000}};
   using way = failing_resource::way;
   const auto how = GENERATE(way::none, way::null, way::bad_alloc, way::runtime_error);
   failing_resource memory{.how = how};
@@ -261,7 +261,7 @@ TEST_CASE("a resource that fails throws out_of_memory, and leaves no error behin
 }
 
 TEST_CASE("an exception of the library passes through a resource unchanged", "[cuda][memory]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   failing_resource memory{.how = failing_resource::way::own_error};
   const ps::cuda_device device{0, memory};
   CHECK_THROWS_AS(device.allocate(1000), ps::option_error);
@@ -269,7 +269,7 @@ TEST_CASE("an exception of the library passes through a resource unchanged", "[c
 
 TEST_CASE("memory that slots cannot use is returned, and the error names the reason",
           "[cuda][memory][fault:memory-9]") {
-  const clean_double runtime{{.devices = 2}};
+  const clean_fake runtime{{.devices = 2}};
   const bool is_misaligned = GENERATE(true, false);
   failing_resource memory{.how = is_misaligned ? failing_resource::way::misaligned
                                                : failing_resource::way::other_device};
@@ -285,7 +285,7 @@ TEST_CASE("memory that slots cannot use is returned, and the error names the rea
 }
 
 TEST_CASE("an error of the program is not hidden by its resource", "[cuda][memory]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   failing_resource memory;
   const ps::cuda_device device{0, memory};
   fake_cuda::fail_call_of("cudaMemGetInfo", 0, cudaErrorInvalidValue);
@@ -298,7 +298,7 @@ TEST_CASE("an error of the program is not hidden by its resource", "[cuda][memor
 
 TEST_CASE("an automatic depth stays as it is if the program's resource has no more memory",
           "[cuda][memory][fault:memory-4]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   failing_resource memory;
   {
     const ps::cuda_device device{0, memory};
@@ -324,7 +324,7 @@ TEST_CASE("an automatic depth stays as it is if the program's resource has no mo
 
 TEST_CASE("the functions of a resource run with their device current, and allow captures",
           "[cuda][memory]") {
-  const clean_double runtime{{.devices = 2}};
+  const clean_fake runtime{{.devices = 2}};
   cudaStream_t stream = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
   REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
@@ -345,7 +345,7 @@ TEST_CASE("the functions of a resource run with their device current, and allow 
 }
 
 TEST_CASE("a resource with the names of CCCL 3.1 is used through them", "[cuda][memory]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   two_names memory;
   const ps::cuda_device device{0, memory};
   device.deallocate(device.allocate(1000), 1000);
@@ -353,7 +353,7 @@ TEST_CASE("a resource with the names of CCCL 3.1 is used through them", "[cuda][
 }
 
 TEST_CASE("a wrapper that synchronizes makes a stream-ordered pool usable", "[cuda][memory]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   stream_ordered_pool own;
   {
     const auto stream = ps::cuda_device{0}.make_stream();
@@ -367,7 +367,7 @@ TEST_CASE("a wrapper that synchronizes makes a stream-ordered pool usable", "[cu
 }
 
 TEST_CASE("copies of a device allocate from the same resource", "[cuda][memory]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   test::device_arena arena;
   const ps::cuda_device device{0, arena};
   const ps::cuda_device copy = device;

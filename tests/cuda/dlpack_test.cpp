@@ -11,7 +11,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock_ext/interop/shared_batch.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -74,7 +74,7 @@ TEST_CASE("tensors on a library's stream keep their batch until its work is done
   const std::size_t kept = GENERATE(0U, 1U, 2U);
   CAPTURE(kept);
   for (const auto policy : {fake_cuda::policy::late, fake_cuda::policy::early}) {
-    const clean_double until_the_end{{.policy = policy}};
+    const clean_fake until_the_end{{.policy = policy}};
     digits_flow::outcome found;
     run_by_tensors(kept, found);
     CHECK(found.right == 12);
@@ -82,7 +82,7 @@ TEST_CASE("tensors on a library's stream keep their batch until its work is done
   }
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     INFO("seed " << seed);
-    const clean_double until_the_end{{.policy = fake_cuda::policy::random, .seed = seed}};
+    const clean_fake until_the_end{{.policy = fake_cuda::policy::random, .seed = seed}};
     digits_flow::outcome found;
     run_by_tensors(kept, found);
     CHECK(found.right == 12);
@@ -91,7 +91,7 @@ TEST_CASE("tensors on a library's stream keep their batch until its work is done
 }
 
 TEST_CASE("a tensor reports its device: a GPU, or page-locked memory for a GPU", "[cuda]") {
-  const clean_double until_the_end{{.devices = 2}};
+  const clean_fake until_the_end{{.devices = 2}};
   const ps::cuda_device device{1};
   const auto current = device.enter_scope();
   const auto stream = device.make_stream();

@@ -7,7 +7,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock/threads/cpu_list.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "memory/machine.hpp"
@@ -23,13 +23,13 @@ TEST_CASE("a GPU's NUMA node is found through the driver or its PCI address",
   files.file("/sys/bus/pci/devices/0000:3b:00.0/numa_node", "1\n");
   const std::string root = files.root() + "/sys";
   {
-    const clean_double knows{{.host_numa_id = 3, .pci_bus_id = "0000:3B:00.0"}};
+    const clean_fake knows{{.host_numa_id = 3, .pci_bus_id = "0000:3B:00.0"}};
     CHECK(nearest_node(0, root) == 3);
     CHECK(fake_cuda::calls_of("cudaDeviceGetPCIBusId") == 0);
     CHECK(ps::cuda_device{0}.host_node() == 3);
   }
   {
-    const clean_double does_not{{.host_numa_id = -1, .pci_bus_id = "0000:3B:00.0"}};
+    const clean_fake does_not{{.host_numa_id = -1, .pci_bus_id = "0000:3B:00.0"}};
     CHECK(nearest_node(0, root) == 1);
     // A driver without this attribute, and a driver that cannot return its value.
     for (const cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
@@ -45,10 +45,10 @@ TEST_CASE("a GPU's NUMA node is found through the driver or its PCI address",
     }
   }
   {
-    const clean_double nowhere{{.pci_bus_id = "0000:AF:00.0"}};
+    const clean_fake nowhere{{.pci_bus_id = "0000:AF:00.0"}};
     CHECK(nearest_node(0, root) == -1);
   }
-  const clean_double no_such_bus;
+  const clean_fake no_such_bus;
   CHECK(ps::cuda_device{0}.host_node() == std::nullopt);
   CHECK(fake_cuda::contexts(0) == 0);  // the query does not use the device
 }
@@ -71,7 +71,7 @@ TEST_CASE("the NUMA node of a PCI address is a number or missing", "[cuda]") {
 }
 
 TEST_CASE("a loader queries the NUMA node of the GPU and reports it", "[cuda]") {
-  const clean_double runtime{{.host_numa_id = 4711}};  // no machine has a node with this number
+  const clean_fake runtime{{.host_numa_id = 4711}};  // no machine has a node with this number
   const ps::loader loader{
       digits_flow::digits{10}, ps::sequential{}, ps::cuda_device{0}, {.workers = 1}};
   CHECK(loader.footprint().workers ==

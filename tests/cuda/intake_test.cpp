@@ -13,7 +13,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock_ext/results/results.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/seeds.hpp"
 #include "ext/intake/clouds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -58,7 +58,7 @@ TEST_CASE("clouds arrive on the GPU as a thread or a stream wrote them, whenever
     const auto policy = seed == 0   ? fake_cuda::policy::late
                         : seed == 1 ? fake_cuda::policy::early
                                     : fake_cuda::policy::random;
-    const clean_double fresh{{.policy = policy, .seed = seed}};
+    const clean_fake fresh{{.policy = policy, .seed = seed}};
     const ps::cuda_device device{0};
     const auto stream = device.make_stream();
     const auto second = device.make_stream();
@@ -100,7 +100,7 @@ TEST_CASE("a step over pushed frames is replayed as a graph and returns results 
   using sum_record = ps::record<ps::field<"sum", std::uint64_t>>;
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
-  const clean_double fresh{{.policy = policy, .seed = 5}};
+  const clean_fake fresh{{.policy = policy, .seed = 5}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   constexpr std::uint64_t count = 40;
@@ -147,7 +147,7 @@ TEST_CASE("a step over pushed frames is replayed as a graph and returns results 
 
 TEST_CASE("the copy waits for a stream of another GPU that writes the batch",
           "[cuda][intake][promise:race-free-16]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late, .devices = 2}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late, .devices = 2}};
   const ps::cuda_device device{0};
   const ps::cuda_device other{1};
   const auto stream = device.make_stream();
@@ -176,7 +176,7 @@ TEST_CASE("the copy waits for a stream of another GPU that writes the batch",
 
 TEST_CASE("a slot can't be committed after a stream that is being captured",
           "[cuda][intake][fault:producers-5]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto writer = device.make_stream();
   cuda_frames in{device, {.slot_count = 1}};
@@ -193,7 +193,7 @@ TEST_CASE("a slot can't be committed after a stream that is being captured",
 }
 
 TEST_CASE("memory of the caller is registered as long as batches use it", "[cuda][intake]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   constexpr std::size_t bytes = 4 * 4096;
   void* const memory = ps::cpu_device{}.allocate_pageable(bytes);
@@ -215,7 +215,7 @@ TEST_CASE("memory of the caller is registered as long as batches use it", "[cuda
 }
 
 TEST_CASE("memory that a stream still writes is freed after that", "[cuda][intake]") {
-  const clean_double fresh{{.policy = fake_cuda::policy::late}};
+  const clean_fake fresh{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto writer = device.make_stream();
   {

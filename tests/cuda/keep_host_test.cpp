@@ -11,7 +11,7 @@
 
 #include <penstock/cuda.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -63,7 +63,7 @@ TEST_CASE("host() and the device see the same batch, in loops that are left or t
   for (std::uint64_t seed = 0; seed < 2 * seed_count(); ++seed) {
     INFO("seed " << seed);
     const auto policy = policy_of(seed);
-    const clean_double clean{{.policy = policy, .seed = seed}};
+    const clean_fake clean{{.policy = policy, .seed = seed}};
     std::mt19937_64 random{seed};
     const auto below = [&](std::uint64_t end) { return random() % end; };
     digits_flow::outcome found;
@@ -123,7 +123,7 @@ TEST_CASE("a host slot that was kept is refilled after its copy, also if its lea
           "[cuda][keep_host][promise:race-free-1]") {
   for (const bool transforms : {false, true}) {
     // The device works only during waits, so each lease ends before its copy has started.
-    const clean_double clean{{.policy = fake_cuda::policy::late}};
+    const clean_fake clean{{.policy = fake_cuda::policy::late}};
     digits_flow::outcome found;
     host_side host;
     const ps::cuda_device device{0};

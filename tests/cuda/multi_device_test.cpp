@@ -8,7 +8,7 @@
 
 #include <penstock/memory/registered_memory.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -48,7 +48,7 @@ TEST_CASE("a thread may feed a device that is not current, and its current one s
 }
 
 TEST_CASE("a wait for a device covers all its work, for any current device", "[cuda]") {
-  const clean_double until_the_end{{.policy = fake_cuda::policy::late, .devices = 2}};
+  const clean_fake until_the_end{{.policy = fake_cuda::policy::late, .devices = 2}};
   const ps::cuda_device device{1};
   const auto stream = device.make_stream();
   bool ran = false;
@@ -65,7 +65,7 @@ TEST_CASE("a wait for a device covers all its work, for any current device", "[c
 }
 
 TEST_CASE("a stream of another device than the loader's is rejected", "[cuda][fault:devices-8]") {
-  const clean_double until_the_end{{.devices = 2}};
+  const clean_fake until_the_end{{.devices = 2}};
   const ps::cuda_stream stream = ps::cuda_device{0}.make_stream();
   ps::loader loader{
       digits_flow::digits{}, ps::sequential{}, ps::cuda_device{1}, {.batch_size = 16}};
@@ -73,7 +73,7 @@ TEST_CASE("a stream of another device than the loader's is rejected", "[cuda][fa
 }
 
 TEST_CASE("memory is pinned for every device, however it was allocated", "[cuda]") {
-  const clean_double until_the_end{{.devices = 2}};
+  const clean_fake until_the_end{{.devices = 2}};
   const ps::cuda_device first{0};
   const ps::cuda_device second{1};
   const auto stream = second.make_stream();

@@ -9,7 +9,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock_ext/streamed/streamed.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 #include "support/frames.hpp"
@@ -27,7 +27,7 @@ TEST_CASE("a loop that only launches gets the newest frame at the end of the ste
   const std::size_t frames = in_body + in_step;
   if (frames == 0) return;
   CAPTURE(depth, in_body, in_step);
-  const clean_double clean{{.policy = policy, .seed = depth}};
+  const clean_fake clean{{.policy = policy, .seed = depth}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   frame_queue<ps::cuda_device> source{device};
@@ -65,7 +65,7 @@ TEST_CASE("newest delivers each batch of a stream or counts it as skipped", "[cu
   const std::size_t depth = GENERATE(1U, 4U);
   const auto zero_copy = GENERATE(ps::zero_copy_use::never, ps::zero_copy_use::always);
   CAPTURE(depth);
-  const clean_double clean{{.policy = policy, .seed = depth}};
+  const clean_fake clean{{.policy = policy, .seed = depth}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   using number = ps::record<ps::field<"x", std::uint64_t>>;

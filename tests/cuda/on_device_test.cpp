@@ -9,7 +9,7 @@
 
 #include <penstock/cuda.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -110,7 +110,7 @@ TEST_CASE("if any call around a transform fails, the consumer gets the error and
 }
 
 TEST_CASE("a transform runs with the transfer's device current", "[cuda]") {
-  const clean_double until_the_end{{.devices = 2}};
+  const clean_fake until_the_end{{.devices = 2}};
   const ps::cuda_device device{1};
   const auto stream = device.make_stream();
   ps::loader loader{digits_flow::digits{8}, ps::sequential{}, device, {.batch_size = 8}};

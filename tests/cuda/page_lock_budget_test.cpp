@@ -12,7 +12,7 @@
 #include <penstock/cuda.hpp>
 #include <penstock_ext/streamed/streamed.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "memory/machine.hpp"
 #include "support/catch.hpp"
@@ -56,7 +56,7 @@ auto loader_with(const ps::loader_options& options) {
 
 TEST_CASE("a rejection of the system names the locked bytes and the limits, and leaves no error",
           "[cuda][memory][fault:memory-3]") {
-  const clean_double runtime{{.pinned_memory = 10'000}};
+  const clean_fake runtime{{.pinned_memory = 10'000}};
   const ps::cuda_device device;
   CHECK(ps::cuda_device::page_locked_bytes() == 0);
   const ps::pinned_block fits = device.allocate_pinned(8'000);
@@ -77,7 +77,7 @@ TEST_CASE("a rejection of the system names the locked bytes and the limits, and 
 }
 
 TEST_CASE("all page-locked memory of the library is counted until it is freed", "[cuda][memory]") {
-  const clean_double runtime;
+  const clean_fake runtime;
   const ps::cuda_device device;
   constexpr std::size_t large = ps::detail::small_pinned_bytes + 1;  // is registered
   std::vector<std::byte> owner(5'000);
@@ -118,7 +118,7 @@ TEST_CASE("a loader with fewer_slots continues with the slots that the system lo
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::size_t fitting : {1U, 2U, 3U, 4U, 7U, 8U}) {
       CAPTURE(workers, fitting);
-      const clean_double runtime{{.pinned_memory = fitting * slot_bytes + 100}};
+      const clean_fake runtime{{.pinned_memory = fitting * slot_bytes + 100}};
       const auto budget = ps::memory_budget::bytes(100 * slot_bytes);
       {
         ps::loader_options options = fewer(workers);
@@ -146,7 +146,7 @@ TEST_CASE("a loader with fewer_slots continues with the slots that the system lo
 
 TEST_CASE("a feed over a loader with fewer slots delivers all batches",
           "[cuda][memory][fault:memory-3]") {
-  const clean_double runtime{{.pinned_memory = 2 * slot_bytes}};
+  const clean_fake runtime{{.pinned_memory = 2 * slot_bytes}};
   const auto stream = ps::cuda_device{0}.make_stream();
   auto loader = loader_with(fewer(2));
   ps::transfer feed{loader, stream};
@@ -162,7 +162,7 @@ TEST_CASE("a loader throws if the system does not lock the smallest number of sl
   ps::loader_options options = fewer();
   options.memory.budget = budget;
   SECTION("a single slot does not fit") {
-    const clean_double runtime{{.pinned_memory = slot_bytes - 1}};
+    const clean_fake runtime{{.pinned_memory = slot_bytes - 1}};
     const auto error =
         test::error_of<ps::pinning_failed>([&] { static_cast<void>(loader_with(options)); });
     CHECK(error.bytes() == slot_bytes);
@@ -170,7 +170,7 @@ TEST_CASE("a loader throws if the system does not lock the smallest number of sl
     CHECK(fake_cuda::calls_of("cudaHostAlloc") == 4);
   }
   SECTION("fewer slots are not allowed") {
-    const clean_double runtime{{.pinned_memory = 7 * slot_bytes}};
+    const clean_fake runtime{{.pinned_memory = 7 * slot_bytes}};
     options.memory.on_budget_exceeded = ps::budget_action::reject;
     const auto error =
         test::error_of<ps::pinning_failed>([&] { static_cast<void>(loader_with(options)); });
@@ -178,7 +178,7 @@ TEST_CASE("a loader throws if the system does not lock the smallest number of sl
     CHECK(fake_cuda::calls_of("cudaHostAlloc") == 1);
   }
   SECTION("a tuned prefetch needs two slots") {
-    const clean_double runtime{{.pinned_memory = 2 * slot_bytes - 1}};
+    const clean_fake runtime{{.pinned_memory = 2 * slot_bytes - 1}};
     options.prefetch = ps::automatic;
     const auto error =
         test::error_of<ps::pinning_failed>([&] { static_cast<void>(loader_with(options)); });
@@ -188,7 +188,7 @@ TEST_CASE("a loader throws if the system does not lock the smallest number of sl
 }
 
 TEST_CASE("a tuned prefetch continues with fewer slots by itself", "[cuda][memory]") {
-  const clean_double runtime{{.pinned_memory = 2 * slot_bytes}};
+  const clean_fake runtime{{.pinned_memory = 2 * slot_bytes}};
   auto loader = loader_with({.batch_size = 10, .workers = 2, .prefetch = ps::automatic});
   CHECK(loader.footprint().slot_count == 2);
   CHECK(content_of(loader).size() == 200);
@@ -197,7 +197,7 @@ TEST_CASE("a tuned prefetch continues with fewer slots by itself", "[cuda][memor
 TEST_CASE("fewer pinned slots come before ordinary memory, which has all slots",
           "[cuda][memory][fault:memory-3]") {
   const bool fits = GENERATE(true, false);
-  const clean_double runtime{{.pinned_memory = fits ? slot_bytes : slot_bytes - 1}};
+  const clean_fake runtime{{.pinned_memory = fits ? slot_bytes : slot_bytes - 1}};
   ps::loader_options options = fewer();
   options.memory.pageable_fallback = true;
   auto loader = loader_with(options);
@@ -212,7 +212,7 @@ TEST_CASE("large slots that are registered piece by piece are halved too, and le
           "[cuda][memory][fault:memory-3]") {
   const std::size_t bytes = std::size_t{1} << 20;
   // A rejected registration is followed by a rejected cudaHostAlloc.
-  const clean_double runtime{{.pinned_memory = 5 * bytes}};
+  const clean_fake runtime{{.pinned_memory = 5 * bytes}};
   ps::loader loader{numbered{100'000},
                     ps::sequential{},
                     ps::cuda_device{0},
@@ -226,7 +226,7 @@ TEST_CASE("large slots that are registered piece by piece are halved too, and le
 
 TEST_CASE("leases_exhausted names the limit on locked memory if it took the slots",
           "[cuda][memory]") {
-  const clean_double runtime{{.pinned_memory = slot_bytes}};
+  const clean_fake runtime{{.pinned_memory = slot_bytes}};
   auto loader = loader_with(fewer());
   auto range = loader.epoch(0);
   auto it = range.begin();
@@ -239,7 +239,7 @@ TEST_CASE("leases_exhausted names the limit on locked memory if it took the slot
 
 TEST_CASE("a stream of records continues with fewer slots", "[cuda][memory]") {
   using number = ps::record<ps::field<"x", std::uint64_t>>;
-  const clean_double runtime{{.pinned_memory = 3 * 256}};
+  const clean_fake runtime{{.pinned_memory = 3 * 256}};
   std::uint64_t next = 0;
   ps::streamed<number, ps::cuda_device> numbers{
       ps::cuda_device{0},

@@ -8,7 +8,7 @@
 
 #include <penstock/cuda.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
@@ -85,7 +85,7 @@ TEST_CASE("ragged samples arrive whole in any random order of the device's work"
   const ps::shuffled order{.seed = 4};
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     CAPTURE(seed);
-    const clean_double clean{{.policy = fake_cuda::policy::random, .seed = seed}};
+    const clean_fake clean{{.policy = fake_cuda::policy::random, .seed = seed}};
     const ps::cuda_device device{0};
     const auto stream = device.make_stream();
     ps::loader loader{
@@ -116,7 +116,7 @@ TEST_CASE("ragged samples arrive whole in any random order of the device's work"
 
 TEST_CASE("only the used bytes of a ragged batch are copied", "[cuda][promise:exact-12]") {
   const auto bytes_copied = [](std::uint64_t room) {
-    const clean_double clean;
+    const clean_fake clean;
     const ps::cuda_device device{0};
     const auto stream = device.make_stream();
     ps::loader loader{ragged_pairs{room}, ps::sequential{}, device, {.batch_size = 8}};

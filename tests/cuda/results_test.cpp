@@ -11,7 +11,7 @@
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock_ext/results/results.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -168,7 +168,7 @@ TEST_CASE("results that wait together share a query, an event record and a wait"
 
 TEST_CASE("results are sent after a capture, and not within one",
           "[cuda][results][fault:devices-7]") {
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   std::uint64_t got = 0;
@@ -189,7 +189,7 @@ TEST_CASE("results are sent after a capture, and not within one",
 
 TEST_CASE("a slot that is dropped during a capture is acquired again after the capture",
           "[cuda][results][fault:devices-7]") {
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   sums_of out{device, stream, 16, [](const auto&) {}, {.depth = 1}};
@@ -268,7 +268,7 @@ TEST_CASE("a device that is lost ends the loop, and its memory",
 
 TEST_CASE("results on another stream or device than the feed's are rejected",
           "[cuda][results][fault:consumers-10]") {
-  const clean_double clean{{.devices = 2}};
+  const clean_fake clean{{.devices = 2}};
   const ps::cuda_device device{0};
   const ps::cuda_device other{1};
   const auto stream = device.make_stream();

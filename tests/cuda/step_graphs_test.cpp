@@ -15,7 +15,7 @@
 #include <penstock_ext/interop/shared_batch.hpp>
 #include <penstock_ext/results/results.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -66,7 +66,7 @@ void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
 }
 
 /// The fake CUDA runtime, reset for a test, and the objects that most tests need.
-struct a_stream_with_graphs : clean_double {
+struct a_stream_with_graphs : clean_fake {
   const ps::cuda_device device;
   const ps::cuda_stream stream = device.make_stream();
   ps::step_graphs graphs{device};
@@ -233,7 +233,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 
 TEST_CASE("steps on the default stream are captured on another stream, and nothing escapes",
           "[cuda]") {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   const ps::cuda_device device;
   ps::step_graphs graphs{device};
   counted_step step;
@@ -349,7 +349,7 @@ TEST_CASE("if any call of a first launch fails, nothing leaks", "[cuda][fault:de
 TEST_CASE("an epoch of graph launches sees every batch, under each policy", "[cuda]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
-  const clean_double until_the_end{{.policy = policy, .seed = 7}};
+  const clean_fake until_the_end{{.policy = policy, .seed = 7}};
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   ps::loader loader{
@@ -382,7 +382,7 @@ TEST_CASE("graphs replay batches that share calls, and capture none of these", "
   };
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
-  const clean_double until_the_end{{.policy = policy, .seed = 11}};
+  const clean_fake until_the_end{{.policy = policy, .seed = 11}};
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   constexpr std::size_t batches = 60;
@@ -412,7 +412,7 @@ TEST_CASE("graphs replay batches that share calls, and capture none of these", "
 }
 
 TEST_CASE("a program's own capture survives a live loader", "[cuda]") {
-  const clean_double until_the_end{{.policy = fake_cuda::policy::late}};
+  const clean_fake until_the_end{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device;
   const auto stream = device.make_stream();
   const auto captured = device.make_stream();
@@ -459,7 +459,7 @@ auto doubling(const Batch& batch, const To& to, int& calls) {
 TEST_CASE("a replayed step writes to the result slot of its batch", "[cuda][results]") {
   const std::size_t depth = GENERATE(2U, 3U, 4U);
   const bool is_shared = GENERATE(false, true);
-  const clean_double clean{{.policy = fake_cuda::policy::random, .seed = depth}};
+  const clean_fake clean{{.policy = fake_cuda::policy::random, .seed = depth}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   std::atomic<std::size_t> wrong{0};
@@ -507,7 +507,7 @@ TEST_CASE("a replayed step writes to the result slot of its batch", "[cuda][resu
 
 TEST_CASE("a step that uses a batch of a second feed too is captured for each pair of slots",
           "[cuda]") {
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   std::vector<std::uint64_t> sums;
@@ -543,7 +543,7 @@ TEST_CASE(
     "a padded batch has a separate graph, because a step may use the number of valid "
     "samples, unless the options exclude that",
     "[cuda]") {
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   const bool is_separate = GENERATE(true, false);
@@ -568,7 +568,7 @@ TEST_CASE(
 
 TEST_CASE("a step is rejected on a stream that the batch does not name and on another device",
           "[cuda][fault:devices-8]") {
-  const clean_double clean{{.devices = 2}};
+  const clean_fake clean{{.devices = 2}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   const auto second = device.make_stream();

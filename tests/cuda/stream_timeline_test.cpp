@@ -7,7 +7,7 @@
 
 #include <penstock/cuda.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 
 /// A stream of the fake CUDA runtime, which runs work only when a thread waits, and its timeline.
 struct marked_stream {
-  clean_double clean{{.policy = fake_cuda::policy::late}};
+  clean_fake clean{{.policy = fake_cuda::policy::late}};
   ps::cuda_device device{0};
   ps::cuda_stream stream = device.make_stream();
   timeline_type timeline{device, stream, 2, ps::event_wait::by_host};

@@ -7,7 +7,7 @@
 
 #include <penstock/cuda.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "fake_cuda/fake_cuda.hpp"
 #include "support/catch.hpp"
 
@@ -53,7 +53,7 @@ TEMPLATE_TEST_CASE("a handle is destroyed once, by its last owner", "[cuda]", st
   static_assert(!std::is_copy_constructible_v<owner>);
   static_assert(std::is_nothrow_move_constructible_v<owner>);
   static_assert(std::is_nothrow_move_assignable_v<owner>);
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   {
     owner first = TestType::make();
     const auto handle = first.get();
@@ -79,7 +79,7 @@ TEMPLATE_TEST_CASE("a handle is destroyed once, by its last owner", "[cuda]", st
 TEMPLATE_TEST_CASE("a released handle belongs to the caller and can be adopted again", "[cuda]",
                    streams, events, graphs) {
   using owner = decltype(TestType::make());
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   owner given = TestType::make();
   const auto handle = given.release();
   CHECK(given.get() == nullptr);
@@ -92,7 +92,7 @@ TEMPLATE_TEST_CASE("a released handle belongs to the caller and can be adopted a
 
 TEMPLATE_TEST_CASE("an owner of no handle destroys nothing", "[cuda]", ps::cuda_event,
                    ps::detail::cuda_graph) {
-  const clean_double until_the_end;
+  const clean_fake until_the_end;
   TestType none;
   CHECK(none.get() == nullptr);
   none = TestType{};

@@ -16,7 +16,7 @@
 
 #include <penstock/cuda.hpp>
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 #include "cuda/seeds.hpp"
 #include "fake_cuda/fake_cuda.hpp"
@@ -32,7 +32,7 @@ using digits_flow::digits;
 /// Returns the behavior of a transfer on this device: 'c' copies, 'z' does not copy, and 'x'
 /// rejects the option.
 char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
-  const clean_double clean{how};
+  const clean_fake clean{how};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{digits{},
@@ -51,7 +51,7 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
 
 /// Returns the calls per batch on the consumer thread, for an epoch with one kernel per batch.
 std::map<std::string, double> calls_a_batch(use asked, std::size_t depth) {
-  const clean_double clean{{.policy = fake_cuda::policy::early}};
+  const clean_fake clean{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{
@@ -131,7 +131,7 @@ TEST_CASE("a host slot is refilled after the work of every stream that its lease
           "[cuda][zero_copy][promise:race-free-1]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     INFO("seed " << seed);
-    const clean_double clean{{.policy = fake_cuda::policy::random, .seed = seed}};
+    const clean_fake clean{{.policy = fake_cuda::policy::random, .seed = seed}};
     digits_flow::outcome found;
     const ps::cuda_device device{0};
     const auto stream = device.make_stream();
@@ -167,7 +167,7 @@ TEST_CASE("a host slot is refilled after the work of every stream that its lease
 
 TEST_CASE("a host slot whose release was rejected is refilled after the work on it",
           "[cuda][zero_copy][promise:race-free-1]") {
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   digits_flow::outcome found;
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -206,7 +206,7 @@ TEST_CASE(
     "a host slot whose release cannot be recorded is never refilled, and a capture "
     "continues",
     "[cuda][zero_copy][promise:race-free-1][fault:devices-7]") {
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   digits_flow::outcome found;
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -235,7 +235,7 @@ TEST_CASE("a loader reports the loss of all its host slots", "[cuda][zero_copy][
   const auto workers = GENERATE(std::size_t{0}, std::size_t{1});
   const auto on_slots_exhausted = GENERATE(ps::exhausted_action::fail, ps::exhausted_action::wait);
   CAPTURE(workers, on_slots_exhausted);
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{digits{320},
@@ -284,7 +284,7 @@ TEST_CASE("a loop without copies that is left or throws anywhere loses nothing a
           "[cuda][zero_copy][promise:race-free-1]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     INFO("seed " << seed);
-    const clean_double clean{{.policy = fake_cuda::policy::random, .seed = seed}};
+    const clean_fake clean{{.policy = fake_cuda::policy::random, .seed = seed}};
     std::mt19937_64 random{seed};
     const auto below = [&](std::uint64_t end) { return random() % end; };
     digits_flow::outcome found;
@@ -322,7 +322,7 @@ TEST_CASE("a loop without copies that is left or throws anywhere loses nothing a
 }
 
 TEST_CASE("a slot's number determines its address, even for a host slot", "[cuda][zero_copy]") {
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{
@@ -378,7 +378,7 @@ TEST_CASE("a failed call at the end of a lease is reported, and no batch is wron
 TEST_CASE("views that work on the device holds outlive the feed, copied or not",
           "[cuda][zero_copy]") {
   const auto asked = GENERATE(use::never, use::always);
-  const clean_double clean{{.policy = fake_cuda::policy::late}};
+  const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   std::size_t right = 0;

@@ -150,7 +150,7 @@ struct share {
 };
 
 /// A rank in a world of several ranks, and its steps.
-struct rank_on_double {
+struct rank_on_fake {
   ps::cuda_device device{0};
   ps::cuda_stream stream{device.make_stream()};
   mirrors others;
@@ -158,7 +158,7 @@ struct rank_on_double {
   data_parallel::shared_step<ps::cuda_device, ranks_by_nccl> step;
   share mine{device, stream};
 
-  explicit rank_on_double(int size)
+  explicit rank_on_fake(int size)
       : others{size},
         ranks{others, device},
         step{device, stream, ranks,
@@ -193,7 +193,7 @@ TEST_CASE("gradients are summed layer by layer on a separate stream before the u
   fake_cuda::reset();
   std::vector<float> expected;
   {
-    rank_on_double alone{1};
+    rank_on_fake alone{1};
     for (int i = 0; i < 3; ++i) alone.train();
     expected = alone.step.net().weights.get(alone.stream);
     CHECK(other_ranks.sums == std::vector<std::size_t>{330, 25120, 330, 25120, 330, 25120});
@@ -209,7 +209,7 @@ TEST_CASE("gradients are summed layer by layer on a separate stream before the u
                                     : fake_cuda::policy::random;
     fake_cuda::reset({.policy = policy, .seed = seed});
     {
-      rank_on_double two{2};
+      rank_on_fake two{2};
       for (int i = 0; i < 3; ++i) two.train();
       CHECK(two.step.loss() > 0.0F);
       CHECK((two.step.net().weights.get(two.stream) == expected));
@@ -223,7 +223,7 @@ TEST_CASE("the backward pass continues while a layer's gradients are summed", "[
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   gate made;
   std::atomic<bool> all_made_first{false};
-  rank_on_double here{2};
+  rank_on_fake here{2};
   // The sum of the last layer's gradients waits until the first layer's gradients are computed.
   other_ranks.when_called = [&](std::size_t number) {
     if (number == 1) fake_cuda::launch(here.stream.get(), [&] { made.open(); });
@@ -241,14 +241,14 @@ TEST_CASE("the error of a failed NCCL sum names the call and the rank", "[data_p
   other_ranks = {};
   fake_cuda::reset({.policy = fake_cuda::policy::early});
   const auto fail = [] {
-    rank_on_double here{2};
+    rank_on_fake here{2};
     other_ranks.answer = ncclInternalError;
     here.train();
   };
   CHECK_THROWS_WITH(fail(), "ncclAllReduce on rank 0 of 2: an error");
   CHECK(other_ranks.aborts == 1);  // instead of a normal end, which would wait for the other ranks
   other_ranks = {};
-  { const rank_on_double here{2}; }
+  { const rank_on_fake here{2}; }
   CHECK(other_ranks.aborts == 0);
 }
 

@@ -168,11 +168,11 @@ const char* cudaGetErrorName(cudaError_t code) {
     PENSTOCK_NAME(cudaErrorUnknown);
 #undef PENSTOCK_NAME
     default:
-      return "cudaError of the double without a name";
+      return "cudaError of the fake without a name";
   }
 }
 
-const char* cudaGetErrorString(cudaError_t) { return "as the double of the runtime says"; }
+const char* cudaGetErrorString(cudaError_t) { return "as the fake of the runtime says"; }
 
 // ---- streams
 

@@ -70,7 +70,7 @@ TEST_CASE("memory is poison until it is written", "[fake_cuda][promise:race-free
   CHECK(all.pinned[7] == fake_cuda::poison);
 }
 
-TEST_CASE("calls with typed pointers reach the double", "[fake_cuda]") {
+TEST_CASE("calls with typed pointers reach the fake", "[fake_cuda]") {
   fake_cuda::reset();
   float* device = nullptr;
   const int* constant = nullptr;

@@ -10,7 +10,7 @@ The words after the language of the fence mean:
     cpp                    a whole program: its main function becomes a function that is called
     cpp with jpeg png      a program that needs these components; prelude.hpp makes its files
     cpp fragment           statements on the CPU device, with the names of prelude.hpp
-    cpp fragment cuda      statements on the CUDA device, which is the double
+    cpp fragment cuda      statements on the CUDA device, which is the fake
     cpp excerpt FILE       lines of FILE; a line "// ..." replaces omitted lines
     text output FILE       the output of the program FILE, which readme/outputs compares
     python                 must parse

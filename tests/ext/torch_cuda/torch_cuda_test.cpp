@@ -23,7 +23,7 @@
 #define CHECK(...) \
   INTERNAL_CATCH_TEST("CHECK", Catch::ResultDisposition::ContinueOnFailure, __VA_ARGS__)
 
-#include "cuda/clean_double.hpp"
+#include "cuda/clean_fake.hpp"
 #include "cuda/digits_flow.hpp"
 
 namespace ps = penstock;
@@ -97,7 +97,7 @@ TEST_CASE("libtorch's current stream waits for the copy, and the slot for that s
   const std::size_t kept = GENERATE(0U, 2U);
   CAPTURE(kept);
   for (const auto policy : {fake_cuda::policy::late, fake_cuda::policy::early}) {
-    const clean_double until_the_end{{.policy = policy}};
+    const clean_fake until_the_end{{.policy = policy}};
     digits_flow::outcome found;
     run_by_torch(kept, found);
     CHECK(found.right == 12);
@@ -105,7 +105,7 @@ TEST_CASE("libtorch's current stream waits for the copy, and the slot for that s
   }
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     INFO("seed " << seed);
-    const clean_double until_the_end{{.policy = fake_cuda::policy::random, .seed = seed}};
+    const clean_fake until_the_end{{.policy = fake_cuda::policy::random, .seed = seed}};
     digits_flow::outcome found;
     run_by_torch(kept, found);
     CHECK(found.right == 12);
@@ -114,7 +114,7 @@ TEST_CASE("libtorch's current stream waits for the copy, and the slot for that s
 }
 
 TEST_CASE("tensors report their GPU, and tensors of a loader are on the host", "[torch]") {
-  const clean_double until_the_end{{.devices = 2}};
+  const clean_fake until_the_end{{.devices = 2}};
   const ps::cuda_device device{1};
   const auto current = device.enter_scope();
   const auto stream = device.make_stream();

@@ -15,7 +15,7 @@
 enum cudaDataType { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 #endif
 
-// Replaces cuBLAS on the double of the CUDA runtime: host code on the stream in place of the
+// Replaces cuBLAS on the fake of the CUDA runtime: host code on the stream in place of the
 // kernels of cuBLAS. Scalars are in host memory.
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7 };

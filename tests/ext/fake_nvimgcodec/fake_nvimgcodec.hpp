@@ -11,14 +11,14 @@
 namespace test {
 
 /// A call in which the fake nvImageCodec decoded pictures.
-struct double_call {
+struct fake_call {
   nvimgcodecBackendKind_t kind;  // the last back end in the decoder's list
   std::size_t pictures;
   int device;
   nvimgcodecImageBufferKind_t memory;
   cudaStream_t stream;
   int regions;
-  friend bool operator==(const double_call&, const double_call&) = default;
+  friend bool operator==(const fake_call&, const fake_call&) = default;
 };
 
 /// The settings and the observations of the fake nvImageCodec. The decoders need no GPU and write
@@ -27,7 +27,7 @@ struct double_call {
 /// the picture and then writes this letter. All other back ends return the status `undecoded`. A
 /// decoder with allocators allocates `working` bytes of each kind for itself, and again for each
 /// call.
-struct nvimgcodec_double {
+struct fake_nvimgcodec {
   std::string missing;  // back ends for which no decoder can be created
   nvimgcodecProcessingStatus_t undecoded = NVIMGCODEC_PROCESSING_STATUS_FAIL;
   nvimgcodecStatus_t header = NVIMGCODEC_STATUS_SUCCESS;  // status of parsing a header
@@ -35,7 +35,7 @@ struct nvimgcodec_double {
   nvimgcodecSampleDataType_t samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT8;
   nvimgcodecStatus_t waiting = NVIMGCODEC_STATUS_SUCCESS;  // status of waiting for a batch
   nvimgcodecStatus_t loading = NVIMGCODEC_STATUS_SUCCESS;
-  std::vector<double_call> calls;
+  std::vector<fake_call> calls;
   std::string made;  // one letter per decoder, in order of creation
   int alive = 0;     // number of objects that exist
   std::size_t working = 10'000;
@@ -43,6 +43,6 @@ struct nvimgcodec_double {
 };
 
 /// Returns the state of the fake nvImageCodec. The program starts with the initial state.
-nvimgcodec_double& the_double();
+fake_nvimgcodec& the_fake();
 
 }  // namespace test

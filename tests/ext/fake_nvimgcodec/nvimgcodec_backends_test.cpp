@@ -16,7 +16,7 @@
 #include <penstock/device/cpu_device.hpp>
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_decoder.hpp>
 
-#include "ext/nvimgcodec_double/double.hpp"
+#include "ext/fake_nvimgcodec/fake_nvimgcodec.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -32,14 +32,14 @@ using backend = ps::nvimgcodec_backend;
 const cudaStream_t some_stream = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1234});
 
 // Resets the fake nvImageCodec for a test. The destructor checks that all objects were destroyed.
-struct fresh_double {
-  fresh_double() { test::the_double() = {}; }
-  fresh_double(const fresh_double&) = delete;
-  fresh_double& operator=(const fresh_double&) = delete;
-  ~fresh_double() { CHECK(test::the_double().alive == 0); }
+struct fresh_fake {
+  fresh_fake() { test::the_fake() = {}; }
+  fresh_fake(const fresh_fake&) = delete;
+  fresh_fake& operator=(const fresh_fake&) = delete;
+  ~fresh_fake() { CHECK(test::the_fake().alive == 0); }
 };
 
-// One picture per word; see `nvimgcodec_double`.
+// One picture per word; see `fake_nvimgcodec`.
 class words {
  public:
   explicit words(const std::vector<std::string>& all, const ps::image_box& box = {0, 0, {2, 2}})
@@ -70,13 +70,13 @@ class words {
 
 TEST_CASE("each back end gets the images that earlier back ends could not decode",
           "[nvimgcodec][promise:exact-17]") {
-  const fresh_double clean;
+  const fresh_fake clean;
   ps::nvimgcodec_batch decoder{{.device = 3}};
   words batch{{"ghc", "hc", "c", "g"}};
   const auto results = decoder.decode(batch.pictures, some_stream);
   const auto device = NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_DEVICE;
-  CHECK((test::the_double().calls ==
-         std::vector<test::double_call>{
+  CHECK((test::the_fake().calls ==
+         std::vector<test::fake_call>{
              {NVIMGCODEC_BACKEND_KIND_GPU_ONLY, 4, 3, device, some_stream, 0},
              {NVIMGCODEC_BACKEND_KIND_HYBRID_CPU_GPU, 2, 3, device, some_stream, 0},
              {NVIMGCODEC_BACKEND_KIND_CPU_ONLY, 1, 3, device, some_stream, 0}}));
@@ -87,36 +87,36 @@ TEST_CASE("each back end gets the images that earlier back ends could not decode
   for (std::size_t i = 0; i < 4; ++i) CHECK(batch.letter(i) == "ghcg"[i]);
   CHECK(decoder.backend() == backend::any);
 
-  test::the_double().calls.clear();
+  test::the_fake().calls.clear();
   words other{{"g", "gc"}, {1, 0, {1, 2}}};
   decoder.decode(other.pictures, some_stream);
-  CHECK(test::the_double().calls.size() == 1);
-  CHECK(test::the_double().calls[0].regions == 2);
+  CHECK(test::the_fake().calls.size() == 1);
+  CHECK(test::the_fake().calls[0].regions == 2);
   CHECK(decoder.backend() == backend::gpu);
 }
 
 TEST_CASE("a back end is made when the first image is left for it, and once", "[nvimgcodec]") {
-  const fresh_double clean;
+  const fresh_fake clean;
   ps::nvimgcodec_batch decoder{{.device = 0}};
-  CHECK(test::the_double().made == "g");
+  CHECK(test::the_fake().made == "g");
   words easy{{"g", "gh"}};
   decoder.decode(easy.pictures, some_stream);
-  CHECK(test::the_double().made == "g");
+  CHECK(test::the_fake().made == "g");
   for (int i = 0; i < 2; ++i) {
     words harder{{"g", "h"}};
     decoder.decode(harder.pictures, some_stream);
-    CHECK(test::the_double().made == "gh");
+    CHECK(test::the_fake().made == "gh");
   }
-  test::the_double().missing = "c";  // later decoders of this kind cannot be created
+  test::the_fake().missing = "c";  // later decoders of this kind cannot be created
   words hardest{{"c"}};
   CHECK_THROWS_AS(decoder.decode(hardest.pictures, some_stream), ps::image_corrupt);
-  CHECK(test::the_double().made == "gh");
+  CHECK(test::the_fake().made == "gh");
 }
 
 TEST_CASE("a back end that is required decodes, or the image fails",
           "[nvimgcodec][promise:exact-17][fault:files-14]") {
-  const fresh_double clean;
-  test::the_double().undecoded = NVIMGCODEC_PROCESSING_STATUS_BACKEND_UNSUPPORTED;
+  const fresh_fake clean;
+  test::the_fake().undecoded = NVIMGCODEC_PROCESSING_STATUS_BACKEND_UNSUPPORTED;
   ps::nvimgcodec_batch decoder{{.device = 0, .backend = backend::hybrid}};
   words batch{{"gh", "gc"}};
   const auto problem =
@@ -124,42 +124,42 @@ TEST_CASE("a back end that is required decodes, or the image fails",
   CHECK(problem.path() == "P6\ngc");
   CHECK(test::has(problem.expected(), "back end hybrid"));
   CHECK(decoder.results()[0].backend == backend::hybrid);
-  CHECK(test::the_double().calls.size() == 1);
+  CHECK(test::the_fake().calls.size() == 1);
   CHECK(batch.letter(1) == '-');
 
   CHECK_THROWS_AS(decoder.decode(batch.pictures), std::logic_error);  // the call has no stream
-  CHECK(test::the_double().calls.size() == 1);
+  CHECK(test::the_fake().calls.size() == 1);
 }
 
 TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are rejected by their header",
           "[nvimgcodec][fault:files-14]") {
-  const fresh_double clean;
+  const fresh_fake clean;
   const ps::nvimgcodec_decoder decoder;
   const std::string word = "II*" + std::string(1, '\0') + "c";
   const std::span tiff = std::as_bytes(std::span{word});
   CHECK(decoder.info(tiff, "a.tif").channels == 3);
-  test::the_double().channels = 2;
+  test::the_fake().channels = 2;
   CHECK(test::error_of<ps::image_unsupported>([&] { (void)decoder.info(tiff, "a.tif"); }).path() ==
         "a.tif");
-  test::the_double().channels = 1;
+  test::the_fake().channels = 1;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
   // The same status as for palette pictures.
-  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;
+  test::the_fake().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
-  test::the_double().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32;
+  test::the_fake().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32;
   CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_unsupported);
   const std::string other = "P6\nc";
   CHECK(decoder.info(std::as_bytes(std::span{other}), "a.ppm").channels == 1);
-  test::the_double().header = NVIMGCODEC_STATUS_CODESTREAM_UNSUPPORTED;
+  test::the_fake().header = NVIMGCODEC_STATUS_CODESTREAM_UNSUPPORTED;
   CHECK_THROWS_AS(decoder.info(std::as_bytes(std::span{other}), "a.ppm"), ps::image_unsupported);
-  test::the_double().header = NVIMGCODEC_STATUS_BAD_CODESTREAM;
+  test::the_fake().header = NVIMGCODEC_STATUS_BAD_CODESTREAM;
   CHECK_THROWS_AS(decoder.info(tiff, "a.tif"), ps::image_corrupt);
 }
 
 TEST_CASE("missing back ends are skipped, and it is an error if none is left",
           "[nvimgcodec][fault:files-14]") {
-  const fresh_double clean;
-  test::the_double().missing = "gh";
+  const fresh_fake clean;
+  test::the_fake().missing = "gh";
   {
     ps::nvimgcodec_batch decoder{{.device = 0}};
     words batch{{"ghc"}};
@@ -168,31 +168,31 @@ TEST_CASE("missing back ends are skipped, and it is an error if none is left",
   const auto gpu = test::error_of<ps::nvimgcodec_unavailable>(
       [] { ps::nvimgcodec_batch{{.device = 0, .backend = backend::gpu}}; });
   CHECK(test::has(gpu.what(), "gpu (status 8)"));
-  test::the_double().missing = "ghc";
+  test::the_fake().missing = "ghc";
   CHECK_THROWS_AS(ps::nvimgcodec_batch{{.device = 0}}, ps::nvimgcodec_unavailable);
   CHECK_THROWS_AS(ps::nvimgcodec_batch{}, ps::nvimgcodec_unavailable);
-  test::the_double().loading = NVIMGCODEC_STATUS_INTERNAL_ERROR;
+  test::the_fake().loading = NVIMGCODEC_STATUS_INTERNAL_ERROR;
   const auto load = test::error_of<ps::nvimgcodec_error>([] { ps::nvimgcodec_decoder{}; });
   CHECK(test::has(load.what(), "nvimgcodecInstanceCreate gave status 8"));
 }
 
 TEST_CASE("if nvImageCodec fails on a whole batch, no image is blamed",
           "[nvimgcodec][fault:files-14]") {
-  const fresh_double clean;
+  const fresh_fake clean;
   ps::nvimgcodec_batch decoder{{.device = 0}};
   words batch{{"ghc", "x"}};
-  test::the_double().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
+  test::the_fake().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
   const auto problem =
       test::error_of<ps::nvimgcodec_error>([&] { decoder.decode(batch.pictures, some_stream); });
   CHECK(test::has(problem.what(), "nvimgcodecFutureWaitForAll gave status 21"));
   CHECK(decoder.results().empty());
-  test::the_double().waiting = NVIMGCODEC_STATUS_ALLOCATOR_FAILURE;
+  test::the_fake().waiting = NVIMGCODEC_STATUS_ALLOCATOR_FAILURE;
   CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
 
-  test::the_double().waiting = NVIMGCODEC_STATUS_SUCCESS;
+  test::the_fake().waiting = NVIMGCODEC_STATUS_SUCCESS;
   CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), ps::image_corrupt);
   CHECK(decoder.results()[0].backend == backend::gpu);
-  test::the_double().undecoded = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
+  test::the_fake().undecoded = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), ps::nvimgcodec_error);
 }
 
@@ -200,20 +200,20 @@ TEST_CASE(
     "nvImageCodec's objects of a batch live until the next one is decoded: a GPU may still "
     "write",
     "[nvimgcodec]") {
-  const fresh_double clean;
+  const fresh_fake clean;
   ps::nvimgcodec_batch decoder{{.device = 0}};
-  const int idle = test::the_double().alive;
+  const int idle = test::the_fake().alive;
   words two{{"g", "gc"}};
   decoder.decode(two.pictures, some_stream);
   // a stream and an image per picture, and a future.
-  CHECK(test::the_double().alive == idle + 2 * 2 + 1);
+  CHECK(test::the_fake().alive == idle + 2 * 2 + 1);
   words one{{"g"}, {1, 0, {1, 2}}};
   decoder.decode(one.pictures, some_stream);
-  CHECK(test::the_double().alive == idle + 2 + 1 + 1);  // a cropped region has a separate stream
+  CHECK(test::the_fake().alive == idle + 2 + 1 + 1);  // a cropped region has a separate stream
 
-  test::the_double().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
+  test::the_fake().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
   CHECK_THROWS_AS(decoder.decode(two.pictures, some_stream), ps::nvimgcodec_error);
-  CHECK(test::the_double().alive == idle + 2 * 2 + 1);
+  CHECK(test::the_fake().alive == idle + 2 * 2 + 1);
 }
 
 TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps it",
@@ -238,7 +238,7 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
       cpu_device::deallocate_pinned(data, bytes);
     }
   };
-  const fresh_double clean;
+  const fresh_fake clean;
   const counting device;
   const cudaStream_t other = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x5678});
   using counts = std::array<std::size_t, 4>;
@@ -251,17 +251,17 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
     CHECK(decoder.device_bytes() == 2 * 16'384);
     decoder.decode(batch.pictures, other);  // has no order relative to `some_stream`
     CHECK((*device.calls == counts{3, 0, 3, 0}));
-    CHECK(test::the_double().given[8] != test::the_double().given[10]);
+    CHECK(test::the_fake().given[8] != test::the_fake().given[10]);
     for (const auto stream : {other, some_stream}) decoder.decode(batch.pictures, stream);
     CHECK((*device.calls == counts{3, 0, 3, 0}));
 
-    test::the_double().working = 60'000;  // more than is available after rounding up
+    test::the_fake().working = 60'000;  // more than is available after rounding up
     CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
-    test::the_double().working = (std::numeric_limits<std::size_t>::max)();
+    test::the_fake().working = (std::numeric_limits<std::size_t>::max)();
     CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
     CHECK((*device.calls == counts{3, 0, 3, 0}));
     CHECK(decoder.pinned_bytes() == 3 * 16'384);
-    test::the_double().working = 10'000;
+    test::the_fake().working = 10'000;
     decoder.decode(batch.pictures, some_stream);
   }
   CHECK((*device.calls == counts{3, 3, 3, 3}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "ext/nvimgcodec_double/double.hpp"
+#include "ext/fake_nvimgcodec/fake_nvimgcodec.hpp"
 
 #include <cstddef>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include <vector>
 
 namespace test {
-nvimgcodec_double& the_double() {
-  static nvimgcodec_double made;
+fake_nvimgcodec& the_fake() {
+  static fake_nvimgcodec made;
   return made;
 }
 }  // namespace test
@@ -17,10 +17,10 @@ namespace {
 
 // A base class that counts the live objects.
 struct counted {
-  counted() { ++test::the_double().alive; }
+  counted() { ++test::the_fake().alive; }
   counted(const counted&) = delete;
   counted& operator=(const counted&) = delete;
-  ~counted() { --test::the_double().alive; }
+  ~counted() { --test::the_fake().alive; }
 };
 
 template <class Handle>
@@ -55,7 +55,7 @@ struct nvimgcodecDecoder : counted {
   // not enough memory.
   bool take(cudaStream_t stream, std::vector<void*>& all) const {
     if (on_device == nullptr) return true;
-    const std::size_t bytes = test::the_double().working;
+    const std::size_t bytes = test::the_fake().working;
     void* there = nullptr;
     void* here = nullptr;
     if (on_device->device_malloc(on_device->device_ctx, &there, bytes, stream) != 0) return false;
@@ -67,7 +67,7 @@ struct nvimgcodecDecoder : counted {
   }
   void release(cudaStream_t stream, const std::vector<void*>& all) const {
     if (on_device == nullptr) return;
-    const std::size_t bytes = test::the_double().working;
+    const std::size_t bytes = test::the_fake().working;
     if (!all.empty()) on_device->device_free(on_device->device_ctx, all[0], bytes, stream);
     if (all.size() > 1) pinned->pinned_free(pinned->pinned_ctx, all[1], bytes, stream);
     on_device->device_free(on_device->device_ctx, nullptr, 0, stream);
@@ -81,7 +81,7 @@ extern "C" {
 
 nvimgcodecStatus_t nvimgcodecInstanceCreate(nvimgcodecInstance_t* instance,
                                             const nvimgcodecInstanceCreateInfo_t*) {
-  if (test::the_double().loading != NVIMGCODEC_STATUS_SUCCESS) return test::the_double().loading;
+  if (test::the_fake().loading != NVIMGCODEC_STATUS_SUCCESS) return test::the_fake().loading;
   *instance = new nvimgcodecInstance;
   return NVIMGCODEC_STATUS_SUCCESS;
 }
@@ -100,9 +100,9 @@ nvimgcodecStatus_t nvimgcodecCodeStreamGetImageInfo(nvimgcodecCodeStream_t,
                                                     nvimgcodecImageInfo_t* info) {
   info->num_planes = 1;
   info->plane_info[0].width = info->plane_info[0].height = 2;
-  info->plane_info[0].num_channels = test::the_double().channels;
-  info->plane_info[0].sample_type = test::the_double().samples;
-  return test::the_double().header;
+  info->plane_info[0].num_channels = test::the_fake().channels;
+  info->plane_info[0].sample_type = test::the_fake().samples;
+  return test::the_fake().header;
 }
 
 nvimgcodecStatus_t nvimgcodecCodeStreamGetSubCodeStream(nvimgcodecCodeStream_t whole,
@@ -124,10 +124,10 @@ nvimgcodecStatus_t nvimgcodecImageCreate(nvimgcodecInstance_t, nvimgcodecImage_t
 nvimgcodecStatus_t nvimgcodecDecoderCreate(nvimgcodecInstance_t, nvimgcodecDecoder_t* decoder,
                                            const nvimgcodecExecutionParams_t* params, const char*) {
   const nvimgcodecBackendKind_t kind = params->backends[params->num_backends - 1].kind;
-  if (test::the_double().missing.find(letter_of(kind)) != std::string::npos) {
+  if (test::the_fake().missing.find(letter_of(kind)) != std::string::npos) {
     return NVIMGCODEC_STATUS_INTERNAL_ERROR;
   }
-  test::the_double().made += letter_of(kind);
+  test::the_fake().made += letter_of(kind);
   *decoder = new nvimgcodecDecoder;
   (*decoder)->kind = kind;
   (*decoder)->device = params->device_id;
@@ -147,7 +147,7 @@ nvimgcodecStatus_t nvimgcodecDecoderDecode(nvimgcodecDecoder_t decoder,
   std::vector<void*> working;
   const bool has_memory = decoder->take(stream, working);
   decoder->release(stream, working);
-  test::the_double().given.insert(test::the_double().given.end(), working.begin(), working.end());
+  test::the_fake().given.insert(test::the_fake().given.end(), working.begin(), working.end());
   if (!has_memory) return NVIMGCODEC_STATUS_ALLOCATOR_FAILURE;
   const char letter = letter_of(decoder->kind);
   int regions = 0;
@@ -156,19 +156,18 @@ nvimgcodecStatus_t nvimgcodecDecoderDecode(nvimgcodecDecoder_t decoder,
     const bool can = streams[i]->word.find(letter) != std::string::npos;
     if (can)
       std::memset(info.buffer, letter, info.plane_info[0].height * info.plane_info[0].row_stride);
-    nvimgcodecProcessingStatus_t status = test::the_double().undecoded;
+    nvimgcodecProcessingStatus_t status = test::the_fake().undecoded;
     if (can) status = NVIMGCODEC_PROCESSING_STATUS_SUCCESS;
     (*future)->statuses.push_back(status);
     regions += streams[i]->region ? 1 : 0;
   }
-  test::the_double().calls.push_back({decoder->kind, static_cast<std::size_t>(count),
-                                      decoder->device, images[0]->info.buffer_kind, stream,
-                                      regions});
+  test::the_fake().calls.push_back({decoder->kind, static_cast<std::size_t>(count), decoder->device,
+                                    images[0]->info.buffer_kind, stream, regions});
   return NVIMGCODEC_STATUS_SUCCESS;
 }
 
 nvimgcodecStatus_t nvimgcodecFutureWaitForAll(nvimgcodecFuture_t) {
-  return test::the_double().waiting;
+  return test::the_fake().waiting;
 }
 
 nvimgcodecStatus_t nvimgcodecFutureGetProcessingStatus(nvimgcodecFuture_t future,
